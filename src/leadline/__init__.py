@@ -1,0 +1,59 @@
+"""Leadline: will this deep network train, how deep can it go, why not, and what fixes it.
+
+This page is the whole public surface. Names are loaded on first use, because `import torch` takes seconds and
+`leadline --help`, `leadline explain` and reading a saved report do not need it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leadline.case import Case
+    from leadline.diagnosis import check
+    from leadline.errors import InputError, LeadlineError, SchemaError
+    from leadline.records import Finding, Profile, Trace
+    from leadline.report import Report
+    from leadline.tracing import trace
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Case": "leadline.case",
+    "check": "leadline.diagnosis",
+    "trace": "leadline.tracing",
+    "Finding": "leadline.records",
+    "Profile": "leadline.records",
+    "Trace": "leadline.records",
+    "Report": "leadline.report",
+    "InputError": "leadline.errors",
+    "LeadlineError": "leadline.errors",
+    "SchemaError": "leadline.errors",
+}
+
+__all__ = [
+    "Case",
+    "Finding",
+    "InputError",
+    "LeadlineError",
+    "Profile",
+    "Report",
+    "SchemaError",
+    "Trace",
+    "__version__",
+    "check",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'leadline' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

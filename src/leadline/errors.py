@@ -1,0 +1,21 @@
+"""The errors Leadline raises; each says what was expected, what came, and what to do."""
+
+
+class LeadlineError(Exception):
+    """Base of every error that Leadline itself raises. What your model raises stays your model's error."""
+
+
+class InputError(LeadlineError):
+    """The model, batch, loss or target that was passed cannot be used as it is."""
+
+    def __init__(self, *, expected: str, got: str, fix: str) -> None:
+        self.expected, self.got, self.fix = expected, got, fix
+        super().__init__(f"expected {expected}\n     got {got}\n     fix {fix}")
+
+
+class SchemaError(LeadlineError):
+    """A saved trace or report cannot be read: it is damaged, of another kind, or newer than this version."""
+
+
+class RuleError(LeadlineError):
+    """A rule is ill-formed: its docstring, code or examples break a promise that all rules make."""

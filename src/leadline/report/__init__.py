@@ -1,0 +1,5 @@
+"""Showing what was found. Reads records only, so it works without torch and on saved files."""
+
+from leadline.report.report import Report
+
+__all__ = ["Report"]
