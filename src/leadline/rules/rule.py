@@ -1,0 +1,63 @@
+"""What a rule is: a pure function of a Profile whose docstring is its documentation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from leadline.records import Finding, Profile, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What a rule saw, before the rule's own name is put on it."""
+
+    severity: Severity
+    where: str
+    message: str
+    evidence: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A sickness that can be read off a Profile, with one profile that has it and one that does not."""
+
+    code: str
+    name: str
+    since: str
+    fixes: tuple[str, ...]
+    sick: Profile
+    healthy: Profile
+    look: Callable[[Profile], Iterable[Symptom]]
+
+    @property
+    def doc(self) -> str:
+        """The rule's page, as Markdown: one sentence, then sections under fixed headings."""
+        return inspect.cleandoc(self.look.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        return self.doc.split("\n", 1)[0]
+
+    def __call__(self, profile: Profile) -> Iterator[Finding]:
+        for symptom in self.look(profile):
+            yield Finding(
+                code=self.code,
+                name=self.name,
+                severity=symptom.severity,
+                where=symptom.where,
+                message=symptom.message,
+                evidence=symptom.evidence,
+            )
+
+
+def rule(
+    *, code: str, name: str, since: str, sick: Profile, healthy: Profile, fixes: tuple[str, ...] = ()
+) -> Callable[[Callable[[Profile], Iterable[Symptom]]], Rule]:
+    """Make a Rule of the function below. Nothing is registered: rules are found by looking into their folder."""
+
+    def make(look: Callable[[Profile], Iterable[Symptom]]) -> Rule:
+        return Rule(code=code, name=name, since=since, fixes=fixes, sick=sick, healthy=healthy, look=look)
+
+    return make
