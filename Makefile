@@ -1,0 +1,56 @@
+# Each target sets up what it needs from nothing; a machine with Python 3.11, make and a package index is enough.
+#
+#   make demo        a deep network that does not train, and what Leadline says about it
+#   make test        the tests, README example included
+#   make test-slow   the tests marked slow, with more random examples
+#   make lint        style      make types   mypy, strict      make format   apply the style
+#   make docs        the site, built strictly, into site/
+#   make bench       every benchmark, into benchmarks/results/; a finished case is not run again (rm its file to redo)
+#   make clean       remove what the targets above made, .venv included
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+WORKERS ?= 2
+
+# Constraints also reach pip's isolated build environments, so the build backend is pinned with everything else.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-slow lint types format docs bench clean
+
+demo: .venv/.ready
+	@$(BIN)/leadline demo
+
+test: .venv/.ready
+	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow'
+
+test-slow: .venv/.ready
+	$(BIN)/pytest -q -n $(WORKERS) -m slow --hypothesis-profile explore
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.ready
+	$(BIN)/mypy
+
+format: .venv/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/.ready
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: .venv/.ready
+	$(BIN)/python -m benchmarks.statistics
+	$(BIN)/python -m benchmarks.trace
+
+clean:
+	rm -rf .venv site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.ready: pyproject.toml constraints.txt
+	@echo "setting up .venv from constraints.txt (once, a minute or two)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --no-compile -e '.[dev]'
+	@touch $@

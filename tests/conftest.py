@@ -1,0 +1,11 @@
+"""Settings every test runs under: one torch thread a worker, and random examples that repeat."""
+
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)  # several workers share the cores
+
+# `make test` draws the same examples every time; `make test-slow` explores. Shared machines make deadlines flaky.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=500)
+settings.load_profile("repeatable")
