@@ -1,0 +1,251 @@
+"""The shape of the code, kept by machine: who imports whom, how long things get, what stays free of torch."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "leadline"
+
+# Each layer may import what stands before it, never what stands after it.
+# fmt: off
+LAYERS = [
+    "errors", "collect", "records", "report", "stats", "nn", "ops", "case", "tracing", "readings", "rules",
+    "diagnosis", "fixes", "train", "lab", "targets", "cli",
+]
+# fmt: on
+ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything
+ALONE = {"nn": {"errors", "nn"}}  # the building blocks are usable without the rest
+
+TORCH_FREE = (
+    "leadline",
+    "leadline.errors",
+    "leadline.collect",
+    "leadline.records",
+    "leadline.report",
+    "leadline.rules",
+    "leadline.targets",
+    "leadline.cli",
+    "leadline.readings.structure",
+    "leadline.readings.signal",
+)
+
+MOST_LINES = 400
+MOST_BODY_LINES = 60
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "processor"}
+
+Problems = Iterator[str]
+
+
+def imported_layers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and layer of each import of Leadline's own code, also inside functions and under TYPE_CHECKING."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield node.lineno, "by a relative path"
+                continue
+            names = (
+                [f"leadline.{alias.name}" for alias in node.names]
+                if node.module == "leadline"
+                else [node.module]
+            )
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            names = [
+                arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            ]
+        else:
+            continue
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "leadline" and rest != "__version__":
+                yield node.lineno, rest.partition(".")[0]
+
+
+def imports_to_the_right(tree: ast.Module, module: str) -> Problems:
+    layer = module.split(".")[1]
+    if layer in ENTRY_POINTS:
+        return
+    if layer not in LAYERS:
+        yield f"1: {module} is in no layer: give {layer!r} its place in LAYERS"
+        return
+    allowed = ALONE.get(layer, {*LAYERS[: LAYERS.index(layer) + 1]})
+    for line, target in imported_layers(tree):
+        if target not in allowed:
+            yield f"{line}: {layer} must not import {target or 'leadline itself'}"
+
+
+def prints(tree: ast.Module, module: str) -> Problems:
+    if module == "leadline.cli" or module.startswith("leadline.cli."):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "print",
+            "pprint",
+            "rich.print",
+            "click.echo",
+        ):
+            yield f"{node.lineno}: only the command line prints; return the text instead"
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout", "sys.stderr"):
+            yield f"{node.lineno}: only the command line writes to {ast.unparse(node)}"
+
+
+def long_functions(tree: ast.Module, module: str) -> Problems:
+    """Bodies are counted without their docstring: a rule's docstring is a page of documentation."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            length = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+            if length >= MOST_BODY_LINES:
+                yield f"{node.lineno}: the body of {node.name} has {length} lines (limit {MOST_BODY_LINES})"
+
+
+def vague_name(tree: ast.Module, module: str) -> Problems:
+    for part in module.split("."):
+        if part.strip("_") in VAGUE_NAMES:
+            yield f"1: {part!r} says nothing about what is inside"
+
+
+def without_purpose(tree: ast.Module, module: str) -> Problems:
+    if tree.body and not ast.get_docstring(tree):
+        yield "1: a file opens with one sentence that says what it is"
+
+
+def long_file(path: Path) -> Problems:
+    lines = len(path.read_text().splitlines())
+    if lines >= MOST_LINES:
+        yield f"{lines} lines (limit {MOST_LINES})"
+
+
+FIRST_IMPORTER_OF_TORCH = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    module = importlib.import_module(name)
+    folder = module.__path__ if "." in name and hasattr(module, "__path__") else []
+    for each in (name, *(info.name for info in pkgutil.walk_packages(folder, name + "."))):
+        importlib.import_module(each)
+        if "torch" in sys.modules:
+            sys.exit("torch comes with " + each)
+"""
+
+
+def torch_importer(modules: tuple[str, ...], path: Path) -> str:
+    """Which of these modules, or of what lies in their folders, first brings torch with it; "" if none does."""
+    run = subprocess.run(
+        [sys.executable, "-c", FIRST_IMPORTER_OF_TORCH, *modules],
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    return run.stderr.strip()
+
+
+CHECKS: tuple[Callable[[ast.Module, str], Problems], ...] = (
+    imports_to_the_right,
+    prints,
+    long_functions,
+    vague_name,
+    without_purpose,
+)
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+def problems_of(path: Path, check: Callable[[ast.Module, str], Problems]) -> list[str]:
+    tree = ast.parse(path.read_text())
+    return [f"{path.relative_to(ROOT)}:{problem}" for problem in check(tree, module_name(path))]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_source_keeps_its_shape(check):
+    assert [problem for path in python_files("src") for problem in problems_of(path, check)] == []
+
+
+def test_no_file_is_long():
+    files = python_files("src", "tests", "benchmarks", "examples", "docs")
+    assert [f"{path.relative_to(ROOT)}: {problem}" for path in files for problem in long_file(path)] == []
+
+
+def test_importing_a_torch_free_layer_does_not_import_torch():
+    assert torch_importer(TORCH_FREE, SOURCE.parent) == ""
+
+
+BAD_SOURCES = [
+    (imports_to_the_right, "leadline.records", "from leadline.tracing import trace"),
+    (imports_to_the_right, "leadline.records", "import leadline.tracing.tracer"),
+    (imports_to_the_right, "leadline.records", "from leadline import tracing"),
+    (imports_to_the_right, "leadline.records", "from leadline import check"),
+    (imports_to_the_right, "leadline.records", "import leadline"),
+    (imports_to_the_right, "leadline.rules.f101", "from ..diagnosis import check"),
+    (imports_to_the_right, "leadline.rules.f101", "from .. import diagnosis"),
+    (imports_to_the_right, "leadline.stats", "def late():\n    from leadline.case import Case"),
+    (imports_to_the_right, "leadline.stats", "if TYPE_CHECKING:\n    from leadline.case import Case"),
+    (imports_to_the_right, "leadline.stats", "importlib.import_module('leadline.case')"),
+    (imports_to_the_right, "leadline.nn.init", "from leadline.stats import measure"),
+    (imports_to_the_right, "leadline.elsewhere", ""),
+    (prints, "leadline.rules.f101", "def look(profile):\n    print(profile)"),
+    (prints, "leadline.report.terminal", "import sys\nsys.stdout.write('here')"),
+    (long_functions, "leadline.stats", "def long():\n" + "    x = 1\n" * MOST_BODY_LINES),
+    (long_functions, "leadline.stats", "class A:\n  async def long():\n" + "    x = 1\n" * MOST_BODY_LINES),
+    (vague_name, "leadline.ops.utils", ""),
+    (vague_name, "leadline._helpers", ""),
+    (without_purpose, "leadline.stats", "x = 1"),
+]
+
+
+@pytest.mark.parametrize(("check", "module", "source"), BAD_SOURCES)
+def test_a_bad_source_is_caught(check, module, source):
+    assert list(check(ast.parse(source), module))
+
+
+GOOD_SOURCES = [
+    (imports_to_the_right, "leadline.tracing.tracer", "from leadline.records import Trace"),
+    (imports_to_the_right, "leadline.tracing.tracer", "from leadline.tracing.replay import replay"),
+    (imports_to_the_right, "leadline.cli", "from leadline import __version__"),
+    (imports_to_the_right, "leadline.__main__", "from leadline.cli import main"),
+    (imports_to_the_right, "leadline.nn.init", "import torch\nfrom leadline.errors import InputError"),
+    (prints, "leadline.cli", "print('here')"),
+    (long_functions, "leadline.stats", 'def page():\n    """' + "\n" * 99 + '    """\n    return 1'),
+    (without_purpose, "leadline.empty", ""),
+]
+
+
+@pytest.mark.parametrize(("check", "module", "source"), GOOD_SOURCES)
+def test_a_good_source_passes(check, module, source):
+    assert list(check(ast.parse(source), module)) == []
+
+
+def test_a_long_file_is_caught(tmp_path):
+    path = tmp_path / "long.py"
+    path.write_text("\n" * MOST_LINES)
+    assert list(long_file(path))
+
+
+def test_a_module_that_imports_torch_is_caught(tmp_path):
+    package = tmp_path / "wet"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "dry.py").write_text("import json")
+    (package / "soaked.py").write_text("import torch")
+    (tmp_path / "torch.py").write_text(
+        ""
+    )  # stands in for torch: the check is by name, and this import is quick
+    assert torch_importer(("wet", "wet.dry"), tmp_path) == ""
+    assert torch_importer(("wet", "wet.dry", "wet.soaked"), tmp_path) == "torch comes with wet.soaked"
