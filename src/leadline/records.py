@@ -38,7 +38,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def var(self) -> float:
         """$E[x^2] - E[x]^2$; rounding cannot make it negative."""
-        spread = self.ms - self.mean**2
+        spread = self.ms - self.mean * self.mean
         return max(spread, 0.0) if math.isfinite(spread) else spread
 
     @property
@@ -134,6 +134,8 @@ class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str
     calls: int
     aliases: tuple[str, ...] = ()
+    container: bool = False
+    """It only holds others (ModuleList and the like): there is nothing to call."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

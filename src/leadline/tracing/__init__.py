@@ -1,0 +1,115 @@
+"""The only code that touches a live model: one forward and backward pass, written down as a Trace.
+
+    lend       what the user passed: checked, unwrapped, called
+    census     names for every module, parameter and buffer
+    custody    everything is put back, whatever happens
+    recorder   a mode that sees every torch call         ─┐ uses calls (where in the model we are),
+    gradients  hooks that see every gradient              ┘ ledger (which tensor is which value), composite
+    finish     notes → the torch-free Trace
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leadline.case import Case, Inputs, Loss
+from leadline.records import Gap, Trace
+from leadline.tracing import lend
+from leadline.tracing.census import Census, take_census
+from leadline.tracing.custody import custody, eager
+from leadline.tracing.finish import finish
+from leadline.tracing.recorder import Recorder
+
+__all__ = ["trace"]
+
+
+def trace(
+    model: nn.Module,
+    inputs: Inputs,
+    targets: Any = None,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Trace:
+    """Run the model forward and backward once and write down every op, its statistics and its gradient's.
+
+    The model runs as it is (train or eval mode, dtype, device); compiled parts run uncompiled. Afterwards parameters,
+    buffers, gradients, random number generators, flags and hooks are bit for bit as before, also if the model raises:
+    then its exception comes out unchanged. A model on the meta device gives shapes and structure only.
+
+    `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser is only named in the Trace.
+    """
+    case = Case(model, inputs, targets, loss, optimizer)
+    own = lend.unwrap(model)
+    lend.check(case, own, Recorder)
+    census = take_census(own)
+    with (
+        custody(census) as guard,
+        eager(),
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),
+    ):
+        recorder = Recorder(census, guard)
+        value, facts, grads = _run(case, own, census, recorder)
+        return finish(recorder, census, grads, _facts(case, own) | {"loss_value": value} | facts)
+
+
+def _run(
+    case: Case, model: nn.Module, census: Census, recorder: Recorder
+) -> tuple[int, dict[str, Any], dict[int, Tensor | None] | None]:
+    """The pass itself: forward, loss, backward."""
+    inputs, targets = lend.usable((case.inputs, case.targets))
+    recorder.name_source(inputs, "input", "input")
+    recorder.name_source(targets, "target", "target")
+    with recorder, recorder.calls.follow(recorder.returned):
+        output = lend.call(model, inputs)
+        recorder.phase = "loss"
+        loss = lend.find_loss(output, Case(model, inputs, targets, case.loss))
+    value = recorder.value_of(loss)
+    if loss.device.type == "meta":
+        return value, {"loss": None, "gaps": (_META,)}, None
+    lend.check_differentiable(loss, model)
+    grads = _backward(loss, census, recorder)
+    return value, {"loss": loss.item(), "gaps": tuple(_mode_gaps(model))}, grads
+
+
+def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Tensor | None]:
+    """Gradients by parameter id.
+
+    `autograd.grad` touches no `.grad` and wakes no hook that waits for one. Reentrant checkpoints refuse it, so with
+    them the pass accumulates into `.grad`, which custody has set aside; and the recorder watches what runs again.
+    """
+    wanted = [named.item for named in census.parameters.values() if named.item.requires_grad]
+    recorder.gradients.listening = recorder.backward = True
+    if recorder.gradients.regions:
+        with recorder:
+            torch.autograd.backward(loss)
+        return {id(parameter): parameter.grad for parameter in wanted}
+    found = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
+    return {id(parameter): grad for parameter, grad in zip(wanted, found, strict=True)}
+
+
+_META = Gap(what="statistics and gradients", why="the model is on the meta device: shapes and structure only")
+
+
+def _facts(case: Case, model: nn.Module) -> dict[str, Any]:
+    device = next((str(parameter.device) for parameter in model.parameters()), "cpu")
+    return {
+        "model": type(model).__qualname__,
+        "device": device,
+        "training": model.training,
+        "optimizer": None if case.optimizer is None else type(case.optimizer).__name__,
+    }
+
+
+def _mode_gaps(model: nn.Module) -> list[Gap]:
+    if model.training:
+        return []
+    gaps = [Gap(what="training behaviour", why="the model is in eval mode: dropout and batch statistics are off")]
+    fused = [name for name, module in model.named_modules() if isinstance(module, nn.TransformerEncoderLayer)]
+    if fused:
+        why = "in eval mode these may run as one fused op; the trace runs their ordinary code, op by op"
+        gaps.append(Gap(what="the fused fast path", why=why, where=tuple(fused)))
+    return gaps

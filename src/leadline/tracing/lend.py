@@ -1,0 +1,164 @@
+"""What the user passed: checked, unwrapped, called; and the scalar that it all comes down to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader
+
+from leadline.case import Case
+from leadline.errors import InputError
+from leadline.tracing.ledger import tensors_in
+
+
+def unwrap(model: Any) -> nn.Module:
+    """The user's own module inside the wrappers of torch.compile, DistributedDataParallel and DataParallel."""
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            expected="a torch.nn.Module as model",
+            got=_name(model) + (" (the class, not an instance)" if isinstance(model, type) else ""),
+            fix="pass the built model; a plain function can be wrapped in an nn.Module whose forward calls it",
+        )
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif type(model).__name__ == "OptimizedModule":
+            model = model._orig_mod
+        else:
+            return model
+
+
+def check(case: Case, model: nn.Module, running: type) -> None:
+    """Refuse early what would fail late: each refusal says what was expected, what came and what to do."""
+    _check_alone(running)
+    _check_materialised(model)
+    _check_inputs(case.inputs)
+    _check_device(model, case.inputs)
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """`model(inputs)`, `model(*inputs)` or `model(**inputs)`."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+
+
+def usable(tree: Any) -> Any:
+    """The batch, with tensors made under inference_mode copied: autograd refuses to save those."""
+    return tree_map(lambda x: x.clone() if isinstance(x, Tensor) and x.is_inference() else x, tree)
+
+
+def find_loss(output: Any, case: Case) -> Tensor:
+    """The scalar to differentiate: from the user's loss function, the output's own `.loss`, or a scalar output."""
+    if case.loss is not None:
+        found = case.loss(output) if case.targets is None else case.loss(output, case.targets)
+        return _scalar(found, f"what the loss function {_callable_name(case.loss)} returned")
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(own, Tensor):
+        return _scalar(own, "the output's own .loss")
+    if isinstance(output, Tensor) and output.numel() == 1:
+        return _scalar(output, "the model's output")
+    raise InputError(
+        expected="a loss: none was passed, so the output must be a scalar or have a tensor .loss",
+        got=f"an output of {_describe(output)}" + ("" if case.targets is None else ", and targets but no loss function"),
+        fix="pass loss=..., for instance torch.nn.functional.cross_entropy with targets, "
+        "or loss=lambda output: output.square().mean(); a Hugging Face model gives .loss if inputs contain labels",
+    )
+
+
+def check_differentiable(loss: Tensor, model: nn.Module) -> None:
+    """Raise unless a gradient can flow from the loss to some parameter."""
+    if loss.requires_grad:
+        return
+    trainable = sum(parameter.requires_grad for parameter in model.parameters())
+    raise InputError(
+        expected="a loss that depends on trainable parameters",
+        got=f"a loss without gradient ({trainable} of the model's parameter tensors require one)",
+        fix="unfreeze at least one parameter"
+        if not trainable
+        else "look for detach(), .item(), .data, argmax or torch.no_grad() between the model's parameters and the loss",
+    )
+
+
+def _check_alone(running: type) -> None:
+    if any(isinstance(mode, running) for mode in _get_current_function_mode_stack()):
+        raise InputError(
+            expected="one trace at a time in a thread",
+            got="a trace started inside the forward or loss of a model that is being traced",
+            fix="start the inner trace before or after the outer one (another thread may trace at the same time)",
+        )
+
+
+def _check_materialised(model: nn.Module) -> None:
+    lazy = [name for name, item in _tensors_of(model) if nn.parameter.is_lazy(item)]
+    if lazy:
+        raise InputError(
+            expected="a model whose parameters have shapes",
+            got=f"lazy parameters that were never materialised: {', '.join(lazy[:3])}",
+            fix="run the model once on a batch (model(x)) before tracing it",
+        )
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _check_inputs(inputs: Any) -> None:
+    if isinstance(inputs, Tensor | tuple | Mapping):
+        return
+    is_loader = isinstance(inputs, DataLoader | Iterator)
+    raise InputError(
+        expected="inputs as a tensor, a tuple (positional arguments) or a dict (keyword arguments)",
+        got=_describe(inputs),
+        fix="pass one batch: next(iter(loader)), split into inputs and targets"
+        if is_loader
+        else "pass tuple(inputs) if these are the positional arguments, or (inputs,) if this is the only one",
+    )
+
+
+def _check_device(model: nn.Module, inputs: Any) -> None:
+    homes = {parameter.device for parameter in model.parameters()}
+    found = {tensor.device for tensor in tensors_in(inputs)}
+    if len(homes) != 1 or not found or found & homes or hasattr(model, "_hf_hook"):
+        return
+    home, stranger = homes.pop(), found.pop()
+    raise InputError(
+        expected=f"a batch on {home}, where the model's parameters are",
+        got=f"a batch on {stranger}",
+        fix=f"move one of them: model.to({str(stranger)!r}) or inputs.to({str(home)!r})",
+    )
+
+
+def _scalar(loss: Any, origin: str) -> Tensor:
+    if isinstance(loss, Tensor) and loss.numel() == 1 and (loss.is_floating_point()):
+        return loss.reshape(()) if loss.dim() else loss
+    raise InputError(
+        expected="a loss that is one real number (a tensor with one floating-point element)",
+        got=f"{origin}: {_describe(loss)}",
+        fix="reduce it: .mean(), or reduction='mean' in the loss",
+    )
+
+
+def _describe(thing: Any) -> str:
+    if isinstance(thing, Tensor):
+        return f"a tensor of shape {tuple(thing.shape)}, {str(thing.dtype).removeprefix('torch.')}"
+    if isinstance(thing, Mapping):
+        return f"a {_name(thing)} with keys {list(thing)[:6]}"
+    if isinstance(thing, list | tuple):
+        return f"a {_name(thing)} of {len(thing)}"
+    return _name(thing)
+
+
+def _name(thing: Any) -> str:
+    kind = thing if isinstance(thing, type) else type(thing)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _callable_name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or _name(function)
