@@ -39,7 +39,7 @@ format: .venv/.ready
 	$(BIN)/ruff format .
 
 docs: .venv/.ready
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks.statistics

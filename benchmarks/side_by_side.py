@@ -1,0 +1,72 @@
+"""Timing several ways of doing the same thing in one process, alternating, so that drift hits all of them alike."""
+
+from __future__ import annotations
+
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The middle half of some measurements."""
+
+    low: float
+    median: float
+    high: float
+
+
+def alternate(
+    ways: Mapping[str, Callable[[], object]], *, rounds: int, warmups: int = 2
+) -> dict[str, list[float]]:
+    """Seconds of each way in each round. A round runs every way once; who goes first rotates."""
+    names = list(ways)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-warmups, rounds):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            start = time.perf_counter()
+            ways[name]()
+            elapsed = time.perf_counter() - start
+            if turn >= 0:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+def ratio(over: list[float], under: list[float]) -> Spread:
+    """The median and quartiles of round-by-round ratios: what the two ways share in a round cancels."""
+    return spread([a / b for a, b in zip(over, under, strict=True)])
+
+
+def spread(samples: list[float]) -> Spread:
+    low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return Spread(low=low, median=median, high=high)
+
+
+def rounded(record: Spread, digits: int = 4) -> dict[str, float]:
+    """As JSON, to `digits` significant figures: more would be noise."""
+    return {key: significant(value, digits) for key, value in asdict(record).items()}
+
+
+def significant(value: float, digits: int = 4) -> float:
+    if value == 0 or not math.isfinite(value):
+        return value
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def machine() -> dict[str, str]:
+    """What the numbers were measured on."""
+    return {"cpu": _cpu(), "python": platform.python_version(), "torch": torch.__version__}
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0]}, {len(models)} cores" if models else platform.processor()

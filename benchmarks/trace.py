@@ -1,0 +1,197 @@
+"""What a trace costs, next to the plain forward and backward pass of the same model on the same batch.
+
+    python -m benchmarks.trace            measure what has no result yet, fill docs/performance.md
+    python -m benchmarks.trace --quick    small models, few rounds; prints, stores nothing
+
+Time: the plain pass (`torch.autograd.grad` of the loss over all parameters) and the traced pass alternate in one
+process; the figure is the median of their round-by-round ratios. Memory: see benchmarks/memory.py. A case that has a
+result in benchmarks/results/trace.json is not measured again; delete the file, or the case, to redo it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+import leadline
+from benchmarks import workloads
+from benchmarks.memory import peak_megabytes
+from benchmarks.side_by_side import Spread, alternate, ratio, rounded, significant, spread
+from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from leadline import Case
+
+ROUNDS = 15
+THREADS = (1, 2)
+DEPTHS = (10, 100, 500, 2000)  # sequential layers; each a Linear and a ReLU
+PROCESSES = 5  # for each memory figure
+
+GOALS = {  # ratio of time: goal, and what it must not exceed; from the project's requirements
+    "Transformer": (1.6, 2.5),
+    "GPT-2": (1.6, 2.5),
+    "MLP": (3.0, 5.0),
+    "residual conv net": (1.5, None),
+}
+MEMORY_GOAL = 0.10
+
+
+def plain(case: Case) -> None:
+    """One forward and backward pass, as anybody would write it."""
+    output = case.model(**case.inputs) if isinstance(case.inputs, dict) else case.model(case.inputs)
+    loss = output.loss if case.loss is None else case.loss(output, case.targets)
+    torch.autograd.grad(loss, list(case.model.parameters()))
+
+
+def traced(case: Case) -> leadline.Trace:
+    return leadline.trace(case.model, case.inputs, case.targets, case.loss)
+
+
+WAYS: dict[str, Callable[[Case], Any]] = {"plain": plain, "traced": traced}
+
+
+def measure_time(build: Callable[[], Case], threads: int, rounds: int = ROUNDS) -> dict[str, Any]:
+    seconds = both_ways(build(), threads, rounds)
+    return {
+        "ratio": rounded(ratio(seconds["traced"], seconds["plain"])),
+        "plain_ms": significant(1e3 * statistics.median(seconds["plain"]), 3),
+        "traced_ms": significant(1e3 * statistics.median(seconds["traced"]), 3),
+    }
+
+
+def measure_depth(layers: int, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Extra microseconds an op: (traced - plain) / ops, on layers so small that arithmetic hardly counts."""
+    case = workloads.mlp(layers=layers, width=32, batch=8)
+    ops = len(traced(case).ops)
+    seconds = both_ways(case, 1, rounds)
+    extra = [1e6 * (a - b) / ops for a, b in zip(seconds["traced"], seconds["plain"], strict=True)]
+    return {"ops": ops, "extra_us_per_op": rounded(spread(extra), 3)}
+
+
+def both_ways(case: Case, threads: int, rounds: int) -> dict[str, list[float]]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return alternate({name: partial(way, case) for name, way in WAYS.items()}, rounds=rounds)
+    finally:
+        torch.set_num_threads(before)
+
+
+def measure_memory(workload: str) -> dict[str, Any]:
+    """Plain and traced processes alternate; one thread."""
+    peaks = {way: [] for way in WAYS}
+    for _ in range(PROCESSES):
+        for way, found in peaks.items():
+            found.append(peak_megabytes(workload, way, 1))
+    extra = [a / b - 1 for a, b in zip(peaks["traced"], peaks["plain"], strict=True)]
+    medians = {f"{way}_mb": significant(statistics.median(found)) for way, found in peaks.items()}
+    return {"extra": rounded(spread(extra), 3), **medians}
+
+
+def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Every case by its key in the results: kind, then what was measured."""
+    cases: dict[str, Callable[[], dict[str, Any]]] = {}
+    for name, build in workloads.available().items():
+        for threads in THREADS:
+            cases[f"time | {name} | {threads}"] = partial(measure_time, build, threads)
+    for layers in DEPTHS:
+        cases[f"depth | {layers}"] = partial(measure_depth, layers)
+    for name in workloads.available():
+        cases[f"memory | {name}"] = partial(measure_memory, name)
+    return cases
+
+
+def render(results: Results) -> str:
+    """The tables of docs/performance.md."""
+    where = results["machine"]
+    return "\n\n".join(
+        [
+            f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}.",
+            "### Time",
+            render_time(results),
+            "### Time an op, against depth",
+            render_depth(results),
+            "### Memory",
+            render_memory(results),
+        ]
+    )
+
+
+def render_time(results: Results) -> str:
+    rows = []
+    for key, found in of_kind(results, "time"):
+        name, threads = key
+        goal, limit = GOALS[next(each for each in GOALS if name.startswith(each))]
+        times = [f"{found['plain_ms']:.0f} ms", f"{found['traced_ms']:.0f} ms"]
+        target = f"≤ {goal}" + (f" (must: {limit})" if limit else "")
+        rows.append(
+            [name, threads, *times, f"**{found['ratio']['median']:.2f}**", middle(found["ratio"]), target]
+        )
+    return table(["network", "threads", "plain pass", "traced", "ratio", "middle half", "goal"], rows)
+
+
+def render_depth(results: Results) -> str:
+    rows = [
+        [
+            key[0],
+            f"{found['ops']}",
+            f"{found['extra_us_per_op']['median']:.0f} µs",
+            middle(found["extra_us_per_op"], 0),
+        ]
+        for key, found in of_kind(results, "depth")
+    ]
+    return table(["layers", "ops", "extra an op", "middle half"], rows)
+
+
+def render_memory(results: Results) -> str:
+    rows = [
+        [
+            key[0],
+            f"{found['plain_mb']:.0f} MB",
+            f"{found['traced_mb']:.0f} MB",
+            f"**{100 * found['extra']['median']:+.1f} %**",
+            f"≤ {100 * MEMORY_GOAL:.0f} %",
+        ]
+        for key, found in of_kind(results, "memory")
+    ]
+    return table(["network", "plain pass, peak", "traced, peak", "extra", "goal"], rows)
+
+
+def of_kind(results: Results, kind: str) -> list[tuple[list[str], dict[str, Any]]]:
+    keys = [key.split(" | ") for key in results["cases"]]
+    return [(key[1:], results["cases"][" | ".join(key)]) for key in keys if key[0] == kind]
+
+
+def middle(found: dict[str, float], digits: int = 2) -> str:
+    each = Spread(**found)
+    return f"{each.low:.{digits}f} to {each.high:.{digits}f}"
+
+
+def quick() -> None:
+    small = {
+        "Transformer": partial(workloads.transformer, layers=2, width=32, length=16, batch=2),
+        "MLP": partial(workloads.mlp, layers=10, width=32, batch=8),
+        "residual conv net": partial(workloads.conv, blocks=1, width=8, batch=2),
+    }
+    for name, build in small.items():
+        print(f"{name:20} ratio {measure_time(build, 1, rounds=3)['ratio']['median']:.2f}")
+    print(f"extra an op at 10 layers: {measure_depth(10, rounds=3)['extra_us_per_op']['median']:.0f} µs")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small models, few rounds; stores nothing")
+    if parser.parse_args().quick:
+        quick()
+        return
+    results = run_missing("trace", all_cases(), partial(print, flush=True))
+    fill_file(ROOT / "docs" / "performance.md", "trace", render(results))
+
+
+if __name__ == "__main__":
+    main()

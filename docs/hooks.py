@@ -1,0 +1,65 @@
+"""What MkDocs cannot do by itself: a page for each rule, made of its docstring, and formulas as MathML.
+
+MathML is drawn by the browser, so the site needs no script and asks nobody for one.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from leadline.rules import Rule, all_rules
+
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    section = next(each["Rules"] for each in config.nav or [] if "Rules" in each)
+    section += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_rules()]
+    return config
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    files.append(File.generated(config, "rules/index.md", content=rules_index(all_rules())))
+    for rule in all_rules():
+        files.append(File.generated(config, page_path(rule), content=rule_page(rule)))
+    return files
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    return FORMULA.sub(_mathml, content)
+
+
+def page_path(rule: Rule) -> str:
+    return f"rules/{rule.code}.md"
+
+
+def rule_page(rule: Rule) -> str:
+    return f"# {rule.code} {rule.name}\n\n{rule.doc}\n\n---\n\nSince version {rule.since}.\n"
+
+
+def rules_index(rules: tuple[Rule, ...]) -> str:
+    rows = "\n".join(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.summary} |" for rule in rules)
+    return RULES_INDEX + rows + "\n"
+
+
+def _mathml(found: re.Match[str]) -> str:
+    display = "block" if found[2] == "[" else "inline"
+    return convert(html.unescape(found[3]), display=display)
+
+
+RULES_INDEX = """# Rules
+
+A rule is a pure function of the measured profile: it sees numbers, never your model. Each page says what the rule
+measures, why that hurts, and when the rule is wrong. The same text is printed by `leadline explain CODE`.
+
+The letter says what is sick: **F** the forward signal, **B** the backward signal, **N** the numbers themselves.
+
+| code | name | in one sentence |
+| --- | --- | --- |
+"""

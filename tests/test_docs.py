@@ -1,0 +1,69 @@
+"""The docs are what the code and the stored results say: nothing in them is written twice by hand."""
+
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+from benchmarks import statistics, trace
+from benchmarks.store import fill, load
+
+from leadline.rules import all_rules
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ("performance.md", "trace", trace.render),
+    ("log.md", "statistics", statistics.render),
+]
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    spec = util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("page", "benchmark", "render"), PAGES)
+def test_a_quoted_table_is_what_the_stored_results_render_to(page, benchmark, render):
+    text = (ROOT / "docs" / page).read_text()
+    assert fill(text, benchmark, render(load(benchmark))) == text
+
+
+def test_a_number_changed_by_hand_is_noticed():
+    page = "before\n<!-- begin x -->\n\n| 1.2 |\n\n<!-- end x -->\nafter"
+    assert fill(page, "x", "| 1.2 |") == page
+    assert fill(page, "x", "| 1.3 |") != page
+
+
+def test_a_page_without_a_place_for_its_table_is_an_error():
+    with pytest.raises(ValueError, match="begin x"):
+        fill("no marks here", "x", "| 1.2 |")
+
+
+def test_every_rule_has_a_page_made_of_its_docstring(hooks):
+    for rule in all_rules():
+        page = hooks.rule_page(rule)
+        assert page.startswith(f"# {rule.code} {rule.name}\n")
+        assert rule.doc in page
+        assert f"[{rule.code}]({rule.code}.md)" in hooks.rules_index(all_rules())
+
+
+def test_formulas_become_mathml_and_code_does_not(hooks):
+    made = hooks.on_page_content(r'<span class="arithmatex">\(a &lt; b^2\)</span> <code>$x$</code>')
+    assert "<math" in made
+    assert "<msup>" in made
+    assert "arithmatex" not in made
+    assert "<code>$x$</code>" in made
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    assert run.returncode == 0, run.stdout + run.stderr
+    built = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
+    assert "arithmatex" not in built
+    assert "googleapis" not in built
+    assert all((tmp_path / "rules" / f"{rule.code}.html").exists() for rule in all_rules())
