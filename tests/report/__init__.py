@@ -1,0 +1,1 @@
+"""Tests of the pages a report can be shown as."""

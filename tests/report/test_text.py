@@ -1,0 +1,96 @@
+"""Names cannot harm the terminal, and numbers have three significant digits."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from leadline.report.text import clean, count, factor, first_sentence, number, plural, shorten
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_a_cleaned_name_is_printable_and_can_be_encoded(text):
+    assert clean(text).isprintable()
+    clean(text).encode()
+
+
+@given(st.text())
+def test_a_name_that_is_printable_is_left_alone(text):
+    assert (clean(text) == text) == text.isprintable()
+
+
+def test_what_was_taken_out_of_a_name_can_be_seen():
+    assert clean("a\x1b[31mb\n\u202ec") == r"a\x1b[31mb\n\u202ec"
+
+
+@given(st.text(), st.integers(1, 60))
+def test_a_shortened_name_fits(text, width):
+    assert cell_len(shorten(text, width)) <= width
+
+
+def test_a_name_is_cut_in_the_middle():
+    assert shorten("encoder.layers.17.linear", 15) == "encoder….linear"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "n/a"),
+        (math.nan, "NaN"),
+        (math.inf, "Inf"),
+        (-math.inf, "-Inf"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1.0, "1.00"),
+        (0.16667, "0.167"),
+        (123.4, "123"),
+        (-123.4, "-123"),
+        (1234.5, "1.23e3"),
+        (1.2345e-7, "1.23e-7"),
+        (5e-324, "4.94e-324"),
+        (1.7e308, "1.70e308"),
+    ],
+)
+def test_a_number_has_three_significant_digits(value, text):
+    assert number(value) == text
+
+
+@given(st.floats(min_value=-1e308, max_value=1e308))
+def test_a_written_number_is_within_half_a_percent_and_ten_characters(value):
+    assert math.isclose(float(number(value)), value, rel_tol=0.005, abs_tol=1e-323)
+    assert len(number(value)) <= 10
+
+
+def test_a_factor_says_that_it_multiplies():
+    assert factor(0.5) == "×0.500"
+    assert factor(None) == "n/a"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0"),
+        (9_999, "9999"),
+        (10_000, "10.0k"),
+        (241_794, "242k"),
+        (7_000_000_000, "7.00B"),
+        (10**15, "1.00e3T"),
+    ],
+)
+def test_a_count_is_exact_until_it_is_long(amount, text):
+    assert count(amount) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [(0, "no blocks"), (1, "1 block"), (2, "2 blocks")])
+def test_words_follow_the_number(amount, text):
+    assert plural(amount, "block") == text
+
+
+def test_a_sentence_ends_at_a_full_stop_not_at_a_decimal_point():
+    assert (
+        first_sentence("It keeps 0.167 at layers.3 a block. So it dies. Yes.")
+        == "It keeps 0.167 at layers.3 a block."
+    )
+    assert first_sentence("no stop") == "no stop"
