@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from leadline.records import Coverage, Finding, Profile, Verdict, decode, encode
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 REPORT_SCHEMA = "leadline.report/1"
 
@@ -30,3 +35,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> Report:
         return decode(text, cls, REPORT_SCHEMA)
+
+    def __str__(self) -> str:
+        """A page of plain text, 80 columns wide."""
+        from leadline.report.look import Look  # here, because a job that never prints need not load rich
+        from leadline.report.terminal import render
+
+        return render(self, Look()).rstrip("\n")
+
+    def __repr__(self) -> str:
+        model, blocks = self.profile.model, len(self.profile.blocks)
+        return f"<Report of {model!r}: {self.verdict}, {len(self.findings)} findings, {blocks} blocks>"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What `rich.print(report)` shows: the same page, coloured and as wide as the console."""
+        from leadline.report.look import Look
+        from leadline.report.terminal import lines
+
+        yield from lines(self, Look(width=options.max_width))

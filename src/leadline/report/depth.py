@@ -1,0 +1,128 @@
+"""The depth axis of a report: how the signal and its gradient change from the input to the loss."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from leadline.records import Block, Jump, Placement, Profile
+from leadline.report.layout import ACCENT, LABEL, QUIET, joined, labelled
+from leadline.report.spark import legend, mark, sparkline
+from leadline.report.text import clean, factor, number, plural, shorten
+
+STREAMS_SHOWN = 2
+JUMPS_SHOWN = 3
+NUMBER = 10
+"""Cells for a number: "-1.23e-300" is the longest."""
+MOST_STRETCH = 3  # characters a block, so that a network of few blocks does not shrink to a dot
+LEAST_AXIS = 18
+CAPTION = "mean squares behind each block, on a log scale"
+
+
+def axis_lines(profile: Profile, width: int, *, all_streams: bool = False) -> list[Text]:
+    """Two sparklines a stream, with their ends and their gain a block; then what the marks mean."""
+    shown = profile.streams if all_streams else profile.streams[:STREAMS_SHOWN]
+    lines = [line for index in range(len(shown)) for line in _stream_lines(profile, index, width)]
+    if len(shown) < len(profile.streams):
+        more = plural(len(profile.streams) - len(shown), "further stream")
+        lines += labelled("", Text(f"and {more}: -v shows all", style=QUIET), width)
+    if not profile.streams:
+        lines = labelled("depth", "no path from a batch input to the loss was found", width)
+    return lines + _caption(profile.blocks, width)
+
+
+def jump_lines(jumps: Sequence[Jump], width: int) -> list[Text]:
+    """The largest changes across a single block, one a line."""
+    lines: list[Text] = []
+    for jump in jumps[:JUMPS_SHOWN]:
+        body = f"{factor(jump.factor):<{NUMBER}} {jump.direction:<9} across {clean(jump.block)}"
+        lines += labelled("" if lines else "jumps", shorten(body, width - LABEL), width)
+    return lines
+
+
+def block_summary(blocks: Sequence[Block]) -> str:
+    """How many blocks there are, how many are residual, and where the norms of these sit."""
+    residual = [block.residual for block in blocks if block.residual is not None]
+    bypassed = sum(block.bypassed for block in blocks)
+    projected = sum(each.projected for each in residual)
+    placements = Counter(each.placement for each in residual).most_common()
+    kinds = ", ".join(f"{amount} {_norms(placement)}" for placement, amount in placements)
+    return joined(
+        plural(len(blocks), "block"),
+        (f"{len(residual)} residual ({kinds})" if residual else "none residual") if blocks else "",
+        f"{projected} with a projected skip" if projected else "",
+        f"{bypassed} bypassed by other paths" if bypassed else "",
+    )
+
+
+def _norms(placement: Placement) -> str:
+    return "without norms" if placement == "none" else f"{placement}-norm"
+
+
+def gain(values: Sequence[float | None]) -> float | None:
+    """Geometric mean of the change a block from the first to the last measured value.
+
+    None if there are fewer than two, or if any of them is zero or not finite: no mean then tells the truth.
+    """
+    measured = [(place, value) for place, value in enumerate(values) if value is not None]
+    if len(measured) < 2 or any(mark(value) for _, value in measured):
+        return None
+    (start, first), (stop, last) = measured[0], measured[-1]
+    return math.exp((math.log(last) - math.log(first)) / (stop - start))
+
+
+def stream_blocks(profile: Profile, index: int) -> list[Block]:
+    return [block for block in profile.blocks if block.stream == index]
+
+
+def _stream_lines(profile: Profile, index: int, width: int) -> list[Text]:
+    blocks = stream_blocks(profile, index)
+    forward = [block.forward_ms for block in blocks]
+    backward = [block.backward_ms for block in blocks]
+    room = width - LABEL - 3 * NUMBER
+    stretch = min(max(room // max(len(blocks), 1), 1), MOST_STRETCH)
+    length = min(max(len(blocks) * stretch, LEAST_AXIS), room)
+    return [
+        _row("", _axis(profile, index, length), room, ("first", "last", "a block")),
+        _row("forward →", _stretched(forward, room, stretch), room, _cells(forward, gain(forward))),
+        _row("backward ←", _stretched(backward, room, stretch), room, _cells(backward, gain(backward[::-1]))),
+    ]
+
+
+def _axis(profile: Profile, index: int, length: int) -> str:
+    """ "input ───────▶ loss", above the sparklines; streams are named if there are several."""
+    stream = profile.streams[index]
+    start = clean(stream.input) if len(profile.streams) > 1 and stream.input else "input"
+    end = "loss" if stream.joins is None else clean(profile.streams[stream.joins].input)
+    start, end = shorten(start, length // 2 - 3), shorten(end, length // 2 - 3)
+    arrow = "─" * max(length - cell_len(start) - cell_len(end) - 3, 1) + "▶"
+    return f"{start} {arrow} {end}"
+
+
+def _stretched(values: Sequence[float | None], room: int, stretch: int) -> str:
+    return "".join(char * stretch for char in sparkline(values, room))
+
+
+def _cells(values: Sequence[float | None], change: float | None) -> tuple[str, str, str]:
+    if not values:
+        return ("", "", "")
+    return (number(values[0]), number(values[-1]), factor(change))
+
+
+def _row(label: str, drawing: str, room: int, cells: tuple[str, str, str]) -> Text:
+    tone = ACCENT if label else QUIET
+    line = Text(drawing, style=tone)
+    line.pad_right(room - line.cell_len)
+    numbers = "".join(f"{cell:>{NUMBER}}" for cell in cells)
+    return Text.assemble((label.ljust(LABEL), ACCENT), line, (numbers, "" if label else QUIET))
+
+
+def _caption(blocks: Sequence[Block], width: int) -> list[Text]:
+    values = [value for block in blocks for value in (block.forward_ms, block.backward_ms)]
+    marks = "   ".join(f"{sign} {meaning}" for sign, meaning in legend(values).items())
+    lines = labelled("", Text(CAPTION, style=QUIET), width) if blocks else []
+    return lines + (labelled("", marks, width) if marks else [])

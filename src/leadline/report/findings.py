@@ -1,0 +1,49 @@
+"""The findings of a report, the worst first, in as many lines as there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+
+from rich.text import Text
+
+from leadline.records import Finding
+from leadline.report.layout import LABEL, QUIET, TONES, labelled, wrapped
+from leadline.report.text import clean, plural
+
+MESSAGE_LINES = 3
+
+
+def finding_lines(findings: Sequence[Finding], width: int, *, room: int | None = None) -> list[Text]:
+    """A summary line, then each finding with its message; with `room`, as many as fit and how many do not."""
+    most = None if room is None else min(MESSAGE_LINES, max(room - 3, 1))
+    entries = [_entry(finding, width, most) for finding in findings]
+    shown = len(entries) if room is None else _fitting([len(entry) for entry in entries], room - 1)
+    lines = labelled("findings", _summary(findings), width)
+    lines += [line for entry in entries[:shown] for line in entry]
+    if shown < len(entries):
+        more = f"and {plural(len(entries) - shown, 'further finding')}: -v shows all"
+        lines += labelled("", Text(more, style=QUIET), width)
+    return lines
+
+
+def _fitting(lengths: list[int], room: int) -> int:
+    """How many entries fit, and a line that counts the rest; the first is always shown."""
+    ends = list(accumulate(lengths))
+    if not ends or ends[-1] <= room:
+        return len(ends)
+    return max(sum(end < room for end in ends), 1)
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    amounts = Counter(finding.severity for finding in findings)
+    kinds = ((amounts["error"], "error"), (amounts["warning"], "warning"), (amounts["info"], "note"))
+    return ", ".join(plural(amount, noun) for amount, noun in kinds if amount) or "none"
+
+
+def _entry(finding: Finding, width: int, most: int | None) -> list[Text]:
+    severity = (finding.severity.ljust(LABEL - 2), TONES[finding.severity])
+    rule = (clean(f"{finding.code} {finding.name}"), "bold")
+    title = Text.assemble("  ", severity, rule, "  ", clean(finding.where))
+    return [*wrapped(title, width, most=1), *labelled("", clean(finding.message), width, most=most)]

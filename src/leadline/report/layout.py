@@ -1,0 +1,38 @@
+"""Lines of a terminal page: labels in one column, text wrapped beside them, never wider than asked."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+LABEL = 11
+"""Cells for the label at the left of each line."""
+ACCENT = "cyan"
+QUIET = "bright_black"
+TONES = {"error": "bold red", "warning": "bold yellow", "info": "bold", "trains": "bold green"}
+
+
+def labelled(label: str, body: Text | str, width: int, *, most: int | None = None) -> list[Text]:
+    """`body` wrapped in the column right of `label`; with `most`, cut after that many lines and marked so."""
+    lines = wrapped(body, width - LABEL, most=most)
+    heads = [Text(label[:LABEL].ljust(LABEL), style=ACCENT), *(Text(" " * LABEL) for _ in lines[1:])]
+    return [Text.assemble(head, line) for head, line in zip(heads, lines, strict=True)]
+
+
+def wrapped(body: Text | str, width: int, *, most: int | None = None) -> list[Text]:
+    """`body` as lines of at most `width` cells. Words longer than a line are broken."""
+    text = body if isinstance(body, Text) else Text(body)
+    lines = list(text.wrap(Console(width=width), width)) or [Text()]
+    for line in lines:
+        line.rstrip()
+    if most is None or len(lines) <= most:
+        return lines
+    last = lines[most - 1]
+    last.truncate(width - 2)
+    last.append(" …")
+    return lines[:most]
+
+
+def joined(*parts: str) -> str:
+    """Short facts in one line."""
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,89 @@
+"""A report as a page for the terminal: at most 40 lines, unless everything is asked for."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from leadline.records import Profile
+from leadline.report.coverage import coverage_lines
+from leadline.report.depth import axis_lines, block_summary, jump_lines
+from leadline.report.findings import finding_lines
+from leadline.report.layout import ACCENT, TONES, joined, labelled, wrapped
+from leadline.report.look import Look
+from leadline.report.table import block_lines
+from leadline.report.text import clean, count, number, plural
+from leadline.report.verdict import TITLES, by_severity, sentence
+
+if TYPE_CHECKING:
+    from leadline.report.report import Report
+
+MOST_LINES = 40
+LEAST_WIDTH, MOST_WIDTH = 50, 120
+SENTENCE_LINES = 3
+VERDICT_TONES = {"trains": TONES["trains"], "poor": TONES["warning"], "fails": TONES["error"]}
+
+
+def render(report: Report, look: Look) -> str:
+    """The report as text; with colour, as text with ANSI codes."""
+    page = StringIO()
+    color: Literal["standard"] | None = "standard" if look.color else None
+    console = Console(file=page, width=MOST_WIDTH, color_system=color, force_terminal=look.color)
+    for line in lines(report, look):
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+    return page.getvalue()
+
+
+def lines(report: Report, look: Look) -> list[Text]:
+    """The page, line by line. Names appear as they are: nothing in them is taken for markup."""
+    width = min(max(look.width, LEAST_WIDTH), MOST_WIDTH)
+    if look.detail == "verdict":
+        return _headline(report, width)
+    everything = look.detail == "everything"
+    above = [
+        _headline(report, width),
+        _facts(report.profile, width),
+        axis_lines(report.profile, width, all_streams=everything),
+        jump_lines(report.profile.jumps, width),
+    ]
+    below = [coverage_lines(report.coverage, width, everything=everything), _next(report, width)]
+    if everything:
+        above.append(block_lines(report.profile, width))
+    taken = len(_paragraphs([*above, *below])) + 1
+    room = None if everything else MOST_LINES - taken
+    findings = finding_lines(by_severity(report.findings), width, room=room)
+    return _paragraphs([*above, findings, *below])
+
+
+def _paragraphs(sections: list[list[Text]]) -> list[Text]:
+    """All sections that have lines, with an empty line between them."""
+    page: list[Text] = []
+    for section in filter(None, sections):
+        page += [Text(), *section] if page else section
+    return page
+
+
+def _headline(report: Report, width: int) -> list[Text]:
+    title = Text(TITLES[report.verdict], style=VERDICT_TONES.get(report.verdict, "bold"))
+    return [title, *wrapped(sentence(report), width, most=SENTENCE_LINES)]
+
+
+def _facts(profile: Profile, width: int) -> list[Text]:
+    frozen = profile.parameters - profile.trainable
+    parameters = f"{plural(profile.parameters, 'parameter')}{f' ({count(frozen)} frozen)' if frozen else ''}"
+    mode = "training mode" if profile.training else "evaluation mode"
+    return [
+        *labelled("model", joined(clean(profile.model), parameters, mode), width, most=2),
+        *labelled("depth", block_summary(profile.blocks), width, most=2),
+        *labelled("loss", joined(number(profile.loss), clean(profile.optimizer or "")), width, most=1),
+    ]
+
+
+def _next(report: Report, width: int) -> list[Text]:
+    codes = [clean(finding.code) for finding in by_severity(report.findings)]
+    command = f"leadline explain {codes[0]}" if codes else "leadline rules"
+    why = "why, and when it is wrong" if codes else "what was looked for"
+    return labelled("next", Text.assemble((command, f"bold {ACCENT}"), f"   {why}"), width, most=1)

@@ -1,0 +1,52 @@
+"""The headline of a report: the verdict, and one sentence with the number that decided it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leadline.records import Finding
+from leadline.report.depth import gain, stream_blocks
+from leadline.report.text import clean, count, factor, first_sentence, plural
+
+if TYPE_CHECKING:
+    from leadline.report.report import Report
+
+TITLES = {"trains": "TRAINS", "poor": "TRAINS POORLY", "fails": "DOES NOT TRAIN", "undecided": "UNDECIDED"}
+SEVERITIES = ("info", "warning", "error")
+
+
+def by_severity(findings: tuple[Finding, ...]) -> list[Finding]:
+    """The worst first; otherwise in the order of the rules."""
+    return sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity))
+
+
+def sentence(report: Report) -> str:
+    """Why the verdict is what it is."""
+    if report.verdict == "undecided":
+        return _what_is_missing(report)
+    if report.verdict == "trains" or not report.findings:
+        return _evidence_of_health(report)
+    worst = by_severity(report.findings)[0]
+    return first_sentence(clean(worst.message))
+
+
+def _what_is_missing(report: Report) -> str:
+    profile, coverage = report.profile, report.coverage
+    if not profile.backward_ran:
+        return "The backward pass did not run, so nothing is known about the gradients."
+    if not profile.blocks:
+        return "No path from a batch input to the loss was found, so there is no depth to judge."
+    return (
+        f"Of {plural(coverage.values, 'value')}, {count(coverage.forward)} were measured forward and "
+        f"{count(coverage.backward)} backward: too few to judge."
+    )
+
+
+def _evidence_of_health(report: Report) -> str:
+    blocks = stream_blocks(report.profile, 0)
+    forward = gain([block.forward_ms for block in blocks])
+    backward = gain([block.backward_ms for block in blocks][::-1])
+    return (
+        f"Over {plural(len(blocks), 'block')} the signal changes {factor(forward)} a block forward "
+        f"and {factor(backward)} backward."
+    )

@@ -1,0 +1,205 @@
+"""The page: what is on it, that it fits, and that no name can break it."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import rich
+from rich.cells import cell_len
+from rich.console import Console
+
+from leadline.records import Gap, Jump, Stream
+from leadline.report import Report
+from leadline.report.look import Look
+from leadline.report.terminal import MOST_LINES, render
+from report import samples
+
+GOLDEN = Path(__file__).parent / "golden"
+REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken")}
+HOSTILE = (
+    "a[bold red]b[/]\x1b[31m\x1b]0;title\x07\r\n\u202e{link=x}\N{CJK UNIFIED IDEOGRAPH-6DF1}" + "z" * 300
+)
+
+
+def page(report: Report, width: int = 80, **choices) -> str:
+    return render(report, Look(width=width, **choices))
+
+
+def hostile() -> Report:
+    named = samples.block(HOSTILE, 1.0, 1.0, residual=samples.residual())
+    shape = samples.profile(
+        [],
+        [],
+        blocks=(named,) * 30,
+        streams=(Stream(input=HOSTILE, blocks=30, joins=1), Stream(input=HOSTILE, blocks=0)),
+        model=HOSTILE,
+        optimizer=HOSTILE,
+        jumps=(Jump(direction="forward", block=HOSTILE, factor=1e9),) * 5,
+    )
+    findings = [samples.finding(where=HOSTILE, message=HOSTILE * 3) for _ in range(40)]
+    gaps = [Gap(what=HOSTILE, why=HOSTILE, where=(HOSTILE,) * 9) for _ in range(40)]
+    return samples.report(shape, *findings, seen=samples.coverage(*gaps))
+
+
+def thousand() -> Report:
+    shape = samples.profile([1.01**i for i in range(1000)], [0.99**i for i in range(1000)])
+    return samples.report(shape, samples.finding())
+
+
+EVERY = {**REPORTS, "hostile": hostile(), "thousand": thousand()}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_page_is_the_one_that_was_looked_at(name, width):
+    """After a change that is meant: delete the file, run once, and look at what it wrote before committing it."""
+    golden = GOLDEN / f"{name}-{width}.txt"
+    if not golden.exists():
+        golden.write_text(page(REPORTS[name], width))
+        pytest.fail(f"wrote {golden.name}: look at it, then run again")
+    assert page(REPORTS[name], width) == golden.read_text()
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("name", EVERY)
+def test_a_page_has_at_most_forty_lines_and_none_is_too_wide(name, width):
+    lines = page(EVERY[name], width).splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("detail", ["verdict", "page", "everything"])
+def test_without_colour_there_is_no_control_character(name, detail):
+    assert page(EVERY[name], detail=detail).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_colour_changes_no_word(name):
+    coloured = page(EVERY[name], color=True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == page(EVERY[name])
+
+
+def test_markup_in_a_name_is_shown_and_not_obeyed():
+    text = page(hostile(), 120, detail="everything")
+    assert r"a[bold red]b[/]\x1b[31m" in text
+    assert "{link=x}" in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "title"),
+    [
+        ("trains", "TRAINS"),
+        ("poor", "TRAINS POORLY"),
+        ("fails", "DOES NOT TRAIN"),
+        ("undecided", "UNDECIDED"),
+    ],
+)
+def test_the_page_opens_with_the_verdict(verdict, title):
+    report = samples.report(samples.profile([1.0], [1.0]), samples.finding(), verdict=verdict)
+    assert page(report).splitlines()[0] == title
+    assert page(report, detail="verdict").splitlines()[0] == title
+
+
+def test_the_headline_names_the_number_of_the_worst_finding():
+    mild = samples.finding(code="F101", severity="warning", message="The signal grows ×3.00 a block.")
+    report = samples.report(samples.profile([1.0], [1.0]), mild, samples.finding())
+    assert page(report, detail="verdict") == "DOES NOT TRAIN\nThe squared gradient keeps ×0.167 a block.\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"backward_ran": False}, "backward pass did not run"),
+        ({"blocks": ()}, "no depth to judge"),
+        ({}, "too few"),
+    ],
+)
+def test_an_undecided_report_says_what_is_missing(changes, reason):
+    report = samples.report(samples.profile([1.0], [1.0], **changes), verdict="undecided")
+    assert reason in page(report)
+
+
+def test_a_healthy_verdict_comes_with_its_evidence():
+    assert "×1.05 a block forward and ×1.00 backward" in page(REPORTS["healthy"])
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, 0.0])
+def test_a_gain_over_values_that_have_none_is_not_invented(value):
+    row = next(
+        line
+        for line in page(samples.report(samples.profile([1.0, value, value], [1.0, 1.0, 1.0]))).splitlines()
+        if line.startswith("forward")
+    )
+    assert row.split()[-1] == "n/a"
+
+
+def test_gains_are_in_the_direction_in_which_the_signal_runs():
+    report = samples.report(samples.profile([1.0, 2.0, 4.0], [1.0, 10.0, 100.0]))
+    rows = [
+        line.split()[-1] for line in page(report).splitlines() if line.startswith(("forward", "backward"))
+    ]
+    assert rows == ["×2.00", "×0.100"]
+
+
+def test_a_gain_counts_the_blocks_that_were_not_measured():
+    report = samples.report(samples.profile([1.0, None, 4.0], [1.0, None, None]))
+    rows = [
+        line.split()[-1] for line in page(report).splitlines() if line.startswith(("forward", "backward"))
+    ]
+    assert rows == ["×2.00", "n/a"]
+
+
+def test_every_severity_is_counted_and_the_worst_comes_first():
+    text = page(REPORTS["broken"])
+    assert "3 errors, 3 warnings, 3 notes" in text
+    assert re.findall(r"^  (error|warning|info) ", text, re.M)[:4] == ["error", "error", "error", "warning"]
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_the_worst_finding_is_named_however_full_the_page_is(width):
+    assert re.search(r"^  error    B201", page(hostile(), width), re.M)
+
+
+def test_what_does_not_fit_is_counted_and_verbose_shows_it():
+    short, long = page(REPORTS["broken"]), page(REPORTS["broken"], detail="everything")
+    hidden = int(re.search(r"and (\d+) further finding", short)[1])
+    assert len(re.findall(r"F10\d gradient-decay", short)) + hidden == 9
+    assert len(re.findall(r"F10\d gradient-decay", long)) == 9
+    assert "further" not in long
+    assert all(f"unknown op {i}" in long for i in range(6))
+
+
+def test_verbose_lists_every_block():
+    text = page(thousand(), detail="everything")
+    assert all(f"layers.{i} " in text for i in range(1000))
+
+
+def test_a_report_without_any_block_can_be_shown():
+    report = samples.report(samples.profile([], [], streams=()), verdict="undecided")
+    assert "no path from a batch input to the loss" in page(report)
+    assert page(report, detail="everything")
+
+
+def test_the_next_command_explains_the_worst_finding():
+    assert "next       leadline explain B201" in page(REPORTS["sick"])
+    assert "next       leadline rules" in page(REPORTS["healthy"])
+
+
+def test_str_is_the_plain_page_at_eighty_columns():
+    assert str(REPORTS["sick"]) + "\n" == page(REPORTS["sick"])
+
+
+def test_repr_is_one_short_line():
+    assert repr(REPORTS["sick"]) == "<Report of 'Sequential': fails, 1 findings, 60 blocks>"
+
+
+def test_rich_prints_the_page_as_wide_as_its_console(capsys):
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(REPORTS["sick"])
+    assert capture.get() == page(REPORTS["sick"], 100)
+    rich.print(REPORTS["healthy"])
+    assert capsys.readouterr().out.startswith("TRAINS\n")
