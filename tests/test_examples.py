@@ -1,0 +1,53 @@
+"""The examples do what they say; each runs here, on a smaller model where that makes no difference."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from examples import failing_mlp, huggingface, transformer
+
+import leadline
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def check(case: leadline.Case) -> leadline.Report:
+    return leadline.check(case.model, case.inputs, case.targets, case.loss)
+
+
+def test_the_deep_sigmoid_network_fails_by_gradient_decay():
+    report = check(failing_mlp.factory())
+    assert report.verdict == "fails"
+    assert "B201" in [finding.code for finding in report.findings]
+
+
+def test_the_shallow_sigmoid_network_trains():
+    assert check(failing_mlp.shallow()).verdict == "trains"
+
+
+@pytest.mark.parametrize(
+    ("build", "placement"), [(transformer.pre_norm, "pre"), (transformer.post_norm, "post")]
+)
+def test_the_norms_are_found_where_the_flag_put_them(build, placement):
+    blocks = check(build(layers=3, width=32)).profile.blocks
+    assert [block.residual.placement for block in blocks if block.residual is not None] == [placement] * 6
+
+
+def test_a_hugging_face_model_is_checked_with_its_own_loss():
+    report = check(huggingface.factory(layers=2, width=32))
+    assert report.verdict == "trains"
+    assert sum(block.residual is not None for block in report.profile.blocks) == 4
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_says_how_to_run_it(path):
+    assert f"python examples/{path.name}" in path.read_text()
+
+
+@pytest.mark.parametrize("name", ["failing_mlp", "transformer", "huggingface"])
+def test_an_example_runs_as_a_script(name):
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip()
