@@ -6,9 +6,9 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+
 from benchmarks import statistics, trace
 from benchmarks.store import fill, load
-
 from leadline.rules import all_rules
 
 ROOT = Path(__file__).parents[1]

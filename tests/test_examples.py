@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from examples import failing_mlp, huggingface, transformer
 
 import leadline
+from examples import failing_mlp, huggingface, transformer
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
