@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from leadline.records import Block, Jump, Placement, Profile
-from leadline.report.layout import ACCENT, LABEL, QUIET, joined, labelled
+from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, joined, labelled
 from leadline.report.spark import legend, mark, sparkline
 from leadline.report.text import clean, factor, number, plural, shorten
 
@@ -116,9 +116,10 @@ def _cells(values: Sequence[float | None], change: float | None) -> tuple[str, s
 def _row(label: str, drawing: str, room: int, cells: tuple[str, str, str]) -> Text:
     tone = ACCENT if label else QUIET
     line = Text(drawing, style=tone)
+    line.highlight_regex("[×∞]", TONES["error"])
     line.pad_right(room - line.cell_len)
     numbers = "".join(f"{cell:>{NUMBER}}" for cell in cells)
-    return Text.assemble((label.ljust(LABEL), ACCENT), line, (numbers, "" if label else QUIET))
+    return Text.assemble((label.ljust(LABEL), QUIET), line, (numbers, "" if label else QUIET))
 
 
 def _caption(blocks: Sequence[Block], width: int) -> list[Text]:

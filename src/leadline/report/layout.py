@@ -8,14 +8,14 @@ from rich.text import Text
 LABEL = 11
 """Cells for the label at the left of each line."""
 ACCENT = "cyan"
-QUIET = "bright_black"
+QUIET = "dim"
 TONES = {"error": "bold red", "warning": "bold yellow", "info": "bold", "trains": "bold green"}
 
 
 def labelled(label: str, body: Text | str, width: int, *, most: int | None = None) -> list[Text]:
     """`body` wrapped in the column right of `label`; with `most`, cut after that many lines and marked so."""
     lines = wrapped(body, width - LABEL, most=most)
-    heads = [Text(label[:LABEL].ljust(LABEL), style=ACCENT), *(Text(" " * LABEL) for _ in lines[1:])]
+    heads = [Text(label[:LABEL].ljust(LABEL), style=QUIET), *(Text(" " * LABEL) for _ in lines[1:])]
     return [Text.assemble(head, line) for head, line in zip(heads, lines, strict=True)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from leadline.records import Block, Profile
-from leadline.report.layout import ACCENT, QUIET
+from leadline.report.layout import QUIET
 from leadline.report.text import clean, number, shorten
 
 INDEX, NUMBER, KIND = 6, 11, 14
@@ -17,7 +17,7 @@ def block_lines(profile: Profile, width: int) -> list[Text]:
     header = (
         f"{'block':<{INDEX}}{'name':<{room}}{'forward':>{NUMBER}}{'backward':>{NUMBER}}  {'kind':<{KIND}}"
     )
-    lines = [Text(header.rstrip(), style=ACCENT)]
+    lines = [Text(header.rstrip(), style=QUIET)]
     return lines + [_line(place, block, room) for place, block in enumerate(profile.blocks)]
 
 
