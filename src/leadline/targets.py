@@ -30,19 +30,37 @@ FORM = "a target of the form path/file.py:factory or package.module:factory"
 LISTED = 8  # names in an error message: what fits on a line or two
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """Where a target is: `attribute` of the file or module `place`, which may import what is in `folder`."""
+
+    place: str
+    attribute: str
+    folder: Path
+    is_file: bool
+
+
+def locate(spec: str) -> Location:
+    """Where `spec` points to, without running anything: a misspelt file is answered before torch is imported."""
+    place, colon, attribute = spec.rpartition(":")
+    if not (colon and place and attribute):
+        raise InputError(expected=FORM, got=repr(spec), fix=_name_a_factory(spec))
+    is_file = place.endswith(".py") or "/" in place or "\\" in place
+    folder = _folder(place) if is_file else Path.cwd()
+    return Location(place=place, attribute=attribute, folder=folder, is_file=is_file)
+
+
 def load(spec: str) -> Case:
     """The Case that `spec` names. What the user's file or factory raises comes out as it was raised.
 
     While the target is loaded, the file's folder (for a module: the working directory) is on `sys.path`, so that it
     can import its neighbours.
     """
-    place, colon, attribute = spec.rpartition(":")
-    if not (colon and place and attribute):
-        raise InputError(expected=FORM, got=repr(spec), fix=_name_a_factory(spec))
-    is_file = place.endswith(".py") or "/" in place or "\\" in place
-    with _importable(_folder(place) if is_file else Path.cwd()), _no_exit(place):
-        module = _import_file(Path(place)) if is_file else _import_module(place)
-        return _make(_find(module, attribute, place), spec)
+    target = locate(spec)
+    place = target.place
+    with _importable(target.folder), _no_exit(place):
+        module = _import_file(Path(place)) if target.is_file else _import_module(place)
+        return _make(_find(module, target.attribute, place), spec)
 
 
 def _name_a_factory(spec: str) -> str:
