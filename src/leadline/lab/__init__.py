@@ -1,0 +1,1 @@
+"""Experiments: networks and data on which the claims of the toolkit are shown and tested."""

@@ -1,0 +1,73 @@
+"""Two networks of 60 layers on the same data: one that does not train, and its twin that does.
+
+Weights are drawn from PyTorch's global generator, like those of any model: seed it to get the same network again.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leadline.case import Case
+
+LAYERS = 60
+WIDTH = 64
+POINTS = 256
+DATA_SEED = 0
+TURNS = 1.5
+
+
+def deep_mlp() -> Case:
+    r"""Sixty plain ReLU layers with PyTorch's default initialisation: the gradient never reaches the first one.
+
+    `nn.Linear` draws its weights with variance $\sigma_w^2 / n$ where $\sigma_w^2 = 1/3$, and a ReLU passes the
+    gradient at half of its units, so the squared gradient keeps $\chi = \sigma_w^2 / 2 = 1/6$ of itself a layer.
+    """
+    layers: list[nn.Module] = [nn.Linear(2, WIDTH), nn.ReLU()]
+    for _ in range(LAYERS - 2):
+        layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
+    return _spiral_case(nn.Sequential(*layers, nn.Linear(WIDTH, 2)))
+
+
+def residual_mlp() -> Case:
+    r"""As many layers and as wide as `deep_mlp`, but each layer is scaled by $1/\sqrt{N}$ and added to a skip.
+
+    With He's initialisation each of the $N$ branches then adds $1/N$ of the stream's second moment, forward and
+    backward, so that over the whole depth both grow by about $(1 + 1/N)^N < e$.
+    """
+    scale = 1 / math.sqrt(LAYERS - 2)
+    blocks = [ResidualLayer(WIDTH, scale) for _ in range(LAYERS - 2)]
+    return _spiral_case(nn.Sequential(nn.Linear(2, WIDTH), *blocks, nn.Linear(WIDTH, 2)))
+
+
+class ResidualLayer(nn.Module):
+    r"""$y = x + s\,W\,\mathrm{relu}(x)$ with $W \sim N(0, 2/n)$, which undoes the half that a ReLU takes."""
+
+    def __init__(self, width: int, scale: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.scale = scale
+        nn.init.kaiming_normal_(self.linear.weight, nonlinearity="relu")
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch: Tensor = self.linear(F.relu(x))
+        return x + self.scale * branch
+
+
+def two_spirals(points: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """`points` points in the plane, and for each the spiral, 0 or 1, on which it lies."""
+    labels = torch.arange(points) % 2
+    progress = torch.rand(points, generator=generator).sqrt()
+    angle = 2 * math.pi * TURNS * progress + math.pi * labels
+    plane = progress[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1)
+    return 2 * plane + 0.02 * torch.randn(points, 2, generator=generator), labels
+
+
+def _spiral_case(model: nn.Module) -> Case:
+    inputs, targets = two_spirals(POINTS, torch.Generator().manual_seed(DATA_SEED))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    return Case(model, inputs, targets, loss=F.cross_entropy, optimizer=optimizer)

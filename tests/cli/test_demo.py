@@ -1,0 +1,54 @@
+"""The bundled networks are what the demo says: one does not train, its twin does."""
+
+import pytest
+import torch
+
+from leadline.lab import demo
+
+
+def losses(case, steps):
+    """The loss before each step of plain training."""
+    for _ in range(steps):
+        loss = case.loss(case.model(case.inputs), case.targets)
+        case.optimizer.zero_grad()
+        loss.backward()
+        case.optimizer.step()
+        yield loss.item()
+
+
+def test_the_deep_network_stays_at_a_coin_toss_and_its_twin_learns():
+    torch.manual_seed(0)
+    *_, stuck = losses(demo.deep_mlp(), 40)
+    *_, learnt = losses(demo.residual_mlp(), 40)
+    assert stuck == pytest.approx(torch.tensor(2.0).log().item(), abs=1e-3)
+    assert learnt < 0.25
+
+
+def test_the_twins_have_the_same_number_of_layers_and_the_same_data():
+    sick, healthy = demo.deep_mlp(), demo.residual_mlp()
+    counts = [
+        sum(isinstance(each, torch.nn.Linear) for each in case.model.modules()) for case in (sick, healthy)
+    ]
+    assert counts == [demo.LAYERS, demo.LAYERS]
+    assert torch.equal(sick.inputs, healthy.inputs)
+
+
+def test_the_data_do_not_touch_the_global_generator():
+    before = torch.get_rng_state()
+    demo.two_spirals(10, torch.Generator().manual_seed(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_demo_shows_the_failure_and_the_next_step(run):
+    done = run("demo")
+    assert done.code == 0
+    assert done.out.startswith("DOES NOT TRAIN\n")
+    assert "leadline explain B201" in done.out
+    assert "leadline check leadline.lab.demo:deep_mlp" in done.err
+    assert "leadline check leadline.lab.demo:residual_mlp" in done.err
+
+
+def test_check_tells_the_twins_apart(run):
+    assert run("check", "leadline.lab.demo:deep_mlp", "-q").code == 1
+    done = run("check", "leadline.lab.demo:residual_mlp", "-q")
+    assert (done.code, done.out.split("\n")[0]) == (0, "TRAINS")
