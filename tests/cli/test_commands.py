@@ -1,0 +1,164 @@
+"""The other commands: help, explain, rules, report, doctor; and that they answer without torch."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from leadline import __version__
+from leadline.cli import leadline, main
+from leadline.rules import all_rules
+from report import samples
+
+COMMANDS = sorted(leadline.commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_page_has_an_example(run, command):
+    done = run(command, "--help")
+    assert done.code == 0
+    assert f"leadline {command}" in done.out.partition("Examples:")[2]
+
+
+def test_the_version_is_told(run):
+    assert run("--version").out == f"leadline, version {__version__}\n"
+
+
+WITHOUT_TORCH = """
+import sys
+from leadline.cli import leadline, main
+for command in leadline.commands:
+    assert main([command, "--help"]) == 0, command
+assert main(["rules"]) == 0
+assert main(["explain", "gradient-decay"]) == 0
+assert main(["report", sys.argv[1]]) == 0
+assert main(["check", "nowhere"]) == 2
+assert main(["check", "nowhere.py:make"]) == 2
+assert main(["explain", "nothing-like-it"]) == 2
+sys.exit("torch was imported" if "torch" in sys.modules else 0)
+"""
+
+
+def test_help_rules_explain_and_report_do_not_import_torch(tmp_path):
+    saved = tmp_path / "saved.json"
+    saved.write_text(samples.broken().to_json())
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, saved], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_a_rule_is_explained_by_code_and_by_name(run, rule):
+    by_code, by_name = run("explain", rule.code.lower()), run("explain", rule.name.upper())
+    assert by_code.code == 0
+    assert by_code.out == by_name.out
+    assert rule.name in by_code.out
+    assert "When it is wrong" in by_code.out
+    assert max(map(len, by_code.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("typo", ["B2O1", "gradient-decai", "gradent decay"])
+def test_an_unknown_rule_is_answered_with_the_nearest(run, typo):
+    done = run("explain", typo)
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean B201 (gradient-decay)?" in done.err
+
+
+def test_a_rule_like_no_other_is_answered_with_where_to_look(run):
+    assert "`leadline rules` lists them" in run("explain", "zzzzzzzzzz").err
+
+
+def test_rules_lists_every_rule_within_the_width(run):
+    lines = run("rules").out.splitlines()
+    assert [line.split()[:2] for line in lines if line[0] != " "] == [
+        [each.code, each.name] for each in all_rules()
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_rules_are_also_there_for_machines(run):
+    rows = json.loads(run("rules", "--format", "json").out)
+    assert [(row["code"], row["summary"]) for row in rows] == [
+        (each.code, each.summary) for each in all_rules()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON"),
+        ("{}", "leadline.report/1"),
+        ('{"schema": "leadline.report/9"}', "Upgrade"),
+        ("\0\xff", "not JSON"),
+    ],
+)
+def test_a_file_that_is_no_report_gets_one_clear_error(run, tmp_path, text, words):
+    (tmp_path / "saved.json").write_bytes(text.encode("latin-1"))
+    done = run("report", "saved.json")
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+def test_a_saved_report_that_is_not_there_is_a_usage_error(run):
+    done = run("report", "nowhere.json")
+    assert done.code == 2
+    assert "nowhere.json" in done.err
+
+
+def test_doctor_names_versions_and_devices(run):
+    words = {line.split()[0] for line in run("doctor").out.splitlines()}
+    assert words >= {"leadline", "python", "torch", "devices", "threads"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "option", "coloured"),
+    [
+        ({}, [], True),
+        ({}, ["--no-color"], False),
+        ({"NO_COLOR": "1"}, [], False),
+        ({"NO_COLOR": ""}, [], True),
+        ({"TERM": "dumb"}, [], False),
+    ],
+)
+def test_colour_is_for_terminals_that_want_it(run, tmp_path, monkeypatch, environment, option, coloured):
+    for name, value in {"TERM": "xterm", "NO_COLOR": "", **environment}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "saved.json").write_text(samples.sick().to_json())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert ("\x1b[" in run("report", "saved.json", *option).out) == coloured
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly(tmp_path):
+    saved = tmp_path / "saved.json"
+    saved.write_text(samples.report(samples.profile([1.0] * 3000, [1.0] * 3000), verdict="trains").to_json())
+    with subprocess.Popen(
+        [sys.executable, "-m", "leadline", "report", saved, "-v"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"TRAINS\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_terminal_that_cannot_draw_gets_the_words(tmp_path):
+    saved = tmp_path / "saved.json"
+    saved.write_text(samples.sick().to_json())
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-m", "leadline", "report", saved],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"gradient-decay" in done.stdout
+
+
+def test_an_unknown_command_is_a_usage_error(run):
+    assert run("chekc").code == 2
+    assert main(["chekc"]) == 2
