@@ -39,8 +39,9 @@ def jump_lines(jumps: Sequence[Jump], width: int) -> list[Text]:
     """The largest changes across a single block, one a line."""
     lines: list[Text] = []
     for jump in jumps[:JUMPS_SHOWN]:
-        body = f"{factor(jump.factor):<{NUMBER}} {jump.direction:<9} across {clean(jump.block)}"
-        lines += labelled("" if lines else "jumps", shorten(body, width - LABEL), width)
+        head = f"{factor(jump.factor):<{NUMBER}} {jump.direction:<9} across "
+        name = shorten(clean(jump.block), width - LABEL - len(head))
+        lines += labelled("" if lines else "jumps", head + name, width)
     return lines
 
 

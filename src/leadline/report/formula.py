@@ -1,0 +1,65 @@
+"""Formulas for the terminal: LaTeX, as docstrings have it, in letters and signs that a line of text can show."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# fmt: off
+SIGNS = {
+    "partial": "∂", "ell": "ℓ", "infty": "∞", "sum": "Σ", "prod": "Π", "sqrt": "√", "nabla": "∇", "cdot": "·",
+    "times": "×", "pm": "±", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "ll": "≪",
+    "gg": "≫", "approx": "≈", "sim": "~", "propto": "∝", "to": "→", "in": "∈", "langle": "⟨", "rangle": "⟩",
+    "lVert": "‖", "rVert": "‖", "mid": "|", "dots": "…", "ldots": "…", "cdots": "…", "quad": " ", "qquad": " ",
+    "left": "", "right": "", "varphi": "φ", "varepsilon": "ε", "lambda": "λ", "Lambda": "Λ",
+    "mathrm": "", "mathbf": "", "mathbb": "", "mathcal": "", "operatorname": "", "text": "",
+}
+# fmt: on
+
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$", re.DOTALL)
+_SPACE = re.compile(r"\\[,;: ]")
+_CALL = re.compile(r"\\(?![dt]?frac)([A-Za-z]+)\{([^{}]*)\}")
+_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
+_SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
+_PREFIX = re.compile(r"\\(partial|nabla|left|right) ?")
+_COMMAND = re.compile(r"\\([A-Za-z]+)")
+_ONE_THING = re.compile(r"√?\w|\d+|\\?[A-Za-z]+")
+
+
+def readable(page: str) -> str:
+    """`page`, in Markdown, with each formula as a piece of code in plain signs."""
+    return _FORMULA.sub(lambda found: f"`{plain(found[1] or found[2])}`", page)
+
+
+def plain(latex: str) -> str:
+    r"""`\sigma_w^{2}` as `σ_w^2`: every symbol that has a sign gets it, every other keeps its name."""
+    text, before = _SPACE.sub(" ", latex).replace(r"\|", "‖").replace(r"\!", ""), None
+    while before != text:  # from the innermost braces outwards
+        before = text
+        text = _CALL.sub(lambda found: _applied(found[1], found[2]), text)
+        text = _SCRIPT.sub(lambda found: found[1] + _grouped(found[2]), text)
+        text = _FRACTION.sub(lambda found: f"{_grouped(found[1])}/{_grouped(found[2])}", text)
+    text = _PREFIX.sub(lambda found: SIGNS[found[1]], text)
+    return " ".join(_COMMAND.sub(lambda found: _sign(found[1]), text).split())
+
+
+def _applied(name: str, body: str) -> str:
+    """A command with braces: a typeface leaves its body as it is."""
+    sign = _sign(name)
+    return sign + _grouped(body) if sign else body
+
+
+def _grouped(body: str) -> str:
+    """What stood in braces: as it is if it is one thing, else in parentheses."""
+    body = body.strip()
+    return body if _ONE_THING.fullmatch(body) else f"({body})"
+
+
+def _sign(name: str) -> str:
+    if name in SIGNS:
+        return SIGNS[name]
+    size = "CAPITAL" if name[0].isupper() else "SMALL"
+    try:
+        return unicodedata.lookup(f"GREEK {size} LETTER {name}")
+    except KeyError:
+        return name
