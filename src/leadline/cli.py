@@ -53,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("\n       ".join(map(clean, f"error: {error}".splitlines())))
     except click.Abort:
         return INTERRUPTED
+    except Exception as error:
+        _say(_explain_crash(error))
     return FAILED
 
 
@@ -168,7 +170,7 @@ def explain(rule: str, no_color: bool) -> int:
     """Tell what a rule measures, why it hurts, and when it is wrong."""
     found = _find_rule(rule)
     look = _look(no_color=no_color)
-    _emit(markdown(f"# {found.code} {found.name}\n\n{found.doc}", look))
+    _emit(markdown(f"**{found.code} {found.name}**\n\n{found.doc}", look))
     return FINE
 
 
