@@ -6,9 +6,13 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import statistics, trace
+from benchmarks.memory import peak_of
+from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
+from leadline import Case
 from leadline.rules import all_rules
 
 ROOT = Path(__file__).parents[1]
@@ -67,3 +71,27 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "arithmatex" not in built
     assert "googleapis" not in built
     assert all((tmp_path / "rules" / f"{rule.code}.html").exists() for rule in all_rules())
+
+
+def test_the_benchmark_behind_the_table_runs(capsys):
+    trace.quick()
+    assert capsys.readouterr().out.count("ratio") == 3
+
+
+def test_ways_that_are_timed_take_turns_to_go_first():
+    order = []
+    ways = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    seconds = alternate(ways, rounds=2, warmups=0)
+    assert order == ["a", "b", "b", "a"]
+    assert [len(times) for times in seconds.values()] == [2, 2]
+
+
+def test_a_slowdown_that_hits_both_ways_leaves_their_ratio_alone():
+    assert ratio([2.0, 20.0, 2.0], [1.0, 10.0, 1.0]).median == 2.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads the kernel's high-water mark")
+def test_the_memory_figure_sees_what_a_pass_holds_and_lets_go():
+    case = Case(torch.nn.Identity(), torch.zeros(4, 1), torch.zeros(4))
+    found = peak_of(lambda _: torch.ones(64 * 2**18), case)  # 64 MB of float32
+    assert 60 < found < 70
