@@ -16,9 +16,8 @@ import leadline
 
 def factory(layers: int = 12, width: int = 64) -> leadline.Case:
     torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=128, n_positions=32, n_embd=width, n_layer=layers, n_head=4, use_cache=False
-    )
+    shape = {"vocab_size": 128, "n_positions": 32, "n_embd": width, "n_layer": layers, "n_head": 4}
+    config = GPT2Config(**shape, bos_token_id=0, eos_token_id=0)
     tokens = torch.randint(config.vocab_size, (4, config.n_positions))
     return leadline.Case(GPT2LMHeadModel(config).train(), {"input_ids": tokens, "labels": tokens})
 
