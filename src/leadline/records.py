@@ -38,8 +38,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def var(self) -> float:
         """$E[x^2] - E[x]^2$; rounding cannot make it negative."""
-        spread = self.ms - self.mean * self.mean
-        return max(spread, 0.0) if math.isfinite(spread) else spread
+        return self.ms if math.isinf(self.ms) else max(self.ms - self.mean * self.mean, 0.0)
 
     @property
     def rms(self) -> float:
@@ -289,7 +288,7 @@ def decode(text: str, kind: type[R], schema: str) -> R:
     """The record that `encode` wrote. Raises SchemaError if the text is damaged, foreign or too new."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"not JSON ({error}); was the file cut short or written by something else?") from None
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:

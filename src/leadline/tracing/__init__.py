@@ -19,7 +19,9 @@ from leadline.case import Case, Inputs, Loss
 from leadline.records import Gap, Trace
 from leadline.tracing import lend
 from leadline.tracing.census import Census, take_census
-from leadline.tracing.custody import custody, eager
+from leadline.tracing.composite import inside
+from leadline.tracing.custody import custody, set_aside
+from leadline.tracing.eager import eager, room_for
 from leadline.tracing.finish import finish
 from leadline.tracing.recorder import Recorder
 
@@ -43,11 +45,12 @@ def trace(
     """
     case = Case(model, inputs, targets, loss, optimizer)
     own = lend.unwrap(model)
-    lend.check(case, own, Recorder)
     census = take_census(own)
+    lend.check(case.inputs, census, Recorder)
     with (
         custody(census) as guard,
         eager(),
+        room_for(census.nesting),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
@@ -70,7 +73,7 @@ def _run(
     value = recorder.value_of(loss)
     if loss.device.type == "meta":
         return value, {"loss": None, "gaps": (_META,)}, None
-    lend.check_differentiable(loss, model)
+    lend.check_differentiable(loss, census)
     grads = _backward(loss, census, recorder)
     return value, {"loss": loss.item(), "gaps": tuple(_mode_gaps(model))}, grads
 
@@ -84,8 +87,9 @@ def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Ten
     wanted = [named.item for named in census.parameters.values() if named.item.requires_grad]
     recorder.gradients.listening = recorder.backward = True
     if recorder.gradients.regions:
-        with recorder:
-            torch.autograd.backward(loss)
+        run = inside(torch.autograd.backward) or torch.autograd.backward
+        with set_aside(recorder.leaves), recorder:
+            run(loss)
         return {id(parameter): parameter.grad for parameter in wanted}
     found = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
     return {id(parameter): grad for parameter, grad in zip(wanted, found, strict=True)}

@@ -28,6 +28,11 @@ class Census:
     parameters: dict[int, Named[nn.Parameter]]
     buffers: dict[int, Named[Tensor]]
 
+    @property
+    def nesting(self) -> int:
+        """How many modules deep the model is nested."""
+        return max(named.names[0].count(".") for named in self.modules.values()) + 1
+
 
 def take_census(model: nn.Module) -> Census:
     """Walk the model without recursion: PyTorch's own walk fails some 500 wrappers deep."""
@@ -41,21 +46,22 @@ def take_census(model: nn.Module) -> Census:
 
 
 def _walk(model: nn.Module, modules: dict[int, Named[nn.Module]]) -> Iterator[tuple[str, nn.Module]]:
-    todo = [("", model, model)]
+    todo: list[tuple[str, nn.Module, nn.Module]] = [("", model, model)]
     while todo:
         path, module, parent = todo.pop()
+        while is_compiled(module):  # the user wrote torch.compile(layer) and knows it as the layer
+            module = module._orig_mod
         if not _enter(modules, module, path, parent):
             continue
         yield path, module
         for name, child in reversed(list(module._modules.items())):
             if child is not None:
-                todo.append((_child_path(path, name, module), child, module))
+                todo.append((f"{path}.{name}" if path else name, child, module))
 
 
-def _child_path(path: str, name: str, parent: nn.Module) -> str:
-    if name == "_orig_mod" and type(parent).__name__ == "OptimizedModule":
-        return path  # the user wrote torch.compile(layer) and knows it by the layer's name
-    return f"{path}.{name}" if path else name
+def is_compiled(module: nn.Module) -> bool:
+    """The wrapper that torch.compile puts around a module; its class lives in dynamo, which is slow to import."""
+    return type(module).__name__ == "OptimizedModule"
 
 
 def _enter(found: dict[int, Named[T]], item: T, name: str, owner: nn.Module) -> bool:

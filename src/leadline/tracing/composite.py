@@ -6,8 +6,6 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-_HOMES = ("torch.nn.functional", "torch.functional")
-
 
 def inside(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """A twin of a Python-level torch function that runs its body instead of announcing itself again; None if it is not one.
@@ -17,7 +15,7 @@ def inside(function: Callable[..., Any]) -> Callable[..., Any] | None:
     in its own globals that question is answered with no; the functions it calls still announce themselves.
     Methods of Tensor are left alone: their bodies call `super()`, which announces the method itself.
     """
-    if not isinstance(function, FunctionType) or function.__module__ not in _HOMES:
+    if not isinstance(function, FunctionType):
         return None
     asks = [name for name in function.__code__.co_names if name.startswith("has_torch_function")]
     if not asks:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -25,7 +26,7 @@ def custody(census: Census) -> Iterator[WriteGuard]:
     with ExitStack() as stack:
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
         stack.callback(_restore_random, _random_states())
-        stack.callback(_restore_gradients, _take_gradients(census))
+        stack.enter_context(set_aside([named.item for named in census.parameters.values()]))
         for named in census.modules.values():
             stack.callback(_restore_attributes, named.item, _attributes(named.item))
         for buffer in (named.item for named in census.buffers.values()):
@@ -34,91 +35,94 @@ def custody(census: Census) -> Iterator[WriteGuard]:
         yield guard
 
 
+@contextmanager
+def set_aside(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Take away each `.grad`, and with it the hooks that act once a gradient is there (an optimiser's step, say)."""
+    taken = []
+    for tensor in tensors:
+        hooks = getattr(tensor, "_post_accumulate_grad_hooks", None) or {}
+        taken.append((tensor, tensor.grad, hooks, dict(hooks)))
+        hooks.clear()
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, grad, hooks, before in taken:
+            tensor.grad = grad
+            hooks.update(before)
+
+
 class WriteGuard:
-    """Copies a parameter just before its first write, so that only models that write parameters pay for it."""
+    """Copies a parameter or input just before its first write, so that only models that write them pay for it."""
 
     def __init__(self, census: Census) -> None:
-        self._parameters = {
-            _storage(named.item): named.item for named in census.parameters.values() if _storage(named.item)
-        }
-        self._flags = [(named.item, named.item.requires_grad) for named in census.parameters.values()]
+        self._watched: dict[int, Tensor] = {}
         self._saved: list[tuple[Tensor, Tensor]] = []
+        for named in census.parameters.values():
+            self.watch(named.item)
+        self._flags = [(named.item, named.item.requires_grad) for named in census.parameters.values()]
+
+    def watch(self, tensor: Tensor) -> None:
+        self._watched.setdefault(_storage(tensor), tensor)
 
     def before_write(self, target: Tensor) -> None:
-        """Call with each tensor that an op is about to change; views and `.data` share their parameter's storage."""
-        parameter = self._parameters.pop(_storage(target), None)
-        if parameter is not None:
-            self._saved.append((parameter, parameter.detach().clone()))
+        """Call with each tensor that an op is about to change; views and `.data` share the storage of the original."""
+        original = self._watched.pop(_storage(target), None)
+        if original is not None:
+            self._saved.append((original, original.detach().clone()))
 
     def restore(self) -> None:
-        for parameter, copy in self._saved:
-            _restore_tensor(parameter, copy)
+        for original, copy in self._saved:
+            _restore_tensor(original, copy)
         for parameter, requires_grad in self._flags:
             parameter.requires_grad_(requires_grad)
 
 
-@contextmanager
-def eager() -> Iterator[None]:
-    """Run compiled code uncompiled: inside a compiled graph no single op could be seen."""
-    if "torch._dynamo" not in sys.modules:  # nothing can be compiled, and importing dynamo takes a second
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
-
-
 def _storage(tensor: Tensor) -> int:
+    """Identity of the memory behind a tensor; its own identity where it has no single memory (sparse, say)."""
     try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # sparse, fake and other tensors without one storage
-        return 0
+        return tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        return id(tensor)
 
 
 def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
-    with torch.no_grad():
-        tensor.detach().copy_(copy)
+    """Write back only what changed, and unseen by autograd: the user may hold a graph that saved this tensor."""
+    if tensor.is_meta or torch.equal(tensor, copy):
+        return
+    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(tensor):
+        tensor.copy_(copy)
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """The module's attributes, and one level down the dictionaries in which nn.Module keeps its parts."""
-    return {name: dict(value) if type(value) is dict else value for name, value in vars(module).items()}
+_CONTAINERS = (dict, list, set, deque)
 
 
-def _restore_attributes(module: nn.Module, before: dict[str, Any]) -> None:
+def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """The module's attributes, and of those that are containers a copy of what they hold."""
+    return {name: (value, _contents(value)) for name, value in vars(module).items()}
+
+
+def _restore_attributes(module: nn.Module, before: dict[str, tuple[Any, Any]]) -> None:
     now = vars(module)
     for name in now.keys() - before.keys():
         del now[name]
-    for name, value in before.items():
-        if type(value) is dict and type(now.get(name)) is dict:
-            if not _same_items(now[name], value):
-                now[name].clear()
-                now[name].update(value)
-        else:
-            now[name] = value
+    for name, (value, contents) in before.items():
+        now[name] = value
+        if contents is not None and not _same(value, contents):
+            value.clear()
+            value.extend(contents) if isinstance(value, list | deque) else value.update(contents)
 
 
-def _same_items(now: dict[str, Any], before: dict[str, Any]) -> bool:
-    """The very same objects under the same keys: tensors must not be asked whether they are equal."""
-    return list(now) == list(before) and all(now[key] is before[key] for key in before)
+def _contents(value: Any) -> Any:
+    return value.copy() if isinstance(value, _CONTAINERS) else None
 
 
-def _take_gradients(census: Census) -> list[tuple[nn.Parameter, Tensor | None, dict[int, Any]]]:
-    """Set every `.grad` aside, and with it the hooks that act on a gradient that is there (an optimiser, say)."""
-    taken = []
-    for named in census.parameters.values():
-        parameter = named.item
-        hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
-        taken.append((parameter, parameter.grad, dict(hooks)))
-        hooks.clear()
-        parameter.grad = None
-    return taken
-
-
-def _restore_gradients(taken: list[tuple[nn.Parameter, Tensor | None, dict[int, Any]]]) -> None:
-    for parameter, grad, hooks in taken:
-        parameter.grad = grad
-        if hooks:
-            parameter._post_accumulate_grad_hooks.update(hooks)
+def _same(now: Any, before: Any) -> bool:
+    """The very same objects in the same places: tensors must not be asked whether they are equal."""
+    if len(now) != len(before):
+        return False
+    pairs = zip(now.items(), before.items(), strict=True) if isinstance(now, dict) else zip(now, before, strict=True)
+    return all(a is b or (isinstance(a, tuple) and a[0] == b[0] and a[1] is b[1]) for a, b in pairs)
 
 
 def _random_states() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ def _values(entries: Sequence[Entry], steps: Sequence[Step]) -> tuple[Value, ...
     units = _settled_units(entries)
     readers = Counter(value for step in steps for value in step.inputs)
     for value, entry in enumerate(entries):  # in order of appearance, so that inheritance runs down chains of views
-        if entry.op is None or not steps[entry.op].plan.layout or not steps[entry.op].inputs:
+        if entry.op is None or not entry.moved:
             continue
         original = steps[entry.op].inputs[0]
         if math.prod(entries[original].shape) == math.prod(entry.shape):
@@ -125,9 +126,9 @@ def _parameters(
                 uses[name] = op
     named = list(census.parameters.values())
     blind = [stats.unobservable(each.item) for each in named]
-    weights = _settled([None if why else stats.measure(each.item) for each, why in zip(named, blind, strict=True)])
+    weights = _settled([None if why else stats.measure_length(each.item) for each, why in zip(named, blind, strict=True)])
     gradients = [None if grads is None else grads.get(id(each.item)) for each in named]
-    arrived = _settled([None if g is None or stats.unobservable(g) else stats.measure(g) for g in gradients])
+    arrived = _settled([None if g is None or stats.unobservable(g) else stats.measure_length(g) for g in gradients])
     products = _products([each.item for each in named], gradients, blind)
     return tuple(
         _parameter(each, uses.get(each.names[0]), weight, grad, product, why)
@@ -187,7 +188,7 @@ def _module(named: Named[nn.Module], calls: int) -> Module:
         type=f"{kind.__module__}.{kind.__qualname__}",
         calls=calls,
         aliases=tuple(named.names[1:]),
-        container=kind.forward is nn.Module.forward,
+        container=inspect.getattr_static(kind, "forward", None) is inspect.getattr_static(nn.Module, "forward"),
     )
 
 

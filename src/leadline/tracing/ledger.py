@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from leadline.records import SourceKind
 from leadline.stats import Reading, UnitReading
 
 MAX_DEPTH = 8  # of nested containers in a batch or output; deeper ones are somebody's data structure, not tensors
+_LEAVES = (int, float, str, bytes, type(None), torch.dtype, torch.device)
 
 
 @dataclass(slots=True)
@@ -59,23 +62,37 @@ class Ledger:
 
 
 def describe(tensor: Tensor) -> Entry:
-    return Entry(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))
+    irregular = tensor.is_nested and tensor.layout is torch.strided
+    return Entry((tensor.size(0),) if irregular else tuple(tensor.shape), dtype_name(tensor.dtype))
 
 
-def tensors_in(tree: Any, depth: int = 0) -> Iterator[Tensor]:
+@cache
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
     """The tensors in nested tuples, lists, dicts, dataclasses and packed sequences, in order."""
     if isinstance(tree, Tensor):
-        yield tree
-    elif depth >= MAX_DEPTH:
-        return
-    elif isinstance(tree, list | tuple | set):
-        for item in tree:
-            yield from tensors_in(item, depth + 1)
-    elif isinstance(tree, dict):
-        for item in tree.values():
-            yield from tensors_in(item, depth + 1)
-    elif hasattr(tree, "__dataclass_fields__") and not isinstance(tree, type):
-        for name in tree.__dataclass_fields__:
-            yield from tensors_in(getattr(tree, name, None), depth + 1)
-    elif hasattr(tree, "data") and isinstance(getattr(tree, "data", None), dict):  # UserDict: HF's BatchEncoding
-        yield from tensors_in(tree.data, depth + 1)
+        return [tree]
+    found: list[Tensor] = []
+    _gather(tree, found, 0)
+    return found
+
+
+def _gather(tree: Any, found: list[Tensor], depth: int) -> None:
+    for item in _items(tree):
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif depth < MAX_DEPTH and not isinstance(item, _LEAVES):
+            _gather(item, found, depth + 1)
+
+
+def _items(tree: Any) -> Iterable[Any]:
+    if isinstance(tree, tuple | list | set):
+        return tree
+    if isinstance(tree, Mapping):
+        return tree.values()
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return [getattr(tree, field.name, None) for field in fields(tree)]
+    return ()

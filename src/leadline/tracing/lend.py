@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from leadline.case import Case
 from leadline.errors import InputError
+from leadline.tracing.census import Census, is_compiled
 from leadline.tracing.ledger import tensors_in
 
 
@@ -27,18 +28,18 @@ def unwrap(model: Any) -> nn.Module:
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
-        elif type(model).__name__ == "OptimizedModule":
+        elif is_compiled(model):
             model = model._orig_mod
         else:
             return model
 
 
-def check(case: Case, model: nn.Module, running: type) -> None:
+def check(inputs: Any, census: Census, running: type) -> None:
     """Refuse early what would fail late: each refusal says what was expected, what came and what to do."""
     _check_alone(running)
-    _check_materialised(model)
-    _check_inputs(case.inputs)
-    _check_device(model, case.inputs)
+    _check_materialised(census)
+    _check_inputs(inputs)
+    _check_device(inputs, census)
 
 
 def call(model: nn.Module, inputs: Any) -> Any:
@@ -71,11 +72,11 @@ def find_loss(output: Any, case: Case) -> Tensor:
     )
 
 
-def check_differentiable(loss: Tensor, model: nn.Module) -> None:
+def check_differentiable(loss: Tensor, census: Census) -> None:
     """Raise unless a gradient can flow from the loss to some parameter."""
     if loss.requires_grad:
         return
-    trainable = sum(parameter.requires_grad for parameter in model.parameters())
+    trainable = sum(named.item.requires_grad for named in census.parameters.values())
     raise InputError(
         expected="a loss that depends on trainable parameters",
         got=f"a loss without gradient ({trainable} of the model's parameter tensors require one)",
@@ -94,19 +95,15 @@ def _check_alone(running: type) -> None:
         )
 
 
-def _check_materialised(model: nn.Module) -> None:
-    lazy = [name for name, item in _tensors_of(model) if nn.parameter.is_lazy(item)]
+def _check_materialised(census: Census) -> None:
+    tensors = (*census.parameters.values(), *census.buffers.values())
+    lazy = [named.names[0] for named in tensors if nn.parameter.is_lazy(named.item)]
     if lazy:
         raise InputError(
             expected="a model whose parameters have shapes",
             got=f"lazy parameters that were never materialised: {', '.join(lazy[:3])}",
             fix="run the model once on a batch (model(x)) before tracing it",
         )
-
-
-def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
 
 
 def _check_inputs(inputs: Any) -> None:
@@ -122,10 +119,12 @@ def _check_inputs(inputs: Any) -> None:
     )
 
 
-def _check_device(model: nn.Module, inputs: Any) -> None:
-    homes = {parameter.device for parameter in model.parameters()}
+def _check_device(inputs: Any, census: Census) -> None:
+    """Models that move their inputs themselves (accelerate's hooks) are left alone."""
+    homes = {named.item.device for named in census.parameters.values()}
     found = {tensor.device for tensor in tensors_in(inputs)}
-    if len(homes) != 1 or not found or found & homes or hasattr(model, "_hf_hook"):
+    moves = any(hasattr(named.item, "_hf_hook") for named in census.modules.values())
+    if len(homes) != 1 or not found or found & homes or moves:
         return
     home, stranger = homes.pop(), found.pop()
     raise InputError(

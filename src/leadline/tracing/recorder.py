@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from leadline import ops, stats
-from leadline.records import Phase
+from leadline.records import Phase, SourceKind
 from leadline.tracing.calls import CallStack
 from leadline.tracing.census import Census
 from leadline.tracing.composite import inside
@@ -20,6 +20,7 @@ from leadline.tracing.gradients import Gradients
 from leadline.tracing.ledger import Entry, Ledger, describe, tensors_in
 
 MANY_OUTPUTS = 16  # ours: an op with more outputs (unbind over time steps) is measured on none of them, and says so
+_COMPOSITES = ("torch.nn.functional", "torch.functional")  # here Python functions are made of announced torch calls
 _CHANNELS_FIRST = ("conv", "batch_norm", "group_norm", "instance_norm", "pool")
 
 
@@ -32,8 +33,9 @@ class Plan:
     kind: str | None
     layout: bool
     writes: bool
-    bounds: tuple[float, float] | None
-    twin: Callable[..., Any] | None
+    channels_first: bool = False
+    bounds: tuple[float, float] | None = None
+    twin: Callable[..., Any] | None = None
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class Recorder(TorchFunctionMode):
         self.steps: list[Step] = []
         self.calls = CallStack(census)
         self.gradients = Gradients(self.ledger)
+        self.leaves: list[Tensor] = []  # trainable tensors that are not the model's
         self.phase: Phase = "forward"
         self.backward = False
         self._census = census
@@ -81,15 +84,19 @@ class Recorder(TorchFunctionMode):
         self._note(plan, read, written, result)
         return result
 
-    def name_source(self, tree: Any, name: str, kind: str) -> None:
+    def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
         """Give the tensors of a batch their names, before the model reads them."""
-        tensors = list(tensors_in(tree))
-        for index, tensor in enumerate(tensors):
-            if self.ledger.find(tensor) is None and id(tensor) not in self._census.parameters:
-                entry = self._observe(tensor, describe(tensor))
-                entry.source = "input" if kind == "input" else "target"
-                entry.name = name if len(tensors) == 1 else f"{name}[{index}]"
-                self.ledger.enter(tensor, entry)
+        for label, part in _parts(tree, name):
+            tensors = tensors_in(part)
+            for index, tensor in enumerate(tensors):
+                if self.ledger.find(tensor) is None and id(tensor) not in self._census.parameters:
+                    self._guard.watch(tensor)
+                    if tensor.is_leaf and tensor.requires_grad:
+                        self.leaves.append(tensor)
+                    entry = self._observe(tensor, describe(tensor))
+                    entry.source = kind
+                    entry.name = label if len(tensors) == 1 else f"{label}[{index}]"
+                    self.ledger.enter(tensor, entry)
 
     def returned(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """A module returned: outputs that no seen op made (TorchScript, foreign kernels) are put down to it."""
@@ -98,7 +105,7 @@ class Recorder(TorchFunctionMode):
         unseen = [tensor for tensor in tensors_in(output) if self._made_elsewhere(tensor)]
         if unseen:
             name = type(module).__name__
-            plan = Plan(name=name, callable=name, kind=None, layout=False, writes=False, bounds=None, twin=None)
+            plan = Plan(name=name, callable=name, kind=None, layout=False, writes=False)
             self._note(plan, self._read(args, kwargs), None, unseen)
 
     def value_of(self, tensor: Tensor) -> int:
@@ -113,7 +120,7 @@ class Recorder(TorchFunctionMode):
             return plan
 
     def _read(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-        return tuple(self._reading(tensor) for tensor in tensors_in((args, kwargs) if kwargs else args))
+        return tuple([self._reading(tensor) for tensor in tensors_in((args, kwargs) if kwargs else args)])
 
     def _reading(self, tensor: Tensor) -> int:
         value = self.ledger.find(tensor)
@@ -131,7 +138,9 @@ class Recorder(TorchFunctionMode):
                 entry.name = found[id(tensor)].names[0]
                 return entry
         entry.source = "constant"
-        if tensor.grad_fn is not None:
+        if tensor.is_leaf and tensor.requires_grad:
+            self.leaves.append(tensor)
+        elif tensor.grad_fn is not None:
             entry.unobserved = f"made outside the traced calls ({tensor.grad_fn.name()})"
         return entry
 
@@ -139,7 +148,7 @@ class Recorder(TorchFunctionMode):
         return self.ledger.find(tensor) is None and tensor.grad_fn is not None
 
     def _note(self, plan: Plan, read: tuple[int, ...], written: Tensor | None, result: Any) -> None:
-        outputs = list(tensors_in(result)) if written is None else [written]
+        outputs = tensors_in(result) if written is None else [written]
         known = [] if written is not None else [tensor for tensor in outputs if self.ledger.find(tensor) in read]
         outputs = [tensor for tensor in outputs if all(tensor is not other for other in known)]
         if not outputs:
@@ -167,7 +176,7 @@ class Recorder(TorchFunctionMode):
         entry = describe(tensor)
         entry.op = index
         entry.unit_dim = self._unit_dim(plan, tensor, read)
-        if plan.layout:
+        if plan.layout and read and self.ledger.entries[read[0]].op is not None:
             entry.moved = True
             return entry
         if crowded:
@@ -175,7 +184,10 @@ class Recorder(TorchFunctionMode):
             return entry
         self._observe(tensor, entry)
         if plan.kind == "activation" and entry.forward is not None and tensor.dim() > 1 and tensor.numel():
-            entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds)
+            if plan.bounds is not None or stats.may_have_zeros(entry.forward):
+                entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds)
+            else:
+                entry.units = stats.UnitReading(tensor.shape[entry.unit_dim], 0.0, None)
         return entry
 
     def _observe(self, tensor: Tensor, entry: Entry) -> Entry:
@@ -186,11 +198,22 @@ class Recorder(TorchFunctionMode):
         return entry
 
     def _unit_dim(self, plan: Plan, tensor: Tensor, read: tuple[int, ...]) -> int:
-        """Convolutional layers keep their features in dimension 1, all others in the last; pointwise ops inherit."""
-        if tensor.dim() > 2 and any(word in plan.name for word in _CHANNELS_FIRST):
+        """Convolutional layers keep their features in dimension 1, all others in the last; later ops inherit that."""
+        if tensor.dim() <= 2:
+            return -1
+        if plan.channels_first:
             return 1
-        shape = tuple(tensor.shape)
-        return next((e.unit_dim for e in map(self.ledger.entries.__getitem__, read) if e.shape == shape and e.op is not None), -1)
+        first = self.ledger.entries[read[0]] if read else None
+        return first.unit_dim if first is not None and len(first.shape) == tensor.dim() else -1
+
+
+def _parts(tree: Any, name: str) -> list[tuple[str, Any]]:
+    """Keyword arguments go by their keys, positional ones by their number."""
+    if isinstance(tree, Mapping):
+        return [(str(key), part) for key, part in tree.items()]
+    if isinstance(tree, tuple) and len(tree) > 1:
+        return [(f"{name}[{index}]", part) for index, part in enumerate(tree)]
+    return [(name, tree)]
 
 
 def _plan_for(func: Any) -> Plan | None:
@@ -207,8 +230,9 @@ def _plan_for(func: Any) -> Plan | None:
         kind=None if family is None else family.kind,
         layout=family is not None and family.layout,
         writes=_writes(spelling),
+        channels_first=any(word in name for word in _CHANNELS_FIRST),
         bounds=None if family is None else family.bounds.get(name),
-        twin=inside(func) if family is None else None,
+        twin=inside(func) if family is None and getattr(func, "__module__", None) in _COMPOSITES else None,
     )
 
 

@@ -1,0 +1,88 @@
+"""The measured signal along the depth axis: its largest jumps, and where it stops being a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from leadline.records import Anomaly, Block, Jump, Op, Stats, Trace, Value
+
+JUMP = 4.0  # ours, for display only: smaller factors are the ordinary business of a layer
+JUMPS_SHOWN = 4
+
+
+def find_jumps(blocks: Sequence[Block]) -> tuple[Jump, ...]:
+    """The blocks across which the second moment changes most, strongest first."""
+    jumps = [jump for before, after in pairwise(blocks) if before.stream == after.stream for jump in _across(before, after)]
+    large = [jump for jump in jumps if abs(math.log(jump.factor)) > math.log(JUMP)]
+    return tuple(sorted(large, key=lambda jump: -abs(math.log(jump.factor)))[:JUMPS_SHOWN])
+
+
+def find_anomalies(trace: Trace) -> tuple[Anomaly, ...]:
+    """Where NaN or infinity first appears, in each direction; only if it reaches the loss or a gradient."""
+    return tuple(found for found in (_forward_anomaly(trace), _backward_anomaly(trace)) if found is not None)
+
+
+def _across(before: Block, after: Block) -> Iterator[Jump]:
+    for direction, old, new in (
+        ("forward", before.forward_ms, after.forward_ms),
+        ("backward", after.backward_ms, before.backward_ms),
+    ):
+        if old and new and math.isfinite(old) and math.isfinite(new):
+            yield Jump(direction=direction, block=after.name, factor=new / old)
+
+
+def _forward_anomaly(trace: Trace) -> Anomaly | None:
+    """Walk back from the loss, while values are not finite, to the op that made the first such value."""
+    value = None if trace.loss_value is None else trace.values[trace.loss_value]
+    if value is None or not _sick(value.forward):
+        return None
+    while value.op is not None:
+        infected = [trace.values[each] for each in trace.ops[value.op].inputs if _infects(trace.values[each])]
+        if not infected:
+            break
+        value = infected[0]
+    return _anomaly(trace, "forward", value, value.op, value.forward)
+
+
+def _backward_anomaly(trace: Trace) -> Anomaly | None:
+    """Gradients arrive in reverse order: the last value whose gradient is sick was the first; its reader made it so."""
+    sick = [value for value in trace.values if _sick(value.backward)]
+    if not sick:
+        return None
+    value = max(sick, key=lambda each: -1 if each.op is None else each.op)
+    readers = [op for op in trace.ops if value.id in op.inputs]
+    healthy = [op for op in readers if not any(_sick(trace.values[out].backward) for out in op.outputs)]
+    culprit = (healthy or readers or [None])[-1]
+    return _anomaly(trace, "backward", value, None if culprit is None else culprit.index, value.backward)
+
+
+def _anomaly(trace: Trace, direction: str, value: Value, index: int | None, stats: Stats | None) -> Anomaly:
+    op = None if index is None else trace.ops[index]
+    return Anomaly(
+        direction="forward" if direction == "forward" else "backward",
+        op="" if op is None else op.name,
+        module="" if op is None else op.module,
+        value=value.id,
+        non_finite=0 if stats is None else stats.non_finite,
+        count=0 if stats is None else stats.count,
+        source=_source(trace, value, op) if direction == "forward" else "",
+    )
+
+
+def _source(trace: Trace, value: Value, op: Op | None) -> str:
+    """The batch input or parameter that was not finite to begin with; "" if the op made it out of finite numbers."""
+    if op is None:
+        return value.name
+    sick = {parameter.name for parameter in trace.parameters if parameter.ms is not None and not math.isfinite(parameter.ms)}
+    return next((name for name in op.params if name in sick), "")
+
+
+def _sick(stats: Stats | None) -> bool:
+    return stats is not None and stats.non_finite > 0
+
+
+def _infects(value: Value) -> bool:
+    """Not finite, and not merely masked: -inf alone is how attention masks are written."""
+    return _sick(value.forward) and value.forward is not None and value.forward.mean != -math.inf

@@ -1,0 +1,227 @@
+"""The depth axis of a network, read off its graph: streams, blocks, residual adds and where the norms sit.
+
+The ops through which *every* path from an input to the loss must pass form the stream. What lies between two of them
+is a segment; a segment that multiplies by a weight begins a block, and the light ones behind it (activation, norm,
+dropout) belong to it. Where no such waist exists for long (U-Nets, unrolled recurrences), the longest path through
+the segment serves as axis, and its blocks are marked as bypassed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from leadline.readings.graph import HEAVY, ROOT, Flow, flow_from, is_weighted
+from leadline.readings.naming import name_blocks
+from leadline.readings.norms import find_norms
+from leadline.readings.residual import Sum, find_sum
+from leadline.records import Block, Gap, Placement, Residual, Stream, Trace
+
+LONG_SEGMENT = 8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Ops between two neighbouring points of the axis; `exit` is the later point and belongs to it."""
+
+    ops: tuple[int, ...]
+    exit: int
+    weights: int
+    sum: Sum | None = None
+    bypassed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """Streams and their blocks, in order, and what could not be placed."""
+
+    streams: tuple[Stream, ...]
+    blocks: tuple[Block, ...]
+    gaps: tuple[Gap, ...]
+
+
+def read_structure(trace: Trace) -> Structure:
+    """Streams and blocks of a trace; the measured values are those of the trace."""
+    norms = find_norms(trace)
+    flows = _ordered([flow for value in trace.values if value.source == "input" if (flow := flow_from(trace, value))])
+    streams: list[Stream] = []
+    blocks: list[Block] = []
+    claimed: set[int] = set()
+    unplaced = [value.name for value in trace.values if value.source == "input"]
+    for flow in flows:
+        segments = _segments(trace, flow, norms, claimed)
+        joins = 0 if claimed & set(flow.ops) else None
+        claimed |= set(flow.ops)
+        if not any(segment.weights for segment in segments):
+            continue
+        made = _blocks(trace, segments, norms, len(streams))
+        streams.append(Stream(input=flow.source.name, blocks=len(made), joins=joins))
+        blocks += made
+        unplaced.remove(flow.source.name)
+    return Structure(streams=tuple(streams), blocks=tuple(blocks), gaps=_gaps(trace, unplaced, streams))
+
+
+def _ordered(flows: Sequence[Flow]) -> list[Flow]:
+    """The stream that runs through what others merely flow into comes first: the decoder before its encoder."""
+
+    def shared(flow: Flow) -> tuple[int, int]:
+        others = {op for other in flows if other is not flow for op in other.ops}
+        return len(others & set(flow.waist)), len(flow.waist)
+
+    return sorted(flows, key=shared, reverse=True)
+
+
+def _segments(trace: Trace, flow: Flow, norms: frozenset[int], claimed: set[int]) -> list[Segment]:
+    """Cut the flow at its waist, up to the loss or to where it joins a stream that is already placed."""
+    segments: list[Segment] = []
+    start, todo = ROOT, iter(flow.ops)
+    for point in flow.waist:
+        if point in claimed or _is_loss(trace, point):
+            break
+        inner = []
+        for op in todo:
+            inner.append(op)
+            if op == point:
+                break
+        segment = Segment(ops=tuple(inner), exit=point, weights=sum(trace.ops[op].kind in HEAVY for op in inner))
+        segments += _refined(trace, flow, segment, start, norms)
+        start = point
+    return segments
+
+
+def _is_loss(trace: Trace, op: int) -> bool:
+    return trace.ops[op].phase == "loss" or trace.ops[op].kind == "loss"
+
+
+def _refined(trace: Trace, flow: Flow, segment: Segment, start: int, norms: frozenset[int]) -> list[Segment]:
+    path = _longest_path(trace, flow, segment, start)
+    if sum(is_weighted(trace.ops[op]) for op in path) >= LONG_SEGMENT:
+        return [Segment(ops=(op,), exit=op, weights=int(is_weighted(trace.ops[op])), bypassed=True) for op in path]
+    return [replace(segment, sum=find_sum(trace, flow, segment.ops, start, norms))]
+
+
+def _longest_path(trace: Trace, flow: Flow, segment: Segment, start: int) -> list[int]:
+    """The path through the segment that multiplies by the most weights."""
+    length, before = {start: 0}, {start: start}
+    for op in segment.ops:
+        before[op] = max((p for p in flow.parents[op] if p in length), key=length.__getitem__, default=start)
+        length[op] = length[before[op]] + is_weighted(trace.ops[op])
+    path, op = [], segment.exit
+    while op != start:
+        path.append(op)
+        op = before[op]
+    return path[::-1]
+
+
+def _blocks(trace: Trace, segments: Sequence[Segment], norms: frozenset[int], stream: int) -> list[Block]:
+    groups = _final_norm_to_head(_grouped(segments), norms)
+    names = name_blocks(trace, [[op for segment in group for op in segment.ops] for group in groups])
+    return [_block(trace, name, group, norms, stream) for name, group in zip(names, groups, strict=True)]
+
+
+def _grouped(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """A segment with a weight begins a block; light ones belong to the block before them (the first, to the first)."""
+    groups: list[list[Segment]] = [[]]
+    for segment in segments:
+        if segment.weights and any(other.weights for other in groups[-1]):
+            groups.append([])
+        groups[-1].append(segment)
+    return groups
+
+
+def _final_norm_to_head(groups: list[list[Segment]], norms: frozenset[int]) -> list[list[Segment]]:
+    """A norm between the last residual block and the head belongs to the head, unless the other blocks end in one too.
+
+    A single residual block cannot be compared: there it is the head's if the branch has a norm of its own already.
+    """
+    residual = [i for i, group in enumerate(groups) if any(segment.sum for segment in group)]
+    if not residual or residual[-1] + 1 >= len(groups):
+        return groups
+    last = residual[-1]
+    tail = [i for i, segment in enumerate(groups[last]) if segment.exit in norms and not segment.weights]
+    others = [groups[i] for i in residual[:-1]]
+    is_post = all(_ends_in_norm(group, norms) for group in others) if others else not _has_pre(groups[last])
+    if tail and not is_post:
+        groups[last + 1] = groups[last][tail[0] :] + groups[last + 1]
+        groups[last] = groups[last][: tail[0]]
+    return groups
+
+
+def _ends_in_norm(group: Sequence[Segment], norms: frozenset[int]) -> bool:
+    return any(segment.exit in norms and not segment.weights for segment in group)
+
+
+def _has_pre(group: Sequence[Segment]) -> bool:
+    return any(segment.sum is not None and segment.sum.norm_before for segment in group)
+
+
+def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[int], stream: int) -> Block:
+    ops = [trace.ops[op] for segment in group for op in segment.ops]
+    exit_value = trace.values[_exit(trace, group)]
+    found = next((segment.sum for segment in group if segment.sum is not None), None)
+    return Block(
+        name=name,
+        stream=stream,
+        forward_ms=None if exit_value.forward is None else exit_value.forward.ms,
+        backward_ms=None if exit_value.backward is None else exit_value.backward.ms,
+        elements=1 if exit_value.shape == () else _product(exit_value.shape),
+        exit=exit_value.id,
+        weights=sum(is_weighted(op) for op in ops),
+        bypassed=any(segment.bypassed for segment in group),
+        residual=None if found is None else _residual(trace, found, _ends_in_norm(group, norms)),
+        params=tuple(dict.fromkeys(name for op in ops for name in op.params)),
+        modules=tuple(dict.fromkeys(op.module for op in ops)),
+    )
+
+
+def _product(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _exit(trace: Trace, group: Sequence[Segment]) -> int:
+    """Value at which the block is measured: the last on its axis that has both statistics, else the last with one."""
+    values = [trace.values[trace.ops[segment.exit].outputs[0]] for segment in reversed(group)]
+    both = (value.id for value in values if value.forward is not None and value.backward is not None)
+    one = (value.id for value in values if value.forward is not None)
+    return next(both, next(one, values[0].id))
+
+
+def _residual(trace: Trace, found: Sum, norm_after: bool) -> Residual:
+    return Residual(
+        placement=_PLACEMENTS[found.norm_before, norm_after, found.norm_inside],
+        projected=found.projected,
+        skip_ms=_ms(trace, found.skip),
+        branch_ms=_ms(trace, found.branch),
+        add=trace.ops[found.add].outputs[0],
+    )
+
+
+def _ms(trace: Trace, value: int) -> float | None:
+    stats = trace.values[value].forward
+    return None if stats is None else stats.ms
+
+
+_PLACEMENTS: dict[tuple[bool, bool, bool], Placement] = {  # before the branch, after the add, at the branch's output
+    (False, False, False): "none",
+    (True, False, False): "pre",
+    (False, True, False): "post",
+    (False, False, True): "output",
+    (True, False, True): "sandwich",
+    (True, True, False): "pre+post",
+    (False, True, True): "post+output",
+    (True, True, True): "all",
+}
+
+
+def _gaps(trace: Trace, unplaced: Sequence[str], streams: Sequence[Stream]) -> tuple[Gap, ...]:
+    gaps = []
+    if streams and unplaced:
+        why = "no chain of weight layers starts from them (masks, labels, positions)"
+        gaps.append(Gap(what="batch inputs that are not a depth axis", why=why, where=tuple(unplaced)))
+    if not streams:
+        why = "no path of weight layers leads from a batch input to the loss"
+        gaps.append(Gap(what="the depth axis", why=why, where=tuple(unplaced)))
+    return tuple(gaps)
