@@ -20,7 +20,7 @@ def coverage_lines(coverage: Coverage, width: int, *, everything: bool = False) 
     lines = labelled("coverage", _counts(coverage), width)
     shown, most = (coverage.gaps, None) if everything else (coverage.gaps[:GAPS_SHOWN], GAP_LINES)
     for gap in shown:
-        lines += labelled("  not seen", _describe(gap, everything=everything), width, most=most)
+        lines += labelled("  gap", _describe(gap, everything=everything), width, most=most)
     if len(shown) < len(coverage.gaps):
         more = f"and {plural(len(coverage.gaps) - len(shown), 'further gap')}: -v shows all"
         lines += labelled("", Text(more, style=QUIET), width)
@@ -36,12 +36,12 @@ def _counts(coverage: Coverage) -> str:
 
 
 def _describe(gap: Gap, *, everything: bool) -> str:
-    return f"{clean(gap.what)}{_places(gap.where, everything=everything)}: {clean(gap.why)}"
+    """What and why first: names may be long, and what is cut is cut at the end."""
+    amount = f" in {plural(len(gap.where), 'place')}" if gap.where else ""
+    return f"{clean(gap.what)}{amount}: {clean(gap.why)}{_places(gap.where, everything=everything)}"
 
 
 def _places(where: Sequence[str], *, everything: bool) -> str:
-    if not where:
-        return ""
     names = where if everything else where[:PLACES_SHOWN]
     rest = ", …" if len(names) < len(where) else ""
-    return f" in {plural(len(where), 'place')} ({', '.join(map(clean, names))}{rest})"
+    return f" ({', '.join(map(clean, names))}{rest})" if names else ""

@@ -46,6 +46,8 @@ def _evidence_of_health(report: Report) -> str:
     blocks = stream_blocks(report.profile, 0)
     forward = gain([block.forward_ms for block in blocks])
     backward = gain([block.backward_ms for block in blocks][::-1])
+    if forward is None or backward is None:
+        return f"No rule found anything in {plural(len(report.profile.blocks), 'block')}."
     return (
         f"Over {plural(len(blocks), 'block')} the signal changes {factor(forward)} a block forward "
         f"and {factor(backward)} backward."

@@ -1,0 +1,159 @@
+"""How far may a gradient fall? Calibrates REACH and FAR of the depth-law rules on really trained networks.
+
+Plain networks on scikit-learn's digits: depth, gain and activation vary, so that the squared gradient changes by
+between 0 and 100 e-folds from the last hidden layer to the first. Each is trained briefly with SGD (the better of two
+rates) and with Adam. Networks of the calibration set choose the thresholds; those of the held-out set, of other widths
+and activations, judge them.
+
+    python -m benchmarks.reach [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import leadline
+from leadline.readings import read
+
+RESULTS = Path(__file__).parent / "results" / "reach.json"
+LEARNED = 0.8  # accuracy on the training set that counts as having learned; chance is 0.1, a shallow net has 0.99
+STEPS = 200
+ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU, "elu": nn.ELU}
+DEPTHS = (4, 6, 8, 12, 20, 32)
+CALIBRATION = (
+    [("relu", 64, gain) for gain in (None, 1.0, 1.5, 2.0, 3.0)]
+    + [("tanh", 64, gain) for gain in (None, 0.8, 1.2, 2.0, 3.0)]
+    + [("sigmoid", 64, gain) for gain in (None, 4.0, 14.0)]
+)
+HELD_OUT = [("gelu", 48, None), ("gelu", 48, 2.0), ("elu", 48, None), ("relu", 96, 1.2), ("relu", 96, 2.5), ("tanh", 96, 0.9)]
+
+
+@dataclass(frozen=True)
+class Result:
+    split: str
+    activation: str
+    width: int
+    gain: float | None
+    depth: int
+    change: float
+    """ln of (squared gradient at the first hidden layer / at the last)."""
+    sgd: float
+    adam: float
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    data = load_digits()
+    x = torch.tensor(data.data, dtype=torch.float32)
+    return (x - x.mean(0)) / (x.std(0) + 1.0), torch.tensor(data.target)
+
+
+def build(activation: str, width: int, gain: float | None, depth: int) -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    fan_in = 64
+    for _ in range(depth - 1):
+        linear = nn.Linear(fan_in, width)
+        if gain is not None:
+            nn.init.normal_(linear.weight, std=math.sqrt(gain / fan_in))
+            nn.init.zeros_(linear.bias)
+        layers += [linear, ACTIVATIONS[activation]()]
+        fan_in = width
+    return nn.Sequential(*layers, nn.Linear(width, 10))
+
+
+def gradient_change(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    body = read(leadline.trace(model, x, y, F.cross_entropy)).blocks[:-1]
+    first, last = (block.backward_ms * block.elements for block in (body[0], body[-1]))
+    return math.log(first / last) if first > 0 and last > 0 else -math.inf
+
+
+def accuracy(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int) -> float:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        batch = torch.randint(0, len(x), (64,), generator=generator)
+        loss = F.cross_entropy(model(x[batch]), y[batch])
+        if not torch.isfinite(loss):
+            return 0.0
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        return (model(x).argmax(1) == y).float().mean().item()
+
+
+def run(depths: tuple[int, ...], steps: int) -> Iterator[Result]:
+    x, y = digits()
+    for split, cases in (("calibration", CALIBRATION), ("held-out", HELD_OUT)):
+        for activation, width, gain in cases:
+            for depth in depths:
+                args = (activation, width, gain, depth)
+                change = gradient_change(build(*args), x[:64], y[:64])
+                sgd = [(model := build(*args), torch.optim.SGD(model.parameters(), lr, momentum=0.9)) for lr in (0.01, 0.05)]
+                adam = build(*args)
+                yield Result(
+                    split=split,
+                    activation=activation,
+                    width=width,
+                    gain=gain,
+                    depth=depth,
+                    change=change,
+                    sgd=max(accuracy(model, optimizer, x, y, steps) for model, optimizer in sgd),
+                    adam=accuracy(adam, torch.optim.Adam(adam.parameters(), 1e-3), x, y, steps),
+                )
+
+
+def best_threshold(results: list[Result], optimizer: str) -> float:
+    """The |change| that best separates learned from not learned; midway between the cases beside it."""
+    changes = sorted(abs(r.change) for r in results)
+    cuts = [(a + b) / 2 for a, b in zip(changes, changes[1:], strict=False) if math.isfinite(b)]
+    return max(cuts, key=lambda cut: balanced_accuracy(results, optimizer, cut))
+
+
+def balanced_accuracy(results: list[Result], optimizer: str, cut: float) -> float:
+    learned = [r for r in results if getattr(r, optimizer) >= LEARNED]
+    failed = [r for r in results if getattr(r, optimizer) < LEARNED]
+    kept = sum(abs(r.change) <= cut for r in learned) / max(len(learned), 1)
+    caught = sum(abs(r.change) > cut for r in failed) / max(len(failed), 1)
+    return (kept + caught) / 2
+
+
+def summary(results: list[Result]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for optimizer in ("sgd", "adam"):
+        chosen = [r for r in results if r.split == "calibration"]
+        judged = [r for r in results if r.split == "held-out"]
+        found[f"{optimizer}_threshold"] = cut = best_threshold(chosen, optimizer)
+        found[f"{optimizer}_balanced_accuracy_calibration"] = balanced_accuracy(chosen, optimizer, cut)
+        found[f"{optimizer}_balanced_accuracy_held_out"] = balanced_accuracy(judged, optimizer, cut)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two depths, few steps; writes nothing")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    results = []
+    for result in run(DEPTHS[:2] if quick else DEPTHS, 20 if quick else STEPS):
+        results.append(result)
+        print(result, flush=True)
+    found = summary(results)
+    print(json.dumps(found, indent=1))
+    if not quick:
+        rows = [asdict(r) | {"change": r.change if math.isfinite(r.change) else "-Infinity"} for r in results]
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps({"steps": STEPS, "summary": found, "results": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

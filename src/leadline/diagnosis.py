@@ -1,0 +1,65 @@
+"""From a model to a Report: trace it, read the trace, ask every rule, and judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+import leadline
+from leadline.case import Inputs, Loss
+from leadline.readings import read, read_coverage
+from leadline.records import Coverage, Finding, Profile, Verdict
+from leadline.report import Report
+from leadline.rules import Rule, all_rules
+from leadline.tracing import trace
+
+_RANK = {"error": 0, "warning": 1, "info": 2}
+
+
+def check(
+    model: nn.Module,
+    inputs: Inputs,
+    targets: Any = None,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    rules: Sequence[Rule] = (),
+) -> Report:
+    """Trace the model once and report what is wrong with it. The model is left exactly as found.
+
+    Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones.
+
+    >>> import torch
+    >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())
+    >>> report.verdict
+    'trains'
+    """
+    seen = trace(model, inputs, targets, loss, optimizer)
+    profile, coverage = read(seen), read_coverage(seen)
+    findings = ask((*all_rules(), *rules), profile)
+    return Report(
+        leadline=leadline.__version__,
+        verdict=judge(profile, coverage, findings),
+        findings=findings,
+        profile=profile,
+        coverage=coverage,
+    )
+
+
+def ask(rules: Sequence[Rule], profile: Profile) -> tuple[Finding, ...]:
+    """What all rules find, worst first."""
+    found = [finding for rule in rules for finding in rule(profile)]
+    return tuple(sorted(found, key=lambda finding: (_RANK[finding.severity], finding.code)))
+
+
+def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
+    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said."""
+    if any(finding.severity == "error" for finding in findings):
+        return "fails"
+    measured = [b for b in profile.blocks if b.forward_ms is not None and b.backward_ms is not None]
+    if not measured or not coverage.backward:
+        return "undecided"
+    return "poor" if any(finding.severity == "warning" for finding in findings) else "trains"

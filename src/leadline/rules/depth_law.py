@@ -1,0 +1,104 @@
+r"""How a second moment changes with depth: geometrically (a sickness) or as a power of depth (pre-norm's way).
+
+A geometric law $q_\ell = \chi^\ell q_0$ has the depth scale $\xi = 1 / |\ln \chi|$; over a stack of $L$ blocks the
+moment changes by $L / \xi$ e-folds, evenly in both halves of the stack. A power law $q_\ell \propto \ell^p$ changes by
+$p \ln 2$ in its later half, whatever the depth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from leadline.records import Block, Profile, Severity
+
+REACH = 7.0  # e-folds; calibrated by benchmarks/reach.py: the drop beyond which SGD stopped learning the digits
+FAR = 16.0  # e-folds; calibrated by benchmarks/reach.py: the drop beyond which Adam did not learn them well either
+HALF = 2.0  # e-folds in the flatter half; derived: a power law l^p has p ln 2 there, under 2 for every p < 2.9
+MIN_BLOCKS = 4  # ours: with fewer, one odd layer cannot be told from a law
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """The change of one moment over the measured part of a stream, in the direction in which the signal runs."""
+
+    first: Block
+    last: Block
+    blocks: int
+    change: float
+    """Natural logarithm of (moment at the end / moment at the start), seen in the signal's direction."""
+    start: float
+    end: float
+    beyond: str
+    """The block from which on the signal is exactly zero; "" if it never is."""
+
+    @property
+    def gain(self) -> float:
+        r"""Factor a block, $\chi$."""
+        return math.exp(self.change / (self.blocks - 1))
+
+    @property
+    def severity(self) -> Severity:
+        return "error" if abs(self.change) > FAR or self.beyond else "warning"
+
+    @property
+    def where(self) -> str:
+        return f"{self.first.name} … {self.last.name}"
+
+    def evidence(self) -> dict[str, float]:
+        return {
+            "start": self.start,
+            "end": self.end,
+            "e_folds": self.change,
+            "gain_per_block": self.gain,
+            "depth_scale_blocks": abs(1 / math.log(self.gain)) if self.gain != 1 else math.inf,
+            "blocks": float(self.blocks),
+        }
+
+
+def forward_laws(profile: Profile) -> Iterator[Law]:
+    """One law a stream, of the forward second moment; only where it is geometric and goes too far."""
+    for body in _bodies(profile):
+        yield from _law(body, [block.forward_ms for block in body])
+
+
+def backward_laws(profile: Profile) -> Iterator[Law]:
+    r"""The same for gradients, which run from the loss to the input.
+
+    Compared is $\sum g^2$, not its mean: that is what a layer of another width or resolution preserves.
+    """
+    for body in _bodies(profile):
+        body = body[::-1]
+        yield from _law(body, [None if b.backward_ms is None else b.backward_ms * b.elements for b in body])
+
+
+def _bodies(profile: Profile) -> Iterator[Sequence[Block]]:
+    """The blocks of each stream without the head, whose output has another meaning and size."""
+    for index, stream in enumerate(profile.streams):
+        blocks = [block for block in profile.blocks if block.stream == index]
+        yield blocks[:-1] if stream.joins is None else blocks
+
+
+def _law(blocks: Sequence[Block], moments: Sequence[float | None]) -> Iterator[Law]:
+    """Follow the signal while it is a positive number; zero behind a long decay is that decay, underflown."""
+    known = [(b, m) for b, m in zip(blocks, moments, strict=True) if m is not None and math.isfinite(m)]
+    positive = next((i for i, (_, moment) in enumerate(known) if moment <= 0), len(known))
+    beyond = known[positive][0].name if positive < len(known) else ""
+    known = known[:positive]
+    if len(known) < MIN_BLOCKS:
+        return
+    logs = [math.log(moment) for _, moment in known]
+    change, middle = logs[-1] - logs[0], logs[len(logs) // 2]
+    halves = (middle - logs[0], logs[-1] - middle)
+    steady = min(abs(half) for half in halves) > HALF and halves[0] * halves[1] > 0
+    if abs(change) > FAR or (abs(change) > REACH and steady):
+        yield Law(
+            first=known[0][0],
+            last=known[-1][0],
+            blocks=len(known),
+            change=change,
+            start=known[0][1],
+            end=known[-1][1],
+            beyond=beyond,
+        )

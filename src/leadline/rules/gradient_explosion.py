@@ -1,0 +1,46 @@
+"""B202: the gradient grows geometrically on its way to the first block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.records import Profile
+from leadline.rules.depth_law import backward_laws
+from leadline.rules.examples import geometric, power_law
+from leadline.rules.rule import Symptom, rule
+
+
+@rule(
+    code="B202",
+    name="gradient-explosion",
+    since="0.1",
+    sick=geometric(blocks=64, grad_gain=1.3),
+    healthy=power_law(blocks=1000),
+)
+def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
+    r"""Squared gradients grow geometrically towards the input.
+
+    ## What it measures
+    The squared gradient $g_\ell = \sum (\partial L / \partial x_\ell)^2$ at the exit of each block but the head, and
+    $\ln(g_1 / g_L)$ in e-folds. Fires beyond `REACH` = 7 e-folds if both halves of the stack take part, and beyond
+    `FAR` = 16 in any case.
+
+    ## Why it hurts
+    The first blocks take steps that are larger than the last ones' by the root of that factor. A rate that is safe for
+    them is useless for the rest; clipping the global norm scales everybody down to the worst.
+
+    ## When it is wrong
+    In a pre-norm network the gradient falls as $1/\ell$ along the stream; that is a power law and does not fire. A plain
+    stack of batch-norm and ReLU does explode, by $\pi/(\pi-1) = 1.47$ a layer, although every activation is normalised.
+
+    ## References
+    Pascanu et al., "On the difficulty of training recurrent neural networks", 2013, section 2; Yang et al., "A mean
+    field theory of batch normalization", 2019.
+    """
+    for law in backward_laws(profile):
+        if law.change > 0:
+            message = (
+                f"the gradient's power grows {law.gain:.3g}x a block towards the input: {law.end / law.start:.3g}x from "
+                f"{law.first.name} to {law.last.name}, {law.blocks - 1} blocks earlier"
+            )
+            yield Symptom(severity=law.severity, where=law.where, message=message, evidence=law.evidence())
