@@ -17,7 +17,19 @@ from leadline.records import TRACE_SCHEMA, Gap, Stats, Trace, Value
 from leadline.report import Report
 from leadline.report.report import REPORT_SCHEMA
 
-HOSTILE = ["", "<script>alert(1)</script>", 'a"b\\c', "line\nbreak", "nul\0", "=HYPERLINK()", "σ²χ", "😀", "NaN", "null", "-0.0"]
+HOSTILE = [
+    "",
+    "<script>alert(1)</script>",
+    'a"b\\c',
+    "line\nbreak",
+    "nul\0",
+    "=HYPERLINK()",
+    "σ²χ",
+    "😀",
+    "NaN",
+    "null",
+    "-0.0",
+]
 NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), max_size=8))
 ODD_FLOATS = st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 1.7976931348623157e308, 0.1])
 SCHEMAS = {Trace: TRACE_SCHEMA, Report: REPORT_SCHEMA}
@@ -53,7 +65,7 @@ def same(one: object, other: object) -> bool:
 
 
 @pytest.mark.parametrize("kind", SCHEMAS, ids=lambda kind: kind.__name__)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_a_record_is_the_same_after_json(kind: type, data: st.DataObject):
     record = data.draw(arbitrary(kind))
@@ -61,7 +73,7 @@ def test_a_record_is_the_same_after_json(kind: type, data: st.DataObject):
     assert same(kind.from_json(text), record)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_json_is_strict_and_holds_no_bare_nan(data: st.DataObject):
     value = data.draw(arbitrary(Stats))
@@ -87,7 +99,9 @@ def trace(**changes: object) -> Trace:
 
 
 def stats(**changes: float) -> Stats:
-    return Stats(**{"count": 4, "mean": -0.0, "ms": 1.0, "abs_max": 2.0, "zero_share": 0.0, "non_finite": 0, **changes})
+    return Stats(
+        **{"count": 4, "mean": -0.0, "ms": 1.0, "abs_max": 2.0, "zero_share": 0.0, "non_finite": 0, **changes}
+    )
 
 
 def test_what_was_not_measured_stays_apart_from_nan():
@@ -108,7 +122,9 @@ def test_a_truncated_file_is_refused_with_a_schema_error(cut: int):
         Trace.from_json(trace().to_json()[:cut])
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "3", '"leadline.trace/1"', "{}", '{"schema": 1}', "not json", "\0", "{" * 9])
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "3", '"leadline.trace/1"', "{}", '{"schema": 1}', "not json", "\0", "{" * 9]
+)
 def test_foreign_text_is_refused_with_a_schema_error(text: str):
     with pytest.raises(SchemaError):
         Trace.from_json(text)
@@ -131,7 +147,14 @@ def test_a_report_is_not_read_as_a_trace():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("ops", 3), ("loss", "high"), ("values", [{"id": "x"}]), ("model", None), ("training", "perhaps"), ("gaps", [[]])],
+    [
+        ("ops", 3),
+        ("loss", "high"),
+        ("values", [{"id": "x"}]),
+        ("model", None),
+        ("training", "perhaps"),
+        ("gaps", [[]]),
+    ],
 )
 def test_a_damaged_field_is_refused_and_the_error_says_where(field: str, value: object):
     data = json.loads(trace().to_json())

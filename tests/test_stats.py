@@ -121,7 +121,9 @@ def test_a_mean_square_beyond_float64_is_infinite_and_no_error():
     assert found.var == math.inf
 
 
-@pytest.mark.parametrize("bad", [[math.nan], [math.inf], [-math.inf], [math.inf, -math.inf, math.nan, math.nan]], ids=str)
+@pytest.mark.parametrize(
+    "bad", [[math.nan], [math.inf], [-math.inf], [math.inf, -math.inf, math.nan, math.nan]], ids=str
+)
 def test_numbers_that_are_not_finite_are_counted(bad: list[float], path: str):
     x = torch.cat([torch.zeros(3), torch.tensor(bad), torch.ones(2)])
     found = measure(x)
@@ -223,7 +225,9 @@ def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated():
 def test_a_statistic_wrong_by_one_percent_is_caught(field: str):
     x = torch.randn(100).relu() + 0.0
     right = reference(x)
-    wrong = Stats(**{name: getattr(right, name) * (1.01 if name == field else 1) for name in right.__struct_fields__})
+    wrong = Stats(
+        **{name: getattr(right, name) * (1.01 if name == field else 1) for name in right.__struct_fields__}
+    )
     assert_agrees(right, right)
     with pytest.raises(AssertionError):
         assert_agrees(wrong, right)

@@ -29,12 +29,12 @@ class Checkpointed(nn.Module):
         return self.last(x)
 
 
-@specimen()
+@specimen("recomputes")
 def checkpoint_reentrant() -> Case:
     return Case(Checkpointed(use_reentrant=True), batch(), loss=energy)
 
 
-@specimen()
+@specimen("recomputes")
 def checkpoint_non_reentrant() -> Case:
     return Case(Checkpointed(use_reentrant=False), batch(), loss=energy)
 
@@ -252,6 +252,6 @@ class PerSample(nn.Module):
         return self.head(torch.func.vmap(lambda row: F.gelu(self.layer(row)))(x))
 
 
-@specimen()
+@specimen("transforms")
 def vmap_in_forward() -> Case:
     return Case(PerSample(), batch(), loss=energy)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leadline import Case
 
@@ -15,7 +15,7 @@ from leadline import Case
 class PlainRun:
     loss: Tensor
     gradients: dict[str, Tensor | None]
-    """Of every parameter, by its first name."""
+    """Of every parameter, by the name the user gave it (`torch.compile` puts its own in between)."""
 
 
 def call(case: Case) -> object:
@@ -37,4 +37,9 @@ def plain_run(case: Case, seed: int = 1) -> PlainRun:
     torch.manual_seed(seed)
     loss = loss_of(case, call(case))
     loss.backward()
-    return PlainRun(loss=loss.detach(), gradients={name: p.grad for name, p in case.model.named_parameters()})
+    return PlainRun(loss=loss.detach(), gradients={name: p.grad for name, p in named_parameters(case)})
+
+
+def named_parameters(case: Case) -> Iterator[tuple[str, nn.Parameter]]:
+    for name, parameter in case.model.named_parameters():
+        yield name.replace("_orig_mod.", ""), parameter

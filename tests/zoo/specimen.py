@@ -33,8 +33,8 @@ TRAITS = {
     "deep": "takes a second or more a trace, so that only the main laws ask it",
     "overwrites": "its own forward overwrites what an earlier graph needs, so that two graphs cannot live at once",
     "poisoned": "its loss is NaN by design",
-    "stops": "no gradient reaches its parameters by design",
-    "untraceable": "no module call and no tensor output to trip inside; faults are set in the loss only",
+    "recomputes": "runs parts of its forward pass again in the backward pass, so that plain hooks fire twice",
+    "transforms": "runs layers inside a function transform, where no hook can read a number",
 }
 
 
