@@ -133,18 +133,19 @@ def _final_norm_to_head(groups: list[list[Segment]], norms: frozenset[int]) -> l
     """A norm between the last residual block and the head belongs to the head, unless the other blocks end in one too.
 
     A single residual block cannot be compared: there it is the head's if the branch has a norm of its own already.
+    Where no head follows (an encoder that ends in its norm), the norm is a last block of its own.
     """
     residual = [i for i, group in enumerate(groups) if any(segment.sum for segment in group)]
-    if not residual or residual[-1] + 1 >= len(groups):
+    if not residual:
         return groups
     last = residual[-1]
     tail = [i for i, segment in enumerate(groups[last]) if segment.exit in norms and not segment.weights]
     others = [groups[i] for i in residual[:-1]]
     is_post = all(_ends_in_norm(group, norms) for group in others) if others else not _has_pre(groups[last])
-    if tail and not is_post:
-        groups[last + 1] = groups[last][tail[0] :] + groups[last + 1]
-        groups[last] = groups[last][: tail[0]]
-    return groups
+    if not tail or is_post:
+        return groups
+    behind = groups[last + 1] if last + 1 < len(groups) else []
+    return [*groups[:last], groups[last][: tail[0]], groups[last][tail[0] :] + behind, *groups[last + 2 :]]
 
 
 def _ends_in_norm(group: Sequence[Segment], norms: frozenset[int]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from leadline.records import Block, Jump, Placement, Profile
+from leadline.records import Block, Jump, Profile, Residual
 from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, joined, labelled
 from leadline.report.spark import legend, mark, sparkline
 from leadline.report.text import clean, factor, number, plural, shorten
@@ -20,7 +20,7 @@ NUMBER = 10
 """Cells for a number: "-1.23e-300" is the longest."""
 MOST_STRETCH = 3  # characters a block, so that a network of few blocks does not shrink to a dot
 LEAST_AXIS = 18
-CAPTION = "mean squares behind each block, on a log scale"
+CAPTION = "mean squares behind each block, log scale; change a block without the head"
 
 
 def axis_lines(profile: Profile, width: int, *, all_streams: bool = False) -> list[Text]:
@@ -50,18 +50,36 @@ def block_summary(blocks: Sequence[Block]) -> str:
     residual = [block.residual for block in blocks if block.residual is not None]
     bypassed = sum(block.bypassed for block in blocks)
     projected = sum(each.projected for each in residual)
-    placements = Counter(each.placement for each in residual).most_common()
-    kinds = ", ".join(f"{amount} {_norms(placement)}" for placement, amount in placements)
     return joined(
         plural(len(blocks), "block"),
-        (f"{len(residual)} residual ({kinds})" if residual else "none residual") if blocks else "",
+        f"{len(residual)} residual ({_placements(residual)})"
+        if residual
+        else "none residual"
+        if blocks
+        else "",
         f"{projected} with a projected skip" if projected else "",
         f"{bypassed} bypassed by other paths" if bypassed else "",
     )
 
 
-def _norms(placement: Placement) -> str:
-    return "without norms" if placement == "none" else f"{placement}-norm"
+def _placements(residual: Sequence[Residual]) -> str:
+    found = Counter(each.placement for each in residual).most_common()
+    names = ["without norms" if placement == "none" else f"{placement}-norm" for placement, _ in found]
+    if len(found) == 1:
+        return names[0]
+    return ", ".join(f"{amount} {name}" for name, (_, amount) in zip(names, found, strict=True))
+
+
+def gains(profile: Profile, index: int) -> tuple[float | None, float | None]:
+    """The change a block of one stream, forward and backward, each in the direction in which it runs.
+
+    As the rules see it: without the head, whose output has another size and meaning, and with the sum of the squared
+    gradients instead of their mean, which is what a layer of another width preserves.
+    """
+    blocks = stream_blocks(profile, index)
+    body = blocks[:-1] if profile.streams[index].joins is None else blocks
+    powers = [None if each.backward_ms is None else each.backward_ms * each.elements for each in body]
+    return gain([each.forward_ms for each in body]), gain(powers[::-1])
 
 
 def gain(values: Sequence[float | None]) -> float | None:
@@ -87,10 +105,11 @@ def _stream_lines(profile: Profile, index: int, width: int) -> list[Text]:
     room = width - LABEL - 3 * NUMBER
     stretch = min(max(room // max(len(blocks), 1), 1), MOST_STRETCH)
     length = min(max(len(blocks) * stretch, LEAST_AXIS), room)
+    forth, back = gains(profile, index)
     return [
         _row("", _axis(profile, index, length), room, ("first", "last", "a block")),
-        _row("forward →", _stretched(forward, room, stretch), room, _cells(forward, gain(forward))),
-        _row("backward ←", _stretched(backward, room, stretch), room, _cells(backward, gain(backward[::-1]))),
+        _row("forward →", _stretched(forward, room, stretch), room, _cells(forward, forth)),
+        _row("backward ←", _stretched(backward, room, stretch), room, _cells(backward, back)),
     ]
 
 
@@ -117,7 +136,7 @@ def _cells(values: Sequence[float | None], change: float | None) -> tuple[str, s
 def _row(label: str, drawing: str, room: int, cells: tuple[str, str, str]) -> Text:
     tone = ACCENT if label else QUIET
     line = Text(drawing, style=tone)
-    line.highlight_regex("[×∞]", TONES["error"])
+    line.highlight_regex("[!∞]", TONES["error"])
     line.pad_right(room - line.cell_len)
     numbers = "".join(f"{cell:>{NUMBER}}" for cell in cells)
     return Text.assemble((label.ljust(LABEL), QUIET), line, (numbers, "" if label else QUIET))

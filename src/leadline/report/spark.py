@@ -8,7 +8,7 @@ from itertools import pairwise
 
 LEVELS = "▁▂▃▄▅▆▇█"
 LEAST_SPAN = math.log(10)  # less than a factor of ten fills only part of the height: noise is no cliff
-MARKS = {"×": "NaN", "∞": "infinite", "0": "exactly zero", "−": "negative", "·": "not measured"}
+MARKS = {"!": "NaN", "∞": "infinite", "0": "exactly zero", "−": "negative", "·": "not measured"}
 """How values without a place on a logarithmic axis are drawn, the most alarming first."""
 
 _ALARM = {mark: len(MARKS) - place for place, mark in enumerate(MARKS)}
@@ -31,7 +31,7 @@ def mark(value: float | None) -> str | None:
     if value is None:
         return "·"
     if math.isnan(value):
-        return "×"
+        return "!"
     if math.isinf(value):
         return "∞"
     return None if value > 0 else "0" if value == 0 else "−"

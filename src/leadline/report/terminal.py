@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 40
 LEAST_WIDTH, MOST_WIDTH = 50, 120
-SENTENCE_LINES = 3
+HEADLINE_LINES = 3
 VERDICT_TONES = {"trains": TONES["trains"], "poor": TONES["warning"], "fails": TONES["error"]}
 
 
@@ -67,8 +67,8 @@ def _paragraphs(sections: list[list[Text]]) -> list[Text]:
 
 
 def _headline(report: Report, width: int) -> list[Text]:
-    title = Text(TITLES[report.verdict], style=VERDICT_TONES.get(report.verdict, "bold"))
-    return [title, *wrapped(sentence(report), width, most=SENTENCE_LINES)]
+    title = (TITLES[report.verdict], VERDICT_TONES.get(report.verdict, "bold"))
+    return wrapped(Text.assemble(title, ": ", sentence(report)), width, most=HEADLINE_LINES)
 
 
 def _facts(profile: Profile, width: int) -> list[Text]:

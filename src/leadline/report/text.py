@@ -10,7 +10,7 @@ from rich.cells import cell_len
 NOT_MEASURED = "n/a"
 _THOUSANDS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _EXPONENT = re.compile(r"e([+-])0*(\d+)$")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_CLAUSE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|[:;]\s")
 
 
 def clean(text: str) -> str:
@@ -61,8 +61,9 @@ def plural(amount: int, noun: str) -> str:
     return f"{count(amount) if amount else 'no'} {noun}{'' if amount == 1 else 's'}"
 
 
-def first_sentence(text: str) -> str:
-    return _SENTENCE.split(text.strip(), maxsplit=1)[0]
+def first_clause(text: str) -> str:
+    """What comes before the first full stop, colon or semicolon that ends a word; those inside numbers and names stay."""
+    return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")
 
 
 def _tidy(digits: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leadline.records import Finding
-from leadline.report.depth import gain, stream_blocks
-from leadline.report.text import clean, count, factor, first_sentence, plural
+from leadline.report.depth import gains
+from leadline.report.text import clean, count, factor, first_clause, plural
 
 if TYPE_CHECKING:
     from leadline.report.report import Report
@@ -21,34 +21,33 @@ def by_severity(findings: tuple[Finding, ...]) -> list[Finding]:
 
 
 def sentence(report: Report) -> str:
-    """Why the verdict is what it is."""
+    """Why the verdict is what it is, to be read behind it and a colon."""
     if report.verdict == "undecided":
         return _what_is_missing(report)
     if report.verdict == "trains" or not report.findings:
         return _evidence_of_health(report)
     worst = by_severity(report.findings)[0]
-    return first_sentence(clean(worst.message))
+    return first_clause(clean(worst.message))
 
 
 def _what_is_missing(report: Report) -> str:
     profile, coverage = report.profile, report.coverage
     if not profile.backward_ran:
-        return "The backward pass did not run, so nothing is known about the gradients."
+        return "the backward pass did not run, so nothing is known about the gradients"
     if not profile.blocks:
-        return "No path from a batch input to the loss was found, so there is no depth to judge."
+        return "no path from a batch input to the loss was found, so there is no depth to judge"
     return (
-        f"Of {plural(coverage.values, 'value')}, {count(coverage.forward)} were measured forward and "
-        f"{count(coverage.backward)} backward: too few to judge."
+        f"of {plural(coverage.values, 'value')}, {count(coverage.forward)} were measured forward and "
+        f"{count(coverage.backward)} backward: too few to judge"
     )
 
 
 def _evidence_of_health(report: Report) -> str:
-    blocks = stream_blocks(report.profile, 0)
-    forward = gain([block.forward_ms for block in blocks])
-    backward = gain([block.backward_ms for block in blocks][::-1])
+    profile = report.profile
+    forward, backward = gains(profile, 0) if profile.streams else (None, None)
     if forward is None or backward is None:
-        return f"No rule found anything in {plural(len(report.profile.blocks), 'block')}."
+        return f"no rule found anything in {plural(len(profile.blocks), 'block')}"
+    depth = plural(profile.streams[0].blocks, "block")
     return (
-        f"Over {plural(len(blocks), 'block')} the signal changes {factor(forward)} a block forward "
-        f"and {factor(backward)} backward."
+        f"over {depth} the signal changes {factor(forward)} a block forward and {factor(backward)} backward"
     )

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from leadline import stats
 from leadline.case import Case, Inputs, Loss
 from leadline.records import Gap, Trace
 from leadline.tracing import lend
@@ -46,7 +47,7 @@ def trace(
     case = Case(model, inputs, targets, loss, optimizer)
     own = lend.unwrap(model)
     census = take_census(own)
-    lend.check(case.inputs, census, Recorder)
+    lend.check(case, census, Recorder)
     with (
         custody(census) as guard,
         eager(),
@@ -71,8 +72,9 @@ def _run(
         recorder.phase = "loss"
         loss = lend.find_loss(output, Case(model, inputs, targets, case.loss))
     value = recorder.value_of(loss)
-    if loss.device.type == "meta":
-        return value, {"loss": None, "gaps": (_META,)}, None
+    if blind := stats.unobservable(loss):
+        gap = Gap(what="statistics and gradients", why=f"the model holds no values ({blind})")
+        return value, {"loss": None, "gaps": (gap,)}, None
     lend.check_differentiable(loss, census)
     grads = _backward(loss, census, recorder)
     return value, {"loss": loss.item(), "gaps": tuple(_mode_gaps(model))}, grads
@@ -93,9 +95,6 @@ def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Ten
         return {id(parameter): parameter.grad for parameter in wanted}
     found = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
     return {id(parameter): grad for parameter, grad in zip(wanted, found, strict=True)}
-
-
-_META = Gap(what="statistics and gradients", why="the model is on the meta device: shapes and structure only")
 
 
 def _facts(case: Case, model: nn.Module) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from leadline import stats
 from leadline.tracing.census import Census
 
 
@@ -88,7 +89,7 @@ def _storage(tensor: Tensor) -> int:
 
 def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
     """Write back only what changed, and unseen by autograd: the user may hold a graph that saved this tensor."""
-    if tensor.is_meta or torch.equal(tensor, copy):
+    if stats.unobservable(tensor) or torch.equal(tensor, copy):
         return
     with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(tensor):
         tensor.copy_(copy)

@@ -159,7 +159,7 @@ def _parameter(
         dtype=str(named.item.dtype).removeprefix("torch."),
         kind=_parameter_kind(named.item, use),
         trainable=named.item.requires_grad,
-        used=use is not None,
+        used=use is not None or grad is not None,
         ms=None if weight is None else weight.ms,
         norm=None if weight is None else weight.rms * weight.count**0.5,
         grad_ms=None if grad is None else grad.ms,

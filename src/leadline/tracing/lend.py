@@ -34,12 +34,14 @@ def unwrap(model: Any) -> nn.Module:
             return model
 
 
-def check(inputs: Any, census: Census, running: type) -> None:
+def check(case: Case, census: Census, running: type) -> None:
     """Refuse early what would fail late: each refusal says what was expected, what came and what to do."""
     _check_alone(running)
     _check_materialised(census)
-    _check_inputs(inputs)
-    _check_device(inputs, census)
+    _check_inputs(case.inputs)
+    _check_loss(case.loss)
+    for what, part in (("inputs", case.inputs), ("targets", case.targets)):
+        _check_device(what, part, census)
 
 
 def call(model: nn.Module, inputs: Any) -> Any:
@@ -119,18 +121,27 @@ def _check_inputs(inputs: Any) -> None:
     )
 
 
-def _check_device(inputs: Any, census: Census) -> None:
+def _check_loss(loss: Any) -> None:
+    if loss is not None and not callable(loss):
+        raise InputError(
+            expected="loss as a function of (output, targets) or of (output)",
+            got=_describe(loss),
+            fix="pass a callable, for instance torch.nn.functional.mse_loss or torch.nn.CrossEntropyLoss()",
+        )
+
+
+def _check_device(what: str, batch: Any, census: Census) -> None:
     """Models that move their inputs themselves (accelerate's hooks) are left alone."""
     homes = {named.item.device for named in census.parameters.values()}
-    found = {tensor.device for tensor in tensors_in(inputs)}
+    found = {tensor.device for tensor in tensors_in(batch)}
     moves = any(hasattr(named.item, "_hf_hook") for named in census.modules.values())
     if len(homes) != 1 or not found or found & homes or moves:
         return
     home, stranger = homes.pop(), found.pop()
     raise InputError(
-        expected=f"a batch on {home}, where the model's parameters are",
-        got=f"a batch on {stranger}",
-        fix=f"move one of them: model.to({str(stranger)!r}) or inputs.to({str(home)!r})",
+        expected=f"{what} on {home}, where the model's parameters are",
+        got=f"{what} on {stranger}",
+        fix=f"move one of them: model.to({str(stranger)!r}) or {what}.to({str(home)!r})",
     )
 
 

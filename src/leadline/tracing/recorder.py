@@ -102,11 +102,12 @@ class Recorder(TorchFunctionMode):
         """A module returned: outputs that no seen op made (TorchScript, foreign kernels) are put down to it."""
         if self.backward:
             return
-        unseen = [tensor for tensor in tensors_in(output) if self._made_elsewhere(tensor)]
-        if unseen:
-            name = type(module).__name__
-            plan = Plan(name=name, callable=name, kind=None, layout=False, writes=False)
-            self._note(plan, self._read(args, kwargs), None, unseen)
+        with torch._C.DisableTorchFunction():  # a hook runs with the mode active: what we do here is not the model's doing
+            unseen = [tensor for tensor in tensors_in(output) if self._made_elsewhere(tensor)]
+            if unseen:
+                name = type(module).__name__
+                plan = Plan(name=name, callable=name, kind=None, layout=False, writes=False)
+                self._note(plan, self._read(args, kwargs), None, unseen)
 
     def value_of(self, tensor: Tensor) -> int:
         """The id of the value this tensor is, and a last chance to wait for its gradient."""
@@ -176,7 +177,7 @@ class Recorder(TorchFunctionMode):
         entry = describe(tensor)
         entry.op = index
         entry.unit_dim = self._unit_dim(plan, tensor, read)
-        if plan.layout and read and self.ledger.entries[read[0]].op is not None:
+        if plan.layout and read and self._is_seen(read[0]):
             entry.moved = True
             return entry
         if crowded:
@@ -189,6 +190,10 @@ class Recorder(TorchFunctionMode):
             else:
                 entry.units = stats.UnitReading(tensor.shape[entry.unit_dim], 0.0, None)
         return entry
+
+    def _is_seen(self, value: int) -> bool:
+        entry = self.ledger.entries[value]
+        return entry.moved or entry.forward is not None or bool(entry.unobserved)
 
     def _observe(self, tensor: Tensor, entry: Entry) -> Entry:
         if tensor.is_floating_point() or tensor.is_complex():
