@@ -19,6 +19,12 @@ from torch.utils import _pytree as pytree
 from leadline import Case
 
 Footprint = dict[str, object]
+HOOKS = (
+    "_backward_hooks",
+    "_post_accumulate_grad_hooks",
+    "_optimizer_step_pre_hooks",
+    "_optimizer_step_post_hooks",
+)  # of tensors and of optimisers; modules keep theirs among their attributes
 CONTAINERS = (dict, list, set, collections.deque)
 
 
@@ -107,8 +113,7 @@ def _bits(leaf: object) -> object:
 
 
 def _hooks(owner: object) -> tuple[object, ...]:
-    names = [name for name in dir(owner) if name.endswith("_hooks")]
-    return tuple((name, _identities(getattr(owner, name) or {})) for name in names)
+    return tuple((name, _identities(getattr(owner, name, None) or {})) for name in HOOKS)
 
 
 def _identities(container: object) -> list[object]:
