@@ -42,7 +42,7 @@ def as_case(made: Any) -> Case:
     if isinstance(made, tuple) and 2 <= len(made) <= len(names):
         return Case(*made)
     raise InputError(
-        expected=f"a leadline.Case, a tuple ({', '.join(names)}) or a dict with these keys; model and inputs are required",
+        expected=f"a leadline.Case, or its fields ({', '.join(names)}) as a tuple or dict; the first two are required",
         got=_describe(made),
         fix="return, for instance, leadline.Case(model, inputs, targets, loss=torch.nn.functional.cross_entropy)",
     )

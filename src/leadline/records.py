@@ -20,6 +20,7 @@ TRACE_SCHEMA = "leadline.trace/1"
 Severity = Literal["info", "warning", "error"]
 Verdict = Literal["trains", "poor", "fails", "undecided"]
 Phase = Literal["forward", "loss"]
+Direction = Literal["forward", "backward"]
 SourceKind = Literal["input", "target", "parameter", "buffer", "constant"]
 Placement = Literal["none", "pre", "post", "output", "sandwich", "pre+post", "post+output", "all"]
 
@@ -216,7 +217,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 class Anomaly(msgspec.Struct, frozen=True, kw_only=True):
     """The first op, in execution order of its pass, at which something that is not a finite number appears."""
 
-    direction: Literal["forward", "backward"]
+    direction: Direction
     op: str
     module: str
     value: int
@@ -229,7 +230,7 @@ class Anomaly(msgspec.Struct, frozen=True, kw_only=True):
 class Jump(msgspec.Struct, frozen=True, kw_only=True):
     """A large change of the signal across one block."""
 
-    direction: Literal["forward", "backward"]
+    direction: Direction
     block: str
     factor: float
     """Second moment behind the block / before it, in the direction the signal runs."""
@@ -289,7 +290,9 @@ def decode(text: str, kind: type[R], schema: str) -> R:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"not JSON ({error}); was the file cut short or written by something else?") from None
+        raise SchemaError(
+            f"not JSON ({error}); was the file cut short or written by something else?"
+        ) from None
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         raise SchemaError(_wrong_schema(found, schema))

@@ -18,9 +18,14 @@ from torch import Tensor
 
 from leadline.records import Stats, Units
 
-SAFE_PEAK = (1e-15, 1e15)  # derived: with |x| in here, sums of up to 1e8 squares stay inside float32's 1e-38..3e38
+SAFE_PEAK = (
+    1e-15,
+    1e15,
+)  # derived: with |x| in here, sums of up to 1e8 squares stay inside float32's 1e-38..3e38
 ROW = 16384  # squares to a row when a norm is taken in two levels; calibrated by benchmarks/statistics.py
-AT_BOUND = 0.98  # of half the activation's range; derived: tanh and sigmoid keep under 4 % of their slope there
+AT_BOUND = (
+    0.98  # of half the activation's range; derived: tanh and sigmoid keep under 4 % of their slope there
+)
 _HALF = (torch.float16, torch.bfloat16)
 
 Number = float | Tensor
@@ -29,7 +34,7 @@ Number = float | Tensor
 class Reading(NamedTuple):
     """Raw sums over one tensor: floats, or 0-dim tensors that have not been fetched yet."""
 
-    count: int
+    size: int
     scale: Number
     """What the tensor was divided by before `total` and `norm` were taken."""
     total: Number
@@ -43,7 +48,7 @@ class Reading(NamedTuple):
 class UnitReading(NamedTuple):
     """Counts of dead and saturated units, fetched or not."""
 
-    count: int
+    size: int
     dead: Number
     saturated: Number | None
 
@@ -70,7 +75,7 @@ def measure(x: Tensor) -> Reading:
     """Read all statistics of a float or complex tensor. Dispatches on the device; see the module's head."""
     x, missing = _dense(x.detach())
     reading = measure_now(x) if x.device.type == "cpu" else measure_deferred(x)
-    return reading._replace(count=reading.count + missing) if missing else reading
+    return reading._replace(size=reading.size + missing) if missing else reading
 
 
 def measure_now(x: Tensor) -> Reading:
@@ -103,14 +108,16 @@ def _norm(x: Tensor) -> float:
         whole = x.numel() // ROW * ROW
         flat = x.view(-1)
         rows = torch.linalg.vector_norm(flat[:whole].view(-1, ROW), dim=1)
-        return math.hypot(torch.linalg.vector_norm(rows).item(), torch.linalg.vector_norm(flat[whole:]).item())
-    return torch.linalg.vector_norm(x).item()
+        return math.hypot(
+            torch.linalg.vector_norm(rows).item(), torch.linalg.vector_norm(flat[whole:]).item()
+        )
+    return float(torch.linalg.vector_norm(x).item())
 
 
 def _count_nonzero(x: Tensor) -> float:
     """`count_nonzero` branches on each element: 0.8 GB/s on the output of a ReLU. The norm of the signs does not."""
     if x.numel() <= ROW:
-        return torch.count_nonzero(x).item()
+        return float(torch.count_nonzero(x).item())
     return round(_norm(torch.sign(x)) ** 2)
 
 
@@ -144,35 +151,41 @@ def measure_length(x: Tensor) -> Reading:
     return measure(x)
 
 
-def may_have_zeros(reading: Reading) -> bool:
-    """False only if it is known already that no element is zero."""
-    return isinstance(reading.nonzero, Tensor) or reading.nonzero < reading.count
+def measure_units(
+    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, reading: Reading
+) -> UnitReading:
+    """Count units (slices along `unit_dim`) that are dead or saturated over the whole of the rest.
 
-
-def measure_units(y: Tensor, unit_dim: int, bounds: tuple[float, float] | None) -> UnitReading:
-    """Count units (slices along `unit_dim`) that are dead or saturated over the whole of the rest."""
+    `reading` is that of `y`: where it counted no zeros, no unit is dead and nothing need be computed.
+    """
     y, _ = _dense(y.detach())
-    others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
     units = y.shape[unit_dim]
-    dead = units - torch.count_nonzero(y.abs().amax(others))
+    others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
+    alive: Number = units if _no_zeros(reading) else torch.count_nonzero(y.abs().amax(others))
     if bounds is None:
-        return UnitReading(units, dead, None)
+        return UnitReading(units, units - alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
-    return UnitReading(units, dead, torch.count_nonzero(nearest > AT_BOUND * half))
+    return UnitReading(units, units - alive, torch.count_nonzero(nearest > AT_BOUND * half))
 
 
 def settle(readings: Sequence[Reading]) -> list[Stats]:
     """Fetch what is still on a device, in one transfer a device, and turn sums into statistics."""
     rows = _fetch([reading[1:] for reading in readings])
-    return [_stats(reading.count, row) for reading, row in zip(readings, rows, strict=True)]
+    return [_stats(reading.size, row) for reading, row in zip(readings, rows, strict=True)]
 
 
 def settle_units(readings: Sequence[UnitReading]) -> list[Units]:
     """Fetch unit counts in one transfer a device."""
-    rows = _fetch([(reading.dead, 0.0 if reading.saturated is None else reading.saturated) for reading in readings])
+    rows = _fetch(
+        [(reading.dead, 0.0 if reading.saturated is None else reading.saturated) for reading in readings]
+    )
     return [
-        Units(count=reading.count, dead=int(dead), saturated=None if reading.saturated is None else int(saturated))
+        Units(
+            count=reading.size,
+            dead=int(dead),
+            saturated=None if reading.saturated is None else int(saturated),
+        )
         for reading, (dead, saturated) in zip(readings, rows, strict=True)
     ]
 
@@ -189,6 +202,11 @@ def inner_product(a: Tensor, b: Tensor) -> Number:
 def fetch(numbers: Sequence[Number]) -> list[float]:
     """The numbers as floats, in one transfer a device."""
     return [row[0] for row in _fetch([(number,) for number in numbers])]
+
+
+def _no_zeros(reading: Reading) -> bool:
+    """Known already, that is: on an accelerator the count has not been fetched."""
+    return not isinstance(reading.nonzero, Tensor) and reading.nonzero == reading.size
 
 
 def _dense(x: Tensor) -> tuple[Tensor, int]:
@@ -211,7 +229,9 @@ def _fetch(rows: Sequence[tuple[Number, ...]]) -> list[list[float]]:
     pending: dict[torch.device, list[Tensor]] = {}
     for number in (number for row in rows for number in row):
         if isinstance(number, Tensor):
-            pending.setdefault(number.device, []).append(number.float() if number.dtype != torch.float64 else number)
+            pending.setdefault(number.device, []).append(
+                number.float() if number.dtype != torch.float64 else number
+            )
     fetched = {device: iter(torch.stack(numbers).cpu().tolist()) for device, numbers in pending.items()}
     return [[next(fetched[n.device]) if isinstance(n, Tensor) else float(n) for n in row] for row in rows]
 

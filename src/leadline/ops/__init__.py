@@ -46,7 +46,10 @@ _ALIASES = {
     "greater_equal": "ge",
     "less_equal": "le",
 }
-IN_PLACE_OPERATORS = {f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "pow", "matmul", "mod", "and", "or", "xor")}
+IN_PLACE_OPERATORS = {
+    f"i{name}"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "pow", "matmul", "mod", "and", "or", "xor")
+}
 
 
 def canonical(spelling: str) -> str:

@@ -29,6 +29,8 @@ POINTWISE = Family(
 )
 DROPOUT = Family(
     kind="dropout",
-    names=words("dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout"),
+    names=words(
+        "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout"
+    ),
     neutral=True,
 )

@@ -13,5 +13,7 @@ MATMUL = Family(  # a weight if one side is made of parameters, else a product o
     kind="matmul",
     names=words("matmul mm bmm mv addmm addbmm baddbmm addmv einsum tensordot inner dot chain_matmul kron"),
 )
-RECURRENT = Family(kind="recurrent", names=words("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell"))
+RECURRENT = Family(
+    kind="recurrent", names=words("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
+)
 EMBEDDING = Family(kind="embedding", names=words("embedding embedding_bag"))

@@ -21,8 +21,8 @@ CAST = Family(
 SELECT = Family(
     kind="select",
     names=words(
-        """getitem select narrow slice chunk split split_with_sizes tensor_split hsplit vsplit dsplit unbind index_select
-        gather take take_along_dim masked_select diagonal diag tril triu unfold as_strided imag view_as_real
+        """getitem select narrow slice chunk split split_with_sizes tensor_split hsplit vsplit dsplit unbind
+        index_select gather take take_along_dim masked_select diagonal diag tril triu unfold as_strided imag view_as_real
         view_as_complex index nonzero"""
     ),
 )
@@ -38,8 +38,8 @@ CREATE = Family(
     kind="create",
     names=words(
         """zeros ones empty full arange linspace logspace eye tensor rand randn randint randperm zeros_like ones_like
-        empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full new_tensor bernoulli
-        multinomial normal uniform exponential poisson scalar_tensor from_numpy tril_indices triu_indices"""
+        empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full new_tensor
+        bernoulli multinomial normal uniform exponential poisson scalar_tensor from_numpy tril_indices triu_indices"""
     ),
 )
 INDEX = Family(

@@ -86,7 +86,10 @@ def _ancestors(goal: int, parents: dict[int, tuple[int, ...]]) -> set[int]:
 
 
 def _dominators(ops: tuple[int, ...], parents: dict[int, tuple[int, ...]], goal: int) -> tuple[int, ...]:
-    """The dominators of `goal`, by Cooper, Harvey and Kennedy's intersection; one pass, as execution order is topological."""
+    """The dominators of `goal`, by intersecting chains (Cooper, Harvey and Kennedy, 2001).
+
+    One pass is enough: execution order is a topological order.
+    """
     depth = {ROOT: 0}
     above = {ROOT: ROOT}
     for op in ops:

@@ -26,7 +26,8 @@ def _divides_by_own_size(trace: Trace, op: Op) -> bool:
         return False
     size = math.prod(trace.values[op.outputs[0]].shape)
     return any(
-        math.prod(trace.values[value].shape) < size and _averaged_and_rooted(trace, value) for value in op.inputs
+        math.prod(trace.values[value].shape) < size and _averaged_and_rooted(trace, value)
+        for value in op.inputs
     )
 
 

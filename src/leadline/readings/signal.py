@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from leadline.records import Anomaly, Block, Jump, Op, Stats, Trace, Value
+from leadline.records import Anomaly, Block, Direction, Jump, Op, Stats, Trace, Value
 
 JUMP = 4.0  # ours, for display only: smaller factors are the ordinary business of a layer
 JUMPS_SHOWN = 4
@@ -14,7 +14,8 @@ JUMPS_SHOWN = 4
 
 def find_jumps(blocks: Sequence[Block]) -> tuple[Jump, ...]:
     """The blocks across which the second moment changes most, strongest first."""
-    jumps = [jump for before, after in pairwise(blocks) if before.stream == after.stream for jump in _across(before, after)]
+    pairs = [(before, after) for before, after in pairwise(blocks) if before.stream == after.stream]
+    jumps = [jump for before, after in pairs for jump in _across(before, after)]
     large = [jump for jump in jumps if abs(math.log(jump.factor)) > math.log(JUMP)]
     return tuple(sorted(large, key=lambda jump: -abs(math.log(jump.factor)))[:JUMPS_SHOWN])
 
@@ -25,12 +26,18 @@ def find_anomalies(trace: Trace) -> tuple[Anomaly, ...]:
 
 
 def _across(before: Block, after: Block) -> Iterator[Jump]:
-    for direction, old, new in (
-        ("forward", before.forward_ms, after.forward_ms),
-        ("backward", after.backward_ms, before.backward_ms),
-    ):
-        if old and new and math.isfinite(old) and math.isfinite(new):
-            yield Jump(direction=direction, block=after.name, factor=new / old)
+    if (forward := _ratio(after.forward_ms, before.forward_ms)) is not None:
+        yield Jump(direction="forward", block=after.name, factor=forward)
+    if (backward := _ratio(before.backward_ms, after.backward_ms)) is not None:
+        yield Jump(direction="backward", block=after.name, factor=backward)
+
+
+def _ratio(new: float | None, old: float | None) -> float | None:
+    """None where a logarithm of the ratio would say nothing: not measured, zero, not finite, or out of range."""
+    if not new or not old:
+        return None
+    ratio = new / old
+    return ratio if math.isfinite(ratio) and ratio > 0 else None
 
 
 def _forward_anomaly(trace: Trace) -> Anomaly | None:
@@ -43,7 +50,7 @@ def _forward_anomaly(trace: Trace) -> Anomaly | None:
         if not infected:
             break
         value = infected[0]
-    return _anomaly(trace, "forward", value, value.op, value.forward)
+    return _anomaly(trace, "forward", value, value.op)
 
 
 def _backward_anomaly(trace: Trace) -> Anomaly | None:
@@ -54,14 +61,15 @@ def _backward_anomaly(trace: Trace) -> Anomaly | None:
     value = max(sick, key=lambda each: -1 if each.op is None else each.op)
     readers = [op for op in trace.ops if value.id in op.inputs]
     healthy = [op for op in readers if not any(_sick(trace.values[out].backward) for out in op.outputs)]
-    culprit = (healthy or readers or [None])[-1]
-    return _anomaly(trace, "backward", value, None if culprit is None else culprit.index, value.backward)
+    culprits = healthy or readers
+    return _anomaly(trace, "backward", value, culprits[-1].index if culprits else None)
 
 
-def _anomaly(trace: Trace, direction: str, value: Value, index: int | None, stats: Stats | None) -> Anomaly:
+def _anomaly(trace: Trace, direction: Direction, value: Value, index: int | None) -> Anomaly:
     op = None if index is None else trace.ops[index]
+    stats = value.forward if direction == "forward" else value.backward
     return Anomaly(
-        direction="forward" if direction == "forward" else "backward",
+        direction=direction,
         op="" if op is None else op.name,
         module="" if op is None else op.module,
         value=value.id,
@@ -75,7 +83,7 @@ def _source(trace: Trace, value: Value, op: Op | None) -> str:
     """The batch input or parameter that was not finite to begin with; "" if the op made it out of finite numbers."""
     if op is None:
         return value.name
-    sick = {parameter.name for parameter in trace.parameters if parameter.ms is not None and not math.isfinite(parameter.ms)}
+    sick = {each.name for each in trace.parameters if each.ms is not None and not math.isfinite(each.ms)}
     return next((name for name in op.params if name in sick), "")
 
 

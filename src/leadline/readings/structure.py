@@ -17,7 +17,9 @@ from leadline.readings.norms import find_norms
 from leadline.readings.residual import Sum, find_sum
 from leadline.records import Block, Gap, Placement, Residual, Stream, Trace
 
-LONG_SEGMENT = 8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
+LONG_SEGMENT = (
+    8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,9 @@ class Structure:
 def read_structure(trace: Trace) -> Structure:
     """Streams and blocks of a trace; the measured values are those of the trace."""
     norms = find_norms(trace)
-    flows = _ordered([flow for value in trace.values if value.source == "input" if (flow := flow_from(trace, value))])
+    flows = _ordered(
+        [flow for value in trace.values if value.source == "input" if (flow := flow_from(trace, value))]
+    )
     streams: list[Stream] = []
     blocks: list[Block] = []
     claimed: set[int] = set()
@@ -83,7 +87,9 @@ def _segments(trace: Trace, flow: Flow, norms: frozenset[int], claimed: set[int]
             inner.append(op)
             if op == point:
                 break
-        segment = Segment(ops=tuple(inner), exit=point, weights=sum(trace.ops[op].kind in HEAVY for op in inner))
+        segment = Segment(
+            ops=tuple(inner), exit=point, weights=sum(trace.ops[op].kind in HEAVY for op in inner)
+        )
         segments += _refined(trace, flow, segment, start, norms)
         start = point
     return segments
@@ -96,7 +102,9 @@ def _is_loss(trace: Trace, op: int) -> bool:
 def _refined(trace: Trace, flow: Flow, segment: Segment, start: int, norms: frozenset[int]) -> list[Segment]:
     path = _longest_path(trace, flow, segment, start)
     if sum(is_weighted(trace.ops[op]) for op in path) >= LONG_SEGMENT:
-        return [Segment(ops=(op,), exit=op, weights=int(is_weighted(trace.ops[op])), bypassed=True) for op in path]
+        return [
+            Segment(ops=(op,), exit=op, weights=int(is_weighted(trace.ops[op])), bypassed=True) for op in path
+        ]
     return [replace(segment, sum=find_sum(trace, flow, segment.ops, start, norms))]
 
 
@@ -205,7 +213,9 @@ def _ms(trace: Trace, value: int) -> float | None:
     return None if stats is None else stats.ms
 
 
-_PLACEMENTS: dict[tuple[bool, bool, bool], Placement] = {  # before the branch, after the add, at the branch's output
+_PLACEMENTS: dict[
+    tuple[bool, bool, bool], Placement
+] = {  # before the branch, after the add, at the branch's output
     (False, False, False): "none",
     (True, False, False): "pre",
     (False, True, False): "post",

@@ -20,7 +20,7 @@ NUMBER = 10
 """Cells for a number: "-1.23e-300" is the longest."""
 MOST_STRETCH = 3  # characters a block, so that a network of few blocks does not shrink to a dot
 LEAST_AXIS = 18
-CAPTION = "mean squares behind each block, log scale; change a block without the head"
+CAPTION = "mean squares behind each block, log scale; a block: without the head"
 
 
 def axis_lines(profile: Profile, width: int, *, all_streams: bool = False) -> list[Text]:
@@ -30,8 +30,6 @@ def axis_lines(profile: Profile, width: int, *, all_streams: bool = False) -> li
     if len(shown) < len(profile.streams):
         more = plural(len(profile.streams) - len(shown), "further stream")
         lines += labelled("", Text(f"and {more}: -v shows all", style=QUIET), width)
-    if not profile.streams:
-        lines = labelled("depth", "no path from a batch input to the loss was found", width)
     return lines + _caption(profile.blocks, width)
 
 

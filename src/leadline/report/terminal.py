@@ -84,6 +84,10 @@ def _facts(profile: Profile, width: int) -> list[Text]:
 
 def _next(report: Report, width: int) -> list[Text]:
     codes = [clean(finding.code) for finding in by_severity(report.findings)]
-    command = f"leadline explain {codes[0]}" if codes else "leadline rules"
-    why = "why, and when it is wrong" if codes else "what was looked for"
+    if codes:
+        command, why = f"leadline explain {codes[0]}", "why, and when it is wrong"
+    elif report.verdict == "undecided":
+        command, why = "leadline check TARGET -v", "all that was not seen"
+    else:
+        command, why = "leadline rules", "what was looked for"
     return labelled("next", Text.assemble((command, f"bold {ACCENT}"), f"   {why}"), width, most=1)

@@ -62,7 +62,7 @@ def plural(amount: int, noun: str) -> str:
 
 
 def first_clause(text: str) -> str:
-    """What comes before the first full stop, colon or semicolon that ends a word; those inside numbers and names stay."""
+    """`text` up to its first full stop, colon or semicolon; one inside a number or a name does not end it."""
     return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")
 
 

@@ -35,7 +35,7 @@ def _what_is_missing(report: Report) -> str:
     if not profile.backward_ran:
         return "the backward pass did not run, so nothing is known about the gradients"
     if not profile.blocks:
-        return "no path from a batch input to the loss was found, so there is no depth to judge"
+        return "no path of weight layers leads from a batch input to the loss, so there is no depth to judge"
     return (
         f"of {plural(coverage.values, 'value')}, {count(coverage.forward)} were measured forward and "
         f"{count(coverage.backward)} backward: too few to judge"
@@ -48,6 +48,4 @@ def _evidence_of_health(report: Report) -> str:
     if forward is None or backward is None:
         return f"no rule found anything in {plural(len(profile.blocks), 'block')}"
     depth = plural(profile.streams[0].blocks, "block")
-    return (
-        f"over {depth} the signal changes {factor(forward)} a block forward and {factor(backward)} backward"
-    )
+    return f"over {depth} the signal changes {factor(forward)} a block, its gradient {factor(backward)}"

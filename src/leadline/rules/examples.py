@@ -8,7 +8,7 @@ from leadline.records import Anomaly, Block, Profile, Stream
 
 
 def geometric(*, blocks: int, forward_gain: float = 1.0, grad_gain: float = 1.0) -> Profile:
-    """A stack whose second moments change by a constant factor a block: forward in depth, gradients towards the input."""
+    """A stack whose second moments change by a constant factor a block, each in its own direction."""
     forward = [forward_gain**depth for depth in range(blocks)]
     backward = [grad_gain ** (blocks - 1 - depth) for depth in range(blocks)]
     return profile_of(forward, backward)

@@ -27,14 +27,15 @@ def forward_decay(profile: Profile) -> Iterator[Symptom]:
 
     ## Why it hurts
     What the last block sees no longer depends on the input but on biases and rounding: all samples get the same output.
-    A ReLU layer with weight variance $\sigma_w^2 / n$ multiplies the second moment by $\sigma_w^2 / 2$; PyTorch's default
-    for `nn.Linear` is $\sigma_w^2 = 1/3$, a factor of $1/6$ a layer.
+    A ReLU layer with weight variance $\sigma_w^2 / n$ multiplies the second moment by $\sigma_w^2 / 2$; PyTorch's
+    default for `nn.Linear` is $\sigma_w^2 = 1/3$, a factor of $1/6$ a layer.
 
     ## When it is wrong
     If every block is followed by a normalisation that the block's exit does not show, the decay is undone at once.
 
     ## References
-    He et al., "Delving deep into rectifiers", 2015, section 2.2; Schoenholz et al., "Deep information propagation", 2017.
+    He et al., "Delving deep into rectifiers", 2015, section 2.2; Schoenholz et al., "Deep information propagation",
+    2017.
     """
     for law in forward_laws(profile):
         if law.change < 0:

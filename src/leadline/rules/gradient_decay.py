@@ -27,12 +27,13 @@ def gradient_decay(profile: Profile) -> Iterator[Symptom]:
 
     ## Why it hurts
     The first blocks get $e^{-L/\xi}$ of the gradient's power and stay where they were initialised, while the last ones
-    learn to read noise. It is $\chi$, the product of the weight's and the activation's gain, that decides, neither of
-    them alone: $\chi = \sigma_w^2\, E[\phi'^2]$.
+    learn to read noise. What decides is the product of the weight's and the activation's gain, neither of them alone:
+    $\chi = \sigma_w^2\, E[\phi'^2]$.
 
     ## When it is wrong
-    Optimisers that rescale each parameter (Adam) live with twice the depth, until gradients fall below Adam's epsilon or
-    the smallest number of the dtype. Gradients that are zero by construction (a detached or frozen part) do not fire.
+    Optimisers that rescale each parameter (Adam) live with about twice the depth, until gradients fall below Adam's
+    epsilon or the smallest number of the dtype. Gradients that are zero by construction (a detached or frozen part) do
+    not fire.
 
     ## References
     Schoenholz et al., "Deep information propagation", 2017, sections 3 and 5: networks train up to about $6 \xi$.

@@ -30,8 +30,9 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
     them is useless for the rest; clipping the global norm scales everybody down to the worst.
 
     ## When it is wrong
-    In a pre-norm network the gradient falls as $1/\ell$ along the stream; that is a power law and does not fire. A plain
-    stack of batch-norm and ReLU does explode, by $\pi/(\pi-1) = 1.47$ a layer, although every activation is normalised.
+    In a pre-norm network the gradient falls as $1/\ell$ along the stream; that is a power law and does not fire. A
+    plain stack of batch-norm and ReLU does explode, by $\pi/(\pi-1) = 1.47$ a layer, although every activation is
+    normalised.
 
     ## References
     Pascanu et al., "On the difficulty of training recurrent neural networks", 2013, section 2; Yang et al., "A mean
@@ -40,7 +41,7 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
     for law in backward_laws(profile):
         if law.change > 0:
             message = (
-                f"the gradient's power grows {law.gain:.3g}x a block towards the input: {law.end / law.start:.3g}x from "
-                f"{law.first.name} to {law.last.name}, {law.blocks - 1} blocks earlier"
+                f"the gradient's power grows {law.gain:.3g}x a block towards the input: {law.end / law.start:.3g}x "
+                f"from {law.first.name} to {law.last.name}, {law.blocks - 1} blocks earlier"
             )
             yield Symptom(severity=law.severity, where=law.where, message=message, evidence=law.evidence())

@@ -10,7 +10,9 @@ from leadline.rules.rule import Symptom, rule
 
 
 def _example() -> Profile:
-    first = Anomaly(direction="forward", op="log", module="layers.1", value=7, non_finite=3, count=64, source="")
+    first = Anomaly(
+        direction="forward", op="log", module="layers.1", value=7, non_finite=3, count=64, source=""
+    )
     return profile_of([1.0, float("nan"), float("nan")], [float("nan")] * 3, [first])
 
 

@@ -1,11 +1,11 @@
 """The only code that touches a live model: one forward and backward pass, written down as a Trace.
 
-    lend       what the user passed: checked, unwrapped, called
-    census     names for every module, parameter and buffer
-    custody    everything is put back, whatever happens
-    recorder   a mode that sees every torch call         ─┐ uses calls (where in the model we are),
-    gradients  hooks that see every gradient              ┘ ledger (which tensor is which value), composite
-    finish     notes → the torch-free Trace
+lend       what the user passed: checked, unwrapped, called
+census     names for every module, parameter and buffer
+custody    everything is put back, whatever happens
+recorder   a mode that sees every torch call         ─┐ uses calls (where in the model we are),
+gradients  hooks that see every gradient              ┘ ledger (which tensor is which value), composite
+finish     notes → the torch-free Trace
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def _facts(case: Case, model: nn.Module) -> dict[str, Any]:
 def _mode_gaps(model: nn.Module) -> list[Gap]:
     if model.training:
         return []
-    gaps = [Gap(what="training behaviour", why="the model is in eval mode: dropout and batch statistics are off")]
+    gaps = [
+        Gap(what="training behaviour", why="the model is in eval mode: dropout and batch statistics are off")
+    ]
     fused = [name for name, module in model.named_modules() if isinstance(module, nn.TransformerEncoderLayer)]
     if fused:
         why = "in eval mode these may run as one fused op; the trace runs their ordinary code, op by op"

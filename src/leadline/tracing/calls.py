@@ -59,4 +59,6 @@ class CallStack:
         finally:
             for handle in handles:
                 handle.remove()
-                global_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)  # torch leaves this one behind
+                global_hooks._global_forward_hooks_with_kwargs.pop(
+                    handle.id, None
+                )  # torch leaves this one behind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from torch import Tensor, nn
 
@@ -17,7 +17,6 @@ class Named(Generic[T]):
 
     item: T
     names: list[str]
-    owner: nn.Module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,38 +37,47 @@ def take_census(model: nn.Module) -> Census:
     """Walk the model without recursion: PyTorch's own walk fails some 500 wrappers deep."""
     census = Census(modules={}, parameters={}, buffers={})
     for path, module in _walk(model, census.modules):
-        for own, found in ((module._parameters, census.parameters), (module._buffers, census.buffers)):
-            for name, item in own.items():
-                if item is not None:
-                    _enter(found, item, f"{path}.{name}" if path else name, module)
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                _enter(census.parameters, parameter, join(path, name))
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                _enter(census.buffers, buffer, join(path, name))
     return census
 
 
+def join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
 def _walk(model: nn.Module, modules: dict[int, Named[nn.Module]]) -> Iterator[tuple[str, nn.Module]]:
-    todo: list[tuple[str, nn.Module, nn.Module]] = [("", model, model)]
+    todo = [("", model)]
     while todo:
-        path, module, parent = todo.pop()
-        while is_compiled(module):  # the user wrote torch.compile(layer) and knows it as the layer
-            module = module._orig_mod
-        if not _enter(modules, module, path, parent):
+        path, module = todo.pop()
+        module = without_compile(module)  # the user wrote torch.compile(layer) and knows it as the layer
+        if not _enter(modules, module, path):
             continue
         yield path, module
-        for name, child in reversed(list(module._modules.items())):
-            if child is not None:
-                todo.append((f"{path}.{name}" if path else name, child, module))
+        todo += [
+            (join(path, name), child)
+            for name, child in reversed(list(module._modules.items()))
+            if child is not None
+        ]
 
 
-def is_compiled(module: nn.Module) -> bool:
-    """The wrapper that torch.compile puts around a module; its class lives in dynamo, which is slow to import."""
-    return type(module).__name__ == "OptimizedModule"
+def without_compile(module: nn.Module) -> nn.Module:
+    """The module inside torch.compile's wrapper, whose class lives in dynamo and is slow to import."""
+    while type(module).__name__ == "OptimizedModule":
+        module = cast(nn.Module, module._orig_mod)
+    return module
 
 
-def _enter(found: dict[int, Named[T]], item: T, name: str, owner: nn.Module) -> bool:
+def _enter(found: dict[int, Named[T]], item: T, name: str) -> bool:
     """Note `item` under `name`; True if it is new."""
     if id(item) in found:
         names = found[id(item)].names
         if name not in names:
             names.append(name)
         return False
-    found[id(item)] = Named(item=item, names=[name], owner=owner)
+    found[id(item)] = Named(item=item, names=[name])
     return True

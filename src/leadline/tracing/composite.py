@@ -8,7 +8,7 @@ from typing import Any
 
 
 def inside(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """A twin of a Python-level torch function that runs its body instead of announcing itself again; None if it is not one.
+    """A twin of a torch function written in Python, which runs its body at once; None if there is no such twin.
 
     Such a function begins with `if has_torch_function(...): return handle_torch_function(...)`. Calling it with a
     mode active would announce it to the mode once more, without end. The twin shares code, defaults and closure, but

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from leadline import stats
 from leadline.tracing.census import Census
@@ -82,7 +83,7 @@ class WriteGuard:
 def _storage(tensor: Tensor) -> int:
     """Identity of the memory behind a tensor; its own identity where it has no single memory (sparse, say)."""
     try:
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):
         return id(tensor)
 
@@ -91,7 +92,7 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
     """Write back only what changed, and unseen by autograd: the user may hold a graph that saved this tensor."""
     if stats.unobservable(tensor) or torch.equal(tensor, copy):
         return
-    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(tensor):
+    with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
         tensor.copy_(copy)
 
 
@@ -122,13 +123,17 @@ def _same(now: Any, before: Any) -> bool:
     """The very same objects in the same places: tensors must not be asked whether they are equal."""
     if len(now) != len(before):
         return False
-    pairs = zip(now.items(), before.items(), strict=True) if isinstance(now, dict) else zip(now, before, strict=True)
+    pairs = (
+        zip(now.items(), before.items(), strict=True)
+        if isinstance(now, dict)
+        else zip(now, before, strict=True)
+    )
     return all(a is b or (isinstance(a, tuple) and a[0] == b[0] and a[1] is b[1]) for a, b in pairs)
 
 
 def _random_states() -> dict[str, Any]:
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available():
         states["mps"] = torch.mps.get_rng_state()

@@ -14,7 +14,9 @@ from torch import Tensor
 from leadline.records import SourceKind
 from leadline.stats import Reading, UnitReading
 
-MAX_DEPTH = 8  # of nested containers in a batch or output; deeper ones are somebody's data structure, not tensors
+MAX_DEPTH = (
+    8  # of nested containers in a batch or output; deeper ones are somebody's data structure, not tensors
+)
 _LEAVES = (int, float, str, bytes, type(None), torch.dtype, torch.device)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_map
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from leadline.case import Case
 from leadline.errors import InputError
-from leadline.tracing.census import Census, is_compiled
+from leadline.tracing.census import Census, without_compile
 from leadline.tracing.ledger import tensors_in
 
 
@@ -25,13 +24,10 @@ def unwrap(model: Any) -> nn.Module:
             got=_name(model) + (" (the class, not an instance)" if isinstance(model, type) else ""),
             fix="pass the built model; a plain function can be wrapped in an nn.Module whose forward calls it",
         )
-    while True:
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif is_compiled(model):
-            model = model._orig_mod
-        else:
-            return model
+    own = without_compile(model)
+    while isinstance(own, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        own = without_compile(cast(nn.Module, own.module))
+    return own
 
 
 def check(case: Case, census: Census, running: type) -> None:
@@ -66,9 +62,10 @@ def find_loss(output: Any, case: Case) -> Tensor:
         return _scalar(own, "the output's own .loss")
     if isinstance(output, Tensor) and output.numel() == 1:
         return _scalar(output, "the model's output")
+    unused = "" if case.targets is None else ", and targets but no loss function"
     raise InputError(
         expected="a loss: none was passed, so the output must be a scalar or have a tensor .loss",
-        got=f"an output of {_describe(output)}" + ("" if case.targets is None else ", and targets but no loss function"),
+        got=f"an output of {_describe(output)}{unused}",
         fix="pass loss=..., for instance torch.nn.functional.cross_entropy with targets, "
         "or loss=lambda output: output.square().mean(); a Hugging Face model gives .loss if inputs contain labels",
     )
@@ -89,7 +86,8 @@ def check_differentiable(loss: Tensor, census: Census) -> None:
 
 
 def _check_alone(running: type) -> None:
-    if any(isinstance(mode, running) for mode in _get_current_function_mode_stack()):
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]  # torch has no public name for it
+    if any(isinstance(mode, running) for mode in modes):
         raise InputError(
             expected="one trace at a time in a thread",
             got="a trace started inside the forward or loss of a model that is being traced",
@@ -98,8 +96,9 @@ def _check_alone(running: type) -> None:
 
 
 def _check_materialised(census: Census) -> None:
-    tensors = (*census.parameters.values(), *census.buffers.values())
-    lazy = [named.names[0] for named in tensors if nn.parameter.is_lazy(named.item)]
+    tensors: list[tuple[Tensor, str]] = [(named.item, named.names[0]) for named in census.parameters.values()]
+    tensors += [(named.item, named.names[0]) for named in census.buffers.values()]
+    lazy = [name for tensor, name in tensors if nn.parameter.is_lazy(tensor)]
     if lazy:
         raise InputError(
             expected="a model whose parameters have shapes",
@@ -146,7 +145,7 @@ def _check_device(what: str, batch: Any, census: Census) -> None:
 
 
 def _scalar(loss: Any, origin: str) -> Tensor:
-    if isinstance(loss, Tensor) and loss.numel() == 1 and (loss.is_floating_point()):
+    if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
         return loss.reshape(()) if loss.dim() else loss
     raise InputError(
         expected="a loss that is one real number (a tensor with one floating-point element)",
