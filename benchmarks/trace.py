@@ -28,7 +28,7 @@ from leadline import Case
 ROUNDS = 15
 THREADS = (1, 2)
 DEPTHS = (10, 100, 500, 2000)  # sequential layers; each a Linear and a ReLU
-PROCESSES = 5  # for each memory figure
+PROCESSES = 3  # for each memory figure
 
 GOALS = {  # ratio of time: goal, and what it must not exceed; from the project's requirements
     "Transformer": (1.6, 2.5),
