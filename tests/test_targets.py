@@ -203,11 +203,12 @@ def test_without_device_and_type_nothing_moves():
     assert there.model is case.model
 
 
-def test_the_optimiser_still_holds_the_parameters_of_a_moved_model():
+def test_a_moved_model_keeps_its_parameters_so_that_an_optimiser_still_holds_them():
     model = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    there = moved(Case(model, torch.ones(2), optimizer=optimizer), device=None, dtype="float64")
-    assert there.optimizer.param_groups[0]["params"][0] is there.model.weight
+    weight = model.weight
+    there = moved(Case(model, torch.ones(2)), device=None, dtype="float64")
+    assert there.model.weight is weight
+    assert weight.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ def healthy():
 def poisoned():
     return nn.Linear(4, 4), torch.full((8, 4), torch.nan), torch.randn(8, 4), nn.functional.mse_loss
 
+def weightless():
+    return nn.PReLU(), torch.randn(8, 4), torch.randn(8, 4), nn.functional.mse_loss
+
 class Talker(nn.Linear):
     def forward(self, x):
         print("forward sees", x.dtype)

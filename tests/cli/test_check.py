@@ -36,7 +36,7 @@ def test_the_exit_code_follows_the_findings_and_the_verdict(severities, verdict,
         ("healthy", [], 0),
         ("poisoned", [], 1),
         ("poisoned", ["--fail-on", "never"], 0),
-        ("healthy", ["--device", "meta"], 3),
+        ("weightless", [], 3),
     ],
 )
 def test_the_format_never_changes_the_exit_code(run, target, options, code, form):
@@ -54,7 +54,7 @@ def test_json_on_stdout_is_the_report_and_nothing_else(run):
 
 def test_without_a_terminal_there_is_no_colour_and_no_spinner(run):
     done = run("check", "nets.py:healthy")
-    assert done.out.startswith("TRAINS\n")
+    assert done.out.startswith("TRAINS: ")
     assert "\x1b" not in done.out
     assert done.err == ""
 

@@ -70,7 +70,7 @@ def test_a_measured_neighbour_is_drawn_before_one_that_was_not_measured():
 
 @pytest.mark.parametrize(
     ("value", "sign"),
-    [(math.nan, "×"), (math.inf, "∞"), (0.0, "0"), (-0.0, "0"), (-1.0, "−"), (None, "·"), (5e-324, None)],
+    [(math.nan, "!"), (math.inf, "∞"), (0.0, "0"), (-0.0, "0"), (-1.0, "−"), (None, "·"), (5e-324, None)],
 )
 def test_each_kind_of_value_has_its_own_mark(value, sign):
     assert mark(value) == sign

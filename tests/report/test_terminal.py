@@ -11,6 +11,7 @@ from rich.console import Console
 
 from leadline.records import Gap, Jump, Stream
 from leadline.report import Report
+from leadline.report.depth import gains
 from leadline.report.look import Look
 from leadline.report.terminal import MOST_LINES, render
 from report import samples
@@ -99,21 +100,21 @@ def test_markup_in_a_name_is_shown_and_not_obeyed():
 )
 def test_the_page_opens_with_the_verdict(verdict, title):
     report = samples.report(samples.profile([1.0], [1.0]), samples.finding(), verdict=verdict)
-    assert page(report).splitlines()[0] == title
-    assert page(report, detail="verdict").splitlines()[0] == title
+    assert page(report).startswith(f"{title}: ")
+    assert page(report).startswith(page(report, detail="verdict"))
 
 
 def test_the_headline_names_the_number_of_the_worst_finding():
-    mild = samples.finding(code="F101", severity="warning", message="The signal grows ×3.00 a block.")
+    mild = samples.finding(code="F101", severity="warning", message="activations grow 3x a block")
     report = samples.report(samples.profile([1.0], [1.0]), mild, samples.finding())
-    assert page(report, detail="verdict") == "DOES NOT TRAIN\nThe squared gradient keeps ×0.167 a block.\n"
+    assert page(report, detail="verdict") == "DOES NOT TRAIN: the gradient keeps 0.154 of its power a block\n"
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"backward_ran": False}, "backward pass did not run"),
-        ({"blocks": ()}, "no depth to judge"),
+        ({"blocks": ()}, "no path of weight layers"),
         ({}, "too few"),
     ],
 )
@@ -123,29 +124,42 @@ def test_an_undecided_report_says_what_is_missing(changes, reason):
 
 
 def test_a_healthy_verdict_comes_with_its_evidence():
-    assert "×1.05 a block forward and ×1.00 backward" in page(REPORTS["healthy"])
+    assert "over 24 blocks the signal changes ×1.05 a block, its gradient ×1.00" in page(REPORTS["healthy"])
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, 0.0])
 def test_a_gain_over_values_that_have_none_is_not_invented(value):
     row = next(
         line
-        for line in page(samples.report(samples.profile([1.0, value, value], [1.0, 1.0, 1.0]))).splitlines()
+        for line in page(
+            samples.report(samples.profile([1.0, value, value, 1.0], [1.0, 1.0, 1.0, 1.0]))
+        ).splitlines()
         if line.startswith("forward")
     )
     assert row.split()[-1] == "n/a"
 
 
 def test_gains_are_in_the_direction_in_which_the_signal_runs():
-    report = samples.report(samples.profile([1.0, 2.0, 4.0], [1.0, 10.0, 100.0]))
+    report = samples.report(samples.profile([1.0, 2.0, 4.0, 9.0], [1.0, 10.0, 100.0, 900.0]))
     rows = [
         line.split()[-1] for line in page(report).splitlines() if line.startswith(("forward", "backward"))
     ]
     assert rows == ["×2.00", "×0.100"]
 
 
+def test_a_change_of_width_is_no_change_of_the_gradient():
+    widths = [(64, 1.0), (32, 2.0), (16, 4.0), (2, 32.0)]
+    blocks = tuple(samples.block(f"layers.{i}", 1.0, ms, elements=n) for i, (n, ms) in enumerate(widths))
+    assert gains(samples.profile([], [], blocks=blocks), 0) == (1.0, 1.0)
+
+
+def test_a_stream_that_joins_another_has_no_head():
+    joining = (Stream(input="x", blocks=3, joins=0),)
+    assert gains(samples.profile([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], streams=joining), 0) == (2.0, 1.0)
+
+
 def test_a_gain_counts_the_blocks_that_were_not_measured():
-    report = samples.report(samples.profile([1.0, None, 4.0], [1.0, None, None]))
+    report = samples.report(samples.profile([1.0, None, 4.0, 9.0], [1.0, None, None, 9.0]))
     rows = [
         line.split()[-1] for line in page(report).splitlines() if line.startswith(("forward", "backward"))
     ]
@@ -179,13 +193,15 @@ def test_verbose_lists_every_block():
 
 def test_a_report_without_any_block_can_be_shown():
     report = samples.report(samples.profile([], [], streams=()), verdict="undecided")
-    assert "no path from a batch input to the loss" in page(report)
+    assert "depth      no blocks" in page(report)
     assert page(report, detail="everything")
 
 
-def test_the_next_command_explains_the_worst_finding():
+def test_the_next_command_fits_the_verdict():
     assert "next       leadline explain B201" in page(REPORTS["sick"])
     assert "next       leadline rules" in page(REPORTS["healthy"])
+    undecided = samples.report(samples.profile([1.0], [1.0]), verdict="undecided")
+    assert "next       leadline check TARGET -v" in page(undecided)
 
 
 def test_str_is_the_plain_page_at_eighty_columns():
@@ -202,4 +218,4 @@ def test_rich_prints_the_page_as_wide_as_its_console(capsys):
         console.print(REPORTS["sick"])
     assert capture.get() == page(REPORTS["sick"], 100)
     rich.print(REPORTS["healthy"])
-    assert capsys.readouterr().out.startswith("TRAINS\n")
+    assert capsys.readouterr().out.startswith("TRAINS: ")

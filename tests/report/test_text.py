@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from leadline.report.text import clean, count, factor, first_sentence, number, plural, shorten
+from leadline.report.text import clean, count, factor, first_clause, number, plural, shorten
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -88,9 +88,15 @@ def test_words_follow_the_number(amount, text):
     assert plural(amount, "block") == text
 
 
-def test_a_sentence_ends_at_a_full_stop_not_at_a_decimal_point():
-    assert (
-        first_sentence("It keeps 0.167 at layers.3 a block. So it dies. Yes.")
-        == "It keeps 0.167 at layers.3 a block."
-    )
-    assert first_sentence("no stop") == "no stop"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it keeps 0.167 at layers.3. So it dies. Yes.",
+        "it keeps 0.167 at layers.3: that is not much",
+        "it keeps 0.167 at layers.3; it is zero before",
+        "it keeps 0.167 at layers.3.",
+        "it keeps 0.167 at layers.3",
+    ],
+)
+def test_a_clause_does_not_end_inside_a_number_or_a_name(text):
+    assert first_clause(text) == "it keeps 0.167 at layers.3"
