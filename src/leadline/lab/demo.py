@@ -26,10 +26,12 @@ def deep_mlp() -> Case:
     `nn.Linear` draws its weights with variance $\sigma_w^2 / n$ where $\sigma_w^2 = 1/3$, and a ReLU passes the
     gradient at half of its units, so the squared gradient keeps $\chi = \sigma_w^2 / 2 = 1/6$ of itself a layer.
     """
-    layers: list[nn.Module] = [nn.Linear(2, WIDTH), nn.ReLU()]
-    for _ in range(LAYERS - 2):
-        layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
-    return _spiral_case(nn.Sequential(*layers, nn.Linear(WIDTH, 2)))
+    model = nn.Sequential()
+    for number in range(1, LAYERS):
+        model.add_module(f"layer_{number}", nn.Linear(2 if number == 1 else WIDTH, WIDTH))
+        model.add_module(f"relu_{number}", nn.ReLU())
+    model.add_module("head", nn.Linear(WIDTH, 2))
+    return _spiral_case(model)
 
 
 def residual_mlp() -> Case:
@@ -38,9 +40,12 @@ def residual_mlp() -> Case:
     With He's initialisation each of the $N$ branches then adds $1/N$ of the stream's second moment, forward and
     backward, so that over the whole depth both grow by about $(1 + 1/N)^N < e$.
     """
-    scale = 1 / math.sqrt(LAYERS - 2)
-    blocks = [ResidualLayer(WIDTH, scale) for _ in range(LAYERS - 2)]
-    return _spiral_case(nn.Sequential(nn.Linear(2, WIDTH), *blocks, nn.Linear(WIDTH, 2)))
+    model = nn.Sequential()
+    model.add_module("layer_1", nn.Linear(2, WIDTH))
+    for number in range(2, LAYERS):
+        model.add_module(f"layer_{number}", ResidualLayer(WIDTH, scale=1 / math.sqrt(LAYERS - 2)))
+    model.add_module("head", nn.Linear(WIDTH, 2))
+    return _spiral_case(model)
 
 
 class ResidualLayer(nn.Module):
