@@ -209,7 +209,7 @@ def test_str_is_the_plain_page_at_eighty_columns():
 
 
 def test_repr_is_one_short_line():
-    assert repr(REPORTS["sick"]) == "<Report of 'Sequential': fails, 1 findings, 60 blocks>"
+    assert repr(REPORTS["sick"]) == "<Report of 'Sequential': fails, findings=1, blocks=60>"
 
 
 def test_rich_prints_the_page_as_wide_as_its_console(capsys):

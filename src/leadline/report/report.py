@@ -45,7 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         model, blocks = self.profile.model, len(self.profile.blocks)
-        return f"<Report of {model!r}: {self.verdict}, {len(self.findings)} findings, {blocks} blocks>"
+        return f"<Report of {model!r}: {self.verdict}, findings={len(self.findings)}, blocks={blocks}>"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What `rich.print(report)` shows: the same page, coloured and as wide as the console."""
