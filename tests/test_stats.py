@@ -217,8 +217,14 @@ def test_an_inner_product_agrees_with_the_definition(dtype: torch.dtype):
 
 def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated():
     y = torch.tensor([[0.0, 0.5, 1.0, -1.0], [0.0, 0.0, 0.99, -0.999]])
-    (units,) = stats.settle_units([stats.measure_units(y, -1, (-1.0, 1.0))])
+    (units,) = stats.settle_units([stats.measure_units(y, -1, (-1.0, 1.0), stats.measure(y))])
     assert (units.count, units.dead, units.saturated) == (4, 1, 2)
+
+
+def test_units_of_a_tensor_without_zeros_are_all_alive_and_unbounded_ones_never_saturated():
+    y = torch.rand(3, 4, 5) + 0.1
+    (units,) = stats.settle_units([stats.measure_units(y, 1, None, stats.measure(y))])
+    assert (units.count, units.dead, units.saturated) == (4, 0, None)
 
 
 @pytest.mark.parametrize("field", ["mean", "ms", "abs_max", "zero_share"])

@@ -26,6 +26,7 @@ HOOKS = (
     "_optimizer_step_post_hooks",
 )  # of tensors and of optimisers; modules keep theirs among their attributes
 CONTAINERS = (dict, list, set, collections.deque)
+GENERATORS = (torch.Generator, random.Random, numpy.random.Generator)
 
 
 def footprint(case: Case) -> Footprint:
@@ -84,9 +85,11 @@ def _process() -> Iterator[tuple[str, object]]:
 def _module(path: str, module: nn.Module) -> Iterator[tuple[str, object]]:
     yield f"{path}: type", type(module)
     for name, value in vars(module).items():
-        yield f"{path}.{name}: value", value if isinstance(value, bool | int | float | str) else id(value)
+        yield f"{path}.{name}: value", _identity(value)
         if isinstance(value, CONTAINERS):
             yield f"{path}.{name}: items", _identities(value)
+        if isinstance(value, GENERATORS):
+            yield f"{path}.{name}: random state", _random_state(value)
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         if tensor is not None:
             yield from _tensor(f"{path}.{name}", tensor)
@@ -116,10 +119,25 @@ def _hooks(owner: object) -> tuple[object, ...]:
     return tuple((name, _identities(getattr(owner, name, None) or {})) for name in HOOKS)
 
 
+def _random_state(generator: object) -> object:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes()
+    return (
+        generator.getstate() if isinstance(generator, random.Random) else repr(generator.bit_generator.state)
+    )
+
+
 def _identities(container: object) -> list[object]:
-    if isinstance(container, Mapping):
-        return [(str(key), id(value)) for key, value in container.items()]
-    return [id(item) for item in container]
+    """The objects in a container, and in the containers in it; numbers and names by value."""
+    pairs = container.items() if isinstance(container, Mapping) else enumerate(container)
+    return [
+        (str(key), _identities(item) if isinstance(item, CONTAINERS) else _identity(item))
+        for key, item in pairs
+    ]
+
+
+def _identity(item: object) -> object:
+    return item if isinstance(item, bool | int | float | str) else id(item)
 
 
 def _leaves(tree: object) -> Iterator[tuple[str, object]]:
