@@ -1,6 +1,8 @@
 """`leadline check`: what it prints where, and which exit code tells what."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,11 @@ def test_a_syntax_error_is_shown_where_it_is(run, tmp_path):
 
 def test_an_interrupt_ends_with_130(run):
     assert run("check", "nets.py:interrupted").code == 130
+
+
+def test_a_reader_that_has_gone_away_does_not_change_the_exit_code(run, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        assert run("check", "nets.py:poisoned").code == 1
