@@ -24,6 +24,7 @@ from zoo import ZOO, energy
 from zoo.plain import WIDTH, batch
 from zoo.plain_run import call, loss_of, plain_run
 
+PATIENCE = 30.0  # seconds after which a thread that waits gives up, so that a failure does not hang the run
 SOURCE = str(Path(leadline.__file__).parent / "tracing")
 PUTTING_BACK = {
     "__exit__",
@@ -156,13 +157,13 @@ def test_what_other_threads_do_is_not_part_of_the_trace():  # row 56
         while not stop.is_set():
             loss_of(case, call(case))
 
-    thread = threading.Thread(target=train)
+    thread = threading.Thread(target=train, daemon=True)
     thread.start()
     try:
         found = {trace(case).to_json() for _ in range(3)}
     finally:
         stop.set()
-        thread.join()
+        thread.join(PATIENCE)
     assert found == {expected}
 
 
@@ -176,20 +177,20 @@ def test_other_threads_may_still_backpropagate_while_a_trace_runs():  # row 56
     other = ZOO["mlp"]()
 
     def train() -> None:
-        ready.wait()
+        ready.wait(PATIENCE)
         loss_of(other, call(other)).backward()
         done.set()
 
-    thread = threading.Thread(target=train)
+    thread = threading.Thread(target=train, daemon=True)
     thread.start()
 
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         ready.set()
-        done.wait()
+        done.wait(PATIENCE)
         return case.loss(output, targets)
 
     leadline.trace(case.model, case.inputs, case.targets, loss=loss)
-    thread.join()
+    thread.join(PATIENCE)
     for name, each in other.model.named_parameters():
         assert torch.equal(each.grad, expected[name]), name
 

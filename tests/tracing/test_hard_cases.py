@@ -325,15 +325,15 @@ def test_two_threads_trace_two_models_at_once():  # row 56
     start = threading.Barrier(len(names))
 
     def work(name: str) -> None:
-        start.wait()
+        start.wait(30.0)
         for _ in range(3):
             together[name].add(trace(cases[name]).to_json())
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in names]
+    threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(30.0)
     assert together == {name: {alone[name]} for name in names}
     assert {name: differences(before[name], footprint(cases[name])) for name in names} == {
         name: [] for name in names
