@@ -23,12 +23,18 @@ class Spread:
 
 
 def alternate(
-    ways: Mapping[str, Callable[[], object]], *, rounds: int, warmups: int = 2
+    ways: Mapping[str, Callable[[], object]], *, rounds: int, warmups: int = 2, patience: float = math.inf
 ) -> dict[str, list[float]]:
-    """Seconds of each way in each round. A round runs every way once; who goes first rotates."""
+    """Seconds of each way in each round. A round runs every way once; who goes first rotates.
+
+    After `patience` seconds no further round is begun, but a third of them are run in any case.
+    """
     names = list(ways)
     seconds: dict[str, list[float]] = {name: [] for name in names}
+    deadline = time.perf_counter() + patience
     for turn in range(-warmups, rounds):
+        if turn >= rounds / 3 and time.perf_counter() > deadline:
+            break
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             start = time.perf_counter()

@@ -26,6 +26,7 @@ from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline import Case
 
 ROUNDS = 15
+PATIENCE = 60.0  # seconds for the rounds of one case; a third of them are run in any case
 THREADS = (1, 2)
 DEPTHS = (10, 100, 500, 2000)  # sequential layers; each a Linear and a ReLU
 PROCESSES = 3  # for each memory figure
@@ -57,6 +58,7 @@ def measure_time(build: Callable[[], Case], threads: int, rounds: int = ROUNDS) 
     seconds = both_ways(build(), threads, rounds)
     return {
         "ratio": rounded(ratio(seconds["traced"], seconds["plain"])),
+        "rounds": len(seconds["plain"]),
         "plain_ms": significant(1e3 * statistics.median(seconds["plain"]), 3),
         "traced_ms": significant(1e3 * statistics.median(seconds["traced"]), 3),
     }
@@ -75,7 +77,8 @@ def both_ways(case: Case, threads: int, rounds: int) -> dict[str, list[float]]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return alternate({name: partial(way, case) for name, way in WAYS.items()}, rounds=rounds)
+        ways = {name: partial(way, case) for name, way in WAYS.items()}
+        return alternate(ways, rounds=rounds, warmups=1, patience=PATIENCE)
     finally:
         torch.set_num_threads(before)
 
@@ -93,15 +96,15 @@ def measure_memory(workload: str) -> dict[str, Any]:
 
 def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
     """Every case by its key in the results: kind, then what was measured."""
-    cases: dict[str, Callable[[], dict[str, Any]]] = {}
-    for name, build in workloads.available().items():
-        for threads in THREADS:
-            cases[f"time | {name} | {threads}"] = partial(measure_time, build, threads)
-    for layers in DEPTHS:
-        cases[f"depth | {layers}"] = partial(measure_depth, layers)
-    for name in workloads.available():
-        cases[f"memory | {name}"] = partial(measure_memory, name)
-    return cases
+    networks = workloads.available()
+    timed = {
+        f"time | {name} | {threads}": partial(measure_time, build, threads)
+        for threads in THREADS
+        for name, build in networks.items()
+    }
+    deep = {f"depth | {layers}": partial(measure_depth, layers) for layers in DEPTHS}
+    sized = {f"memory | {name}": partial(measure_memory, name) for name in networks}
+    return {**timed, **deep, **sized}
 
 
 def render(results: Results) -> str:
@@ -122,8 +125,7 @@ def render(results: Results) -> str:
 
 def render_time(results: Results) -> str:
     rows = []
-    for key, found in of_kind(results, "time"):
-        name, threads = key
+    for (name, threads), found in of_kind(results, "time"):
         goal, limit = GOALS[next(each for each in GOALS if name.startswith(each))]
         times = [f"{found['plain_ms']:.0f} ms", f"{found['traced_ms']:.0f} ms"]
         target = f"≤ {goal}" + (f" (must: {limit})" if limit else "")

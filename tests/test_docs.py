@@ -86,6 +86,10 @@ def test_ways_that_are_timed_take_turns_to_go_first():
     assert [len(times) for times in seconds.values()] == [2, 2]
 
 
+def test_timing_stops_when_patience_runs_out_but_not_before_a_third_of_the_rounds():
+    assert len(alternate({"a": list}, rounds=9, patience=0.0)["a"]) == 3
+
+
 def test_a_slowdown_that_hits_both_ways_leaves_their_ratio_alone():
     assert ratio([2.0, 20.0, 2.0], [1.0, 10.0, 1.0]).median == 2.0
 
