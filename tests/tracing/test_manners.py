@@ -8,11 +8,14 @@ import random
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import numpy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import leadline
 from leadline import Case
@@ -217,13 +220,38 @@ def test_an_optimizer_keeps_its_state_and_its_hooks_do_not_run():
     assert "Adam" in found.optimizer
 
 
+class Counting(TorchFunctionMode):
+    """A mode of the user's own."""
+
+    seen = 0
+
+    def __torch_function__(
+        self, func: object, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        self.seen += 1
+        return func(*args, **(kwargs or {}))
+
+
+MODES: dict[str, Callable[[], AbstractContextManager]] = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "anomaly detection": lambda: torch.autograd.detect_anomaly(check_nan=False),
+    "a default device": lambda: torch.device("cpu"),
+    "saved tensors on the cpu": torch.autograd.graph.save_on_cpu,
+    "a function mode": Counting,
+    "a flop counter": lambda: FlopCounterMode(display=False),
+}
+
+
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
-def test_a_trace_inside_the_users_own_modes_leaves_them_as_they_are():
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trace_inside_the_users_own_mode_sees_its_ops_and_leaves_the_mode_as_it_is(mode: str):
     case = ZOO["mlp"]()
-    with torch.autocast("cpu", dtype=torch.bfloat16), torch.autograd.detect_anomaly(check_nan=False):
+    with MODES[mode]():
         before = footprint(case)
-        trace(case)
+        found = trace(case)
         assert differences(before, footprint(case)) == []
+    assert sum(op.name == "linear" for op in found.ops) == 4
+    assert all(parameter.grad_norm > 0 for parameter in found.parameters)
 
 
 TAMPERS: dict[str, Callable[[nn.Sequential], object]] = {
