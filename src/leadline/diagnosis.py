@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-import leadline
+from leadline import __version__
 from leadline.case import Inputs, Loss
 from leadline.readings import read, read_coverage
 from leadline.records import Coverage, Finding, Profile, Verdict
@@ -32,7 +32,7 @@ def check(
 
     Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones.
 
-    >>> import torch
+    >>> import leadline, torch
     >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())
     >>> report.verdict
     'trains'
@@ -41,7 +41,7 @@ def check(
     profile, coverage = read(seen), read_coverage(seen)
     findings = ask((*all_rules(), *rules), profile)
     return Report(
-        leadline=leadline.__version__,
+        leadline=__version__,
         verdict=judge(profile, coverage, findings),
         findings=findings,
         profile=profile,
@@ -50,9 +50,11 @@ def check(
 
 
 def ask(rules: Sequence[Rule], profile: Profile) -> tuple[Finding, ...]:
-    """What all rules find, worst first."""
+    """What all rules find, worst first; numbers that are no numbers come before whatever they make other rules say."""
     found = [finding for rule in rules for finding in rule(profile)]
-    return tuple(sorted(found, key=lambda finding: (_RANK[finding.severity], finding.code)))
+    return tuple(
+        sorted(found, key=lambda each: (_RANK[each.severity], not each.code.startswith("N"), each.code))
+    )
 
 
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:

@@ -22,8 +22,8 @@ SELECT = Family(
     kind="select",
     names=words(
         """getitem select narrow slice chunk split split_with_sizes tensor_split hsplit vsplit dsplit unbind
-        index_select gather take take_along_dim masked_select diagonal diag tril triu unfold as_strided imag view_as_real
-        view_as_complex index nonzero"""
+        index_select gather take take_along_dim masked_select diagonal diag tril triu unfold as_strided imag
+        view_as_real view_as_complex index nonzero"""
     ),
 )
 JOIN = Family(

@@ -23,7 +23,7 @@ def forward_decay(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The second moment $q_\ell = E[x_\ell^2]$ at the exit of each block but the head, and its fall
     $\ln(q_1 / q_L)$ in e-folds. Fires beyond `REACH` = 7 e-folds if both halves of the stack take part, and beyond
-    `FAR` = 16 e-folds in any case.
+    `FAR` = 14 e-folds in any case.
 
     ## Why it hurts
     What the last block sees no longer depends on the input but on biases and rounding: all samples get the same output.

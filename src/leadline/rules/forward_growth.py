@@ -23,7 +23,7 @@ def forward_growth(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The second moment $q_\ell = E[x_\ell^2]$ at the exit of each block but the head, and its growth
     $\ln(q_L / q_1)$ in e-folds. Fires beyond `REACH` = 7 e-folds if both halves of the stack take part (a geometric
-    law), and beyond `FAR` = 16 e-folds in any case.
+    law), and beyond `FAR` = 14 e-folds in any case.
 
     ## Why it hurts
     An unscaled residual stack $x + f(x)$ whose branches keep the signal's size doubles the second moment a block:

@@ -23,7 +23,7 @@ def gradient_decay(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The squared gradient $g_\ell = \sum (\partial L / \partial x_\ell)^2$ at the exit of each block but the head, the
     backward gain a block $\chi = (g_1 / g_L)^{1/(L-1)}$ and the depth scale $\xi = -1 / \ln \chi$. Fires if the stack
-    is more than `REACH` = 7 depth scales deep and both halves of it take part, and beyond `FAR` = 16 in any case.
+    is more than `REACH` = 7 depth scales deep and both halves of it take part, and beyond `FAR` = 14 in any case.
 
     ## Why it hurts
     The first blocks get $e^{-L/\xi}$ of the gradient's power and stay where they were initialised, while the last ones

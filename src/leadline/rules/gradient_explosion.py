@@ -23,7 +23,7 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The squared gradient $g_\ell = \sum (\partial L / \partial x_\ell)^2$ at the exit of each block but the head, and
     $\ln(g_1 / g_L)$ in e-folds. Fires beyond `REACH` = 7 e-folds if both halves of the stack take part, and beyond
-    `FAR` = 16 in any case.
+    `FAR` = 14 in any case.
 
     ## Why it hurts
     The first blocks take steps that are larger than the last ones' by the root of that factor. A rate that is safe for

@@ -22,7 +22,7 @@ from leadline.tracing import lend
 from leadline.tracing.census import Census, take_census
 from leadline.tracing.composite import inside
 from leadline.tracing.custody import custody, set_aside
-from leadline.tracing.eager import eager, room_for
+from leadline.tracing.eager import eager
 from leadline.tracing.finish import finish
 from leadline.tracing.recorder import Recorder
 
@@ -48,10 +48,10 @@ def trace(
     own = lend.unwrap(model)
     census = take_census(own)
     lend.check(case, census, Recorder)
+    lent = [census, take_census(case.loss)] if isinstance(case.loss, nn.Module) else [census]
     with (
-        custody(census) as guard,
+        custody(lent) as guard,
         eager(),
-        room_for(census.nesting),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
@@ -77,7 +77,7 @@ def _run(
         return value, {"loss": None, "gaps": (gap,)}, None
     lend.check_differentiable(loss, census)
     grads = _backward(loss, census, recorder)
-    return value, {"loss": loss.item(), "gaps": tuple(_mode_gaps(model))}, grads
+    return value, {"loss": loss.item(), "gaps": (*_mode_gaps(model), *_stray_gaps(recorder))}, grads
 
 
 def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Tensor | None]:
@@ -90,7 +90,7 @@ def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Ten
     recorder.gradients.listening = recorder.backward = True
     if recorder.gradients.regions:
         run = inside(torch.autograd.backward) or torch.autograd.backward
-        with set_aside(recorder.leaves), recorder:
+        with set_aside(recorder.leaves + recorder.inputs), recorder:
             run(loss)
         return {id(parameter): parameter.grad for parameter in wanted}
     found = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
@@ -105,6 +105,16 @@ def _facts(case: Case, model: nn.Module) -> dict[str, Any]:
         "training": model.training,
         "optimizer": None if case.optimizer is None else type(case.optimizer).__name__,
     }
+
+
+def _stray_gaps(recorder: Recorder) -> list[Gap]:
+    why = "they are neither parameters of the model nor of the batch: an optimiser over model.parameters() misses them"
+    where = tuple(f"a tensor of shape {tuple(leaf.shape)}" for leaf in recorder.leaves)
+    return (
+        [Gap(what="trainable tensors that the model does not register", why=why, where=where)]
+        if where
+        else []
+    )
 
 
 def _mode_gaps(model: nn.Module) -> list[Gap]:

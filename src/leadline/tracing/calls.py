@@ -19,8 +19,8 @@ Returned = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 class CallStack:
     """The modules that are running, innermost last, and how often each was called.
 
-    Calls are seen by PyTorch's global module hooks, so nothing is installed on the user's modules. An exception that
-    the model catches leaves entries behind; they are dropped when a module further out returns.
+    Calls are seen by PyTorch's global module hooks, so nothing is installed on the user's modules. They are told of
+    modules that raise, too; should one be missed, its entry is dropped when a module further out returns.
     """
 
     def __init__(self, census: Census) -> None:
@@ -44,15 +44,18 @@ class CallStack:
                 self._running.append((key, self._paths[key], self.counts[key]))
                 self.counts[key] += 1
 
-        def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        def leave(
+            module: nn.Module, args: Any, *rest: Any
+        ) -> None:  # (kwargs, output); after an error only (output)
             if threading.get_ident() == self._thread and id(module) in self._paths:
-                returned(module, args, kwargs, output)
+                if len(rest) == 2:
+                    returned(module, args, *rest)
                 while self._running and self._running.pop()[0] != id(module):
                     pass
 
         handles = (
             global_hooks.register_module_forward_pre_hook(enter),
-            global_hooks.register_module_forward_hook(leave, with_kwargs=True),
+            global_hooks.register_module_forward_hook(leave, with_kwargs=True, always_call=True),
         )
         try:
             yield

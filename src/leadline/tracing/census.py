@@ -27,11 +27,6 @@ class Census:
     parameters: dict[int, Named[nn.Parameter]]
     buffers: dict[int, Named[Tensor]]
 
-    @property
-    def nesting(self) -> int:
-        """How many modules deep the model is nested."""
-        return max(named.names[0].count(".") for named in self.modules.values()) + 1
-
 
 def take_census(model: nn.Module) -> Census:
     """Walk the model without recursion: PyTorch's own walk fails some 500 wrappers deep."""

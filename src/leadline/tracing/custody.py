@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from leadline import stats
+from leadline.tracing.attributes import snapshot_attributes
 from leadline.tracing.census import Census
 
 
 @contextmanager
-def custody(census: Census) -> Iterator[WriteGuard]:
-    """Lend the model out; whatever happens inside, on exit it is as it was.
+def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
+    """Lend modules out (the model, and a loss that is one); whatever happens inside, on exit they are as they were.
 
     Buffers are copied up front (they are small). Parameters are copied only if the pass is about to write one: the
     guard that this yields must be shown every tensor before an op writes into it.
     """
-    guard = WriteGuard(census)
+    parameters = [named.item for census in lent for named in census.parameters.values()]
+    modules = [named.item for census in lent for named in census.modules.values()]
+    buffers = [named.item for census in lent for named in census.buffers.values()]
+    guard = WriteGuard(parameters)
     with ExitStack() as stack:
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
         stack.callback(_restore_random, _random_states())
-        stack.enter_context(set_aside([named.item for named in census.parameters.values()]))
-        for named in census.modules.values():
-            stack.callback(_restore_attributes, named.item, _attributes(named.item))
-        for buffer in (named.item for named in census.buffers.values()):
+        stack.enter_context(set_aside(parameters))
+        for module in modules:
+            stack.callback(snapshot_attributes(module))
+        for buffer in buffers:
             stack.callback(_restore_tensor, buffer, buffer.detach().clone())
         stack.callback(guard.restore)
         yield guard
@@ -57,27 +60,32 @@ def set_aside(tensors: Sequence[Tensor]) -> Iterator[None]:
 class WriteGuard:
     """Copies a parameter or input just before its first write, so that only models that write them pay for it."""
 
-    def __init__(self, census: Census) -> None:
-        self._watched: dict[int, Tensor] = {}
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._watched: dict[int, list[Tensor]] = {}
+        self._found: list[tuple[Tensor, Tensor, bool]] = []
         self._saved: list[tuple[Tensor, Tensor]] = []
-        for named in census.parameters.values():
-            self.watch(named.item)
-        self._flags = [(named.item, named.item.requires_grad) for named in census.parameters.values()]
+        for parameter in parameters:
+            self.watch(parameter)
 
     def watch(self, tensor: Tensor) -> None:
-        self._watched.setdefault(_storage(tensor), tensor)
+        self._watched.setdefault(_storage(tensor), []).append(tensor)
+        if tensor.is_leaf:
+            self._found.append((tensor, tensor.detach(), tensor.requires_grad))
 
-    def before_write(self, target: Tensor) -> None:
-        """Call with each tensor that an op is about to change; views and `.data` share the storage of the original."""
-        original = self._watched.pop(_storage(target), None)
-        if original is not None:
-            self._saved.append((original, original.detach().clone()))
+    def before_write(self, targets: Sequence[Tensor]) -> None:
+        """Call with the tensors that an op is about to change; views and `.data` share the storage of the original."""
+        for target in targets:
+            for original in self._watched.pop(_storage(target), ()):
+                self._saved.append((original, original.detach().clone()))
 
     def restore(self) -> None:
+        for tensor, data, requires_grad in self._found:
+            if _storage(tensor) != _storage(data):  # the model assigned to `.data`
+                tensor.data = data
+            if tensor.requires_grad != requires_grad:
+                tensor.requires_grad_(requires_grad)
         for original, copy in self._saved:
             _restore_tensor(original, copy)
-        for parameter, requires_grad in self._flags:
-            parameter.requires_grad_(requires_grad)
 
 
 def _storage(tensor: Tensor) -> int:
@@ -94,41 +102,6 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
         return
     with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
         tensor.copy_(copy)
-
-
-_CONTAINERS = (dict, list, set, deque)
-
-
-def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """The module's attributes, and of those that are containers a copy of what they hold."""
-    return {name: (value, _contents(value)) for name, value in vars(module).items()}
-
-
-def _restore_attributes(module: nn.Module, before: dict[str, tuple[Any, Any]]) -> None:
-    now = vars(module)
-    for name in now.keys() - before.keys():
-        del now[name]
-    for name, (value, contents) in before.items():
-        now[name] = value
-        if contents is not None and not _same(value, contents):
-            value.clear()
-            value.extend(contents) if isinstance(value, list | deque) else value.update(contents)
-
-
-def _contents(value: Any) -> Any:
-    return value.copy() if isinstance(value, _CONTAINERS) else None
-
-
-def _same(now: Any, before: Any) -> bool:
-    """The very same objects in the same places: tensors must not be asked whether they are equal."""
-    if len(now) != len(before):
-        return False
-    pairs = (
-        zip(now.items(), before.items(), strict=True)
-        if isinstance(now, dict)
-        else zip(now, before, strict=True)
-    )
-    return all(a is b or (isinstance(a, tuple) and a[0] == b[0] and a[1] is b[1]) for a, b in pairs)
 
 
 def _random_states() -> dict[str, Any]:

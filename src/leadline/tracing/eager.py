@@ -1,4 +1,4 @@
-"""Running the user's code so that it can be seen: compiled parts uncompiled, deep nesting within Python's limit."""
+"""Settings of the whole process under which the user's code can be seen: uncompiled, and within Python's stack."""
 
 from __future__ import annotations
 
@@ -10,55 +10,49 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-FRAMES_A_MODULE = 3  # measured: a module call costs three Python frames without global hooks, four with them
+STACK_ROOM = 1.5  # measured: a module call takes three Python frames, and four while module calls are watched
 HOOKS_WARNING = r"Using `torch.compile\(module\)` when there are global hooks"
 
 
-class _Stance:
-    """The compile stance belongs to the process, so traces in several threads share one: first in, last out."""
+class _Settings:
+    """Traces in several threads share these: the first one in makes the settings, the last one out undoes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._held = ExitStack()
+        self._undo = ExitStack()
 
-    def take(self) -> None:
+    @contextmanager
+    def held(self) -> Iterator[None]:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._held.enter_context(torch.compiler.set_stance("force_eager"))
-                self._held.enter_context(warnings.catch_warnings())
-                warnings.filterwarnings("ignore", message=HOOKS_WARNING)
+                self._make()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._undo.close()
 
-    def give_back(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._held.close()
+    def _make(self) -> None:
+        self._undo.callback(sys.setrecursionlimit, sys.getrecursionlimit())
+        sys.setrecursionlimit(int(sys.getrecursionlimit() * STACK_ROOM))
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing dynamo takes a second
+            self._undo.enter_context(torch.compiler.set_stance("force_eager"))
+            self._undo.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message=HOOKS_WARNING)
 
 
-_STANCE = _Stance()
+_SETTINGS = _Settings()
 
 
 @contextmanager
 def eager() -> Iterator[None]:
-    """Run compiled code uncompiled: inside a compiled graph no single op could be seen."""
-    if "torch._dynamo" not in sys.modules:  # then nothing is compiled, and importing dynamo takes a second
-        yield
-        return
-    _STANCE.take()
-    try:
-        yield
-    finally:
-        _STANCE.give_back()
+    """Run compiled code uncompiled: inside a compiled graph no single op could be seen.
 
-
-@contextmanager
-def room_for(nesting: int) -> Iterator[None]:
-    """Watching module calls adds a frame to each; a model that just fits Python's recursion limit must still fit."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + FRAMES_A_MODULE * nesting + 100)
-    try:
+    Watching module calls adds a frame to each, so a model that just fits Python's recursion limit gets more room.
+    """
+    with _SETTINGS.held():
         yield
-    finally:
-        sys.setrecursionlimit(limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ class Gradients:
         self.regions: dict[int, Region] = {}
         self.listening = False
         self._ledger = ledger
+        self._values: dict[int, int] = {}
 
     def wait(self, tensor: Tensor, value: int) -> None:
         """Measure the gradient of this value when it arrives. May be called again; only the first call counts.
@@ -54,19 +55,38 @@ class Gradients:
         if node is None:
             return
         entry.awaited = True
+        self._values[node._sequence_nr()] = value
         if node.name() == CHECKPOINT:
             self.regions.setdefault(id(node), Region(node, entry.op))
         number = tensor.output_nr
 
         def arrived(grads: Sequence[Tensor | None]) -> None:
-            if self.listening and grads[number] is not None:
-                entry.backward = _measure(grads[number])
+            grad = grads[number]
+            if self.listening and grad is not None:
+                entry.backward = _measure(grad)
 
         node.register_prehook(arrived)
 
+    def behind(self, tensor: Tensor, read: Callable[[Tensor], int]) -> list[int]:
+        """The known values, and by `read` the leaves, that autograd says this tensor was made of."""
+        found: list[int] = []
+        todo, seen = [tensor.grad_fn], set()
+        while todo:
+            for node, _ in todo.pop().next_functions:
+                if node is None or node in seen:
+                    continue
+                seen.add(node)
+                if hasattr(node, "variable"):
+                    found.append(read(node.variable))
+                elif node._sequence_nr() in self._values:
+                    found.append(self._values[node._sequence_nr()])
+                else:
+                    todo.append(node)
+        return found
+
     def recomputed(self, callable_name: str, outputs: Sequence[Tensor]) -> None:
         """An op ran in the backward pass. If a reentrant checkpoint is running again, its gradients are wanted."""
-        region = self.regions.get(id(_current_node()))
+        region = self.regions.get(id(_current_node())) if outputs else None
         if region is None or not torch.is_grad_enabled():
             return
         arrivals: list[Reading | None] = [None] * len(outputs)
@@ -93,14 +113,16 @@ class Gradients:
         return lost
 
 
-def _measure(grad: Any) -> Reading | None:
-    return None if stats.unobservable(grad) else stats.measure(grad)
+def _measure(grad: Tensor) -> Reading | None:
+    with torch._C.DisableTorchFunction():  # a hook may run with the recorder active
+        return None if stats.unobservable(grad) else stats.measure(grad)
 
 
 def _keeper(arrivals: list[Reading | None], position: int, number: int) -> Any:
     def arrived(grads: Sequence[Tensor | None]) -> None:
-        if grads[number] is not None:
-            arrivals[position] = _measure(grads[number])
+        grad = grads[number]
+        if grad is not None:
+            arrivals[position] = _measure(grad)
 
     return arrived
 

@@ -11,6 +11,7 @@ from torch.overrides import resolve_name
 
 from leadline import ops
 from leadline.tracing.composite import inside
+from leadline.tracing.ledger import tensors_in
 
 _COMPOSITES = (
     "torch.nn.functional",
@@ -56,12 +57,21 @@ def plan_for(func: Any) -> Plan | None:
     )
 
 
-def written_by(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The tensor that this call changes in place, if it does."""
-    target = kwargs.get("out")
-    if target is None and args and (plan.writes or kwargs.get("inplace") is True):
-        target = args[0]
-    return target if isinstance(target, Tensor) else None
+def written_by(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors that this call changes in place; a multi-tensor op changes a whole list."""
+    if (target := kwargs.get("out")) is not None:
+        return tensors_in(target)
+    if args and (plan.writes or kwargs.get("inplace") is True):
+        return tensors_in(args[0])
+    return []
+
+
+def renormalised_by(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The weight of an embedding with `max_norm`, which PyTorch rescales in place on the side."""
+    if plan.name not in ("embedding", "embedding_bag"):
+        return []
+    bounded = kwargs.get("max_norm") is not None or any(isinstance(argument, float) for argument in args)
+    return tensors_in((args, kwargs)) if bounded else []
 
 
 def _callable_name(func: Any, spelling: str) -> str:

@@ -17,7 +17,7 @@ from leadline.tracing.census import Census
 from leadline.tracing.custody import WriteGuard
 from leadline.tracing.gradients import Gradients
 from leadline.tracing.ledger import Entry, Ledger, describe, tensors_in
-from leadline.tracing.plan import Plan, plan_for, written_by
+from leadline.tracing.plan import Plan, plan_for, renormalised_by, written_by
 
 MANY_OUTPUTS = (
     16  # ours: an op with more outputs (unbind over time steps) is measured on none of them, and says so
@@ -46,7 +46,9 @@ class Recorder(TorchFunctionMode):
         self.calls = CallStack(census)
         self.gradients = Gradients(self.ledger)
         self.leaves: list[Tensor] = []
-        """Trainable tensors that are not the model's: an input that requires a gradient, a learnable temperature."""
+        """Trainable tensors that are neither the model's nor the batch's: a learnable temperature in the loss."""
+        self.inputs: list[Tensor] = []
+        """Trainable tensors of the batch."""
         self.phase: Phase = "forward"
         self.backward = False
         self._census = census
@@ -69,8 +71,8 @@ class Recorder(TorchFunctionMode):
             result = func(*args, **kwargs)
             self.gradients.recomputed(plan.callable, _made(result, given, written))
             return result
-        if written is not None:
-            self._guard.before_write(written)
+        if touched := written or renormalised_by(plan, args, kwargs):
+            self._guard.before_write(touched)
         read = [self._read(tensor) for tensor in given]
         result = func(*args, **kwargs)
         self._note(plan, read, _made(result, given, written), written)
@@ -85,7 +87,8 @@ class Recorder(TorchFunctionMode):
                 entry.source = kind
                 entry.name = label if len(fresh) == 1 else f"{label}[{index}]"
                 self._guard.watch(tensor)
-                self._note_leaf(tensor)
+                if tensor.requires_grad and tensor.is_leaf:
+                    self.inputs.append(tensor)
                 self.ledger.enter(tensor, entry)
 
     def returned(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -101,7 +104,7 @@ class Recorder(TorchFunctionMode):
             if unseen:
                 name = type(module).__name__
                 read = [self._read(tensor) for tensor in tensors_in((args, kwargs))]
-                self._note(Plan(name=name, callable=name), read, unseen, None)
+                self._note(Plan(name=name, callable=name), read, unseen, ())
 
     def value_of(self, tensor: Tensor) -> int:
         """The id of the value this tensor is, and a last chance to wait for its gradient."""
@@ -117,7 +120,7 @@ class Recorder(TorchFunctionMode):
     def _read(self, tensor: Tensor) -> int:
         value = self.ledger.find(tensor)
         if value is None:
-            return self.ledger.enter(tensor, self._source(tensor))
+            return self._adopt(tensor) if tensor.grad_fn else self.ledger.enter(tensor, self._source(tensor))
         if tensor.requires_grad and not self.ledger.entries[value].moved:
             self.gradients.wait(tensor, value)
         return value
@@ -130,31 +133,32 @@ class Recorder(TorchFunctionMode):
             entry.source, entry.name = "parameter", parameter.names[0]
         elif (buffer := self._census.buffers.get(id(tensor))) is not None:
             entry.source, entry.name = "buffer", buffer.names[0]
-        elif tensor.grad_fn is not None:
-            entry.unobserved = f"made outside the traced calls ({tensor.grad_fn.name()})"
-        else:
-            self._note_leaf(tensor)
+        elif tensor.requires_grad:
+            self.leaves.append(tensor)
         return entry
+
+    def _adopt(self, tensor: Tensor) -> int:
+        """A tensor that no seen call made, but that autograd knows: an op of its own, between the values around it."""
+        name = tensor.grad_fn.name().removesuffix("Backward") if tensor.grad_fn else "unseen"
+        self._note(Plan(name=name, callable=name), self.gradients.behind(tensor, self._read), [tensor], ())
+        return len(self.ledger.entries) - 1
 
     def _is_fresh(self, tensor: Tensor) -> bool:
         return self.ledger.find(tensor) is None and id(tensor) not in self._census.parameters
 
-    def _note_leaf(self, tensor: Tensor) -> None:
-        if tensor.requires_grad and tensor.is_leaf:
-            self.leaves.append(tensor)
-
-    def _note(self, plan: Plan, read: list[int], made: Sequence[Tensor], written: Tensor | None) -> None:
+    def _note(self, plan: Plan, read: list[int], made: Sequence[Tensor], written: Sequence[Tensor]) -> None:
         """Write down one op. An op that made nothing new (a number, a shape, its own argument) is not one."""
         if not made:
             return
         index = len(self.steps)
         crowd = f"one of more than {MANY_OUTPUTS} outputs" if len(made) > MANY_OUTPUTS else ""
         values = [self.ledger.enter(tensor, self._entry(plan, tensor, index, read, crowd)) for tensor in made]
-        if written is not None and written._is_view() and written._base is not None:
-            read = [*read, self._read(written._base)]
-            entry = describe(written._base)
-            entry.op, entry.unobserved = index, "changed in place through a view"
-            values.append(self.ledger.enter(written._base, entry))
+        for base in (tensor._base for tensor in written if tensor._is_view()):
+            if base is not None:
+                read.append(self._read(base))
+                entry = describe(base)
+                entry.op, entry.unobserved = index, "changed in place through a view"
+                values.append(self.ledger.enter(base, entry))
         module, call = self.calls.here
         self.steps.append(Step(plan, module, call, self.phase, tuple(read), tuple(values)))
         for tensor, value in zip(made, values, strict=False):
@@ -196,10 +200,10 @@ class Recorder(TorchFunctionMode):
         return first.unit_dim if first is not None and len(first.shape) == tensor.dim() else -1
 
 
-def _made(result: Any, given: Sequence[Tensor], written: Tensor | None) -> list[Tensor]:
+def _made(result: Any, given: Sequence[Tensor], written: list[Tensor]) -> list[Tensor]:
     """The tensors a call brought about: what it wrote in place, or what it returned and had not been given."""
-    if written is not None:
-        return [written]
+    if written:
+        return written
     return [tensor for tensor in tensors_in(result) if all(tensor is not other for other in given)]
 
 
