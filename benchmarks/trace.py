@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline import Case
 
 ROUNDS = 15
-PATIENCE = 60.0  # seconds for the rounds of one case; a third of them are run in any case
+PATIENCE = 40.0  # seconds for the rounds of one case; a third of them are run in any case
 THREADS = (1, 2)
 DEPTHS = (10, 100, 500, 2000)  # sequential layers; each a Linear and a ReLU
 PROCESSES = 3  # for each memory figure
@@ -78,7 +79,8 @@ def both_ways(case: Case, threads: int, rounds: int) -> dict[str, list[float]]:
     torch.set_num_threads(threads)
     try:
         ways = {name: partial(way, case) for name, way in WAYS.items()}
-        return alternate(ways, rounds=rounds, warmups=1, patience=PATIENCE)
+        clock = time.process_time if threads == 1 else time.perf_counter
+        return alternate(ways, rounds=rounds, warmups=1, patience=PATIENCE, clock=clock)
     finally:
         torch.set_num_threads(before)
 
