@@ -106,7 +106,7 @@ def _bits(leaf: object) -> object:
     if not isinstance(leaf, Tensor):
         return leaf
     if leaf.layout is not torch.strided:
-        leaf = leaf.to_dense()
+        return str(leaf.layout), leaf.to_dense().numpy().tobytes()
     if leaf.device.type == "meta":
         return str(leaf.dtype), tuple(leaf.shape)
     content = (

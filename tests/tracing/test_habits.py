@@ -76,6 +76,21 @@ def test_an_interrupt_at_any_moment_leaves_no_footprint(share: float, calls_in_a
     assert differences(before, footprint(case)) == []
 
 
+@pytest.mark.parametrize(
+    "accident", [StopIteration(), SystemExit(3), GeneratorExit(), AssertionError()], ids=repr
+)
+@pytest.mark.parametrize("where", [faults.in_loss, faults.in_backward], ids=["loss", "backward"])
+def test_even_errors_that_python_treats_specially_come_out_as_they_are(
+    where: object, accident: BaseException
+):
+    case = where(ZOO["mlp"], accident)
+    before = footprint(case)
+    with pytest.raises(type(accident)) as caught:
+        trace(case)
+    assert caught.value is accident
+    assert differences(before, footprint(case)) == []
+
+
 def test_nothing_is_alive_after_the_users_error_is_dealt_with():  # rows 50, 55
     case = faults.in_loss(ZOO["mlp"], faults.AccidentError())
     seen: list[weakref.ref[Tensor]] = []

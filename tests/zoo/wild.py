@@ -255,3 +255,29 @@ class Recovering(nn.Module):
 @specimen()
 def recovers_from_an_error() -> Case:
     return Case(Recovering(), batch(), loss=energy)
+
+
+class Attic(nn.Module):
+    """Holds buffers and parameters of odd kinds, one of which it resizes, and hangs hooks on itself as it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.codes = nn.Parameter(torch.arange(3), requires_grad=False)
+        self.switch = nn.Parameter(torch.tensor([True]), requires_grad=False)
+        self.register_buffer("sparse", torch.eye(3).to_sparse())
+        self.register_buffer("expanded", torch.ones(1, 1).expand(4, 4))
+        self.register_buffer("nothing", torch.empty(0))
+        self.register_buffer("shapeless", torch.empty(2, device="meta"))
+        self.register_buffer("grows", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.grows.resize_(5).fill_(1.0)
+        self.layer.register_forward_hook(lambda module, args, output: None)
+        self.layer.weight.register_hook(lambda gradient: None)
+        return self.layer(x) * self.codes.sum() * self.switch + self.expanded[0, 0]
+
+
+@specimen("overwrites")
+def odd_parts() -> Case:
+    return Case(Attic(), batch(), loss=energy)
