@@ -26,7 +26,7 @@ def save(name: str, results: Results) -> None:
     """Replace the file at once, so that an interrupted benchmark leaves either the old or the new one."""
     RESULTS.mkdir(exist_ok=True)
     fresh = RESULTS / f"{name}.json.part"
-    fresh.write_text(json.dumps(results, indent=1) + "\n")
+    fresh.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     os.replace(fresh, RESULTS / f"{name}.json")
 
 

@@ -112,17 +112,11 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 def render(results: Results) -> str:
     """The tables of docs/performance.md."""
     where = results["machine"]
-    return "\n\n".join(
-        [
-            f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}.",
-            "### Time",
-            render_time(results),
-            "### Time an op, against depth",
-            render_depth(results),
-            "### Memory",
-            render_memory(results),
-        ]
-    )
+    parts = [f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}."]
+    for kind, (title, show) in SECTIONS.items():
+        measured = of_kind(results, kind)
+        parts += [f"### {title}", show(results) if measured else "Not measured yet."]
+    return "\n\n".join(parts)
 
 
 def render_time(results: Results) -> str:
@@ -162,6 +156,13 @@ def render_memory(results: Results) -> str:
         for key, found in of_kind(results, "memory")
     ]
     return table(["network", "plain pass, peak", "traced, peak", "extra", "goal"], rows)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
+    "time": ("Time", render_time),
+    "depth": ("Time an op, against depth", render_depth),
+    "memory": ("Memory", render_memory),
+}
 
 
 def of_kind(results: Results, kind: str) -> list[tuple[list[str], dict[str, Any]]]:
