@@ -220,7 +220,7 @@ def _dense(x: Tensor) -> tuple[Tensor, int]:
             return _dense(stored)[0], x.numel() - stored.numel()
     if x.is_complex():
         x = x.abs()
-    if x.dtype in _HALF or x.element_size() == 1:
+    if x.dtype in _HALF or x.element_size() == 1 or not x.is_floating_point():
         x = x.float()
     return x, 0
 

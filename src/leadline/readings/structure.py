@@ -122,7 +122,7 @@ def _longest_path(trace: Trace, flow: Flow, segment: Segment, start: int) -> lis
 
 
 def _blocks(trace: Trace, segments: Sequence[Segment], norms: frozenset[int], stream: int) -> list[Block]:
-    groups = _final_norm_to_head(_grouped(segments), norms)
+    groups = _norms_to_what_follows(_grouped(segments), norms)
     names = name_blocks(trace, [[op for segment in group for op in segment.ops] for group in groups])
     return [_block(trace, name, group, norms, stream) for name, group in zip(names, groups, strict=True)]
 
@@ -137,23 +137,22 @@ def _grouped(segments: Sequence[Segment]) -> list[list[Segment]]:
     return groups
 
 
-def _final_norm_to_head(groups: list[list[Segment]], norms: frozenset[int]) -> list[list[Segment]]:
-    """A norm between the last residual block and the head belongs to the head, unless the other blocks end in one too.
+def _norms_to_what_follows(groups: list[list[Segment]], norms: frozenset[int]) -> list[list[Segment]]:
+    """A norm between the last residual block of a stage and a head or downsampling layer belongs to the latter.
 
-    A single residual block cannot be compared: there it is the head's if the branch has a norm of its own already.
-    Where no head follows (an encoder that ends in its norm), the norm is a last block of its own.
+    Unless the blocks are post-norm: then those followed by another residual block end in a norm too. Where there is
+    none to compare with, the norm is the follower's if the branch has a norm of its own already. Where nothing follows
+    (an encoder that ends in its norm), the norm is a last block of its own.
     """
-    residual = [i for i, group in enumerate(groups) if any(segment.sum for segment in group)]
-    if not residual:
-        return groups
-    last = residual[-1]
-    tail = [i for i, segment in enumerate(groups[last]) if segment.exit in norms and not segment.weights]
-    others = [groups[i] for i in residual[:-1]]
-    is_post = all(_ends_in_norm(group, norms) for group in others) if others else not _has_pre(groups[last])
-    if not tail or is_post:
-        return groups
-    behind = groups[last + 1] if last + 1 < len(groups) else []
-    return [*groups[:last], groups[last][: tail[0]], groups[last][tail[0] :] + behind, *groups[last + 2 :]]
+    residual = {i for i, group in enumerate(groups) if any(segment.sum for segment in group)}
+    inner = [groups[i] for i in residual if i + 1 in residual]
+    for i in sorted(residual, reverse=True):
+        tail = [at for at, segment in enumerate(groups[i]) if segment.exit in norms and not segment.weights]
+        is_post = all(_ends_in_norm(group, norms) for group in inner) if inner else not _has_pre(groups[i])
+        if tail and not is_post and i + 1 not in residual:
+            behind = groups[i + 1] if i + 1 < len(groups) else []
+            groups[i : i + 2] = [groups[i][: tail[0]], groups[i][tail[0] :] + behind]
+    return groups
 
 
 def _ends_in_norm(group: Sequence[Segment], norms: frozenset[int]) -> bool:

@@ -42,19 +42,36 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
 
 @contextmanager
 def set_aside(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Take away each `.grad`, and with it the hooks that act once a gradient is there (an optimiser's step, say)."""
-    taken = []
+    """Take away each `.grad`, and with it the hooks that act once a gradient is there (an optimiser's step, say).
+
+    Hooks that the pass itself hangs on a tensor are taken off again.
+    """
+    taken = [(tensor, tensor.grad, {kind: _hooks(tensor, kind) for kind in _HOOKS}) for tensor in tensors]
     for tensor in tensors:
-        hooks = getattr(tensor, "_post_accumulate_grad_hooks", None) or {}
-        taken.append((tensor, tensor.grad, hooks, dict(hooks)))
-        hooks.clear()
         tensor.grad = None
+        _set_hooks(tensor, "_post_accumulate_grad_hooks", {})
     try:
         yield
     finally:
-        for tensor, grad, hooks, before in taken:
+        for tensor, grad, hooks in taken:
             tensor.grad = grad
-            hooks.update(before)
+            for kind, before in hooks.items():
+                _set_hooks(tensor, kind, before)
+
+
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def _hooks(tensor: Tensor, kind: str) -> dict[int, Any]:
+    return dict(getattr(tensor, kind, None) or {})
+
+
+def _set_hooks(tensor: Tensor, kind: str, hooks: dict[int, Any]) -> None:
+    """Change the dictionary that torch made, if it made one: it is the one that autograd looks into."""
+    own = getattr(tensor, kind, None)
+    if own is not None and own != hooks:
+        own.clear()
+        own.update(hooks)
 
 
 class WriteGuard:
@@ -98,10 +115,15 @@ def _storage(tensor: Tensor) -> int:
 
 def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
     """Write back only what changed, and unseen by autograd: the user may hold a graph that saved this tensor."""
-    if stats.unobservable(tensor) or torch.equal(tensor, copy):
+    if stats.unobservable(tensor):
         return
-    with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
-        tensor.copy_(copy)
+    if tensor.layout is not torch.strided:
+        tensor.data = copy
+    elif tensor.shape != copy.shape or not torch.equal(tensor, copy):
+        with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
+            if tensor.shape != copy.shape:
+                tensor.resize_(copy.shape)
+            tensor.copy_(copy)
 
 
 def _random_states() -> dict[str, Any]:

@@ -70,7 +70,8 @@ class Gradients:
     def behind(self, tensor: Tensor, read: Callable[[Tensor], int]) -> list[int]:
         """The known values, and by `read` the leaves, that autograd says this tensor was made of."""
         found: list[int] = []
-        todo, seen = [tensor.grad_fn], set()
+        seen: set[Node] = set()
+        todo = [tensor.grad_fn] if tensor.grad_fn is not None else []
         while todo:
             for node, _ in todo.pop().next_functions:
                 if node is None or node in seen:
