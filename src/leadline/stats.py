@@ -46,10 +46,10 @@ class Reading(NamedTuple):
 
 
 class UnitReading(NamedTuple):
-    """Counts of dead and saturated units, fetched or not."""
+    """Counts of units that were ever nonzero and of saturated ones, fetched or not."""
 
     size: int
-    dead: Number
+    alive: Number
     saturated: Number | None
 
 
@@ -156,17 +156,21 @@ def measure_units(
 ) -> UnitReading:
     """Count units (slices along `unit_dim`) that are dead or saturated over the whole of the rest.
 
-    `reading` is that of `y`: where it counted no zeros, no unit is dead and nothing need be computed.
+    `reading` is that of `y`: where it counted no zeros, no unit is dead, and where nothing is negative, as behind a
+    ReLU, a sum tells, at half the price of a maximum of magnitudes.
     """
     y, _ = _dense(y.detach())
     units = y.shape[unit_dim]
     others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
-    alive: Number = units if _no_zeros(reading) else torch.count_nonzero(y.abs().amax(others))
+    alive: Number = units
+    if not _known(reading.nonzero, reading.size):
+        positive = _known(reading.low, 0.0)
+        alive = torch.count_nonzero(y.sum(others) if positive else y.abs().amax(others))
     if bounds is None:
-        return UnitReading(units, units - alive, None)
+        return UnitReading(units, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
-    return UnitReading(units, units - alive, torch.count_nonzero(nearest > AT_BOUND * half))
+    return UnitReading(units, alive, torch.count_nonzero(nearest > AT_BOUND * half))
 
 
 def settle(readings: Sequence[Reading]) -> list[Stats]:
@@ -177,16 +181,15 @@ def settle(readings: Sequence[Reading]) -> list[Stats]:
 
 def settle_units(readings: Sequence[UnitReading]) -> list[Units]:
     """Fetch unit counts in one transfer a device."""
-    rows = _fetch(
-        [(reading.dead, 0.0 if reading.saturated is None else reading.saturated) for reading in readings]
-    )
+    alive = fetch([reading.alive for reading in readings])
+    saturated = iter(fetch([each.saturated for each in readings if each.saturated is not None]))
     return [
         Units(
             count=reading.size,
-            dead=int(dead),
-            saturated=None if reading.saturated is None else int(saturated),
+            dead=reading.size - int(count),
+            saturated=None if reading.saturated is None else int(next(saturated)),
         )
-        for reading, (dead, saturated) in zip(readings, rows, strict=True)
+        for reading, count in zip(readings, alive, strict=True)
     ]
 
 
@@ -204,9 +207,9 @@ def fetch(numbers: Sequence[Number]) -> list[float]:
     return [row[0] for row in _fetch([(number,) for number in numbers])]
 
 
-def _no_zeros(reading: Reading) -> bool:
-    """Known already, that is: on an accelerator the count has not been fetched."""
-    return not isinstance(reading.nonzero, Tensor) and reading.nonzero == reading.size
+def _known(number: Number, expected: float) -> bool:
+    """The number is there, and it is this one; on an accelerator it has not been fetched."""
+    return not isinstance(number, Tensor) and number == expected
 
 
 def _dense(x: Tensor) -> tuple[Tensor, int]:

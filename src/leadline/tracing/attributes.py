@@ -13,19 +13,30 @@ from torch import nn
 
 Restore = Callable[[], object]
 
+_CONTAINERS = (dict, list, set, deque)
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None), tuple})
 MAX_DEPTH = 4  # of containers inside containers: deeper structures are data, not a module's bookkeeping
 
 
 def snapshot_attributes(module: nn.Module) -> Restore:
-    """Remember the module's attributes; the returned function puts them back."""
+    """Remember the module's attributes; the returned function puts them back.
+
+    Most of a module's dozen dictionaries are empty, and there are thousands of modules: these are only emptied again.
+    """
     own = vars(module)
     before = dict(own)
-    inner = [restore for value in before.values() if (restore := _snapshot(value, 0)) is not None]
+    changeable = [value for value in before.values() if type(value) not in _PLAIN]
+    empty = [value for value in changeable if isinstance(value, _CONTAINERS) and not value]
+    inner = [restore for value in changeable if (restore := _snapshot(value, 0)) is not None]
 
     def restore_all() -> None:
-        for name in own.keys() - before.keys():
-            del own[name]
+        if own.keys() != before.keys():
+            for name in own.keys() - before.keys():
+                del own[name]
         own.update(before)
+        for value in empty:
+            if value:
+                value.clear()
         for restore in inner:
             restore()
 
@@ -34,9 +45,9 @@ def snapshot_attributes(module: nn.Module) -> Restore:
 
 def _snapshot(value: Any, depth: int) -> Restore | None:
     """How to put back what is inside `value`; None if it holds nothing that can change unseen."""
-    if isinstance(value, dict | list | set | deque):
-        return _snapshot_container(value, depth) if depth < MAX_DEPTH else None
-    if isinstance(value, torch.Generator):
+    if isinstance(value, _CONTAINERS):
+        return _snapshot_container(value, depth) if depth < MAX_DEPTH and (value or depth) else None
+    if type(value) is torch.Generator:
         return partial(value.set_state, value.get_state())
     if isinstance(value, random.Random):
         return partial(value.setstate, value.getstate())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -32,10 +32,8 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
         stack.callback(_restore_random, _random_states())
         stack.enter_context(set_aside(parameters))
-        for module in modules:
-            stack.callback(snapshot_attributes(module))
-        for buffer in buffers:
-            stack.callback(_restore_tensor, buffer, buffer.detach().clone())
+        stack.callback(_call_all, [snapshot_attributes(module) for module in modules])
+        stack.callback(_restore_tensors, [(buffer, buffer.detach().clone()) for buffer in buffers])
         stack.callback(guard.restore)
         yield guard
 
@@ -101,8 +99,7 @@ class WriteGuard:
                 tensor.data = data
             if tensor.requires_grad != requires_grad:
                 tensor.requires_grad_(requires_grad)
-        for original, copy in self._saved:
-            _restore_tensor(original, copy)
+        _restore_tensors(self._saved)
 
 
 def _storage(tensor: Tensor) -> int:
@@ -111,6 +108,16 @@ def _storage(tensor: Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):
         return id(tensor)
+
+
+def _call_all(functions: Sequence[Callable[[], object]]) -> None:
+    for function in functions:
+        function()
+
+
+def _restore_tensors(saved: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for tensor, copy in saved:
+        _restore_tensor(tensor, copy)
 
 
 def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:

@@ -1,7 +1,8 @@
-"""Settings of the whole process under which the user's code can be seen: uncompiled, and within Python's stack."""
+"""Settings of the whole process during a trace: compiled code runs uncompiled, the collector rests."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import warnings
@@ -37,6 +38,11 @@ class _Settings:
                     self._undo.close()
 
     def _make(self) -> None:
+        if (
+            gc.isenabled()
+        ):  # a trace makes many small objects and no cycles: each full collection would find nothing
+            gc.disable()
+            self._undo.callback(gc.enable)
         self._undo.callback(sys.setrecursionlimit, sys.getrecursionlimit())
         sys.setrecursionlimit(int(sys.getrecursionlimit() * STACK_ROOM))
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing dynamo takes a second

@@ -22,14 +22,13 @@ def read_parameters(
     uses = _uses(ops)
     weights = [each.item for each in named]
     gradients = [None if grads is None else grads.get(id(weight)) for weight in weights]
-    lengths = _lengths(weights)
-    arrived = _lengths(gradients)
-    products = _products(weights, gradients)
+    blind = [stats.unobservable(weight) for weight in weights]
+    seen = [None if why else weight for weight, why in zip(weights, blind, strict=True)]
+    felt = [None if grad is None or stats.unobservable(grad) else grad for grad in gradients]
+    measured = zip(_lengths(seen), _lengths(felt), _products(seen, felt), strict=True)
     return tuple(
-        _parameter(*row)
-        for row in zip(
-            named, (uses.get(each.names[0]) for each in named), lengths, arrived, products, strict=True
-        )
+        _parameter(each, uses.get(each.names[0]), why, *numbers)
+        for each, why, numbers in zip(named, blind, measured, strict=True)
     )
 
 
@@ -44,21 +43,14 @@ def _uses(ops: Sequence[Op]) -> dict[str, Op]:
 
 
 def _lengths(tensors: Sequence[Tensor | None]) -> list[Stats | None]:
-    seen = [tensor is not None and not stats.unobservable(tensor) for tensor in tensors]
-    done = iter(
-        stats.settle(
-            [stats.measure_length(t) for t, ok in zip(tensors, seen, strict=True) if ok and t is not None]
-        )
-    )
-    return [next(done) if ok else None for ok in seen]
+    done = iter(stats.settle([stats.measure_length(tensor) for tensor in tensors if tensor is not None]))
+    return [None if tensor is None else next(done) for tensor in tensors]
 
 
-def _products(weights: Sequence[Tensor], grads: Sequence[Tensor | None]) -> list[float | None]:
+def _products(weights: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[float | None]:
     r"""$\langle g, w \rangle$ for each pair that can be read."""
     pairs = [
-        None
-        if grad is None or stats.unobservable(grad) or stats.unobservable(weight)
-        else _product(weight, grad)
+        None if weight is None or grad is None else _product(weight, grad)
         for weight, grad in zip(weights, grads, strict=True)
     ]
     done = iter(stats.fetch([pair for pair in pairs if pair is not None]))
@@ -72,6 +64,7 @@ def _product(weight: Tensor, grad: Tensor) -> stats.Number:
 def _parameter(
     named: Named[nn.Parameter],
     use: Op | None,
+    unobserved: str,
     weight: Stats | None,
     grad: Stats | None,
     product: float | None,
@@ -90,7 +83,7 @@ def _parameter(
         grad_norm=None if grad is None else grad.rms * grad.count**0.5,
         grad_dot_weight=product,
         grad_non_finite=0 if grad is None else grad.non_finite,
-        unobserved=stats.unobservable(named.item),
+        unobserved=unobserved,
     )
 
 
