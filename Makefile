@@ -43,6 +43,7 @@ docs: .venv/.ready
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks.statistics
+	$(BIN)/python -m benchmarks.reach
 	$(BIN)/python -m benchmarks.trace
 
 clean:
