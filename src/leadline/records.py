@@ -198,6 +198,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Value id of the exit."""
     weights: int
     """Ops in this block that multiply by a weight."""
+    norms: int
+    """Ops in this block that normalise."""
     bypassed: bool
     """Other paths lead past this point: it lies on the longest path, not on a narrow waist of the graph."""
     residual: Residual | None

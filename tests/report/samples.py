@@ -20,6 +20,7 @@ def block(name: str, forward: float | None, backward: float | None, **changes: A
         "elements": 64,
         "exit": 0,
         "weights": 1,
+        "norms": 0,
         "bypassed": False,
         "residual": None,
         "params": (),

@@ -175,6 +175,7 @@ def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[i
         elements=1 if exit_value.shape == () else _product(exit_value.shape),
         exit=exit_value.id,
         weights=sum(is_weighted(op) for op in ops),
+        norms=sum(op.index in norms for op in ops),
         bypassed=any(segment.bypassed for segment in group),
         residual=None if found is None else _residual(trace, found, _ends_in_norm(group, norms)),
         params=tuple(dict.fromkeys(name for op in ops for name in op.params)),

@@ -30,6 +30,8 @@ class Law:
     """Natural logarithm of (moment at the end / moment at the start), seen in the signal's direction."""
     start: float
     end: float
+    normalised: bool
+    """Most of these blocks contain a normalisation."""
     beyond: str
     """The block from which on the signal is exactly zero; "" if it never is."""
 
@@ -100,5 +102,6 @@ def _law(blocks: Sequence[Block], moments: Sequence[float | None]) -> Iterator[L
             change=change,
             start=known[0][1],
             end=known[-1][1],
+            normalised=sum(block.norms > 0 for block, _ in known) > len(known) / 2,
             beyond=beyond,
         )

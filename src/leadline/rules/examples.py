@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from leadline.records import Anomaly, Block, Profile, Stream
 
 
-def geometric(*, blocks: int, forward_gain: float = 1.0, grad_gain: float = 1.0) -> Profile:
+def geometric(*, blocks: int, forward_gain: float = 1.0, grad_gain: float = 1.0, norms: int = 0) -> Profile:
     """A stack whose second moments change by a constant factor a block, each in its own direction."""
     forward = [forward_gain**depth for depth in range(blocks)]
     backward = [grad_gain ** (blocks - 1 - depth) for depth in range(blocks)]
-    return profile_of(forward, backward)
+    return profile_of(forward, backward, norms=norms)
 
 
 def power_law(*, blocks: int, exponent: float = 1.0) -> Profile:
@@ -21,9 +21,13 @@ def power_law(*, blocks: int, exponent: float = 1.0) -> Profile:
 
 
 def profile_of(
-    forward: Sequence[float | None], backward: Sequence[float | None], anomalies: Sequence[Anomaly] = ()
+    forward: Sequence[float | None],
+    backward: Sequence[float | None],
+    anomalies: Sequence[Anomaly] = (),
+    *,
+    norms: int = 0,
 ) -> Profile:
-    """A single stream with these second moments at the exits of its blocks, and a head behind them."""
+    """A single stream with these second moments at the exits of its blocks, `norms` in each, and a head behind them."""
     pairs = [*zip(forward, backward, strict=True), (1.0, 1.0)]
     return Profile(
         model="Example",
@@ -33,14 +37,14 @@ def profile_of(
         parameters=0,
         trainable=0,
         streams=(Stream(input="input", blocks=len(pairs)),),
-        blocks=tuple(_block(f"layers.{depth}", *pair) for depth, pair in enumerate(pairs)),
+        blocks=tuple(_block(f"layers.{depth}", *pair, norms) for depth, pair in enumerate(pairs)),
         jumps=(),
         anomalies=tuple(anomalies),
         backward_ran=True,
     )
 
 
-def _block(name: str, forward_ms: float | None, backward_ms: float | None) -> Block:
+def _block(name: str, forward_ms: float | None, backward_ms: float | None, norms: int) -> Block:
     return Block(
         name=name,
         stream=0,
@@ -49,6 +53,7 @@ def _block(name: str, forward_ms: float | None, backward_ms: float | None) -> Bl
         elements=1,
         exit=0,
         weights=1,
+        norms=norms,
         bypassed=False,
         residual=None,
         params=(),
