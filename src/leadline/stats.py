@@ -164,13 +164,18 @@ def measure_units(
     others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
     alive: Number = units
     if not _known(reading.nonzero, reading.size):
-        positive = _known(reading.low, 0.0)
-        alive = torch.count_nonzero(y.sum(others) if positive else y.abs().amax(others))
+        alive = _count(y.sum(others) if _known(reading.low, 0.0) else y.abs().amax(others))
     if bounds is None:
         return UnitReading(units, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
-    return UnitReading(units, alive, torch.count_nonzero(nearest > AT_BOUND * half))
+    return UnitReading(units, alive, _count(nearest > AT_BOUND * half))
+
+
+def _count(x: Tensor) -> Number:
+    """How many elements are not zero; fetched at once where that costs nothing."""
+    count = torch.count_nonzero(x)
+    return count.item() if count.device.type == "cpu" else count
 
 
 def settle(readings: Sequence[Reading]) -> list[Stats]:
