@@ -2,6 +2,7 @@
 
 from leadline.nn import init
 from leadline.nn.language import LanguageModel
+from leadline.nn.optim import Base, param_groups
 from leadline.nn.options import Options
 from leadline.nn.residual import Residual
 from leadline.nn.scheme import Layout, Place, Scheme
@@ -10,6 +11,7 @@ from leadline.nn.transformer import Encoder
 
 __all__ = [
     "SCHEMES",
+    "Base",
     "Encoder",
     "LanguageModel",
     "Layout",
@@ -18,5 +20,6 @@ __all__ = [
     "Residual",
     "Scheme",
     "init",
+    "param_groups",
     "recommended",
 ]

@@ -83,6 +83,9 @@ class Scheme:
     (`inner` stands before the last matrix of the branch). `gain` multiplies, at initialisation only, the matrices
     whose roles are in `gain_roles`; `zero_roles` start at zero. `base` is the initialisation that the gain
     multiplies: `unit` (a branch with a unit input has a unit output, see `leadline.nn.init`) or `xavier`.
+
+    `exponent` is $a$ where a step on the branch's matrices reaches the stream damped like $S^{-a}$, `bias_exponent` the
+    same for the bias after its last matrix, which no initial gain damps (None: as `exponent`).
     """
 
     name: str
@@ -107,6 +110,7 @@ class Scheme:
     counts: Literal["sub-layers", "blocks"] | None = None
     calibrated_for: Family | None = None
     exponent: float | None = None
+    bias_exponent: float | None = None
     needs_profile: bool = False
     identity_at_init: bool = False
     paper: str
