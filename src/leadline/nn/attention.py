@@ -55,9 +55,9 @@ class SelfAttention(nn.Module):
         self.dropout, self.lean = options.dropout, options.lean
         self.qkv = make_linear(width, 3 * width, bias=options.bias)
         self.output = make_linear(width, width, bias=options.bias)
-        self.norm_query = options.make_norm(self.head_width)() if options.qk_norm else None
-        self.norm_key = options.make_norm(self.head_width)() if options.qk_norm else None
-        self.norm_inner = options.make_norm(width)() if inner_norm else None
+        self.norm_query = options.make_norm(self.head_width) if options.qk_norm else None
+        self.norm_key = options.make_norm(self.head_width) if options.qk_norm else None
+        self.norm_inner = options.make_norm(width) if inner_norm else None
 
     def forward(self, x: Tensor, context: Context = Context()) -> Tensor:  # noqa: B008  (an immutable tuple)
         batch, time, _ = x.shape
@@ -102,9 +102,9 @@ class CrossAttention(nn.Module):
         self.query = make_linear(width, width, bias=options.bias)
         self.key_value = make_linear(width, 2 * width, bias=options.bias)
         self.output = make_linear(width, width, bias=options.bias)
-        self.norm_query = options.make_norm(self.head_width)() if options.qk_norm else None
-        self.norm_key = options.make_norm(self.head_width)() if options.qk_norm else None
-        self.norm_inner = options.make_norm(width)() if inner_norm else None
+        self.norm_query = options.make_norm(self.head_width) if options.qk_norm else None
+        self.norm_key = options.make_norm(self.head_width) if options.qk_norm else None
+        self.norm_inner = options.make_norm(width) if inner_norm else None
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         batch, time, _ = x.shape

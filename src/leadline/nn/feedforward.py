@@ -22,7 +22,7 @@ class FeedForward(nn.Module):
         self.activation = "silu" if self.gated else options.feed_forward
         self.fc1 = make_linear(width, 2 * hidden if self.gated else hidden, bias=options.bias)
         self.fc2 = make_linear(hidden, width, bias=options.bias)
-        self.norm_inner = options.make_norm(hidden)() if inner_norm else None
+        self.norm_inner = options.make_norm(hidden) if inner_norm else None
         self.lean = options.lean
         self._function = find_activation(self.activation)
 

@@ -44,7 +44,7 @@ class LanguageModel(nn.Module):
         self.scheme, self.dropout = find_scheme(scheme, depth), options.dropout
         gain = self.scheme.embedding_gain(Place(index=0, depth=depth, layout=ONLY_DECODER))
         self.embedding = make_embedding(vocab, width, gain=gain, generator=generator)
-        self.norm_embedding = options.make_norm(width)() if self.scheme.embedding_norm else None
+        self.norm_embedding = options.make_norm(width) if self.scheme.embedding_norm else None
         self.positions = StackPositions(width, heads, kind=options.positions, max_len=max_len, generator=generator)
         self.stack = build_stack((width, heads, depth), self.scheme, options, ONLY_DECODER, generator)
         self.head = None if options.tie else make_head(vocab, self.scheme, width, generator=generator)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, get_args
 
 from torch import nn
@@ -59,9 +57,9 @@ class Options:
             return EXPANSION * width
         return -(-int(GATED_EXPANSION * width) // HIDDEN_MULTIPLE) * HIDDEN_MULTIPLE
 
-    def make_norm(self, width: int) -> Callable[[], nn.Module]:
-        """A function that makes a norm of `width`."""
-        return partial(nn.LayerNorm, width) if self.norm == "layer" else partial(nn.RMSNorm, width)
+    def make_norm(self, width: int) -> nn.Module:
+        """A norm over the last `width` features."""
+        return nn.LayerNorm(width) if self.norm == "layer" else nn.RMSNorm(width)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -22,9 +22,9 @@ class Residual(nn.Module):
 
     `index` (from 0) and `depth` count the blocks of the stack, `layout` says how many residual sub-layers a block has and
     which of them this is; the default is one, so that blocks are sub-layers. The row's initial gains and zeros are
-    applied to the branch here, once, on top of whatever initialisation it came with. `norm` makes the norms (default: a
-    `LayerNorm` of the branch's output width); `shortcut` replaces the identity on the skip path (a projection
-    where the shape changes). Extra arguments of `forward` go to the branch.
+    applied to the branch here, once, on top of whatever initialisation it came with. `norm` makes a norm of a given width
+    (the branch's `width` and, if it differs, `inputs`; else the rows of its last matrix); `shortcut` replaces the identity on
+    the skip path (a projection where the shape changes). Extra arguments of `forward` go to the branch.
 
     Fixed weights cost nothing (they ride on the add); learned ones are the parameter `weight` (or `skip_weight`). Keys
     of the state dict: `branch.*`, `norm_pre.*`, `norm_out.*`, `norm_post.*`, `weight`, `skip_weight`, `bias_in`,
@@ -39,7 +39,7 @@ class Residual(nn.Module):
         index: int,
         depth: int,
         layout: Layout = ALONE,
-        norm: Callable[[], nn.Module] | None = None,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
         shortcut: nn.Module | None = None,
     ) -> None:
         super().__init__()
@@ -52,12 +52,12 @@ class Residual(nn.Module):
         self._add_weights()
         apply_gains_(branch, self.scheme, self.place)
 
-    def _add_norms(self, norm: Callable[[], nn.Module] | None) -> None:
-        wanted = self.scheme.norms_at(self.place)
-        make = norm or _layer_norm_for(self.branch, needed=bool({"pre", "out", "post"} & set(wanted)))
-        self.norm_pre = make() if "pre" in wanted else None
-        self.norm_out = make() if "out" in wanted else None
-        self.norm_post = make() if "post" in wanted else None
+    def _add_norms(self, norm: Callable[[int], nn.Module]) -> None:
+        wanted = set(self.scheme.norms_at(self.place)) - {"inner"}
+        width = _width(self.branch) if wanted else 0
+        self.norm_pre = norm(getattr(self.branch, "inputs", width)) if "pre" in wanted else None
+        self.norm_out = norm(width) if "out" in wanted else None
+        self.norm_post = norm(width) if "post" in wanted else None
 
     def _add_weights(self) -> None:
         scheme, place = self.scheme, self.place
@@ -108,11 +108,6 @@ def _per_channel(weight: Tensor, y: Tensor) -> Tensor:
     return weight.view(-1, 1, 1) if weight.ndim == 1 and y.ndim == 4 else weight
 
 
-def _layer_norm_for(branch: nn.Module, *, needed: bool) -> Callable[[], nn.Module]:
-    width = _width(branch) if needed else 0
-    return lambda: nn.LayerNorm(width)
-
-
 def _width(branch: nn.Module) -> int:
     """What the branch puts out: its own `width`, or the rows of its last matrix."""
     width = getattr(branch, "width", None)
@@ -123,6 +118,6 @@ def _width(branch: nn.Module) -> int:
         raise InputError(
             expected="a branch whose width can be told: an int attribute `width`, or a linear or convolution layer",
             got=f"a {type(branch).__name__} with neither",
-            fix="give the branch an attribute `width`, and pass norm=lambda: nn.LayerNorm(width)",
+            fix="give the branch an int attribute `width`",
         )
     return parts[-1].weight.shape[0]

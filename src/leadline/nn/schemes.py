@@ -206,6 +206,13 @@ _ROWS = (
         where="section 2.4, Sandwich-LN",
     ),
     Scheme(
+        name="res-post",
+        summary="x + LN(f(x)): the norm at the end of the branch, as in ResNet v1 and Swin v2.",
+        norms=("out",),
+        paper="Liu et al. 2021, Swin Transformer V2, arXiv 2111.09883; He et al. 2015, arXiv 1512.03385",
+        where="Swin V2: residual post-norm; ResNet: the block's last batch norm, before the sum",
+    ),
+    Scheme(
         name="layernorm-scaling",
         summary="x + f(LN(x) / sqrt(l)), l the number of the block. Do not add a scaled initialisation.",
         norms=("pre",),

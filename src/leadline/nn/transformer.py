@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Generator, Tensor, nn
@@ -127,7 +126,7 @@ def build_stack(
     width, _, depth = size
     check_depth(depth)
     blocks = [_build_block(size, index, scheme, options, layout, generator) for index in range(depth)]
-    return Stack(blocks, options.make_norm(width)() if scheme.final_norm else None, options)
+    return Stack(blocks, options.make_norm(width) if scheme.final_norm else None, options)
 
 
 def _build_block(
@@ -143,9 +142,8 @@ def _build_block(
 
     def place(branch: nn.Module, position: int) -> Residual:
         fill_branch_(branch, scheme.base, generator=generator)
-        norm: Callable[[], nn.Module] = options.make_norm(width)
         where = replace(layout, position=position)
-        residual = Residual(branch, scheme=scheme, index=index, depth=depth, layout=where, norm=norm)
+        residual = Residual(branch, scheme=scheme, index=index, depth=depth, layout=where, norm=options.make_norm)
         residual.lean = options.lean
         return residual
 

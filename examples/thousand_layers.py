@@ -1,0 +1,209 @@
+"""Train a causal Transformer of 1000 blocks (2000 residual sub-layers) on real text, on a laptop's processor.
+
+    python examples/thousand_layers.py                    # about an hour on two cores
+    python examples/thousand_layers.py --depth 50         # minutes
+    python examples/thousand_layers.py --scheme post      # the control: stays at the unigram entropy
+
+The text is the language reference that every Python carries (`pydoc_data.topics`), character by character. Ctrl-C saves and
+stops; the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import torch
+import torch.nn.functional as F
+from rich.progress import Progress, TextColumn, TimeRemainingColumn
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from leadline.nn import LanguageModel, Options, param_groups
+from leadline.nn.clipping import clip_norm_
+from leadline.nn.schedules import schedule
+
+HELD_OUT = 0.1  # last share of the text, never trained on
+TESTS = 4  # held-out batches a measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Everything that decides the result."""
+
+    scheme: str
+    depth: int
+    steps: int
+    seed: int
+    lr: float
+    width: int
+    time: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Character ids, split, and the cross-entropy of the held-out part under the training part's frequencies."""
+
+    train: Tensor
+    held_out: Tensor
+    vocab: int
+    unigram: float
+
+
+def read_text() -> Text:
+    text = "\n".join(topics[key] for key in sorted(topics))
+    letters = {letter: i for i, letter in enumerate(sorted(set(text)))}
+    ids = torch.tensor([letters[letter] for letter in text])
+    cut = int(len(ids) * (1 - HELD_OUT))
+    counts = Counter(ids[:cut].tolist())
+    log_frequency = [math.log((counts[i] + 1) / (cut + len(letters))) for i in range(len(letters))]
+    unigram = -sum(log_frequency[i] for i in ids[cut:].tolist()) / (len(ids) - cut)
+    return Text(train=ids[:cut], held_out=ids[cut:], vocab=len(letters), unigram=unigram)
+
+
+def batch_of(ids: Tensor, run: Run, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    starts = torch.randint(len(ids) - run.time - 1, (run.batch, 1), generator=generator)
+    window = ids[starts + torch.arange(run.time + 1)]
+    return window[:, :-1], window[:, 1:]
+
+
+def loss_of(model: LanguageModel, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+
+
+def build(run: Run, vocab: int) -> tuple[LanguageModel, torch.optim.Optimizer]:
+    generator = torch.Generator().manual_seed(run.seed)
+    model = LanguageModel(
+        vocab,
+        run.width,
+        run.width // 16,
+        run.depth,
+        scheme=run.scheme,
+        max_len=run.time,
+        options=Options(positions="learned"),
+        generator=generator,
+    )
+    groups = param_groups(model, run.scheme, "adamw", lr=run.lr, weight_decay=0.01)
+    return model, torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=True)
+
+
+@torch.no_grad()
+def held_out_loss(model: LanguageModel, text: Text, run: Run) -> float:
+    generator = torch.Generator().manual_seed(0)  # the same held-out windows in every run
+    losses = [float(loss_of(model, batch_of(text.held_out, run, generator))) for _ in range(TESTS)]
+    return sum(losses) / TESTS
+
+
+class Checkpoint:
+    """Weights, optimiser state and random state in one safetensors file, and the curve beside it as JSON.
+
+    Written to a temporary file and renamed, so that an interruption leaves the last whole one.
+    """
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        name = f"{run.scheme}-{run.depth}-lr{run.lr:g}-seed{run.seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tensors, self.curve = folder / f"{name}.safetensors", folder / f"{name}.json"
+
+    def save(self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+        tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value.contiguous() for name, value in state.items()}
+        tensors["generator"] = generator.get_state()
+        part = self.tensors.with_suffix(".part")
+        save_file(tensors, part)
+        os.replace(part, self.tensors)
+
+    def load(self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+        tensors = load_file(self.tensors)
+        prefix = "model."
+        model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimizer."):
+                _, index, name = key.split(".")
+                state.setdefault(int(index), {})[name] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        generator.set_state(tensors["generator"])
+
+    def write_curve(self, record: dict[str, object]) -> None:
+        part = self.curve.with_suffix(".part")
+        part.write_text(json.dumps(record, indent=1) + "\n")
+        os.replace(part, self.curve)
+
+
+def train(run: Run, folder: Path, *, save_every: int = 50, test_every: int = 25) -> dict[str, object]:
+    """The record of the run: its settings, the unigram entropy, and the losses step by step."""
+    text = read_text()
+    model, optimizer = build(run, text.vocab)
+    generator = torch.Generator().manual_seed(1000 + run.seed)
+    checkpoint = Checkpoint(folder, run)
+    record: dict[str, object] = {**asdict(run), "unigram": text.unigram, "train": [], "held_out": [], "seconds": 0.0}
+    if checkpoint.tensors.exists():
+        checkpoint.load(model, optimizer, generator)
+        record = json.loads(checkpoint.curve.read_text())
+    losses, tests = record["train"], record["held_out"]
+    factor = schedule("cosine", warmup_steps=max(1, run.steps // 20), total_steps=run.steps, floor=0.1)
+    peak = [group["lr"] for group in optimizer.param_groups]
+    bar = Progress(*Progress.get_default_columns()[:3], TimeRemainingColumn(), TextColumn("{task.fields[loss]}"))
+    with bar:
+        task = bar.add_task(f"{run.scheme} {run.depth}", total=run.steps, completed=len(losses), loss="")
+        try:
+            while len(losses) < run.steps:
+                started = time.perf_counter()
+                step = len(losses)
+                for group, rate in zip(optimizer.param_groups, peak, strict=True):
+                    group["lr"] = rate * factor(step)
+                loss = loss_of(model, batch_of(text.train, run, generator))
+                loss.backward()
+                clip_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(round(float(loss.detach()), 4))
+                if len(losses) % test_every == 0 or len(losses) == run.steps:
+                    tests.append([len(losses), round(held_out_loss(model, text, run), 4)])
+                record["seconds"] = round(record["seconds"] + time.perf_counter() - started, 2)
+                if len(losses) % save_every == 0:
+                    checkpoint.save(model, optimizer, generator)
+                    checkpoint.write_curve(record)
+                shown = f"loss {losses[-1]:.3f}  held out {tests[-1][1] if tests else float('nan'):.3f}"
+                bar.update(task, completed=len(losses), loss=f"{shown}  (unigram {text.unigram:.3f})")
+        finally:
+            checkpoint.save(model, optimizer, generator)
+            checkpoint.write_curve(record)
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scheme", default="residual-linear")
+    parser.add_argument("--depth", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--time", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=Path("runs/thousand_layers"))
+    options = vars(parser.parse_args())
+    torch.set_num_threads(options.pop("threads"))
+    folder = options.pop("folder")
+    try:
+        record = train(Run(**options), folder)
+    except KeyboardInterrupt:
+        print("stopped and saved; run the same command to go on")
+        return
+    print(f"held-out loss {record['held_out'][-1][1]:.3f} nats, unigram entropy {record['unigram']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
