@@ -1,6 +1,7 @@
 """How the change of the function by one optimiser step grows with depth, for every residual scheme.
 
-`python benchmarks/update_exponents.py` measures and writes results/update_exponents.json and the table in docs/nn.md.
+`python benchmarks/update_exponents.py` measures and writes results/update_exponents.json and the table in
+docs/nn.md.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ RESULTS = Path(__file__).parent / "results" / "update_exponents.json"
 PAGE = Path(__file__).parent.parent / "docs" / "nn.md"
 MARKERS = ("<!-- update-exponents -->", "<!-- /update-exponents -->")
 
-DEPTHS = (8, 16, 32, 64)  # blocks; below 8 the small-N corrections of the laws are larger than 0.1 in the slope
+DEPTHS = (
+    8,
+    16,
+    32,
+    64,
+)  # blocks; below 8 the small-N corrections of the laws are larger than 0.1 in the slope
 SEEDS = 5
 WIDTH, HEADS, HIDDEN, TIME, BATCH = 32, 2, 64, 16, 4
-STEP = 1e-5  # length of the parameter step; in float64 the second-order error is below 1e-4 of the first (checked)
+STEP = 1e-5  # length of the parameter step: in float64 halving it changes no slope by 0.001 (checked)
 STUDENT = {4: 2.776, 9: 2.262}  # two-sided 95 % quantiles of Student's t, by degrees of freedom
 DERIVED = {  # exponents that the theory derives: (SGD, Adam)
     "deepnorm": (0.0, 0.5),
@@ -43,12 +49,13 @@ MOVED: tuple[Moved, ...] = ("matrices", "all", "groups")
 
 
 def change_of_function(scheme: str, depth: int, seed: int, rule: str, *, moved: Moved = "matrices") -> float:
-    r"""$\|F(\theta + \eta u) - F(\theta)\|_{rms} / \eta$ as $\eta \to 0$, for one step direction $u$ of $L = \langle R, F\rangle$.
+    r"""$\|F(\theta + \eta u) - F(\theta)\|_{rms} / \eta$ as $\eta \to 0$, for one step direction $u$ of $L =
+    \langle R, F\rangle$.
 
-    $u = -g$ for SGD and $-\mathrm{sign}(g)$ for Adam (its first step). $R$ is a fixed random read-out, so that
-    $\partial L/\partial F$ is the same at every depth. `moved`: the `matrices` of the branches and the scheme's learned
-    weights (the parameters of the theorems); `all` parameters, norms and biases too, at one rate; or all at the rates of
-    `param_groups`.
+    $u = -g$ for SGD and $-\mathrm{sign}(g)$ for Adam (its first step). $R$ is a fixed random read-out, so
+    that $\partial L/\partial F$ is the same at every depth. `moved`: the `matrices` of the branches and the
+    scheme's learned weights (the parameters of the theorems); `all` parameters, norms and biases too, at one
+    rate; or all at the rates of `param_groups`.
     """
     generator = torch.Generator().manual_seed(seed)
     options = Options(positions="none", hidden=HIDDEN)
@@ -115,10 +122,27 @@ def run(seeds: int = SEEDS, depths: tuple[int, ...] = DEPTHS) -> dict[str, Any]:
             for rule in STEPS
             for moved in MOVED
         }
-        print(scheme, {key: (value["mean"], value["half_width"]) for key, value in rows[scheme].items()}, flush=True)
-    setting = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "time": TIME, "batch": BATCH, "depths": depths}
+        print(
+            scheme,
+            {key: (value["mean"], value["half_width"]) for key, value in rows[scheme].items()},
+            flush=True,
+        )
+    setting = {
+        "width": WIDTH,
+        "heads": HEADS,
+        "hidden": HIDDEN,
+        "time": TIME,
+        "batch": BATCH,
+        "depths": depths,
+    }
     seconds = round(time.perf_counter() - started, 1)
-    return {"setting": setting, "seeds": seeds, "torch": torch.__version__, "seconds": seconds, "schemes": rows}
+    return {
+        "setting": setting,
+        "seeds": seeds,
+        "torch": torch.__version__,
+        "seconds": seconds,
+        "schemes": rows,
+    }
 
 
 def render(results: dict[str, Any]) -> str:

@@ -4,8 +4,8 @@
     python examples/thousand_layers.py --depth 50         # minutes
     python examples/thousand_layers.py --scheme post      # the control: stays at the unigram entropy
 
-The text is the language reference that every Python carries (`pydoc_data.topics`), character by character. Ctrl-C saves and
-stops; the same command goes on from there.
+The text is the language reference that every Python carries (`pydoc_data.topics`), character by character.
+Ctrl-C saves and stops; the same command goes on from there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Character ids, split, and the cross-entropy of the held-out part under the training part's frequencies."""
+    """Character ids, split, and the cross-entropy of the held-out part under the training part's
+    frequencies."""
 
     train: Tensor
     held_out: Tensor
@@ -113,7 +114,9 @@ class Checkpoint:
         folder.mkdir(parents=True, exist_ok=True)
         self.tensors, self.curve = folder / f"{name}.safetensors", folder / f"{name}.json"
 
-    def save(self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+    def save(
+        self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator
+    ) -> None:
         tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value.contiguous() for name, value in state.items()}
@@ -122,7 +125,9 @@ class Checkpoint:
         save_file(tensors, part)
         os.replace(part, self.tensors)
 
-    def load(self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+    def load(
+        self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator
+    ) -> None:
         tensors = load_file(self.tensors)
         prefix = "model."
         model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
@@ -146,14 +151,22 @@ def train(run: Run, folder: Path, *, save_every: int = 50, test_every: int = 25)
     model, optimizer = build(run, text.vocab)
     generator = torch.Generator().manual_seed(1000 + run.seed)
     checkpoint = Checkpoint(folder, run)
-    record: dict[str, object] = {**asdict(run), "unigram": text.unigram, "train": [], "held_out": [], "seconds": 0.0}
+    record: dict[str, object] = {
+        **asdict(run),
+        "unigram": text.unigram,
+        "train": [],
+        "held_out": [],
+        "seconds": 0.0,
+    }
     if checkpoint.tensors.exists():
         checkpoint.load(model, optimizer, generator)
         record = json.loads(checkpoint.curve.read_text())
     losses, tests = record["train"], record["held_out"]
     factor = schedule("cosine", warmup_steps=max(1, run.steps // 20), total_steps=run.steps, floor=0.1)
     peak = [group["lr"] for group in optimizer.param_groups]
-    bar = Progress(*Progress.get_default_columns()[:3], TimeRemainingColumn(), TextColumn("{task.fields[loss]}"))
+    bar = Progress(
+        *Progress.get_default_columns()[:3], TimeRemainingColumn(), TextColumn("{task.fields[loss]}")
+    )
     with bar:
         task = bar.add_task(f"{run.scheme} {run.depth}", total=run.steps, completed=len(losses), loss="")
         try:
@@ -183,7 +196,9 @@ def train(run: Run, folder: Path, *, save_every: int = 50, test_every: int = 25)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--scheme", default="residual-linear")
     parser.add_argument("--depth", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=600)

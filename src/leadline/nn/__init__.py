@@ -1,4 +1,5 @@
-"""Building blocks that train deep: residual schemes, initialisation, Transformers, MLPs, ResNets. Needs torch only."""
+"""Building blocks that train deep: residual schemes, initialisation, Transformers, MLPs, ResNets. Needs torch
+only."""
 
 from leadline.nn import init
 from leadline.nn.admin import profile_admin_

@@ -1,4 +1,5 @@
-r"""Activations by name, and their Gaussian moments: closed form where there is one, quadrature for the rest."""
+r"""Activations by name, and their Gaussian moments: closed form where there is one, quadrature for the
+rest."""
 
 from __future__ import annotations
 
@@ -73,8 +74,9 @@ def gaussian_moments(activation: str | Activation, q: float = 1.0) -> GaussianMo
 
     $$ E[\phi] = \int \phi(\sqrt{q}z)\,Dz, \quad E[\phi^2] = \int \phi(\sqrt{q}z)^2 Dz, \quad
        E[\phi'^2] = \int \phi'(\sqrt{q}z)^2 Dz, \quad Dz = \frac{e^{-z^2/2}}{\sqrt{2\pi}}\,dz $$
-    ReLU and GELU are closed forms, the rest a composite Gauss-Legendre rule in float64 with a panel edge at 0.
-    Assumes an elementwise activation; one that mixes features (softmax, GLU) has no such moments and gives nonsense.
+    ReLU and GELU are closed forms, the rest a composite Gauss-Legendre rule in float64 with a panel edge at
+    0. Assumes an elementwise activation; one that mixes features (softmax, GLU) has no such moments and gives
+    nonsense.
     """
     function = find_activation(activation)
     if function is F.relu:
@@ -93,7 +95,8 @@ def gaussian_moments(activation: str | Activation, q: float = 1.0) -> GaussianMo
 
 
 def _gelu_moments(s: float) -> GaussianMoments:
-    r"""$a = s/(1+s)$: mean $\sqrt{sa/2\pi}$; the squares as in Kedia et al. 2024 (DeepScaleLM, arXiv 2403.09635).
+    r"""$a = s/(1+s)$: mean $\sqrt{sa/2\pi}$; the squares as in Kedia et al. 2024 (DeepScaleLM, arXiv
+    2403.09635).
 
     $$ E\phi^2 = \frac s4 + \frac{s}{2\pi}\Big[\frac{2s}{(1+s)\sqrt{1+2s}} + \arcsin a\Big], \quad
        E\phi'^2 = \frac12 + \frac{1}{2\pi}\Big[\frac{a(5s+3)}{(1+2s)^{3/2}} - \arccos a\Big] $$

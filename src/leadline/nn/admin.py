@@ -14,11 +14,13 @@ from leadline.nn.residual import Residual
 
 @torch.no_grad()
 def profile_admin_(model: nn.Module, *inputs: Any) -> list[float]:
-    r"""`model` in place, with $\omega_i^2 = \mathrm{Var}(x_0) + \sum_{j<i} \mathrm{Var}(f_j)$ on every residual that learns its skip.
+    r"""`model` in place, with $\omega_i^2 = \mathrm{Var}(x_0) + \sum_{j<i} \mathrm{Var}(f_j)$ on every
+    residual that learns its skip.
 
-    $f_j$ is the output of branch $j$ with every $\omega = 1$ and $x_0$ the input of the stack, all on `inputs`, the arguments of one
-    forward pass. Returns the $\omega_i$ in the order of the forward pass. Each encoder or decoder counts from its own first
-    sub-layer. Liu et al. 2020 (Admin), arXiv 2004.08249: the profiling and initialisation phases.
+    $f_j$ is the output of branch $j$ with every $\omega = 1$ and $x_0$ the input of the stack, all on
+    `inputs`, the arguments of one forward pass. Returns the $\omega_i$ in the order of the forward pass. Each
+    encoder or decoder counts from its own first sub-layer. Liu et al. 2020 (Admin), arXiv 2004.08249: the
+    profiling and initialisation phases.
     """
     residuals = [m for m in model.modules() if isinstance(m, Residual) and m.skip_weight is not None]
     if not residuals:
@@ -33,7 +35,9 @@ def profile_admin_(model: nn.Module, *inputs: Any) -> list[float]:
     for residual in residuals:
         residual.skip_weight.fill_(1.0)  # type: ignore[union-attr]
         handles.append(residual.register_forward_pre_hook(lambda m, args: _note(stream, m, args[0])))
-        handles.append(residual.branch.register_forward_hook(lambda b, args, y, r=residual: _note(branch, r, y)))
+        handles.append(
+            residual.branch.register_forward_hook(lambda b, args, y, r=residual: _note(branch, r, y))
+        )
     try:
         model(*inputs)
     finally:
@@ -46,7 +50,9 @@ def _note(found: dict[Residual, float], residual: Residual, value: Tensor) -> No
     found[residual] = float(value.float().var())
 
 
-def _set_skips(order: list[Residual], stream: dict[Residual, float], branch: dict[Residual, float]) -> list[float]:
+def _set_skips(
+    order: list[Residual], stream: dict[Residual, float], branch: dict[Residual, float]
+) -> list[float]:
     total, omegas = 0.0, []
     for residual in order:
         if residual.place.number == 1:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from leadline.errors import InputError
 from leadline.nn.lean import remade
@@ -42,10 +43,11 @@ class Context(NamedTuple):
 
 
 class SelfAttention(nn.Module):
-    r"""$O\,\mathrm{softmax}(QK^\top/\sqrt{d_h})V$ over (batch, time, width), with Q, K, V in one packed matrix.
+    r"""$O\,\mathrm{softmax}(QK^\top/\sqrt{d_h})V$ over (batch, time, width), with Q, K, V in one packed
+    matrix.
 
-    `qk_norm` normalises queries and keys over the features of a head (Dehghani et al. 2023, arXiv 2302.05442), which bounds
-    the logits; `inner_norm` normalises before the output matrix (Magneto).
+    `qk_norm` normalises queries and keys over the features of a head (Dehghani et al. 2023, arXiv
+    2302.05442), which bounds the logits; `inner_norm` normalises before the output matrix (Magneto).
     """
 
     def __init__(self, width: int, heads: int, *, options: Options, inner_norm: bool = False) -> None:
@@ -92,7 +94,8 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention of (batch, time, width) to a memory (batch, source time, width), with K and V in one packed matrix."""
+    """Attention of (batch, time, width) to a memory (batch, source time, width), with K and V in one packed
+    matrix."""
 
     def __init__(self, width: int, heads: int, *, options: Options, inner_norm: bool = False) -> None:
         super().__init__()
@@ -136,9 +139,11 @@ def _project(attention: SelfAttention | CrossAttention, y: Tensor) -> Tensor:
 
 
 def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """An `nn.Linear` on the default device whose values are not drawn yet: whoever builds the stack fills it."""
+    """An `nn.Linear` on the default device whose values are not drawn yet: whoever builds the stack fills
+    it."""
     device = torch.get_default_device()
-    return torch.nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)  # type: ignore[return-value]
+    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)  # type: ignore[no-untyped-call]
+    return layer
 
 
 def check_heads(width: int, heads: int) -> int:
@@ -154,8 +159,11 @@ def check_heads(width: int, heads: int) -> int:
     return width // heads
 
 
-def attention_mask(mask: Tensor | None, shape: tuple[int, int], *, causal: bool, name: str = "mask") -> Tensor | None:
-    """The boolean mask for SDPA, True where a query may look at a key, or None when `causal` alone says it all.
+def attention_mask(
+    mask: Tensor | None, shape: tuple[int, int], *, causal: bool, name: str = "mask"
+) -> Tensor | None:
+    """The boolean mask for SDPA, True where a query may look at a key, or None when `causal` alone says it
+    all.
 
     `mask` is None or (batch, time), True where there is a token and False where there is padding.
     """

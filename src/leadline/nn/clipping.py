@@ -10,8 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-AGC_CLIP = 0.01  # largest gradient / weight of a unit (Brock et al. 2021, arXiv 2102.06171, for large batches)
-AGC_FLOOR = 1e-3  # weight norm below which a unit counts as this large, so that zeros can move (the same paper)
+AGC_CLIP = (
+    0.01  # largest gradient / weight of a unit (Brock et al. 2021, arXiv 2102.06171, for large batches)
+)
+AGC_FLOOR = (
+    1e-3  # weight norm below which a unit counts as this large, so that zeros can move (the same paper)
+)
 Z_WEIGHT = 1e-4  # of the z-loss (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, section 5)
 
 
@@ -25,7 +29,8 @@ class Clipped:
 
 @torch.no_grad()
 def clip_norm_(parameters: Iterable[Tensor], limit: float) -> Clipped:
-    r"""Gradients in place, times $\min(1, c/\|g\|)$: the direction stays. A norm that is not finite leaves them alone."""
+    r"""Gradients in place, times $\min(1, c/\|g\|)$: the direction stays. A norm that is not finite leaves
+    them alone."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = float(torch.nn.utils.get_total_norm(gradients))
     factor = min(1.0, limit / norm) if math.isfinite(norm) and norm > 0 else 1.0
@@ -35,11 +40,14 @@ def clip_norm_(parameters: Iterable[Tensor], limit: float) -> Clipped:
 
 
 @torch.no_grad()
-def adaptive_clip_(parameters: Iterable[Tensor], *, clip: float = AGC_CLIP, floor: float = AGC_FLOOR) -> float:
-    r"""Gradients in place, unit by unit: $G_i \leftarrow G_i \min(1, \lambda\max(\|W_i\|, \epsilon)/\|G_i\|)$; returns the share clipped.
+def adaptive_clip_(
+    parameters: Iterable[Tensor], *, clip: float = AGC_CLIP, floor: float = AGC_FLOOR
+) -> float:
+    r"""Gradients in place, unit by unit: $G_i \leftarrow G_i \min(1, \lambda\max(\|W_i\|,
+    \epsilon)/\|G_i\|)$; returns the share clipped.
 
-    A unit is a row of a matrix, a filter of a convolution, and a whole vector or scalar. Brock et al. 2021 (AGC), arXiv
-    2102.06171, equation 3. Leave the output layer out, as the paper does.
+    A unit is a row of a matrix, a filter of a convolution, and a whole vector or scalar. Brock et al. 2021
+    (AGC), arXiv 2102.06171, equation 3. Leave the output layer out, as the paper does.
     """
     clipped = units = 0
     for parameter in parameters:
@@ -60,16 +68,19 @@ def _unit_norm(tensor: Tensor) -> Tensor:
 
 
 def z_loss(logits: Tensor, weight: float = Z_WEIGHT) -> Tensor:
-    r"""$w\,E[\ln^2 Z]$, $Z = \sum_i e^{logit_i}$ over the last dimension: holds the logits' free shift near zero."""
+    r"""$w\,E[\ln^2 Z]$, $Z = \sum_i e^{logit_i}$ over the last dimension: holds the logits' free shift near
+    zero."""
     return weight * logits.float().logsumexp(-1).square().mean()
 
 
 class StableAdamW(torch.optim.Optimizer):
-    r"""AdamW whose rate for a tensor is $\eta/\max(1, RMS)$, $RMS^2 = E[g^2/\max(v, \epsilon^2)]$ over that tensor.
+    r"""AdamW whose rate for a tensor is $\eta/\max(1, RMS)$, $RMS^2 = E[g^2/\max(v, \epsilon^2)]$ over that
+    tensor.
 
-    A gradient much larger than its own history ($RMS \gg 1$: $v$ lags behind) would make a step beyond what Adam promises; here
-    it makes a smaller one, so no gradient clipping is needed. Wortsman et al. 2023, arXiv 2304.13013, algorithm 2 (after
-    AdaFactor's update clipping); like it, decay is multiplied by the same rate.
+    A gradient much larger than its own history ($RMS \gg 1$: $v$ lags behind) would make a step beyond what
+    Adam promises; here it makes a smaller one, so no gradient clipping is needed. Wortsman et al. 2023, arXiv
+    2304.13013, algorithm 2 (after AdaFactor's update clipping); like it, decay is multiplied by the same
+    rate.
     """
 
     def __init__(

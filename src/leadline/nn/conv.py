@@ -18,7 +18,7 @@ from leadline.nn.schemes import find_scheme
 
 Version = Literal["pre", "v1"]
 
-STAGES = 3  # resolutions: full, half, quarter, widths doubling (He et al. 2015, arXiv 1512.03385, section 4.2, CIFAR)
+STAGES = 3  # resolutions: full, half, quarter, with widths doubling (He et al. 2015, section 4.2, CIFAR)
 V1_SCHEME = "res-post"  # the placement of the original ResNet
 RELU_SQUARE = 0.5  # E[relu(z)^2] of a unit Gaussian
 
@@ -26,14 +26,16 @@ RELU_SQUARE = 0.5  # E[relu(z)^2] of a unit Gaussian
 class ConvBranch(nn.Module):
     """Two 3x3 convolutions with a ReLU between them; the first halves the resolution where the width grows.
 
-    `version="pre"` also has a ReLU at its start (after the row's `pre` norm), so that nothing stands on the stream. With
-    `has_norm`, one more batch norm stands between the convolutions, as in He et al. 2016.
+    `version="pre"` also has a ReLU at its start (after the row's `pre` norm), so that nothing stands on the
+    stream. With `has_norm`, one more batch norm stands between the convolutions, as in He et al. 2016.
     """
 
     def __init__(self, inputs: int, width: int, *, version: Version, has_norm: bool) -> None:
         super().__init__()
         self.inputs, self.width, self.version = inputs, width, version
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride=1 if inputs == width else 2, padding=1, bias=not has_norm)
+        self.conv1 = nn.Conv2d(
+            inputs, width, 3, stride=1 if inputs == width else 2, padding=1, bias=not has_norm
+        )
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=not has_norm)
         self.norm_inner = nn.BatchNorm2d(width) if has_norm else None
 
@@ -52,7 +54,8 @@ class ConvBranch(nn.Module):
 
 
 class Projection(nn.Module):
-    """The skip path where the shape changes: average over 2x2, then a 1x1 convolution that keeps the second moment."""
+    """The skip path where the shape changes: average over 2x2, then a 1x1 convolution that keeps the second
+    moment."""
 
     def __init__(self, inputs: int, width: int, generator: Generator | None = None) -> None:
         super().__init__()
@@ -65,12 +68,14 @@ class Projection(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images (batch, channels, height, width) to (batch, outputs) through `depth` blocks of two 3x3 convolutions.
+    """Images (batch, channels, height, width) to (batch, outputs) through `depth` blocks of two 3x3
+    convolutions.
 
-    The blocks are shared out over three stages, each after the first at half the resolution and twice the width.
-    `version="pre"` is x + f(x) with everything in the branch (He et al. 2016, arXiv 1603.05027); `"v1"` applies ReLU after
-    the sum (He et al. 2015, arXiv 1512.03385), which is no identity path and decays with depth. Norms, where the scheme has
-    any, are batch norms. Scheme `none` is the plain stack: orthogonal convolutions that keep the signal's size.
+    The blocks are shared out over three stages, each after the first at half the resolution and twice the
+    width. `version="pre"` is x + f(x) with everything in the branch (He et al. 2016, arXiv 1603.05027);
+    `"v1"` applies ReLU after the sum (He et al. 2015, arXiv 1512.03385), which is no identity path and decays
+    with depth. Norms, where the scheme has any, are batch norms. Scheme `none` is the plain stack: orthogonal
+    convolutions that keep the signal's size.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
@@ -87,7 +92,9 @@ class ResNet(nn.Module):
         super().__init__()
         check_depth(depth)
         if version not in ("pre", "v1"):
-            raise InputError(expected="version: pre or v1", got=f"version={version!r}", fix="choose one of these")
+            raise InputError(
+                expected="version: pre or v1", got=f"version={version!r}", fix="choose one of these"
+            )
         self.scheme = find_scheme(V1_SCHEME if scheme is None and version == "v1" else scheme, depth)
         self.version = version
         self.stem = nn.Conv2d(inputs, width, 3, padding=1)
@@ -130,7 +137,9 @@ def _blocks(
             fill_branch_(branch, scheme.base, generator=generator)
         else:
             _fill_plain_(branch, generator)
-        yield Residual(branch, scheme=scheme, index=index, depth=depth, norm=nn.BatchNorm2d, shortcut=shortcut)
+        yield Residual(
+            branch, scheme=scheme, index=index, depth=depth, norm=nn.BatchNorm2d, shortcut=shortcut
+        )
         inputs = outputs
 
 

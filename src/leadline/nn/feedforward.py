@@ -13,7 +13,8 @@ from leadline.nn.roles import RoleWeight
 
 
 class FeedForward(nn.Module):
-    r"""$W_2\,\phi(W_1 x)$, or $W_2(\mathrm{SiLU}(W_g x) \odot W_v x)$ for `swiglu`, with $W_g, W_v$ in one packed matrix."""
+    r"""$W_2\,\phi(W_1 x)$, or $W_2(\mathrm{SiLU}(W_g x) \odot W_v x)$ for `swiglu`, with $W_g, W_v$ in one
+    packed matrix."""
 
     def __init__(self, width: int, *, options: Options, inner_norm: bool = False) -> None:
         super().__init__()
@@ -41,7 +42,8 @@ class FeedForward(nn.Module):
         return F.silu(gate) * value
 
     def role_weights(self) -> list[RoleWeight]:
-        """A gate and a value of unit variance multiply to $E[\\phi^2] \\cdot 1$, so both kinds feed fc2 with $E[\\phi^2]$."""
+        """A gate and a value of unit variance multiply to $E[\\phi^2] \\cdot 1$, so both kinds feed fc2 with
+        $E[\\phi^2]$."""
         fed = 1.0 if self.norm_inner is not None else gaussian_moments(self.activation).square
         first = self.fc1.weight.chunk(2) if self.gated else (self.fc1.weight,)
         inner = [RoleWeight(role="fc1", weight=weight) for weight in first]

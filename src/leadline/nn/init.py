@@ -1,7 +1,8 @@
 r"""Initialisers: variances as functions of (fan_in, fan_out, activation), and the fills that use them.
 
-Every fill works in place under `no_grad`, returns its tensor and takes a `torch.Generator`. Call it once for every
-layer: layers that start as copies of each other add up coherently (the second moment grows like depth squared).
+Every fill works in place under `no_grad`, returns its tensor and takes a `torch.Generator`. Call it once for
+every layer: layers that start as copies of each other add up coherently (the second moment grows like depth
+squared).
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ VarianceRule = Callable[[int, int, str | Activation], float]
 
 
 def fans(weight: Tensor, *, packed: int = 1) -> tuple[int, int]:
-    """(fan_in, fan_out) of a linear or convolution weight; `packed` matrices stacked on dim 0 count as one each.
+    """(fan_in, fan_out) of a linear or convolution weight; `packed` matrices stacked on dim 0 count as one
+    each.
 
-    A packed QKV of shape (3d, d) with `packed=3` has fan_out d: Xavier on the packed shape would start it at half the
-    variance.
+    A packed QKV of shape (3d, d) with `packed=3` has fan_out d: Xavier on the packed shape would start it at
+    half the variance.
     """
     if weight.ndim < 2:
         raise InputError(
@@ -64,7 +66,8 @@ def lecun(fan_in: int, fan_out: int, activation: str | Activation = "linear") ->
 
 
 def he(fan_in: int, fan_out: int, activation: str | Activation = "relu") -> float:
-    r"""$1/(n\,E[\phi^2])$: a linear map after $\phi$ of a unit Gaussian has a unit second moment; ReLU: $2/n$.
+    r"""$1/(n\,E[\phi^2])$: a linear map after $\phi$ of a unit Gaussian has a unit second moment; ReLU:
+    $2/n$.
 
     He et al. 2015, arXiv 1502.01852, equation 10 for ReLU; here for every activation (GELU: $2.352/n$).
     """
@@ -77,7 +80,8 @@ def backward(fan_in: int, fan_out: int, activation: str | Activation = "linear")
 
 
 def xavier(fan_in: int, fan_out: int, activation: str | Activation = "linear") -> float:
-    r"""$2/(n+m)$: forward gain $2n/(n+m)$, backward $2m/(n+m)$; neither is 1 unless $n=m$. Glorot and Bengio 2010."""
+    r"""$2/(n+m)$: forward gain $2n/(n+m)$, backward $2m/(n+m)$; neither is 1 unless $n=m$. Glorot and Bengio
+    2010."""
     return 2 / (fan_in + fan_out)
 
 
@@ -101,9 +105,11 @@ def uniform_(weight: Tensor, variance: float, *, generator: Generator | None = N
 
 @torch.no_grad()
 def truncated_normal_(weight: Tensor, variance: float, *, generator: Generator | None = None) -> Tensor:
-    r"""`weight` filled from a normal cut at two standard deviations, so wide that its variance **is** `variance`.
+    r"""`weight` filled from a normal cut at two standard deviations, so wide that its variance **is**
+    `variance`.
 
-    Cutting at $2\sigma$ leaves a variance of $0.7737\,\sigma^2$, so the parent has $\sigma^2 = $ variance$/0.7737$.
+    Cutting at $2\sigma$ leaves a variance of $0.7737\,\sigma^2$, so the parent has $\sigma^2 = $
+    variance$/0.7737$.
     """
     std = math.sqrt(variance / TRUNCATED_VARIANCE)
     return torch.nn.init.trunc_normal_(weight, 0.0, std, -CUT * std, CUT * std, generator=generator)
@@ -119,8 +125,8 @@ def orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: Generator | Non
 def delta_orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """A convolution `weight` that is zero but for its centre tap, which is orthogonal times `gain`.
 
-    Keeps every norm exactly, forward and backward, when out >= in (Xiao et al. 2018, arXiv 1806.05393, algorithm 2).
-    With more inputs than outputs no map keeps all norms, so that is refused.
+    Keeps every norm exactly, forward and backward, when out >= in (Xiao et al. 2018, arXiv 1806.05393,
+    algorithm 2). With more inputs than outputs no map keeps all norms, so that is refused.
     """
     outputs, inputs, *kernel = weight.shape
     if outputs < inputs or not kernel:
@@ -130,6 +136,8 @@ def delta_orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: Generator
             fix="use orthogonal_ for matrices and for layers that narrow",
         )
     weight.zero_()
-    centre = weight[(slice(None), slice(None), *(size // 2 for size in kernel))]
+    centre = weight
+    for size in reversed(kernel):
+        centre = centre[..., size // 2]
     centre.copy_(orthogonal_(torch.empty_like(centre), gain, generator=generator))
     return weight

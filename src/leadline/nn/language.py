@@ -21,9 +21,9 @@ ONLY_DECODER = Layout(sublayers=2, stack="decoder")
 class LanguageModel(nn.Module):
     r"""Token ids (batch, time) to logits (batch, time, vocab), each from the tokens up to its own.
 
-    Embeddings start with unit second moment (times the row's embedding gain), the output matrix at $1/d$, so the first
-    loss is close to $\ln V + \tfrac12$; with `tie` the output is the embedding over $\sqrt{d}$, which starts the same.
-    `generate` continues a prompt with a key-value cache.
+    Embeddings start with unit second moment (times the row's embedding gain), the output matrix at $1/d$, so
+    the first loss is close to $\ln V + \tfrac12$; with `tie` the output is the embedding over $\sqrt{d}$,
+    which starts the same. `generate` continues a prompt with a key-value cache.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
@@ -45,7 +45,9 @@ class LanguageModel(nn.Module):
         gain = self.scheme.embedding_gain(Place(index=0, depth=depth, layout=ONLY_DECODER))
         self.embedding = make_embedding(vocab, width, gain=gain, generator=generator)
         self.norm_embedding = options.make_norm(width) if self.scheme.embedding_norm else None
-        self.positions = StackPositions(width, heads, kind=options.positions, max_len=max_len, generator=generator)
+        self.positions = StackPositions(
+            width, heads, kind=options.positions, max_len=max_len, generator=generator
+        )
         self.stack = build_stack((width, heads, depth), self.scheme, options, ONLY_DECODER, generator)
         self.head = None if options.tie else make_head(vocab, self.scheme, width, generator=generator)
 
@@ -112,7 +114,7 @@ class LanguageModel(nn.Module):
         if self.head is not None:
             logits: Tensor = self.head(x)
             return logits
-        return F.linear(x, self.embedding.weight) * self.width**-0.5
+        return F.linear(x, self.embedding.weight).mul(self.width**-0.5)
 
     def _check(self, tokens: Tensor, *, start: int, extra: int = 0) -> None:
         if tokens.ndim != 2 or tokens.is_floating_point():

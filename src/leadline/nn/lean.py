@@ -1,4 +1,5 @@
-"""Lean memory: keep matrix products, and make norms, activations and packed projections again in the backward pass."""
+"""Lean memory: keep matrix products, and make norms, activations and packed projections again in the backward
+pass."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from torch.autograd.graph import saved_tensors_hooks
 class Recipe:
     """How to make a tensor again: a function of one tensor, deterministic, without side effects.
 
-    `uses` counts who will ask for it in a backward pass; in between, the tensor made for the first is kept for the next.
+    `uses` counts who will ask for it in a backward pass; in between, the tensor made for the first is kept
+    for the next.
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor], source: Tensor | Recipe) -> None:
@@ -22,7 +24,7 @@ class Recipe:
         self.value: Tensor | None = None
         if isinstance(source, Recipe):
             source.uses += 1
-        self.device = source.device if isinstance(source, Recipe) else source.device.type
+        self.device: str = source.device if isinstance(source, Recipe) else source.device.type
         self.autocast = torch.is_autocast_enabled(self.device)
         self.dtype = torch.get_autocast_dtype(self.device)
 
@@ -39,7 +41,8 @@ class Recipe:
 
 
 def remade(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """`function(x)`, marked so that inside `lean_memory` autograd saves how to make it instead of its values."""
+    """`function(x)`, marked so that inside `lean_memory` autograd saves how to make it instead of its
+    values."""
     y = function(x)
     if torch.is_grad_enabled():
         _owner(y).recipe = Recipe(function, getattr(_owner(x), "recipe", x.detach()))  # type: ignore[attr-defined]
@@ -47,8 +50,8 @@ def remade(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def lean_memory(*, enabled: bool) -> AbstractContextManager[object]:
-    """Where tensors that `remade` made are not kept for the backward pass. Does nothing under `torch.compile`,
-    which plans recomputation itself."""
+    """Where tensors that `remade` made are not kept for the backward pass. Does nothing under
+    `torch.compile`, which plans recomputation itself."""
     if not enabled or torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return nullcontext()
     return saved_tensors_hooks(_pack, _unpack)

@@ -23,19 +23,21 @@ def lsuv_(
 ) -> dict[str, float]:
     r"""`model` in place, with unit output variance at every linear and convolution layer on `batch`.
 
-    Every weight is filled orthogonally first (unless `orthogonal=False`), then $W \leftarrow W/\sqrt{\mathrm{Var}(y)}$
-    until $|\mathrm{Var}(y)-1| < 0.1$. Layers are taken in the order in which the forward pass reaches them; layers
-    it does not reach keep their weights. A layer whose output does not vary (a zero input) is left as it is. Returns
-    the variance reached, by layer name. `batch` is what the model is called with: a tensor, or a tuple of arguments.
-    Mishkin and Matas 2015, arXiv 1511.06422, algorithm 1.
+    Every weight is filled orthogonally first (unless `orthogonal=False`), then $W \leftarrow
+    W/\sqrt{\mathrm{Var}(y)}$ until $|\mathrm{Var}(y)-1| < 0.1$. Layers are taken in the order in which the
+    forward pass reaches them; layers it does not reach keep their weights. A layer whose output does not vary
+    (a zero input) is left as it is. Returns the variance reached, by layer name. `batch` is what the model is
+    called with: a tensor, or a tuple of arguments. Mishkin and Matas 2015, arXiv 1511.06422, algorithm 1.
     """
     inputs = batch if isinstance(batch, tuple) else (batch,)
     layers = {module: name for name, module in model.named_modules() if _has_weight(module)}
     if orthogonal:
         for layer in layers:
-            _ = nn.init.orthogonal_(layer.weight, generator=generator)  # type: ignore[arg-type]
+            nn.init.orthogonal_(layer.weight, generator=generator)
     with _evaluating(model):
-        return {layers[layer]: _scale_to_unit(model, layer, inputs) for layer in _in_order(model, layers, inputs)}
+        return {
+            layers[layer]: _scale_to_unit(model, layer, inputs) for layer in _in_order(model, layers, inputs)
+        }
 
 
 def _has_weight(module: nn.Module) -> bool:
@@ -59,7 +61,7 @@ def _scale_to_unit(model: nn.Module, layer: nn.Module, inputs: tuple[Any, ...]) 
     for _ in range(ATTEMPTS):
         if variance == 0.0 or abs(variance - 1) < TOLERANCE:
             break
-        layer.weight.div_(variance**0.5)  # type: ignore[operator, union-attr]
+        layer.weight.div_(variance**0.5)  # type: ignore[operator]
         variance = _output_variance(model, layer, inputs)
     return variance
 

@@ -16,8 +16,8 @@ from leadline.nn.schemes import find_scheme
 class DenseBranch(nn.Module):
     r"""$W_2\,\phi(W_1 x + b_1) + b_2$: it ends in a linear map, so its output has mean zero at the start.
 
-    A branch that ends in its activation has a mean, and the means of all branches add up coherently: the stream then grows
-    like depth squared instead of depth.
+    A branch that ends in its activation has a mean, and the means of all branches add up coherently: the
+    stream then grows like depth squared instead of depth.
     """
 
     def __init__(self, width: int, activation: str | Activation) -> None:
@@ -40,9 +40,12 @@ class DenseBranch(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    r"""$\phi(Wx + b)$, the layer of a plain stack, at the activation's critical point ($\chi = 1$, see `init.critical`)."""
+    r"""$\phi(Wx + b)$, the layer of a plain stack, at the activation's critical point ($\chi = 1$, see
+    `init.critical`)."""
 
-    def __init__(self, width: int, activation: str | Activation, *, generator: Generator | None = None) -> None:
+    def __init__(
+        self, width: int, activation: str | Activation, *, generator: Generator | None = None
+    ) -> None:
         super().__init__()
         self.width = width
         self.fc1 = make_linear(width, width, bias=True)
@@ -59,9 +62,11 @@ class PlainLayer(nn.Module):
 
 
 class MLP(nn.Module):
-    """(..., inputs) to (..., outputs) through `depth` residual blocks of `width`, or plain layers for scheme `none`.
+    """(..., inputs) to (..., outputs) through `depth` residual blocks of `width`, or plain layers for scheme
+    `none`.
 
-    A residual block is one sub-layer: activation between two linear maps. `scheme=None` takes what suits the depth.
+    A residual block is one sub-layer: activation between two linear maps. `scheme=None` takes what suits the
+    depth.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)

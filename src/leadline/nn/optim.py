@@ -1,4 +1,5 @@
-"""Parameter groups that follow the depth law of a scheme: which rate, which decay, which epsilon for which parameter."""
+"""Parameter groups that follow the depth law of a scheme: which rate, which decay, which epsilon for which
+parameter."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from leadline.nn.residual import Residual
 from leadline.nn.scheme import Family, Scheme
 from leadline.nn.schemes import find_scheme
 
-FAMILIES: dict[str, Family] = {  # steps linear in the gradient, and steps whose size does not depend on its scale
+FAMILIES: dict[
+    str, Family
+] = {  # steps linear in the gradient, and steps whose size does not depend on its scale
     "sgd": "sgd",
     "asgd": "sgd",
     "adam": "adam",
@@ -35,7 +38,8 @@ ADAM_EPS = 1e-8  # torch's default, the value that CompleteP's factor multiplies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The small model on which the learning rate was found: residual sub-layers, and width (None: the same width).
+    """The small model on which the learning rate was found: residual sub-layers, and width (None: the same
+    width).
 
     Two blocks are four sub-layers: the depth from which CompleteP's authors transfer.
     """
@@ -56,19 +60,22 @@ def param_groups(
     *,
     base: Base = TWO_BLOCKS,
 ) -> list[dict[str, Any]]:
-    r"""Groups for a torch optimiser: the depth law on what is inside residuals, no decay on norms, biases and scalars.
+    r"""Groups for a torch optimiser: the depth law on what is inside residuals, no decay on norms, biases and
+    scalars.
 
-    A step on a parameter whose change reaches the stream damped like $S^{-e}$ ($S$ residual sub-layers) changes the function
-    by an amount free of depth when its rate is
+    A step on a parameter whose change reaches the stream damped like $S^{-e}$ ($S$ residual sub-layers)
+    changes the function by an amount free of depth when its rate is
     $$ \eta\,m_L^{2e-1}\ \text{(SGD)}, \qquad \eta\,m_L^{e-1}\ \text{(Adam)}, \qquad m_L = S / S_{base}, $$
-    because $S$ of them add up, each moved by its gradient $\propto S^{-e}$ (SGD) or by its sign (Adam). $e$ is the row's
-    `exponent` for matrices, its `bias_exponent` for the bias after the last matrix, and 0 for the gain and bias of a norm on
-    the stream itself (`post`); without the last two DeepNorm's and Keel's first step grows with depth all the same
-    (docs/nn.md). A row without an exponent has factor 1 throughout. For Adam also CompleteP's width and epsilon factors:
-    matrices $\eta/m_N$ and decay $\lambda m_N$, epsilon $\varepsilon\,m_N^{-1} m_L^{-a}$, $m_N$ = width / base width.
-    Embeddings and the head keep $\eta$ and $\lambda$. Dey et al. 2025 (CompleteP), arXiv 2505.01618.
+    because $S$ of them add up, each moved by its gradient $\propto S^{-e}$ (SGD) or by its sign (Adam). $e$
+    is the row's `exponent` for matrices, its `bias_exponent` for the bias after the last matrix, and 0 for
+    the gain and bias of a norm on the stream itself (`post`); without the last two DeepNorm's and Keel's
+    first step grows with depth all the same (docs/nn.md). A row without an exponent has factor 1 throughout.
+    For Adam also CompleteP's width and epsilon factors: matrices $\eta/m_N$ and decay $\lambda m_N$, epsilon
+    $\varepsilon\,m_N^{-1} m_L^{-a}$, $m_N$ = width / base width. Embeddings and the head keep $\eta$ and
+    $\lambda$. Dey et al. 2025 (CompleteP), arXiv 2505.01618.
 
-    `scheme` must be that of the model's `Residual`s (None: take theirs); `optimizer` a name or a torch optimiser class.
+    `scheme` must be that of the model's `Residual`s (None: take theirs); `optimizer` a name or a torch
+    optimiser class.
     """
     family = find_family(optimizer)
     residuals = [module for module in model.modules() if isinstance(module, Residual)]
@@ -93,7 +100,9 @@ class _Settings:
     base: Base
 
 
-def _group(settings: _Settings, name: str, parameter: nn.Parameter, residual: Residual | None) -> dict[str, Any]:
+def _group(
+    settings: _Settings, name: str, parameter: nn.Parameter, residual: Residual | None
+) -> dict[str, Any]:
     """The values of the group to which a parameter belongs."""
     decays = parameter.ndim > 1
     group = {"lr": settings.lr, "weight_decay": settings.weight_decay if decays else 0.0}

@@ -22,9 +22,10 @@ HIDDEN_MULTIPLE = 8  # a gated hidden width is rounded up to this, for the matri
 class Options:
     """What the blocks of a Transformer are made of. The defaults are what a careful practitioner starts from.
 
-    `hidden` is the feed-forward's hidden width (None: 4 x width, or 8/3 x width for the gated one). `checkpoint_every` k
-    recomputes k blocks at a time in the backward pass (0: keep everything); `lean` keeps the matrix products and
-    recomputes norms, activations and the packed QKV. `tie` shares the embedding with the output.
+    `hidden` is the feed-forward's hidden width (None: 4 x width, or 8/3 x width for the gated one).
+    `checkpoint_every` k recomputes k blocks at a time in the backward pass (0: keep everything); `lean` keeps
+    the matrix products and recomputes norms, activations and the packed QKV. `tie` shares the embedding with
+    the output.
     """
 
     positions: Positions = "rotary"
@@ -65,5 +66,7 @@ class Options:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InputError(
-            expected=f"{name}: one of {', '.join(allowed)}", got=f"{name}={value!r}", fix=f"choose a {name} above"
+            expected=f"{name}: one of {', '.join(allowed)}",
+            got=f"{name}={value!r}",
+            fix=f"choose a {name} above",
         )

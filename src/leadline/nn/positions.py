@@ -7,14 +7,15 @@ from torch import Tensor
 
 from leadline.errors import InputError
 
-BASE = 10000.0  # longest wavelength / 2 pi (Vaswani et al. 2017, section 3.5; Su et al. 2021, arXiv 2104.09864, section 3.2)
+BASE = 10000.0  # longest wavelength / 2 pi (Vaswani et al. 2017, section 3.5; kept by RoPE, arXiv 2104.09864)
 
 
 def sinusoidal_table(length: int, width: int) -> Tensor:
-    r"""(length, width) table $\sqrt2\,\sin(t\,\omega_i)$ and $\sqrt2\,\cos(t\,\omega_i)$, $\omega_i = 10000^{-2i/d}$.
+    r"""(length, width) table $\sqrt2\,\sin(t\,\omega_i)$ and $\sqrt2\,\cos(t\,\omega_i)$, $\omega_i =
+    10000^{-2i/d}$.
 
-    Sines in the even columns, cosines in the odd ones (Vaswani et al. 2017, section 3.5), times $\sqrt2$ so that the second
-    moment is 1 as for every other part of the stream.
+    Sines in the even columns, cosines in the odd ones (Vaswani et al. 2017, section 3.5), times $\sqrt2$ so
+    that the second moment is 1 as for every other part of the stream.
     """
     angles = _angles(length, width)
     table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width]
@@ -22,7 +23,8 @@ def sinusoidal_table(length: int, width: int) -> Tensor:
 
 
 def rotary_tables(length: int, head_width: int) -> tuple[Tensor, Tensor]:
-    r"""(cos, sin) of $t\,\theta_i$, $\theta_i = 10000^{-2i/d_h}$, each (length, head_width), the two halves alike."""
+    r"""(cos, sin) of $t\,\theta_i$, $\theta_i = 10000^{-2i/d_h}$, each (length, head_width), the two halves
+    alike."""
     if head_width % 2:
         raise InputError(
             expected="an even number of features a head for rotary positions",
@@ -35,9 +37,11 @@ def rotary_tables(length: int, head_width: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    r"""`x` (batch, heads, time, head_width) turned in the planes $(x_i, x_{i+d_h/2})$ by its position's angles.
+    r"""`x` (batch, heads, time, head_width) turned in the planes $(x_i, x_{i+d_h/2})$ by its position's
+    angles.
 
-    Scalar products of turned vectors depend on the difference of positions alone (Su et al. 2021, arXiv 2104.09864).
+    Scalar products of turned vectors depend on the difference of positions alone (Su et al. 2021, arXiv
+    2104.09864).
     """
     half = x.shape[-1] // 2
     swapped = torch.cat((-x[..., half:], x[..., :half]), dim=-1)

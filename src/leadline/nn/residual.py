@@ -18,20 +18,23 @@ ALONE = Layout()
 
 
 class Residual(nn.Module):
-    r"""`branch` on a residual path: $y = \mathrm{post}(\alpha x + w\,\mathrm{out}(f(s\,\mathrm{pre}(x))))$, by the row `scheme`.
+    r"""`branch` on a residual path: $y = \mathrm{post}(\alpha x + w\,\mathrm{out}(f(s\,\mathrm{pre}(x))))$,
+    by the row `scheme`.
 
-    `index` (from 0) and `depth` count the blocks of the stack, `layout` says how many residual sub-layers a block has and
-    which of them this is; the default is one, so that blocks are sub-layers. The row's initial gains and zeros are
-    applied to the branch here, once, on top of whatever initialisation it came with. `norm` makes a norm of a given width
-    (the branch's `width` and, if it differs, `inputs`; else the rows of its last matrix); `shortcut` replaces the identity on
-    the skip path (a projection where the shape changes). Extra arguments of `forward` go to the branch.
+    `index` (from 0) and `depth` count the blocks of the stack, `layout` says how many residual sub-layers a
+    block has and which of them this is; the default is one, so that blocks are sub-layers. The row's initial
+    gains and zeros are applied to the branch here, once, on top of whatever initialisation it came with.
+    `norm` makes a norm of a given width (the branch's `width` and, if it differs, `inputs`; else the rows of
+    its last matrix); `shortcut` replaces the identity on the skip path (a projection where the shape
+    changes). Extra arguments of `forward` go to the branch.
 
-    Fixed weights cost nothing (they ride on the add); learned ones are the parameter `weight` (or `skip_weight`). Keys
-    of the state dict: `branch.*`, `norm_pre.*`, `norm_out.*`, `norm_post.*`, `weight`, `skip_weight`, `bias_in`,
-    `bias_out`, `shortcut.*`, each present only if the row asks for it. A row's `inner` norm belongs to the branch.
+    Fixed weights cost nothing (they ride on the add); learned ones are the parameter `weight` (or
+    `skip_weight`). Keys of the state dict: `branch.*`, `norm_pre.*`, `norm_out.*`, `norm_post.*`, `weight`,
+    `skip_weight`, `bias_in`, `bias_out`, `shortcut.*`, each present only if the row asks for it. A row's
+    `inner` norm belongs to the branch.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the names of the public contract, and three ways to adapt it)
         self,
         branch: nn.Module,
         *,
@@ -116,7 +119,7 @@ def _width(branch: nn.Module) -> int:
     parts = role_weights(branch)
     if not parts:
         raise InputError(
-            expected="a branch whose width can be told: an int attribute `width`, or a linear or convolution layer",
+            expected="a branch with an int attribute `width`, or with a linear or convolution layer",
             got=f"a {type(branch).__name__} with neither",
             fix="give the branch an int attribute `width`",
         )

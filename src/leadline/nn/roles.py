@@ -18,8 +18,8 @@ from leadline.nn.scheme import Place, Role, Scheme
 class RoleWeight:
     """One logical matrix: its role, the (slice of a) parameter that holds it, and what feeds it.
 
-    `feeds_on` is the activation between the previous matrix and this one; `second_moment` that of its input when it is
-    not the activation of a unit Gaussian (a gated unit: the product of gate and value).
+    `feeds_on` is the activation between the previous matrix and this one; `second_moment` that of its input
+    when it is not the activation of a unit Gaussian (a gated unit: the product of gate and value).
     """
 
     role: Role
@@ -38,9 +38,9 @@ class HasRoles(Protocol):
 def role_weights(branch: nn.Module) -> list[RoleWeight]:
     """The matrices of a branch with their roles.
 
-    A branch with a method `role_weights` answers for itself. In any other, `nn.MultiheadAttention` is taken apart into
-    query, key, value and output, and of the remaining linear and convolution weights the last called last is `fc2` and
-    the others `fc1`, in order of registration.
+    A branch with a method `role_weights` answers for itself. In any other, `nn.MultiheadAttention` is taken
+    apart into query, key, value and output, and of the remaining linear and convolution weights the last
+    called last is `fc2` and the others `fc1`, in order of registration.
     """
     if isinstance(branch, HasRoles):
         return branch.role_weights()
@@ -51,7 +51,10 @@ def role_weights(branch: nn.Module) -> list[RoleWeight]:
         if isinstance(module, nn.MultiheadAttention):
             found += _multihead_roles(module)
             attention_parts.add(module.out_proj)
-        elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) and module not in attention_parts:
+        elif (
+            isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
+            and module not in attention_parts
+        ):
             plain.append(module.weight)
     return found + [RoleWeight(role="fc2" if w is plain[-1] else "fc1", weight=w) for w in plain]
 
@@ -74,8 +77,9 @@ def _multihead_roles(module: nn.MultiheadAttention) -> list[RoleWeight]:
 def fill_branch_(branch: nn.Module, base: str, *, generator: Generator | None = None) -> None:
     r"""Draw the matrices of a branch afresh, each logical matrix on its own, and set its biases to zero.
 
-    `unit`: $\mathrm{Var}(W) = 1/(n\,E[x^2])$ with $E[x^2]$ the second moment of what feeds the matrix when the branch is fed
-    a unit signal, so that a unit input gives a unit output; `xavier`: $2/(n+m)$, as DeepNorm and T-Fixup assume.
+    `unit`: $\mathrm{Var}(W) = 1/(n\,E[x^2])$ with $E[x^2]$ the second moment of what feeds the matrix when
+    the branch is fed a unit signal, so that a unit input gives a unit output; `xavier`: $2/(n+m)$, as
+    DeepNorm and T-Fixup assume.
     """
     for part in role_weights(branch):
         fan_in, fan_out = init.fans(part.weight)
@@ -93,7 +97,8 @@ def fill_branch_(branch: nn.Module, base: str, *, generator: Generator | None = 
 
 @torch.no_grad()
 def apply_gains_(branch: nn.Module, scheme: Scheme, place: Place) -> None:
-    """Multiply the branch's matrices by the row's initial gain, and zero those that the row starts at zero."""
+    """Multiply the branch's matrices by the row's initial gain, and zero those that the row starts at
+    zero."""
     if not scheme.gain_roles and not scheme.zero_roles:
         return
     parts = role_weights(branch)

@@ -12,13 +12,16 @@ Shape = Literal["none", "linear", "cosine"]
 Schedule = Callable[[int], float]
 
 
-def schedule(shape: Shape, *, warmup_steps: int = 0, total_steps: int | None = None, floor: float = 0.0) -> Schedule:
-    r"""The factor of the peak rate at step $t$ (from 0): up in a straight line for $w$ warm-up steps, then by `shape`.
+def schedule(
+    shape: Shape, *, warmup_steps: int = 0, total_steps: int | None = None, floor: float = 0.0
+) -> Schedule:
+    r"""The factor of the peak rate at step $t$ (from 0): up in a straight line for $w$ warm-up steps, then by
+    `shape`.
 
-    `none`: 1 from then on. `linear` and `cosine`: down to `floor` at `total_steps`,
-    $f + (1-f)(1-s)$ and $f + (1-f)\tfrac12(1+\cos\pi s)$ with $s = (t-w)/(T-w)$. Step 0 has $1/w$, never 0: a step of zero is
-    a batch wasted. Warm-up makes the first *steps* small, not the gradients: it hides a scheme whose first updates grow with
-    depth (see the table in docs/nn.md) rather than curing it.
+    `none`: 1 from then on. `linear` and `cosine`: down to `floor` at `total_steps`, $f + (1-f)(1-s)$ and $f +
+    (1-f)\tfrac12(1+\cos\pi s)$ with $s = (t-w)/(T-w)$. Step 0 has $1/w$, never 0: a step of zero is a batch
+    wasted. Warm-up makes the first *steps* small, not the gradients: it hides a scheme whose first updates
+    grow with depth (see the table in docs/nn.md) rather than curing it.
     """
     _check(shape, warmup_steps, total_steps)
 
@@ -36,7 +39,9 @@ def schedule(shape: Shape, *, warmup_steps: int = 0, total_steps: int | None = N
 
 def _check(shape: str, warmup_steps: int, total_steps: int | None) -> None:
     if shape not in get_args(Shape):
-        raise InputError(expected="shape: none, linear or cosine", got=f"shape={shape!r}", fix="choose one of these")
+        raise InputError(
+            expected="shape: none, linear or cosine", got=f"shape={shape!r}", fix="choose one of these"
+        )
     if shape != "none" and (total_steps is None or total_steps <= warmup_steps):
         raise InputError(
             expected=f"total_steps above warmup_steps={warmup_steps} for a {shape} schedule",

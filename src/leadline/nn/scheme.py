@@ -1,4 +1,5 @@
-"""What a residual scheme is: the fields of a row, and the place in a stack that its depth laws are functions of."""
+"""What a residual scheme is: the fields of a row, and the place in a stack that its depth laws are functions
+of."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ EARLY_SHARE = 0.25  # share of the blocks that use a row's `early_norms` (Mix-LN
 class Layout:
     """How the residual sub-layers of a stack are grouped, and which stack it is.
 
-    `sublayers` are the residual sub-layers of one block (1 in an MLP or a ResNet, 2 in an encoder or a language
-    model, 3 in a decoder with cross-attention) and `position` is which of them this one is; `matrices` are the
-    weight matrices in its branch. `partner` is the number of blocks of the other stack of an encoder-decoder pair,
-    or None for a stack that stands alone.
+    `sublayers` are the residual sub-layers of one block (1 in an MLP or a ResNet, 2 in an encoder or a
+    language model, 3 in a decoder with cross-attention) and `position` is which of them this one is;
+    `matrices` are the weight matrices in its branch. `partner` is the number of blocks of the other stack of
+    an encoder-decoder pair, or None for a stack that stands alone.
     """
 
     sublayers: int = 1
@@ -34,7 +35,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a residual sub-layer stands: block `index` (from 0) of `depth` blocks, laid out as `layout` says."""
+    """Where a residual sub-layer stands: block `index` (from 0) of `depth` blocks, laid out as `layout`
+    says."""
 
     index: int
     depth: int
@@ -80,12 +82,14 @@ class Scheme:
     The wiring every row describes is
     $$ y = \mathrm{post}\big(\alpha\,x + w\;\mathrm{out}(f(s\;\mathrm{pre}(x)))\big) $$
     with $\alpha$ = `skip`, $w$ = `branch`, $s$ = `norm_scale`, and each norm present only if `norms` names it
-    (`inner` stands before the last matrix of the branch). `gain` multiplies, at initialisation only, the matrices
-    whose roles are in `gain_roles`; `zero_roles` start at zero. `base` is the initialisation that the gain
-    multiplies: `unit` (a branch with a unit input has a unit output, see `leadline.nn.init`) or `xavier`.
+    (`inner` stands before the last matrix of the branch). `gain` multiplies, at initialisation only, the
+    matrices whose roles are in `gain_roles`; `zero_roles` start at zero. `base` is the initialisation that
+    the gain multiplies: `unit` (a branch with a unit input has a unit output, see `leadline.nn.init`) or
+    `xavier`.
 
-    `exponent` is $a$ where a step on the branch's matrices reaches the stream damped like $S^{-a}$, `bias_exponent` the
-    same for the bias after its last matrix, which no initial gain damps (None: as `exponent`).
+    `exponent` is $a$ where a step on the branch's matrices reaches the stream damped like $S^{-a}$,
+    `bias_exponent` the same for the bias after its last matrix, which no initial gain damps (None: as
+    `exponent`).
     """
 
     name: str

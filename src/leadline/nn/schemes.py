@@ -1,8 +1,8 @@
 r"""The table of residual schemes: a row a scheme. Adding a scheme is adding a row.
 
-Throughout, $S$ is the number of residual **sub-layers** of the stack ($2N$ for an encoder or a language model of $N$
-blocks, $3M$ for a decoder with cross-attention of $M$ blocks, $N$ for an MLP or ResNet of $N$ blocks) and $l$ is the
-number of a block, from 1. Papers count one or the other: `Scheme.counts` says which.
+Throughout, $S$ is the number of residual **sub-layers** of the stack ($2N$ for an encoder or a language model
+of $N$ blocks, $3M$ for a decoder with cross-attention of $M$ blocks, $N$ for an MLP or ResNet of $N$ blocks)
+and $l$ is the number of a block, from 1. Papers count one or the other: `Scheme.counts` says which.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ SHALLOW_BLOCKS = 12  # GPT-2 small and BERT base: the depth at which plain pre-n
 def deepnorm_skip(place: Place) -> float:
     r"""$\alpha = S^{1/4}$; in the encoder of a pair $0.81\,(N^4 M)^{1/16}$."""
     if place.layout.stack == "encoder" and place.layout.partner is not None:
-        return 0.81 * (place.depth**4 * place.layout.partner) ** (1 / 16)
-    return place.total**0.25
+        return float(0.81 * (place.depth**4 * place.layout.partner) ** (1 / 16))
+    return float(place.total**0.25)
 
 
 def deepnorm_gain(place: Place) -> float:
-    r"""$\beta = (4S)^{-1/4}$, so that $S \cdot 2\beta^2/\alpha^2 = 1$; in the encoder of a pair $0.87\,(N^4 M)^{-1/16}$."""
+    r"""$\beta = (4S)^{-1/4}$, so that $S \cdot 2\beta^2/\alpha^2 = 1$; in the encoder of a pair $0.87\,(N^4
+    M)^{-1/16}$."""
     if place.layout.stack == "encoder" and place.layout.partner is not None:
-        return 0.87 * (place.depth**4 * place.layout.partner) ** (-1 / 16)
+        return float(0.87 * (place.depth**4 * place.layout.partner) ** (-1 / 16))
     return float((4 * place.total) ** -0.25)
 
 
@@ -76,7 +77,8 @@ def fixup_gain(place: Place) -> float:
 
 
 def t_fixup_gain(place: Place) -> float:
-    r"""$0.67\,N^{-1/4}$ in an encoder; $(3S)^{-1/4}$ in a decoder, which is $(9M)^{-1/4}$ with cross-attention."""
+    r"""$0.67\,N^{-1/4}$ in an encoder; $(3S)^{-1/4}$ in a decoder, which is $(9M)^{-1/4}$ with
+    cross-attention."""
     if place.layout.stack == "decoder":
         return float((3 * place.total) ** -0.25)
     return float(0.67 * place.depth**-0.25)
@@ -95,7 +97,8 @@ def magneto_gain(place: Place) -> float:
 
 
 def admin_skip(place: Place) -> float:
-    r"""$\omega_i = \sqrt{i}$, $i$ the sub-layer's number: the value before profiling, as if every branch had variance 1."""
+    r"""$\omega_i = \sqrt{i}$, $i$ the sub-layer's number: the value before profiling, as if every branch had
+    variance 1."""
     return math.sqrt(place.number)
 
 
@@ -126,7 +129,7 @@ _ROWS = (
     ),
     Scheme(
         name="deepnorm",
-        summary="LN(alpha x + f(x)), alpha = S^(1/4); V, O, fc1, fc2 start times (4S)^(-1/4) on Xavier. For SGD.",
+        summary="LN(S^(1/4) x + f(x)); V, O, fc1, fc2 start times (4S)^(-1/4) on Xavier. For SGD.",
         norms=("post",),
         skip=deepnorm_skip,
         gain=deepnorm_gain,
@@ -142,7 +145,7 @@ _ROWS = (
     ),
     Scheme(
         name="deepnorm-adam",
-        summary="LN(alpha x + f(x)), alpha = S^(1/2); V, O, fc1, fc2 start times S^(-1/2) on Xavier. For Adam.",
+        summary="LN(S^(1/2) x + f(x)); V, O, fc1, fc2 start times S^(-1/2) on Xavier. For Adam.",
         norms=("post",),
         skip=sqrt_sublayers,
         gain=inverse_sqrt_sublayers,
@@ -164,7 +167,7 @@ _ROWS = (
         counts="sub-layers",
         calibrated_for="sgd",
         exponent=0.5,
-        paper="Yang et al. 2023, Tensor Programs VI: feature learning in infinite-depth networks, arXiv 2310.02244",
+        paper="Yang et al. 2023, Tensor Programs VI, arXiv 2310.02244",
         where="Depth-muP, table 1: branch multiplier L^(-1/2)",
     ),
     Scheme(
@@ -175,7 +178,7 @@ _ROWS = (
         counts="sub-layers",
         calibrated_for="adam",
         exponent=1.0,
-        paper="Dey et al. 2025, Don't be lazy: CompleteP enables compute-efficient deep Transformers, arXiv 2505.01618",
+        paper="Dey et al. 2025, Don't be lazy (CompleteP), arXiv 2505.01618",
         where="table 1, alpha = 1",
     ),
     Scheme(
@@ -260,12 +263,12 @@ _ROWS = (
         learned="scalar",
         final_norm=False,
         identity_at_init=True,
-        paper="De and Smith 2020, Batch normalization biases residual blocks towards the identity, arXiv 2002.10444",
+        paper="De and Smith 2020, Batch normalization biases residual blocks, arXiv 2002.10444",
         where="section 4, SkipInit",
     ),
     Scheme(
         name="fixup",
-        summary="x + a f(x + b) + c, no norm; inner matrices start times S^(-1/(2m-2)), last matrix and head 0.",
+        summary="x + a f(x + b) + c, no norm; inner matrices start times S^(-1/(2m-2)), last and head 0.",
         norms=(),
         gain=fixup_gain,
         gain_roles=INNER,
@@ -282,7 +285,7 @@ _ROWS = (
     ),
     Scheme(
         name="t-fixup",
-        summary="x + f(x), no norm; V, O, fc1, fc2 start times 0.67 N^(-1/4) on Xavier, embeddings times (9N)^(-1/4).",
+        summary="x + f(x), no norm; V, O, fc1, fc2 start times 0.67 N^(-1/4), embeddings (9N)^(-1/4).",
         norms=(),
         gain=t_fixup_gain,
         embedding_gain=t_fixup_embedding_gain,
@@ -332,7 +335,7 @@ _ROWS = (
         norms=("post",),
         block_bypass=True,
         final_norm=False,
-        paper="Takase et al. 2022, B2T connection: serving stability and performance in deep Transformers, arXiv 2206.00330",
+        paper="Takase et al. 2022, B2T connection, arXiv 2206.00330",
         where="section 4, equation 7",
     ),
 )
@@ -358,9 +361,11 @@ def find_scheme(scheme: str | Scheme | None, depth: int) -> Scheme:
 
 
 def recommended(depth: int) -> str:
-    """The scheme to use for `depth` blocks when none is asked for: pre-norm when shallow, `residual-linear` deeper.
+    """The scheme to use for `depth` blocks when none is asked for: pre-norm when shallow, `residual-linear`
+    deeper.
 
     `residual-linear` keeps the change of the function by one Adam step free of depth at one learning rate
-    (`benchmarks/update_exponents.py`); plain pre-norm lets it grow like depth, which a shallow stack can bear.
+    (`benchmarks/update_exponents.py`); plain pre-norm lets it grow like depth, which a shallow stack can
+    bear.
     """
     return "pre" if depth <= SHALLOW_BLOCKS else "residual-linear"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,10 +23,12 @@ from leadline.nn.schemes import find_scheme
 
 NO_POSITIONS = Options(positions="none")
 EVERYONE = Context()
+HALF_EACH = math.sqrt(0.5)  # two unit signals, added, keep a unit second moment
 
 
 class Block(nn.Module):
-    """Self-attention, cross-attention if there is a memory to attend to, and a feed-forward, each on a `Residual`."""
+    """Self-attention, cross-attention if there is a memory to attend to, and a feed-forward, each on a
+    `Residual`."""
 
     def __init__(self, attention: Residual, cross: Residual | None, feed_forward: Residual) -> None:
         super().__init__()
@@ -38,11 +41,13 @@ class Block(nn.Module):
         y = self.attention(x, context)
         if self.cross is not None:
             y = self.cross(y, *memory)
-        return self.feed_forward(y, bypass=x) if self.bypass else self.feed_forward(y)
+        out: Tensor = self.feed_forward(y, bypass=x) if self.bypass else self.feed_forward(y)
+        return out
 
 
 class Stack(nn.Module):
-    """`depth` independent blocks and the final norm, if the scheme has one; runs them plainly, leanly or checkpointed."""
+    """`depth` independent blocks and the final norm, if the scheme has one; runs them plainly, leanly or
+    checkpointed."""
 
     def __init__(self, blocks: Sequence[Block], final_norm: nn.Module | None, options: Options) -> None:
         super().__init__()
@@ -78,7 +83,9 @@ class Stack(nn.Module):
 class StackPositions(nn.Module):
     """Position information for a stack: a table to add (learned or sinusoidal), rotary angles, or nothing."""
 
-    def __init__(self, width: int, heads: int, *, kind: str, max_len: int, generator: Generator | None) -> None:
+    def __init__(
+        self, width: int, heads: int, *, kind: str, max_len: int, generator: Generator | None
+    ) -> None:
         super().__init__()
         self.max_len = max_len
         self.table: Tensor | None = None
@@ -94,11 +101,12 @@ class StackPositions(nn.Module):
             self.register_buffer("table", sinusoidal_table(max_len, width), persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """`x` (batch, time, width) with the rows of the table from `start` on added; the sum keeps unit size."""
+        """`x` (batch, time, width) with the rows of the table from `start` on added; the sum keeps unit
+        size."""
         self.check(start + x.shape[1])
         if self.table is None:
             return x
-        return (x + self.table[start : start + x.shape[1]]) * 0.5**0.5
+        return x.add(self.table[start : start + x.shape[1]]).mul(HALF_EACH)
 
     def rotation(self, start: int, time: int) -> tuple[Tensor, Tensor] | None:
         """Angles of the positions from `start` on, for queries and keys."""
@@ -143,7 +151,9 @@ def _build_block(
     def place(branch: nn.Module, position: int) -> Residual:
         fill_branch_(branch, scheme.base, generator=generator)
         where = replace(layout, position=position)
-        residual = Residual(branch, scheme=scheme, index=index, depth=depth, layout=where, norm=options.make_norm)
+        residual = Residual(
+            branch, scheme=scheme, index=index, depth=depth, layout=where, norm=options.make_norm
+        )
         residual.lean = options.lean
         return residual
 
@@ -151,14 +161,17 @@ def _build_block(
     cross = None
     if layout.sublayers == 3:
         cross = place(CrossAttention(width, heads, options=options, inner_norm=inner), 1)
-    return Block(attention, cross, place(FeedForward(width, options=options, inner_norm=inner), layout.sublayers - 1))
+    return Block(
+        attention, cross, place(FeedForward(width, options=options, inner_norm=inner), layout.sublayers - 1)
+    )
 
 
 class Encoder(nn.Module):
     """A stack of Transformer blocks on (batch, time, width) tensors, 1 to thousands of blocks deep.
 
-    `scheme` is a name in `SCHEMES` (None: what suits the depth, see `recommended`). `forward(x, mask, causal=...)` takes a
-    boolean `mask` (batch, time), True where there is a token. `max_len` matters for positions other than none.
+    `scheme` is a name in `SCHEMES` (None: what suits the depth, see `recommended`). `forward(x, mask,
+    causal=...)` takes a boolean `mask` (batch, time), True where there is a token. `max_len` matters for
+    positions other than none.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
@@ -177,14 +190,17 @@ class Encoder(nn.Module):
         self.width, self.heads, self.depth = width, heads, depth
         self.scheme = find_scheme(scheme, depth)
         self.stack = build_stack((width, heads, depth), self.scheme, options, Layout(sublayers=2), generator)
-        self.positions = StackPositions(width, heads, kind=options.positions, max_len=max_len, generator=generator)
+        self.positions = StackPositions(
+            width, heads, kind=options.positions, max_len=max_len, generator=generator
+        )
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
         _check_stream(x, self.width)
         seen = attention_mask(mask, (x.shape[0], x.shape[1]), causal=causal)
         rotation = self.positions.rotation(0, x.shape[1])
         context = Context(mask=seen, causal=causal and seen is None, rotation=rotation)
-        return self.stack(self.positions(x), context)
+        y: Tensor = self.stack(self.positions(x), context)
+        return y
 
 
 def _check_stream(x: Tensor, width: int) -> None:
@@ -194,5 +210,3 @@ def _check_stream(x: Tensor, width: int) -> None:
             got=f"shape {tuple(x.shape)}",
             fix="put the batch first and the features last; embed token ids first (or use LanguageModel)",
         )
-
-
