@@ -10,7 +10,9 @@ from leadline.nn import MLP, SCHEMES, Encoder, Options
 
 WIDTH, DEPTH, SAMPLES = 128, 12, 256
 SIGMAS = 4.0  # of the predicted scatter over draws; with 44 comparisons a right formula fails 1 time in 360
-SAMPLING = 4 * math.sqrt(2 / (WIDTH * SAMPLES)) + 1e-3  # scatter of the input's own mean square, and LayerNorm's eps
+SAMPLING = (
+    4 * math.sqrt(2 / (WIDTH * SAMPLES)) + 1e-3
+)  # scatter of the input's own mean square, and LayerNorm's eps
 
 
 def encoder_stream_ms(name: str) -> float:
@@ -30,7 +32,9 @@ def test_encoder_stream_has_its_closed_form_second_moment(name):
     assert abs(math.log(encoder_stream_ms(name) / expected.q)) < band
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEMES if SCHEMES[name].base == "unit" and name != "none"])
+@pytest.mark.parametrize(
+    "name", [name for name in SCHEMES if SCHEMES[name].base == "unit" and name != "none"]
+)
 def test_mlp_stream_has_its_closed_form_second_moment(name):
     model = MLP(WIDTH, WIDTH, DEPTH, 4, scheme=name, generator=torch.Generator().manual_seed(3))
     x = torch.randn(SAMPLES, WIDTH, generator=torch.Generator().manual_seed(4))

@@ -64,7 +64,13 @@ def test_gain_touches_the_matrices_of_its_roles_and_nothing_else(name):
     residual = Residual(attention, scheme=name, index=0, depth=8, layout=Layout(sublayers=2))
     row = residual.scheme
     for old, new in zip(before, attention.role_weights(), strict=True):
-        factor = 0.0 if new.role in row.zero_roles else row.gain(residual.place) if new.role in row.gain_roles else 1.0
+        factor = (
+            0.0
+            if new.role in row.zero_roles
+            else row.gain(residual.place)
+            if new.role in row.gain_roles
+            else 1.0
+        )
         torch.testing.assert_close(new.weight.detach(), old * factor)
 
 
@@ -126,7 +132,9 @@ def test_autocast_gives_finite_gradients_close_to_full_precision(name):
         half = model(tokens)
     half.float().square().sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
-    torch.testing.assert_close(half.float(), full, atol=0.15, rtol=0.1)  # bf16 has 8 bits: 0.4 % an op, 24 ops
+    torch.testing.assert_close(
+        half.float(), full, atol=0.15, rtol=0.1
+    )  # bf16 has 8 bits: 0.4 % an op, 24 ops
 
 
 @pytest.mark.parametrize("name", ["pre", "deepnorm", "layerscale", "b2t", "fixup", "admin"])
@@ -137,7 +145,9 @@ def test_compiled_stack_gives_the_same_output_without_graph_breaks(name):
     torch.testing.assert_close(compiled(tokens), model(tokens))
 
 
-@pytest.mark.parametrize("options", [Options(checkpoint_every=2), Options(lean=True)], ids=["checkpoint", "lean"])
+@pytest.mark.parametrize(
+    "options", [Options(checkpoint_every=2), Options(lean=True)], ids=["checkpoint", "lean"]
+)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_recomputation_gives_the_very_same_gradients(name, options):
     tokens = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
@@ -196,7 +206,9 @@ def test_lean_memory_keeps_less_for_the_backward_pass():
 
 
 def test_a_stack_of_2000_blocks_survives_deepcopy_pickle_and_a_backward_pass():
-    model = nn.Sequential(*(Residual(nn.Linear(2, 2), scheme="keel", index=i, depth=2000) for i in range(2000)))
+    model = nn.Sequential(
+        *(Residual(nn.Linear(2, 2), scheme="keel", index=i, depth=2000) for i in range(2000))
+    )
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert twin.state_dict().keys() == model.state_dict().keys()
         twin(torch.randn(1, 2)).sum().backward()

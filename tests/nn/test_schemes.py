@@ -11,8 +11,29 @@ from leadline.errors import InputError
 from leadline.nn import SCHEMES, Layout, Place, recommended
 from leadline.nn.schemes import find_scheme
 
-ASKED_FOR = """none post pre deepnorm deepnorm-adam residual-sqrt residual-linear keel peri sandwich layernorm-scaling
-gpt2-init layerscale rezero skipinit fixup t-fixup admin magneto mix b2t""".split()
+ASKED_FOR = [
+    "none",
+    "post",
+    "pre",
+    "deepnorm",
+    "deepnorm-adam",
+    "residual-sqrt",
+    "residual-linear",
+    "keel",
+    "peri",
+    "sandwich",
+    "layernorm-scaling",
+    "gpt2-init",
+    "layerscale",
+    "rezero",
+    "skipinit",
+    "fixup",
+    "t-fixup",
+    "admin",
+    "magneto",
+    "mix",
+    "b2t",
+]
 ENCODER, DECODER = Layout(sublayers=2), Layout(sublayers=3, stack="decoder")
 blocks = st.integers(1, 2000)
 
@@ -60,7 +81,8 @@ def test_deepnorm_of_one_stack_satisfies_2n_times_2_beta2_over_alpha2_is_1(depth
 
 @given(encoder=blocks, decoder=blocks)
 def test_deepnorm_of_a_pair_satisfies_its_two_identities(encoder, decoder):
-    """Decoder: 3M * 2 beta^2 / alpha^2 = 1. Encoder: the paper's 0.81 and 0.87 are rounded, so 1.0122 for all N, M."""
+    """Decoder: 3M * 2 beta^2 / alpha^2 = 1. Encoder: the paper's 0.81 and 0.87 are rounded, so 1.0122 for all
+    N, M."""
     row = SCHEMES["deepnorm"]
     inner = Place(index=0, depth=decoder, layout=replace(DECODER, partner=encoder))
     outer = Place(index=0, depth=encoder, layout=replace(ENCODER, partner=decoder))
@@ -70,7 +92,9 @@ def test_deepnorm_of_a_pair_satisfies_its_two_identities(encoder, decoder):
     assert carried * through == pytest.approx(1.0122, abs=1e-4)
 
 
-@pytest.mark.parametrize(("depth", "alpha", "beta"), [(6, 1.861, 0.380), (100, 3.761, 0.188), (1000, 6.687, 0.1057)])
+@pytest.mark.parametrize(
+    ("depth", "alpha", "beta"), [(6, 1.861, 0.380), (100, 3.761, 0.188), (1000, 6.687, 0.1057)]
+)
 def test_deepnorm_constants_are_those_printed_in_the_notes(depth, alpha, beta):
     place = Place(index=0, depth=depth, layout=ENCODER)
     assert SCHEMES["deepnorm"].skip(place) == pytest.approx(alpha, abs=6e-4)  # three printed decimals

@@ -15,7 +15,9 @@ tokens = torch.randint(0, 20, (2, 9), generator=torch.Generator().manual_seed(0)
 
 def model(**options) -> LanguageModel:
     generator = torch.Generator().manual_seed(0)
-    return LanguageModel(20, 32, 2, 3, scheme="pre", max_len=16, options=Options(**options), generator=generator)
+    return LanguageModel(
+        20, 32, 2, 3, scheme="pre", max_len=16, options=Options(**options), generator=generator
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -47,7 +49,9 @@ def test_generation_continues_the_prompt_with_the_likeliest_tokens():
 
 def test_generation_draws_from_the_generator_it_is_given_and_restores_the_mode():
     language = model(dropout=0.5).train()
-    draws = [language.generate(tokens, 4, top_k=3, generator=torch.Generator().manual_seed(7)) for _ in range(2)]
+    draws = [
+        language.generate(tokens, 4, top_k=3, generator=torch.Generator().manual_seed(7)) for _ in range(2)
+    ]
     assert torch.equal(*draws)
     assert language.training
 
@@ -76,14 +80,20 @@ def test_rotary_scores_depend_on_the_distance_alone():
     cos, sin = cos.double(), sin.double()
 
     def score(i, j):
-        return float((rotate(query, cos[i : i + 1], sin[i : i + 1]) * rotate(key, cos[j : j + 1], sin[j : j + 1])).sum())
+        return float(
+            (
+                rotate(query, cos[i : i + 1], sin[i : i + 1]) * rotate(key, cos[j : j + 1], sin[j : j + 1])
+            ).sum()
+        )
 
     assert score(3, 1) == pytest.approx(score(9, 7), abs=1e-5)  # tables are float32
     assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)
 
 
 def test_sinusoidal_table_has_unit_second_moment():
-    assert float(sinusoidal_table(64, 32).square().mean()) == pytest.approx(1.0)  # sin^2 + cos^2 = 1, doubled and halved
+    assert float(sinusoidal_table(64, 32).square().mean()) == pytest.approx(
+        1.0
+    )  # sin^2 + cos^2 = 1, doubled and halved
 
 
 def test_first_loss_of_a_language_model_is_that_of_unit_logits():
@@ -94,7 +104,9 @@ def test_first_loss_of_a_language_model_is_that_of_unit_logits():
         language = LanguageModel(200, 64, 4, 2, scheme="pre", options=Options(tie=tie), generator=generator)
         shuffled = wide[:, torch.randperm(16)]
         loss = torch.nn.functional.cross_entropy(language(wide).flatten(0, 1), shuffled.flatten())
-        assert float(loss.detach()) == pytest.approx(math.log(200) + 0.5, abs=0.3)  # 128 targets of unit variance
+        assert float(loss.detach()) == pytest.approx(
+            math.log(200) + 0.5, abs=0.3
+        )  # 128 targets of unit variance
 
 
 def test_tied_models_have_no_second_vocabulary_matrix():
@@ -104,7 +116,9 @@ def test_tied_models_have_no_second_vocabulary_matrix():
 
 
 def test_query_key_norm_bounds_the_attention_logits():
-    attention = Encoder(32, 2, 1, scheme="pre", options=Options(qk_norm=True)).stack.blocks[0].attention.branch
+    attention = (
+        Encoder(32, 2, 1, scheme="pre", options=Options(qk_norm=True)).stack.blocks[0].attention.branch
+    )
     query = attention.norm_query(1e3 * torch.randn(1, 2, 5, 16)).detach()
     assert float(query.norm(dim=-1).max()) <= 4.001  # sqrt(16 features)
 
@@ -116,7 +130,11 @@ def test_gated_feed_forward_has_about_as_many_parameters_as_the_plain_one():
 
 @pytest.mark.parametrize("kind", ["gelu", "relu", "swiglu"])
 def test_a_feed_forward_with_unit_input_has_unit_output(kind):
-    branch = Encoder(256, 4, 1, scheme="pre", options=Options(feed_forward=kind)).stack.blocks[0].feed_forward.branch
+    branch = (
+        Encoder(256, 4, 1, scheme="pre", options=Options(feed_forward=kind))
+        .stack.blocks[0]
+        .feed_forward.branch
+    )
     out = branch(torch.randn(256, 256)).detach()
     assert float(out.square().mean()) == pytest.approx(1.0, abs=4 * (5 / 256) ** 0.5)  # four sd of a draw
 
