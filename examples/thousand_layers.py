@@ -13,8 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -31,6 +34,8 @@ from leadline.nn.clipping import clip_norm_
 from leadline.nn.schedules import schedule
 
 HELD_OUT = 0.1  # last share of the text, never trained on
+LARGEST_GRADIENT = 1.0  # gradients are clipped to this norm, the common choice
+LAST_RATE = 0.1  # of the peak, at the end of the cosine
 TESTS = 8  # held-out batches a measurement
 
 
@@ -152,50 +157,95 @@ class Checkpoint:
         os.replace(part, self.curve)
 
 
-def train(run: Run, folder: Path, *, save_every: int = 50, test_every: int = 25) -> dict[str, Any]:
+class Trainer:
+    """A run in progress: model, optimiser, random state and record, as they are after the last whole step."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self.run, self.text = run, read_text()
+        self.held_out = held_out_batches(self.text, run)
+        self.model, self.optimizer = build(run, self.text.vocab)
+        self.peak_rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.factor = schedule(
+            "cosine", warmup_steps=max(1, run.steps // 20), total_steps=run.steps, floor=LAST_RATE
+        )
+        self.generator = torch.Generator().manual_seed(1000 + run.seed)
+        unigram = unigram_entropy(self.text, self.held_out)
+        self.record: dict[str, Any] = {
+            **asdict(run),
+            "unigram": unigram,
+            "train": [],
+            "held_out": [],
+            "seconds": 0.0,
+        }
+        self.checkpoint = Checkpoint(folder, run)
+        if self.checkpoint.tensors.exists():
+            self.checkpoint.load(self.model, self.optimizer, self.generator)
+            self.record = json.loads(self.checkpoint.curve.read_text())
+
+    def step(self) -> None:
+        """One step of training, its loss noted in the record."""
+        done = len(self.record["train"])
+        for group, rate in zip(self.optimizer.param_groups, self.peak_rates, strict=True):
+            group["lr"] = rate * self.factor(done)
+        loss = loss_of(self.model, batch_of(self.text.train, self.run, self.generator))
+        loss.backward()
+        clip_norm_(self.model.parameters(), LARGEST_GRADIENT)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.record["train"].append(round(float(loss.detach()), 4))
+
+    def test(self) -> None:
+        """Note the loss on the held-out windows in the record."""
+        loss = round(held_out_loss(self.model, self.held_out), 4)
+        self.record["held_out"].append([len(self.record["train"]), loss])
+
+    def summary(self) -> str:
+        tested = self.record["held_out"]
+        held_out = f"{tested[-1][1]:.3f}" if tested else "-"
+        return (
+            f"loss {self.record['train'][-1]:.3f}  held out {held_out}  unigram {self.record['unigram']:.3f}"
+        )
+
+    def save(self) -> None:
+        self.checkpoint.save(self.model, self.optimizer, self.generator)
+        self.checkpoint.write_curve(self.record)
+
+
+@contextmanager
+def noticing_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C fills the list instead of breaking off in the middle of a step."""
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def train(run: Run, folder: Path, *, test_every: int = 25) -> dict[str, Any]:
     """The record of the run: its settings, the unigram entropy, and the losses step by step."""
-    text = read_text()
-    model, optimizer = build(run, text.vocab)
-    generator = torch.Generator().manual_seed(1000 + run.seed)
-    checkpoint = Checkpoint(folder, run)
-    held_out = held_out_batches(text, run)
-    unigram = unigram_entropy(text, held_out)
-    record: dict[str, Any] = {**asdict(run), "unigram": unigram, "train": [], "held_out": [], "seconds": 0.0}
-    if checkpoint.tensors.exists():
-        checkpoint.load(model, optimizer, generator)
-        record = json.loads(checkpoint.curve.read_text())
-    losses, tests = record["train"], record["held_out"]
-    factor = schedule("cosine", warmup_steps=max(1, run.steps // 20), total_steps=run.steps, floor=0.1)
-    peak = [group["lr"] for group in optimizer.param_groups]
-    bar = Progress(
+    trainer = Trainer(run, folder)
+    losses = trainer.record["train"]
+    with progress_bar() as bar, noticing_interrupts() as asked_to_stop:
+        task = bar.add_task(f"{run.scheme} {run.depth}", total=run.steps, loss="")
+        while len(losses) < run.steps and not asked_to_stop:
+            started = time.perf_counter()
+            trainer.step()
+            if len(losses) % test_every == 0 or len(losses) == run.steps:
+                trainer.test()
+                trainer.save()
+            trainer.record["seconds"] = round(trainer.record["seconds"] + time.perf_counter() - started, 2)
+            bar.update(task, completed=len(losses), loss=trainer.summary())
+        trainer.save()
+    if asked_to_stop:
+        raise KeyboardInterrupt
+    return trainer.record
+
+
+def progress_bar() -> Progress:
+    return Progress(
         *Progress.get_default_columns()[:3], TimeRemainingColumn(), TextColumn("{task.fields[loss]}")
     )
-    with bar:
-        task = bar.add_task(f"{run.scheme} {run.depth}", total=run.steps, completed=len(losses), loss="")
-        try:
-            while len(losses) < run.steps:
-                started = time.perf_counter()
-                step = len(losses)
-                for group, rate in zip(optimizer.param_groups, peak, strict=True):
-                    group["lr"] = rate * factor(step)
-                loss = loss_of(model, batch_of(text.train, run, generator))
-                loss.backward()
-                clip_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(round(float(loss.detach()), 4))
-                if len(losses) % test_every == 0 or len(losses) == run.steps:
-                    tests.append([len(losses), round(held_out_loss(model, held_out), 4)])
-                record["seconds"] = round(record["seconds"] + time.perf_counter() - started, 2)
-                if len(losses) % save_every == 0:
-                    checkpoint.save(model, optimizer, generator)
-                    checkpoint.write_curve(record)
-                shown = f"loss {losses[-1]:.3f}  held out {tests[-1][1] if tests else float('nan'):.3f}"
-                bar.update(task, completed=len(losses), loss=f"{shown}  (unigram {unigram:.3f})")
-        finally:
-            checkpoint.save(model, optimizer, generator)
-            checkpoint.write_curve(record)
-    return record
 
 
 def main() -> None:
