@@ -288,7 +288,9 @@ def decode(text: str, kind: type[R], schema: str) -> R:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise SchemaError(f"not JSON ({error}); was the file cut short or written by something else?") from None
+        raise SchemaError(
+            f"not JSON ({error}); was the file cut short or written by something else?"
+        ) from None
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         raise SchemaError(_wrong_schema(found, schema))

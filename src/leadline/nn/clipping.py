@@ -16,7 +16,7 @@ AGC_CLIP = (
 AGC_FLOOR = (
     1e-3  # weight norm below which a unit counts as this large, so that zeros can move (the same paper)
 )
-Z_WEIGHT = 1e-4  # of the z-loss (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, section 5)
+Z_WEIGHT = 1e-4  # of the z-loss (Chowdhery et al. 2022, PaLM, arXiv 2204.02311)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def adaptive_clip_(
     \epsilon)/\|G_i\|)$; returns the share clipped.
 
     A unit is a row of a matrix, a filter of a convolution, and a whole vector or scalar. Brock et al. 2021
-    (AGC), arXiv 2102.06171, equation 3. Leave the output layer out, as the paper does.
+    (AGC), arXiv 2102.06171. Leave the output layer out, as the paper does.
     """
     clipped = units = 0
     for parameter in parameters:
@@ -79,7 +79,7 @@ class StableAdamW(torch.optim.Optimizer):
 
     A gradient much larger than its own history ($RMS \gg 1$: $v$ lags behind) would make a step beyond what
     Adam promises; here it makes a smaller one, so no gradient clipping is needed. Wortsman et al. 2023, arXiv
-    2304.13013, algorithm 2 (after AdaFactor's update clipping); like it, decay is multiplied by the same
+    2304.13013 (after AdaFactor's update clipping); like it, decay is multiplied by the same
     rate.
     """
 

@@ -38,10 +38,9 @@ ADAM_EPS = 1e-8  # torch's default, the value that CompleteP's factor multiplies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The small model on which the learning rate was found: residual sub-layers, and width (None: the same
-    width).
+    """The small model on which the learning rate was found: its residual sub-layers, and its width.
 
-    Two blocks are four sub-layers: the depth from which CompleteP's authors transfer.
+    Four sub-layers are two Transformer blocks. Without a width, widths are taken to be the same.
     """
 
     sublayers: int = 4

@@ -14,7 +14,7 @@ FeedForwardKind = Literal["gelu", "relu", "swiglu"]
 NormKind = Literal["layer", "rms"]
 
 EXPANSION = 4  # hidden / width of a feed-forward (Vaswani et al. 2017, section 3.3)
-GATED_EXPANSION = 8 / 3  # the same parameters with three matrices (Shazeer 2020, arXiv 2002.05202, section 3)
+GATED_EXPANSION = 8 / 3  # the same parameters with three matrices (Shazeer 2020, arXiv 2002.05202)
 HIDDEN_MULTIPLE = 8  # a gated hidden width is rounded up to this, for the matrix units
 
 

@@ -13,7 +13,7 @@ NormPosition = Literal["pre", "inner", "out", "post"]
 Role = Literal["query", "key", "value", "output", "fc1", "fc2"]
 Family = Literal["sgd", "adam"]
 
-EARLY_SHARE = 0.25  # share of the blocks that use a row's `early_norms` (Mix-LN, section 4.1: a = 0.25)
+EARLY_SHARE = 0.25  # share of the blocks that use a row's `early_norms` (Mix-LN, arXiv 2412.13795)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,14 +118,14 @@ _ROWS = (
         norms=("post",),
         final_norm=False,
         paper="Vaswani et al. 2017, Attention is all you need, arXiv 1706.03762",
-        where="section 3.1",
+        where="LayerNorm(x + Sublayer(x)), encoder and decoder stacks",
     ),
     Scheme(
         name="pre",
         summary="x + f(LN(x)), with a norm after the last block.",
         norms=("pre",),
         paper="Xiong et al. 2020, On layer normalization in the Transformer architecture, arXiv 2002.04745",
-        where="section 3.1, Pre-LN",
+        where="the Pre-LN Transformer",
     ),
     Scheme(
         name="deepnorm",
@@ -141,7 +141,7 @@ _ROWS = (
         exponent=0.5,
         bias_exponent=0.25,
         paper="Wang et al. 2022, DeepNet: scaling Transformers to 1,000 layers, arXiv 2203.00555",
-        where="figure 2 (constants), theorems 4.2 and 4.3",
+        where="the table of constants beside DeepNorm's code; theorems 4.2 and 4.3",
     ),
     Scheme(
         name="deepnorm-adam",
@@ -168,7 +168,7 @@ _ROWS = (
         calibrated_for="sgd",
         exponent=0.5,
         paper="Yang et al. 2023, Tensor Programs VI, arXiv 2310.02244",
-        where="Depth-muP, table 1: branch multiplier L^(-1/2)",
+        where="Depth-muP: branch multiplier L^(-1/2)",
     ),
     Scheme(
         name="residual-linear",
@@ -179,7 +179,7 @@ _ROWS = (
         calibrated_for="adam",
         exponent=1.0,
         paper="Dey et al. 2025, Don't be lazy (CompleteP), arXiv 2505.01618",
-        where="table 1, alpha = 1",
+        where="the parametrisation table, alpha = 1",
     ),
     Scheme(
         name="keel",
@@ -199,14 +199,14 @@ _ROWS = (
         norms=("pre", "out"),
         embedding_norm=True,
         paper="Kim et al. 2025, Peri-LN, arXiv 2502.02732",
-        where="section 3",
+        where="the Peri-LN layer: norms around each module, on the embedding and at the end",
     ),
     Scheme(
         name="sandwich",
         summary="x + LN(f(LN(x))).",
         norms=("pre", "out"),
         paper="Ding et al. 2021, CogView, arXiv 2105.13290",
-        where="section 2.4, Sandwich-LN",
+        where="Sandwich-LN",
     ),
     Scheme(
         name="res-post",
@@ -222,7 +222,7 @@ _ROWS = (
         norm_scale=inverse_sqrt_block_number,
         counts="blocks",
         paper="Sun et al. 2025, The curse of depth in large language models, arXiv 2502.05795",
-        where="section 4, LayerNorm scaling",
+        where="LayerNorm Scaling, and the authors' code: 1/sqrt(layer number from 1)",
     ),
     Scheme(
         name="gpt2-init",
@@ -232,7 +232,7 @@ _ROWS = (
         gain_roles=LAST,
         counts="sub-layers",
         paper="Radford et al. 2019, Language models are unsupervised multitask learners",
-        where="section 2.3: residual layers scaled by 1/sqrt(N)",
+        where="the model section: residual layers scaled by 1/sqrt(N) at initialisation",
     ),
     Scheme(
         name="layerscale",
@@ -242,7 +242,7 @@ _ROWS = (
         learned="vector",
         counts="blocks",
         paper="Touvron et al. 2021, Going deeper with image Transformers, arXiv 2103.17239",
-        where="section 2, LayerScale",
+        where="LayerScale, with its initial values by depth",
     ),
     Scheme(
         name="rezero",
@@ -253,7 +253,7 @@ _ROWS = (
         final_norm=False,
         identity_at_init=True,
         paper="Bachlechner et al. 2020, ReZero is all you need, arXiv 2003.04887",
-        where="equation 1",
+        where="the defining equation, x + alpha_i F(x), alpha_i = 0",
     ),
     Scheme(
         name="skipinit",
@@ -264,7 +264,7 @@ _ROWS = (
         final_norm=False,
         identity_at_init=True,
         paper="De and Smith 2020, Batch normalization biases residual blocks, arXiv 2002.10444",
-        where="section 4, SkipInit",
+        where="SkipInit",
     ),
     Scheme(
         name="fixup",
@@ -281,7 +281,7 @@ _ROWS = (
         calibrated_for="sgd",
         identity_at_init=True,
         paper="Zhang, Dauphin and Ma 2019, Fixup initialization, arXiv 1901.09321",
-        where="section 3, Fixup rules 1 to 3",
+        where="the three Fixup rules",
     ),
     Scheme(
         name="t-fixup",
@@ -295,7 +295,7 @@ _ROWS = (
         counts="blocks",
         calibrated_for="adam",
         paper="Huang et al. 2020, Improving Transformer optimization through better initialization, ICML",
-        where="section 4, T-Fixup initialisation",
+        where="the T-Fixup rules, and the authors' code",
     ),
     Scheme(
         name="admin",
@@ -307,7 +307,7 @@ _ROWS = (
         counts="sub-layers",
         needs_profile=True,
         paper="Liu et al. 2020, Understanding the difficulty of training Transformers, arXiv 2004.08249",
-        where="section 4.3, adaptive initialisation",
+        where="Admin: profiling and initialisation phases",
     ),
     Scheme(
         name="magneto",
@@ -318,7 +318,7 @@ _ROWS = (
         base="xavier",
         counts="blocks",
         paper="Wang et al. 2022, Foundation Transformers (Magneto), arXiv 2210.06423",
-        where="figure 2 and section 3",
+        where="Sub-LN, and the authors' code (torchscale): gains sqrt(log 2N)",
     ),
     Scheme(
         name="mix",
@@ -327,7 +327,7 @@ _ROWS = (
         early_norms=("post",),
         counts="blocks",
         paper="Li, Yin and Liu 2024, Mix-LN, arXiv 2412.13795",
-        where="section 4.1, a = 0.25",
+        where="Mix-LN with a share of 0.25",
     ),
     Scheme(
         name="b2t",
@@ -336,7 +336,7 @@ _ROWS = (
         block_bypass=True,
         final_norm=False,
         paper="Takase et al. 2022, B2T connection, arXiv 2206.00330",
-        where="section 4, equation 7",
+        where="the B2T connection",
     ),
 )
 
