@@ -7,13 +7,13 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from leadline.errors import InputError
 from leadline.nn.lean import remade
 from leadline.nn.options import Options
 from leadline.nn.positions import rotate
 from leadline.nn.roles import RoleWeight
+from leadline.nn.undrawn import make_linear
 
 
 class KeyValueCache:
@@ -136,14 +136,6 @@ def _project(attention: SelfAttention | CrossAttention, y: Tensor) -> Tensor:
         y = attention.norm_inner(y)
     y = attention.output(y)
     return F.dropout(y, attention.dropout, attention.training) if attention.dropout else y
-
-
-def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """An `nn.Linear` on the default device whose values are not drawn yet: whoever builds the stack fills
-    it."""
-    device = torch.get_default_device()
-    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)  # type: ignore[no-untyped-call]
-    return layer
 
 
 def check_heads(width: int, heads: int) -> int:

@@ -15,6 +15,7 @@ from leadline.nn.residual import Residual
 from leadline.nn.roles import RoleWeight, fill_branch_
 from leadline.nn.scheme import Scheme, check_depth
 from leadline.nn.schemes import find_scheme
+from leadline.nn.undrawn import make_conv, make_linear
 
 Version = Literal["pre", "v1"]
 
@@ -33,10 +34,8 @@ class ConvBranch(nn.Module):
     def __init__(self, inputs: int, width: int, *, version: Version, has_norm: bool) -> None:
         super().__init__()
         self.inputs, self.width, self.version = inputs, width, version
-        self.conv1 = nn.Conv2d(
-            inputs, width, 3, stride=1 if inputs == width else 2, padding=1, bias=not has_norm
-        )
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=not has_norm)
+        self.conv1 = make_conv(inputs, width, 3, stride=1 if inputs == width else 2, bias=not has_norm)
+        self.conv2 = make_conv(width, width, 3, bias=not has_norm)
         self.norm_inner = nn.BatchNorm2d(width) if has_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,12 +53,11 @@ class ConvBranch(nn.Module):
 
 
 class Projection(nn.Module):
-    """The skip path where the shape changes: average over 2x2, then a 1x1 convolution that keeps the second
-    moment."""
+    """The skip path where the shape changes: an average over 2x2 pixels, then a 1x1 convolution at 1/n."""
 
     def __init__(self, inputs: int, width: int, generator: Generator | None = None) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, width, 1, bias=False)
+        self.conv = make_conv(inputs, width, 1, bias=False)
         init.normal_(self.conv.weight, init.lecun(inputs, width), generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,8 +66,7 @@ class Projection(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images (batch, channels, height, width) to (batch, outputs) through `depth` blocks of two 3x3
-    convolutions.
+    """Images (batch, channels, height, width) to (batch, outputs), `depth` blocks of two 3x3 convolutions.
 
     The blocks are shared out over three stages, each after the first at half the resolution and twice the
     width. `version="pre"` is x + f(x) with everything in the branch (He et al. 2016, arXiv 1603.05027);
@@ -97,11 +94,11 @@ class ResNet(nn.Module):
             )
         self.scheme = find_scheme(V1_SCHEME if scheme is None and version == "v1" else scheme, depth)
         self.version = version
-        self.stem = nn.Conv2d(inputs, width, 3, padding=1)
+        self.stem = make_conv(inputs, width, 3)
         self.blocks = nn.ModuleList(_blocks(self.scheme, width, depth, version, generator))
         last = width * 2 ** ((depth - 1) * STAGES // depth)
         self.final_norm = nn.BatchNorm2d(last) if self.scheme.final_norm else None
-        self.output = nn.Linear(last, outputs)
+        self.output = make_linear(last, outputs, bias=True)
         self._fill_ends(generator)
 
     def _fill_ends(self, generator: Generator | None) -> None:
@@ -114,9 +111,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         for block in self.blocks:
-            x = block(x, bypass=x) if self.scheme.block_bypass and block.shortcut is None else block(x)
-            if self.version == "v1":
-                x = F.relu(x)
+            x = F.relu(block(x)) if self.version == "v1" else block(x)
         if self.final_norm is not None:
             x = self.final_norm(x)
         if self.version == "pre":

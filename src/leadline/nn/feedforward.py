@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.nn.activations import find_activation, gaussian_moments
-from leadline.nn.attention import make_linear
 from leadline.nn.lean import remade
 from leadline.nn.options import Options
 from leadline.nn.roles import RoleWeight
+from leadline.nn.undrawn import make_linear
 
 
 class FeedForward(nn.Module):

@@ -125,8 +125,8 @@ def orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: Generator | Non
 def delta_orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """A convolution `weight` that is zero but for its centre tap, which is orthogonal times `gain`.
 
-    Keeps every norm exactly, and that of gradients too when out = in (Xiao et al. 2018, arXiv 1806.05393). With
-    more inputs than outputs no map keeps all norms, so that is refused.
+    Keeps every norm exactly, and that of gradients too when out = in (Xiao et al. 2018, arXiv 1806.05393).
+    With more inputs than outputs no map keeps all norms, so that is refused.
     """
     outputs, inputs, *kernel = weight.shape
     if outputs < inputs or not kernel:

@@ -8,11 +8,12 @@ from torch import Generator, Tensor, nn
 
 from leadline.errors import InputError
 from leadline.nn import init
-from leadline.nn.attention import Context, KeyValueCache, attention_mask, make_linear
+from leadline.nn.attention import Context, KeyValueCache, attention_mask
 from leadline.nn.options import Options
 from leadline.nn.scheme import Layout, Place, Scheme, check_depth
 from leadline.nn.schemes import find_scheme
 from leadline.nn.transformer import StackPositions, build_stack
+from leadline.nn.undrawn import make_linear
 
 DEFAULTS = Options()
 ONLY_DECODER = Layout(sublayers=2, stack="decoder")
@@ -52,7 +53,7 @@ class LanguageModel(nn.Module):
         self.head = None if options.tie else make_head(vocab, self.scheme, width, generator=generator)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        self._check(tokens, start=0)
+        self._check(tokens)
         seen = attention_mask(mask, (tokens.shape[0], tokens.shape[1]), causal=True)
         rotation = self.positions.rotation(0, tokens.shape[1])
         context = Context(mask=seen, causal=seen is None, rotation=rotation)
@@ -72,7 +73,7 @@ class LanguageModel(nn.Module):
 
         Each step feeds only the new token: the keys and values of the others are cached. Runs in eval mode.
         """
-        self._check(tokens, start=0, extra=length)
+        self._check(tokens, extra=length)
         training = self.training
         self.eval()
         try:
@@ -116,14 +117,14 @@ class LanguageModel(nn.Module):
             return logits
         return F.linear(x, self.embedding.weight).mul(self.width**-0.5)
 
-    def _check(self, tokens: Tensor, *, start: int, extra: int = 0) -> None:
+    def _check(self, tokens: Tensor, *, extra: int = 0) -> None:
         if tokens.ndim != 2 or tokens.is_floating_point():
             raise InputError(
                 expected="tokens: whole numbers of shape (batch, time)",
                 got=f"{tokens.dtype} of shape {tuple(tokens.shape)}",
                 fix="pass token ids; for vectors use Encoder",
             )
-        self.positions.check(start + tokens.shape[1] + extra)
+        self.positions.check(tokens.shape[1] + extra)
 
 
 def make_embedding(vocab: int, width: int, *, gain: float, generator: Generator | None) -> nn.Embedding:

@@ -1,5 +1,4 @@
-"""Lean memory: keep matrix products, and make norms, activations and packed projections again in the backward
-pass."""
+"""Lean memory: keep matrix products; make norms, activations and packed projections again going backward."""
 
 from __future__ import annotations
 
@@ -41,8 +40,11 @@ class Recipe:
 
 
 def remade(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """`function(x)`, marked so that inside `lean_memory` autograd saves how to make it instead of its
-    values."""
+    """`function(x)`, marked so that inside `lean_memory` autograd saves how to make it, not its values.
+
+    What `function` reads besides `x` (weights) must not change before the backward pass: autograd's own check
+    for that does not see it.
+    """
     y = function(x)
     if torch.is_grad_enabled():
         _owner(y).recipe = Recipe(function, getattr(_owner(x), "recipe", x.detach()))  # type: ignore[attr-defined]
@@ -50,8 +52,10 @@ def remade(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def lean_memory(*, enabled: bool) -> AbstractContextManager[object]:
-    """Where tensors that `remade` made are not kept for the backward pass. Does nothing under
-    `torch.compile`, which plans recomputation itself."""
+    """Where tensors that `remade` made are not kept for the backward pass.
+
+    Does nothing under `torch.compile`, which plans recomputation itself.
+    """
     if not enabled or torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return nullcontext()
     return saved_tensors_hooks(_pack, _unpack)

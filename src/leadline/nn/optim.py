@@ -12,6 +12,7 @@ from torch import nn
 
 from leadline.errors import InputError
 from leadline.nn.residual import Residual
+from leadline.nn.roles import role_weights
 from leadline.nn.scheme import Family, Scheme
 from leadline.nn.schemes import find_scheme
 
@@ -32,7 +33,6 @@ FAMILIES: dict[
     "sign": "adam",
     "stableadamw": "adam",
 }
-LAST_BIASES = ("branch.output.bias", "branch.fc2.bias")  # biases that stand after the last matrix of a branch
 ADAM_EPS = 1e-8  # torch's default, the value that CompleteP's factor multiplies
 
 
@@ -59,8 +59,7 @@ def param_groups(
     *,
     base: Base = TWO_BLOCKS,
 ) -> list[dict[str, Any]]:
-    r"""Groups for a torch optimiser: the depth law on what is inside residuals, no decay on norms, biases and
-    scalars.
+    r"""Groups for a torch optimiser: the depth law inside residuals; no decay on norms, biases and scalars.
 
     A step on a parameter whose change reaches the stream damped like $S^{-e}$ ($S$ residual sub-layers)
     changes the function by an amount free of depth when its rate is
@@ -81,12 +80,7 @@ def param_groups(
     _check_scheme(residuals, scheme)
     settings = _Settings(family=family, lr=lr, weight_decay=weight_decay, base=base)
     groups: dict[tuple[object, ...], dict[str, Any]] = {}
-    seen: set[int] = set()
-    for name, parameter, residual in _walk(model):
-        if id(parameter) in seen or not parameter.requires_grad:
-            continue
-        seen.add(id(parameter))
-        group = _group(settings, name, parameter, residual)
+    for parameter, group in _placed(model, residuals, settings):
         groups.setdefault(tuple(group.values()), {**group, "params": []})["params"].append(parameter)
     return list(groups.values())
 
@@ -99,32 +93,55 @@ class _Settings:
     base: Base
 
 
-def _group(
-    settings: _Settings, name: str, parameter: nn.Parameter, residual: Residual | None
+def _placed(
+    model: nn.Module, residuals: list[Residual], settings: _Settings
+) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
+    """Every trainable parameter once, with the values of its group."""
+    seen: set[nn.Parameter] = set()
+    for residual in residuals:
+        damping = _dampings(residual)
+        for name, parameter in residual.named_parameters():
+            if parameter.requires_grad and parameter not in seen:
+                seen.add(parameter)
+                yield parameter, _inside(settings, parameter, residual, damping.get(name))
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter not in seen:
+            yield parameter, _outside(settings, parameter)
+
+
+def _outside(settings: _Settings, parameter: nn.Parameter) -> dict[str, Any]:
+    return {"lr": settings.lr, "weight_decay": settings.weight_decay if parameter.ndim > 1 else 0.0}
+
+
+def _inside(
+    settings: _Settings, parameter: nn.Parameter, residual: Residual, damping: float | None
 ) -> dict[str, Any]:
-    """The values of the group to which a parameter belongs."""
-    decays = parameter.ndim > 1
-    group = {"lr": settings.lr, "weight_decay": settings.weight_decay if decays else 0.0}
-    if residual is None or residual.scheme.exponent is None:
+    group = _outside(settings, parameter)
+    if damping is None or residual.scheme.exponent is None:
         return group
     depth = residual.place.total / settings.base.sublayers
-    group["lr"] *= depth ** rate_power(_damping(residual.scheme, name), settings.family)
+    group["lr"] *= depth ** rate_power(damping, settings.family)
     if settings.family == "adam":
         width = _width_factor(settings.base, residual)
         group["eps"] = ADAM_EPS / width * depth**-residual.scheme.exponent
-        if decays:
+        if parameter.ndim > 1:
             group["lr"], group["weight_decay"] = group["lr"] / width, group["weight_decay"] * width
     return group
 
 
-def _damping(scheme: Scheme, name: str) -> float:
-    """The exponent e with which a change of the residual's parameter `name` reaches the stream."""
-    exponent = scheme.exponent or 0.0
-    if name.startswith("norm_post."):
-        return 0.0
-    if name in LAST_BIASES and scheme.bias_exponent is not None:
-        return scheme.bias_exponent
-    return exponent
+def _dampings(residual: Residual) -> dict[str, float]:
+    """By name, the exponent e with which a change of a parameter reaches the stream; empty without a law."""
+    scheme = residual.scheme
+    if scheme.exponent is None:
+        return {}
+    named = dict(residual.named_parameters())
+    damping = dict.fromkeys(named, scheme.exponent)
+    damping |= {name: 0.0 for name in named if name.startswith("norm_post.")}
+    if scheme.bias_exponent is not None:
+        last = {id(part.weight) for part in role_weights(residual.branch) if part.role in ("output", "fc2")}
+        after_last = {name.removesuffix("weight") + "bias" for name, p in named.items() if id(p) in last}
+        damping |= dict.fromkeys(after_last & set(named), scheme.bias_exponent)
+    return damping
 
 
 def rate_power(damping: float, family: Family) -> float:
@@ -161,15 +178,6 @@ def _check_scheme(residuals: list[Residual], scheme: str | Scheme | None) -> Non
             got=f"scheme={row.name!r}",
             fix="pass the model's scheme, or None to take it from the model",
         )
-
-
-def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Residual | None]]:
-    """Every parameter once a name, with the residual it is inside of (and its name there) or None."""
-    for residual in (module for module in model.modules() if isinstance(module, Residual)):
-        for name, parameter in residual.named_parameters():
-            yield name, parameter, residual
-    for name, parameter in model.named_parameters():
-        yield name, parameter, None
 
 
 def _width_factor(base: Base, residual: Residual) -> float:

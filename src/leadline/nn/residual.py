@@ -18,9 +18,9 @@ ALONE = Layout()
 
 
 class Residual(nn.Module):
-    r"""`branch` on a residual path: $y = \mathrm{post}(\alpha x + w\,\mathrm{out}(f(s\,\mathrm{pre}(x))))$,
-    by the row `scheme`.
+    r"""`branch` on a residual path, wired as the row `scheme` says.
 
+    $$ y = \mathrm{post}(\alpha x + w\,\mathrm{out}(f(s\,\mathrm{pre}(x)))) $$
     `index` (from 0) and `depth` count the blocks of the stack, `layout` says how many residual sub-layers a
     block has and which of them this is; the default is one, so that blocks are sub-layers. The row's initial
     gains and zeros are applied to the branch here, once, on top of whatever initialisation it came with.

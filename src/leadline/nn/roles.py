@@ -10,22 +10,19 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leadline.nn import init
-from leadline.nn.activations import Activation
 from leadline.nn.scheme import Place, Role, Scheme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleWeight:
-    """One logical matrix: its role, the (slice of a) parameter that holds it, and what feeds it.
+    """One logical matrix: its role, the (slice of a) parameter that holds it, and how large its input is.
 
-    `feeds_on` is the activation between the previous matrix and this one; `second_moment` that of its input
-    when it is not the activation of a unit Gaussian (a gated unit: the product of gate and value).
+    `second_moment` is that of what feeds the matrix when the branch is fed a unit signal.
     """
 
     role: Role
     weight: Tensor
-    feeds_on: str | Activation = "linear"
-    second_moment: float | None = None
+    second_moment: float = 1.0
 
 
 @runtime_checkable
@@ -39,8 +36,8 @@ def role_weights(branch: nn.Module) -> list[RoleWeight]:
     """The matrices of a branch with their roles.
 
     A branch with a method `role_weights` answers for itself. In any other, `nn.MultiheadAttention` is taken
-    apart into query, key, value and output, and of the remaining linear and convolution weights the last
-    called last is `fc2` and the others `fc1`, in order of registration.
+    apart into query, key, value and output, and of the remaining linear and convolution weights the one
+    registered last is `fc2` and the others are `fc1`.
     """
     if isinstance(branch, HasRoles):
         return branch.role_weights()
@@ -83,12 +80,8 @@ def fill_branch_(branch: nn.Module, base: str, *, generator: Generator | None = 
     """
     for part in role_weights(branch):
         fan_in, fan_out = init.fans(part.weight)
-        if base == "xavier":
-            variance = init.xavier(fan_in, fan_out)
-        elif part.second_moment is not None:
-            variance = 1 / (fan_in * part.second_moment)
-        else:
-            variance = init.he(fan_in, fan_out, part.feeds_on)
+        unit = init.lecun(fan_in, fan_out) / part.second_moment
+        variance = init.xavier(fan_in, fan_out) if base == "xavier" else unit
         init.normal_(part.weight, variance, generator=generator)
     for name, parameter in branch.named_parameters():
         if name.rpartition(".")[2] == "bias":
@@ -97,8 +90,7 @@ def fill_branch_(branch: nn.Module, base: str, *, generator: Generator | None = 
 
 @torch.no_grad()
 def apply_gains_(branch: nn.Module, scheme: Scheme, place: Place) -> None:
-    """Multiply the branch's matrices by the row's initial gain, and zero those that the row starts at
-    zero."""
+    """Multiply the branch's matrices by the row's initial gain; zero those that the row starts at zero."""
     if not scheme.gain_roles and not scheme.zero_roles:
         return
     parts = role_weights(branch)

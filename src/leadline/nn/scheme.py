@@ -61,11 +61,6 @@ class Place:
         """This sub-layer's number, from 1 to `total`."""
         return self.index * self.layout.sublayers + self.layout.position + 1
 
-    @property
-    def closes_block(self) -> bool:
-        """Whether this is the last sub-layer of its block."""
-        return self.layout.position == self.layout.sublayers - 1
-
 
 Law = Callable[[Place], float]
 
@@ -122,8 +117,9 @@ class Scheme:
 
     def norms_at(self, place: Place) -> tuple[NormPosition, ...]:
         """The norms of the sub-layer at `place`: the early ones in the first quarter, if the row has any."""
-        early = self.early_norms is not None and place.index < EARLY_SHARE * place.depth
-        return self.early_norms if early and self.early_norms is not None else self.norms
+        if self.early_norms is not None and place.index < EARLY_SHARE * place.depth:
+            return self.early_norms
+        return self.norms
 
 
 def check_depth(depth: int) -> None:

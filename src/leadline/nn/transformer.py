@@ -27,8 +27,7 @@ HALF_EACH = math.sqrt(0.5)  # two unit signals, added, keep a unit second moment
 
 
 class Block(nn.Module):
-    """Self-attention, cross-attention if there is a memory to attend to, and a feed-forward, each on a
-    `Residual`."""
+    """Self-attention, cross-attention if there is a memory, and a feed-forward, each on a `Residual`."""
 
     def __init__(self, attention: Residual, cross: Residual | None, feed_forward: Residual) -> None:
         super().__init__()
@@ -46,8 +45,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """`depth` independent blocks and the final norm, if the scheme has one; runs them plainly, leanly or
-    checkpointed."""
+    """Blocks and the final norm, if the scheme has one; runs them plainly, leanly or checkpointed."""
 
     def __init__(self, blocks: Sequence[Block], final_norm: nn.Module | None, options: Options) -> None:
         super().__init__()
@@ -88,25 +86,22 @@ class StackPositions(nn.Module):
     ) -> None:
         super().__init__()
         self.max_len = max_len
-        self.table: Tensor | None = None
+        self.sinusoidal: Tensor | None
         self.rotary_cos: Tensor | None
         self.rotary_sin: Tensor | None
+        learned = torch.empty(max_len, width).normal_(generator=generator) if kind == "learned" else None
+        fixed = sinusoidal_table(max_len, width) if kind == "sinusoidal" else None
         cos, sin = rotary_tables(max_len, width // heads) if kind == "rotary" else (None, None)
+        self.learned = None if learned is None else nn.Parameter(learned)
+        self.register_buffer("sinusoidal", fixed, persistent=False)
         self.register_buffer("rotary_cos", cos, persistent=False)
         self.register_buffer("rotary_sin", sin, persistent=False)
-        if kind == "learned":
-            self.table = nn.Parameter(torch.empty(max_len, width).normal_(generator=generator))
-        elif kind == "sinusoidal":
-            del self.table
-            self.register_buffer("table", sinusoidal_table(max_len, width), persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """`x` (batch, time, width) with the rows of the table from `start` on added; the sum keeps unit
-        size."""
+        """`x` (batch, time, width) plus the table's rows from `start` on; the sum keeps unit size."""
         self.check(start + x.shape[1])
-        if self.table is None:
-            return x
-        return x.add(self.table[start : start + x.shape[1]]).mul(HALF_EACH)
+        table = self.sinusoidal if self.learned is None else self.learned
+        return x if table is None else x.add(table[start : start + x.shape[1]]).mul(HALF_EACH)
 
     def rotation(self, start: int, time: int) -> tuple[Tensor, Tensor] | None:
         """Angles of the positions from `start` on, for queries and keys."""
@@ -115,7 +110,9 @@ class StackPositions(nn.Module):
         return self.rotary_cos[start : start + time], self.rotary_sin[start : start + time]
 
     def check(self, length: int) -> None:
-        if (self.table is not None or self.rotary_cos is not None) and length > self.max_len:
+        """Raise if the positions do not reach to `length`."""
+        bounded = any(table is not None for table in (self.learned, self.sinusoidal, self.rotary_cos))
+        if bounded and length > self.max_len:
             raise InputError(
                 expected=f"at most max_len={self.max_len} positions",
                 got=f"{length}",
@@ -148,7 +145,7 @@ def _build_block(
     width, heads, depth = size
     inner = "inner" in scheme.norms
 
-    def place(branch: nn.Module, position: int) -> Residual:
+    def residual_on(branch: nn.Module, position: int) -> Residual:
         fill_branch_(branch, scheme.base, generator=generator)
         where = replace(layout, position=position)
         residual = Residual(
@@ -157,13 +154,12 @@ def _build_block(
         residual.lean = options.lean
         return residual
 
-    attention = place(SelfAttention(width, heads, options=options, inner_norm=inner), 0)
+    attention = residual_on(SelfAttention(width, heads, options=options, inner_norm=inner), 0)
     cross = None
     if layout.sublayers == 3:
-        cross = place(CrossAttention(width, heads, options=options, inner_norm=inner), 1)
-    return Block(
-        attention, cross, place(FeedForward(width, options=options, inner_norm=inner), layout.sublayers - 1)
-    )
+        cross = residual_on(CrossAttention(width, heads, options=options, inner_norm=inner), 1)
+    feed_forward = FeedForward(width, options=options, inner_norm=inner)
+    return Block(attention, cross, residual_on(feed_forward, layout.sublayers - 1))
 
 
 class Encoder(nn.Module):
