@@ -145,6 +145,17 @@ def test_compiled_stack_gives_the_same_output_without_graph_breaks(name):
     torch.testing.assert_close(compiled(tokens), model(tokens))
 
 
+def test_compiled_stack_gives_the_same_gradients():
+    model = Encoder(16, 2, 2, scheme="pre", options=Options(lean=True, checkpoint_every=1))
+    tokens = torch.randn(2, 5, 16)
+    gradients = []
+    for run in (model, torch.compile(model, backend="aot_eager")):
+        model.zero_grad()
+        run(tokens).square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize(
     "options", [Options(checkpoint_every=2), Options(lean=True)], ids=["checkpoint", "lean"]
 )
