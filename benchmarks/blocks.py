@@ -32,8 +32,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "nn.md"
 
 SIZES = {"small": (64, 4, 64, 16, 100), "wide": (256, 4, 128, 8, 24)}  # width, heads, time, batch, depth
 DEPTHS = (10, 100, 1000)
-STEPS = 4  # timed steps a process, the fastest counts: noise on a shared machine only adds time
-REPEATS = 5  # processes a model, in turns with the others
+ROUNDS = 7  # timed steps of each model, in turns with the others; the medians count
 
 Size = tuple[int, int, int, int, int]
 
@@ -171,95 +170,99 @@ MODES: dict[str, Callable[[Size], nn.Module]] = {
     "plain": ours,
     "lean": lambda size: ours(size, lean=True),
     "checkpoint": lambda size: ours(size, checkpoint_every=round(math.sqrt(size[4]))),
+    "hand-written SDPA": hand_written,
 }
+TABLES = {"models": MODELS, "modes": MODES}
 
 
-def measure_here(model: nn.Module, size: Size, steps: int) -> dict[str, float]:
-    """Processor seconds of the fastest step, of its optimiser part, and the process's peak resident memory in
-    MB."""
+def measure_in_turns(table: str, names: list[str], size: Size, rounds: int) -> dict[str, Any]:
+    """Processor seconds of a step and of its optimiser part, models taking turns step by step in one process.
+
+    `ratio` is the median over rounds of a model's step over the first model's of the same round, so that slow
+    disturbances cancel. A model that cannot be built is left out.
+    """
     width, _, time_, batch, _ = size
     x = torch.randn(batch, time_, width)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    timings = []
-    for _ in range(steps + 1):
-        start = time.process_time()
-        model(x).square().mean().backward()
-        middle = time.process_time()
-        optimizer.step()
-        optimizer.zero_grad()
-        timings.append((time.process_time() - start, time.process_time() - middle))
-    seconds, optimizer_seconds = min(timings[1:])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "optimizer_seconds": optimizer_seconds, "peak_mb": peak}
+    models = {name: model for name in names if (model := _try_to_build(table, name, size)) is not None}
+    optimizers = {name: torch.optim.AdamW(m.parameters(), lr=1e-4, fused=True) for name, m in models.items()}
+    timings: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
+    for _ in range(rounds + 1):
+        for name, model in models.items():
+            timings[name].append(_step(model, optimizers[name], x))
+    return {name: _summary(rows[1:], timings[names[0]][1:]) for name, rows in timings.items()}
 
 
-def measure(table: str, name: str, size: Size, steps: int = STEPS) -> dict[str, float] | None:
-    """`measure_here` in a fresh process; None if the model cannot be built there."""
-    command = [sys.executable, __file__, "--one", json.dumps([table, name, size, steps])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"{name}: {done.stderr.strip().splitlines()[-1]}", flush=True)
+def _try_to_build(table: str, name: str, size: Size) -> nn.Module | None:
+    try:
+        return TABLES[table][name](size)
+    except ImportError as error:
+        print(f"{name}: {error}", file=sys.stderr)
         return None
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def compare(
-    table: dict[str, Any], label: str, size: Size, *, repeats: int, steps: int = STEPS
-) -> dict[str, Any]:
-    """Every model of a table in turns, so that a disturbance hits all; the repeats of each."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in table}
-    for _ in range(repeats):
-        for name in table:
-            row = measure(label, name, size, steps)
-            if row is not None:
-                found[name].append(row)
-    return {name: summary(rows) for name, rows in found.items() if rows}
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> tuple[float, float]:
+    start = time.process_time()
+    model(x).square().mean().backward()
+    middle = time.process_time()
+    optimizer.step()
+    optimizer.zero_grad()
+    end = time.process_time()
+    return end - start, end - middle
 
 
-def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
-    seconds = [row["seconds"] for row in rows]
+def _summary(rows: list[tuple[float, float]], first: list[tuple[float, float]]) -> dict[str, Any]:
+    ratios = [row[0] / reference[0] for row, reference in zip(rows, first, strict=True)]
     return {
-        "seconds": round(min(seconds), 4),
-        "median_seconds": round(statistics.median(seconds), 4),
-        "all_seconds": [round(s, 4) for s in seconds],
-        "optimizer_seconds": round(min(row["optimizer_seconds"] for row in rows), 4),
-        "peak_mb": round(statistics.median(row["peak_mb"] for row in rows), 1),
+        "seconds": round(statistics.median(row[0] for row in rows), 4),
+        "optimizer_seconds": round(statistics.median(row[1] for row in rows), 4),
+        "ratio": round(statistics.median(ratios), 4),
+        "ratios": [round(ratio, 3) for ratio in ratios],
     }
 
 
-def by_depth(*, repeats: int) -> dict[str, Any]:
-    """Time and memory a layer of each of our modes, and of the hand-written block, from 10 to 1000 layers."""
+def peak_mb(table: str, name: str, size: Size, rounds: int) -> float:
+    """Peak resident memory of this process, after `rounds` steps of one model."""
+    measure_in_turns(table, [name], size, rounds)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_fresh_process(job: str, *arguments: Any) -> Any:
+    """The result of `measure_in_turns` or `peak_mb` in a process of its own."""
+    command = [sys.executable, __file__, "--job", json.dumps([job, *arguments])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def by_depth(rounds: dict[int, int]) -> dict[str, Any]:
+    """Time and peak memory of each of our modes and of the hand-written block, by depth."""
     width, heads, time_, batch, _ = SIZES["small"]
-    empty = measure("modes", "plain", (width, heads, time_, batch, 1), 1)
-    rows: dict[str, Any] = {"one_layer_mb": empty["peak_mb"] if empty else None}
-    for depth in DEPTHS:
+    rows: dict[str, Any] = {}
+    for depth in (1, *DEPTHS):
         size = (width, heads, time_, batch, depth)
-        steps = 2 if depth == 1000 else STEPS
-        rows[str(depth)] = compare(MODES, "modes", size, repeats=repeats, steps=steps)
-        rows[str(depth)] |= compare(
-            {"hand-written SDPA": hand_written}, "models", size, repeats=repeats, steps=steps
-        )
+        names = [*MODES]
+        rows[str(depth)] = in_fresh_process("turns", "modes", names, size, rounds.get(depth, 1))
+        for name in names:
+            rows[str(depth)][name]["peak_mb"] = round(in_fresh_process("peak", "modes", name, size, 1), 1)
         print(depth, rows[str(depth)], flush=True)
     return rows
 
 
-def run(repeats: int) -> dict[str, Any]:
-    results: dict[str, Any] = {"torch": torch.__version__, "threads": 1, "repeats": repeats, "sizes": SIZES}
+def run() -> dict[str, Any]:
+    results: dict[str, Any] = {"torch": torch.__version__, "threads": 1, "sizes": SIZES}
     results["load_before"] = os.getloadavg()
     for label, size in SIZES.items():
-        results[label] = compare(MODELS, "models", size, repeats=repeats)
-        print(label, {k: v["seconds"] for k, v in results[label].items()}, flush=True)
-    results["depth"] = by_depth(repeats=max(1, repeats // 2))
+        results[label] = in_fresh_process("turns", "models", [*MODELS], size, ROUNDS)
+        print(label, {name: row["ratio"] for name, row in results[label].items()}, flush=True)
+    results["depth"] = by_depth({10: 4 * ROUNDS, 100: ROUNDS, 1000: 3})
     results["load_after"] = os.getloadavg()
     return results
 
 
 def render_speed(results: dict[str, Any]) -> str:
     """The table of step times, as ratios to the fastest peer."""
-    lines = [
-        "| model | " + " | ".join(_size_name(size) for size in results["sizes"].values()) + " |",
-        "|---|---|---|",
-    ]
+    lines = ["| model | " + " | ".join(map(_size_name, results["sizes"].values())) + " |", "|---|---|---|"]
     for name in MODELS:
         cells = [_ratio(results[label], name) for label in results["sizes"]]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
@@ -273,27 +276,23 @@ def _size_name(size: list[int]) -> str:
 def _ratio(rows: dict[str, Any], name: str) -> str:
     if name not in rows:
         return "not installed"
-    peers = [row["seconds"] for peer, row in rows.items() if peer != "leadline"]
-    return f"{rows[name]['seconds'] / min(peers):.2f} ({rows[name]['seconds'] * 1000:.0f} ms)"
+    fastest = min(row["ratio"] for peer, row in rows.items() if peer != "leadline")
+    return f"{rows[name]['ratio'] / fastest:.2f} ({rows[name]['seconds'] * 1000:.0f} ms)"
 
 
 def render_depth(results: dict[str, Any]) -> str:
-    """The table of time and memory a layer."""
+    """The table of time and memory a layer; memory is the increase over one layer."""
     depth = results["depth"]
-    names = [*MODES, "hand-written SDPA"]
     lines = ["| | " + " | ".join(f"{d} layers" for d in DEPTHS) + " |", "|---|" + "---|" * len(DEPTHS)]
-    for name in names:
-        cells = []
-        for d in DEPTHS:
-            row = depth[str(d)].get(name)
-            cells.append("" if row is None else _layer_cell(row, d, depth["one_layer_mb"]))
+    for name in MODES:
+        cells = [_layer_cell(depth[str(d)][name], depth["1"][name], d) for d in DEPTHS]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _layer_cell(row: dict[str, Any], depth: int, one_layer_mb: float) -> str:
-    memory = (row["peak_mb"] - one_layer_mb) / (depth - 1)
-    return f"{row['seconds'] / depth * 1000:.2f} ms, {memory:.2f} MB"
+def _layer_cell(row: dict[str, Any], one: dict[str, Any], depth: int) -> str:
+    memory = (row["peak_mb"] - one["peak_mb"]) / (depth - 1)
+    return f"{row['ratio']:.2f} ({row['seconds'] / depth * 1000:.2f} ms), {memory:.2f} MB"
 
 
 def write_between_markers(name: str, text: str) -> None:
@@ -305,18 +304,16 @@ def write_between_markers(name: str, text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--one", help="measure one model in this process (used by the script itself)")
+    parser.add_argument("--job", help="one measurement in this process (used by the script itself)")
     parser.add_argument("--table", action="store_true", help="only write the tables from the stored results")
-    parser.add_argument("--repeats", type=int, default=REPEATS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.one:
-        table, name, size, steps = json.loads(options.one)
-        build = {"models": MODELS, "modes": MODES}[table][name]
-        print(json.dumps(measure_here(build(tuple(size)), tuple(size), steps)))
+    if options.job:
+        job, *arguments = json.loads(options.job)
+        print(json.dumps({"turns": measure_in_turns, "peak": peak_mb}[job](*arguments)))
         return
     if not options.table:
-        RESULTS.write_text(json.dumps(run(options.repeats), indent=1) + "\n")
+        RESULTS.write_text(json.dumps(run(), indent=1) + "\n")
     results = json.loads(RESULTS.read_text())
     write_between_markers("block-speed", render_speed(results))
     write_between_markers("block-depth", render_depth(results))

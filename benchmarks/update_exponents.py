@@ -40,6 +40,7 @@ DERIVED = {  # exponents that the theory derives: (SGD, Adam)
     "residual-linear": (-1.0, 0.0),
     "keel": (-1.0, 0.0),
     "deepnorm-adam": (-1.0, 0.0),
+    "fixup": (0.0, 0.5),
 }
 STEPS: dict[str, Callable[[Tensor], Tensor]] = {"sgd": lambda g: g, "adam": torch.sign}
 

@@ -140,7 +140,7 @@ def _dampings(residual: Residual) -> dict[str, float]:
     if scheme.bias_exponent is not None:
         last = {id(part.weight) for part in role_weights(residual.branch) if part.role in ("output", "fc2")}
         after_last = {name.removesuffix("weight") + "bias" for name, p in named.items() if id(p) in last}
-        damping |= dict.fromkeys(after_last & set(named), scheme.bias_exponent)
+        damping |= dict.fromkeys((after_last | {"bias_out"}) & set(named), scheme.bias_exponent)
     return damping
 
 
