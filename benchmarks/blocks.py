@@ -186,9 +186,11 @@ def measure_in_turns(table: str, names: list[str], size: Size, rounds: int) -> d
     models = {name: model for name in names if (model := _try_to_build(table, name, size)) is not None}
     optimizers = {name: torch.optim.AdamW(m.parameters(), lr=1e-4, fused=True) for name, m in models.items()}
     timings: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
+    order = list(models)
     for _ in range(rounds + 1):
-        for name, model in models.items():
-            timings[name].append(_step(model, optimizers[name], x))
+        order = [*order[1:], order[0]]  # who comes first pays for the memory that the last one left behind
+        for name in order:
+            timings[name].append(_step(models[name], optimizers[name], x))
     return {name: _summary(rows[1:], timings[names[0]][1:]) for name, rows in timings.items()}
 
 

@@ -15,15 +15,16 @@ QUICK_BAND = 0.3  # three seeds and two depths scatter by about 0.1 (one sd); th
 
 
 def load(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
 bench = load("update_exponents")
 blocks = load("blocks")
+runs = load("thousand_layers")
 
 
 def quick_slope(scheme: str, rule: str, moved: str) -> float:
@@ -90,6 +91,9 @@ def test_tables_in_the_docs_are_what_the_results_render_to():
     assert between(page, "update-exponents") == bench.render(json.loads(bench.RESULTS.read_text()))
     assert between(page, "block-speed") == blocks.render_speed(speed)
     assert between(page, "block-depth") == blocks.render_depth(speed)
+    records = json.loads(runs.RESULTS.read_text())
+    assert between(page, "thousand-layers") == runs.render(records)
+    assert runs.DRAWING.read_text() == runs.draw(records)
 
 
 def test_the_table_of_schemes_in_the_docs_is_the_table_of_the_code():
