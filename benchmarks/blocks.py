@@ -1,0 +1,325 @@
+"""Step time and memory of our blocks beside everybody else's, measured in turns in fresh processes.
+
+`python benchmarks/blocks.py` measures and writes results/blocks.json and the tables in docs/nn.md. Peers that
+are not installed are left out and named. Time is processor time of one thread, which is what a quiet machine
+would take and which a busy one disturbs little; models take turns, so that what disturbance there is hits all
+of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leadline.nn import Encoder, Options
+
+RESULTS = Path(__file__).parent / "results" / "blocks.json"
+PAGE = Path(__file__).parent.parent / "docs" / "nn.md"
+
+SIZES = {"small": (64, 4, 64, 16, 100), "wide": (256, 4, 128, 8, 24)}  # width, heads, time, batch, depth
+DEPTHS = (10, 100, 1000)
+ROUNDS = 7  # timed steps of each model, in turns with the others; the medians count
+
+Size = tuple[int, int, int, int, int]
+
+
+class HandWritten(nn.Module):
+    """The least code for a pre-norm block on SDPA with a packed QKV: what ours must not be slower than."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, time_, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, time_, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, time_, width))
+        return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+
+
+def ours(size: Size, **options: Any) -> nn.Module:
+    width, heads, _, _, depth = size
+    return Encoder(width, heads, depth, scheme="pre", options=Options(positions="none", **options))
+
+
+def hand_written(size: Size) -> nn.Module:
+    width, heads, _, _, depth = size
+    return nn.Sequential(*(HandWritten(width, heads) for _ in range(depth)), nn.LayerNorm(width))
+
+
+def torch_encoder(size: Size) -> nn.Module:
+    width, heads, _, _, depth = size
+    layer = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    )
+    return nn.TransformerEncoder(layer, depth, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+
+
+def gpt2(size: Size) -> nn.Module:
+    from transformers import GPT2Config, GPT2Model
+
+    width, heads, time_, _, depth = size
+    config = GPT2Config(
+        n_embd=width,
+        n_head=heads,
+        n_layer=depth,
+        n_positions=time_,
+        vocab_size=8,
+        activation_function="gelu",
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        use_cache=False,
+    )
+    return FromEmbeddings(GPT2Model(config))
+
+
+def bert(size: Size) -> nn.Module:
+    from transformers import BertConfig, BertModel
+
+    width, heads, time_, _, depth = size
+    config = BertConfig(
+        hidden_size=width,
+        num_attention_heads=heads,
+        num_hidden_layers=depth,
+        intermediate_size=4 * width,
+        max_position_embeddings=time_,
+        vocab_size=8,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return FromEmbeddings(BertModel(config, add_pooling_layer=False))
+
+
+class FromEmbeddings(nn.Module):
+    """A Hugging Face model fed with vectors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.model(inputs_embeds=x).last_hidden_state
+        return hidden
+
+
+def x_transformers(size: Size) -> nn.Module:
+    from x_transformers import Encoder as Peer
+
+    width, heads, _, _, depth = size
+    return Peer(dim=width, depth=depth, heads=heads, attn_dim_head=width // heads, attn_flash=True)  # type: ignore[no-any-return]
+
+
+def torchscale(size: Size) -> nn.Module:
+    from torchscale.architecture.config import EncoderConfig
+    from torchscale.architecture.encoder import Encoder as Peer
+
+    width, heads, _, _, depth = size
+    config = EncoderConfig(
+        encoder_embed_dim=width,
+        encoder_attention_heads=heads,
+        encoder_ffn_embed_dim=4 * width,
+        encoder_layers=depth,
+        encoder_normalize_before=True,
+        subln=False,
+        no_output_layer=True,
+        dropout=0.0,
+    )
+    return FromTokenEmbeddings(Peer(config))
+
+
+class FromTokenEmbeddings(nn.Module):
+    """A torchscale encoder fed with vectors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.model(src_tokens=None, token_embeddings=x)["encoder_out"]
+        return hidden
+
+
+MODELS: dict[str, Callable[[Size], nn.Module]] = {
+    "leadline": ours,
+    "hand-written SDPA": hand_written,
+    "nn.TransformerEncoder": torch_encoder,
+    "Hugging Face GPT-2": gpt2,
+    "Hugging Face BERT": bert,
+    "x-transformers": x_transformers,
+    "torchscale": torchscale,
+}
+MODES: dict[str, Callable[[Size], nn.Module]] = {
+    "plain": ours,
+    "lean": lambda size: ours(size, lean=True),
+    "checkpoint": lambda size: ours(size, checkpoint_every=round(math.sqrt(size[4]))),
+    "hand-written SDPA": hand_written,
+}
+TABLES = {"models": MODELS, "modes": MODES}
+
+
+def measure_in_turns(table: str, names: list[str], size: Size, rounds: int) -> dict[str, Any]:
+    """Processor seconds of a step and of its optimiser part, models taking turns step by step in one process.
+
+    `ratio` is the median over rounds of a model's step over the first model's of the same round, so that slow
+    disturbances cancel. A model that cannot be built is left out.
+    """
+    width, _, time_, batch, _ = size
+    x = torch.randn(batch, time_, width)
+    models = {name: model for name in names if (model := _try_to_build(table, name, size)) is not None}
+    optimizers = {name: torch.optim.AdamW(m.parameters(), lr=1e-4, fused=True) for name, m in models.items()}
+    timings: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
+    order = list(models)
+    for _ in range(rounds + 1):
+        order = [*order[1:], order[0]]  # who comes first pays for the memory that the last one left behind
+        for name in order:
+            timings[name].append(_step(models[name], optimizers[name], x))
+    return {name: _summary(rows[1:], timings[names[0]][1:]) for name, rows in timings.items()}
+
+
+def _try_to_build(table: str, name: str, size: Size) -> nn.Module | None:
+    try:
+        return TABLES[table][name](size)
+    except ImportError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return None
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> tuple[float, float]:
+    start = time.process_time()
+    model(x).square().mean().backward()
+    middle = time.process_time()
+    optimizer.step()
+    optimizer.zero_grad()
+    end = time.process_time()
+    return end - start, end - middle
+
+
+def _summary(rows: list[tuple[float, float]], first: list[tuple[float, float]]) -> dict[str, Any]:
+    ratios = [row[0] / reference[0] for row, reference in zip(rows, first, strict=True)]
+    return {
+        "seconds": round(statistics.median(row[0] for row in rows), 4),
+        "optimizer_seconds": round(statistics.median(row[1] for row in rows), 4),
+        "ratio": round(statistics.median(ratios), 4),
+        "ratios": [round(ratio, 3) for ratio in ratios],
+    }
+
+
+def peak_mb(table: str, name: str, size: Size, rounds: int) -> float:
+    """Peak resident memory of this process, after `rounds` steps of one model."""
+    measure_in_turns(table, [name], size, rounds)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_fresh_process(job: str, *arguments: Any) -> Any:
+    """The result of `measure_in_turns` or `peak_mb` in a process of its own."""
+    command = [sys.executable, __file__, "--job", json.dumps([job, *arguments])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def by_depth(rounds: dict[int, int]) -> dict[str, Any]:
+    """Time and peak memory of each of our modes and of the hand-written block, by depth."""
+    width, heads, time_, batch, _ = SIZES["small"]
+    rows: dict[str, Any] = {}
+    for depth in (1, *DEPTHS):
+        size = (width, heads, time_, batch, depth)
+        names = [*MODES]
+        rows[str(depth)] = in_fresh_process("turns", "modes", names, size, rounds.get(depth, 1))
+        for name in names:
+            rows[str(depth)][name]["peak_mb"] = round(in_fresh_process("peak", "modes", name, size, 1), 1)
+        print(depth, rows[str(depth)], flush=True)
+    return rows
+
+
+def run() -> dict[str, Any]:
+    results: dict[str, Any] = {"torch": torch.__version__, "threads": 1, "sizes": SIZES}
+    results["load_before"] = os.getloadavg()
+    for label, size in SIZES.items():
+        results[label] = in_fresh_process("turns", "models", [*MODELS], size, ROUNDS)
+        print(label, {name: row["ratio"] for name, row in results[label].items()}, flush=True)
+    results["depth"] = by_depth({10: 4 * ROUNDS, 100: ROUNDS, 1000: 3})
+    results["load_after"] = os.getloadavg()
+    return results
+
+
+def render_speed(results: dict[str, Any]) -> str:
+    """The table of step times, as ratios to the fastest peer."""
+    lines = ["| model | " + " | ".join(map(_size_name, results["sizes"].values())) + " |", "|---|---|---|"]
+    for name in MODELS:
+        cells = [_ratio(results[label], name) for label in results["sizes"]]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _size_name(size: list[int]) -> str:
+    return "d={0} seq {2} batch {3} depth {4}".format(*size)
+
+
+def _ratio(rows: dict[str, Any], name: str) -> str:
+    if name not in rows:
+        return "not installed"
+    fastest = min(row["ratio"] for peer, row in rows.items() if peer != "leadline")
+    return f"{rows[name]['ratio'] / fastest:.2f} ({rows[name]['seconds'] * 1000:.0f} ms)"
+
+
+def render_depth(results: dict[str, Any]) -> str:
+    """The table of time and memory a layer; memory is the increase over one layer."""
+    depth = results["depth"]
+    lines = ["| | " + " | ".join(f"{d} layers" for d in DEPTHS) + " |", "|---|" + "---|" * len(DEPTHS)]
+    for name in MODES:
+        cells = [_layer_cell(depth[str(d)][name], depth["1"][name], d) for d in DEPTHS]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _layer_cell(row: dict[str, Any], one: dict[str, Any], depth: int) -> str:
+    memory = (row["peak_mb"] - one["peak_mb"]) / (depth - 1)
+    return f"{row['ratio']:.2f} ({row['seconds'] / depth * 1000:.2f} ms), {memory:.2f} MB"
+
+
+def write_between_markers(name: str, text: str) -> None:
+    """Replace what stands between the two markers `name` of the docs page."""
+    opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, rest = PAGE.read_text().split(opening, 1)
+    PAGE.write_text(f"{head}{opening}\n{text}\n{closing}{rest.split(closing, 1)[1]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--job", help="one measurement in this process (used by the script itself)")
+    parser.add_argument("--table", action="store_true", help="only write the tables from the stored results")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.job:
+        job, *arguments = json.loads(options.job)
+        print(json.dumps({"turns": measure_in_turns, "peak": peak_mb}[job](*arguments)))
+        return
+    if not options.table:
+        RESULTS.write_text(json.dumps(run(), indent=1) + "\n")
+    results = json.loads(RESULTS.read_text())
+    write_between_markers("block-speed", render_speed(results))
+    write_between_markers("block-depth", render_depth(results))
+
+
+if __name__ == "__main__":
+    main()

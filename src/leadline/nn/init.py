@@ -1,0 +1,143 @@
+r"""Initialisers: variances as functions of (fan_in, fan_out, activation), and the fills that use them.
+
+Every fill works in place under `no_grad`, returns its tensor and takes a `torch.Generator`. Call it once for
+every layer: layers that start as copies of each other add up coherently (the second moment grows like depth
+squared).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Generator, Tensor
+
+from leadline.errors import InputError
+from leadline.nn.activations import Activation, gaussian_moments
+from leadline.nn.critical import CriticalPoint, critical
+from leadline.nn.lsuv import lsuv_
+
+__all__ = [
+    "VARIANCES",
+    "CriticalPoint",
+    "backward",
+    "critical",
+    "delta_orthogonal_",
+    "fans",
+    "gaussian_moments",
+    "he",
+    "lecun",
+    "lsuv_",
+    "normal_",
+    "orthogonal_",
+    "truncated_normal_",
+    "uniform_",
+    "xavier",
+]
+
+TRUNCATED_VARIANCE = 0.7737413  # variance of N(0,1) cut at 2: 1 - 4 pdf(2) / (2 cdf(2) - 1) (derived)
+CUT = 2.0  # where truncated_normal_ cuts, in standard deviations of the parent
+
+VarianceRule = Callable[[int, int, str | Activation], float]
+
+
+def fans(weight: Tensor, *, packed: int = 1) -> tuple[int, int]:
+    """(fan_in, fan_out) of a linear or convolution weight; `packed` matrices stacked on dim 0 count as one
+    each.
+
+    A packed QKV of shape (3d, d) with `packed=3` has fan_out d: Xavier on the packed shape would start it at
+    half the variance.
+    """
+    if weight.ndim < 2:
+        raise InputError(
+            expected="a weight of 2 or more dimensions (out, in, ...)",
+            got=f"shape {tuple(weight.shape)}",
+            fix="initialise vectors (biases, norm gains) with constants",
+        )
+    kernel = math.prod(weight.shape[2:])
+    return weight.shape[1] * kernel, weight.shape[0] // packed * kernel
+
+
+def lecun(fan_in: int, fan_out: int, activation: str | Activation = "linear") -> float:
+    r"""$1/n$: keeps the second moment of any input, of any mean. LeCun et al. 1998, Efficient BackProp."""
+    return 1 / fan_in
+
+
+def he(fan_in: int, fan_out: int, activation: str | Activation = "relu") -> float:
+    r"""$1/(n\,E[\phi^2])$: a linear map after $\phi$ of a unit Gaussian has a unit second moment; ReLU:
+    $2/n$.
+
+    He et al. 2015, arXiv 1502.01852, equation 10 for ReLU; here for every activation (GELU: $2.352/n$).
+    """
+    return 1 / (fan_in * gaussian_moments(activation).square)
+
+
+def backward(fan_in: int, fan_out: int, activation: str | Activation = "linear") -> float:
+    r"""$1/(m\,E[\phi'^2])$: keeps the second moment of the gradient that comes back; linear: $1/m$."""
+    return 1 / (fan_out * gaussian_moments(activation).slope_square)
+
+
+def xavier(fan_in: int, fan_out: int, activation: str | Activation = "linear") -> float:
+    r"""$2/(n+m)$: forward gain $2n/(n+m)$, backward $2m/(n+m)$; neither is 1 unless $n=m$. Glorot and Bengio
+    2010."""
+    return 2 / (fan_in + fan_out)
+
+
+VARIANCES: Mapping[str, VarianceRule] = MappingProxyType(
+    {"lecun": lecun, "he": he, "backward": backward, "xavier": xavier}
+)
+
+
+@torch.no_grad()
+def normal_(weight: Tensor, variance: float, *, generator: Generator | None = None) -> Tensor:
+    """`weight` filled from N(0, variance)."""
+    return weight.normal_(0.0, math.sqrt(variance), generator=generator)
+
+
+@torch.no_grad()
+def uniform_(weight: Tensor, variance: float, *, generator: Generator | None = None) -> Tensor:
+    r"""`weight` filled uniformly from $\pm\sqrt{3\,\mathrm{variance}}$."""
+    limit = math.sqrt(3 * variance)
+    return weight.uniform_(-limit, limit, generator=generator)
+
+
+@torch.no_grad()
+def truncated_normal_(weight: Tensor, variance: float, *, generator: Generator | None = None) -> Tensor:
+    r"""`weight` filled from a normal cut at two standard deviations, so wide that its variance **is**
+    `variance`.
+
+    Cutting at $2\sigma$ leaves a variance of $0.7737\,\sigma^2$, so the parent has $\sigma^2 = $
+    variance$/0.7737$.
+    """
+    std = math.sqrt(variance / TRUNCATED_VARIANCE)
+    return torch.nn.init.trunc_normal_(weight, 0.0, std, -CUT * std, CUT * std, generator=generator)
+
+
+@torch.no_grad()
+def orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """`weight`, seen as (out, in * kernel), filled with orthonormal rows or columns times `gain`."""
+    return torch.nn.init.orthogonal_(weight, gain, generator=generator)
+
+
+@torch.no_grad()
+def delta_orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """A convolution `weight` that is zero but for its centre tap, which is orthogonal times `gain`.
+
+    Keeps every norm exactly, and that of gradients too when out = in (Xiao et al. 2018, arXiv 1806.05393).
+    With more inputs than outputs no map keeps all norms, so that is refused.
+    """
+    outputs, inputs, *kernel = weight.shape
+    if outputs < inputs or not kernel:
+        raise InputError(
+            expected="a convolution weight (out, in, kernel...) with out >= in",
+            got=f"shape {tuple(weight.shape)}",
+            fix="use orthogonal_ for matrices and for layers that narrow",
+        )
+    weight.zero_()
+    centre = weight
+    for size in reversed(kernel):
+        centre = centre[..., size // 2]
+    centre.copy_(orthogonal_(torch.empty_like(centre), gain, generator=generator))
+    return weight

@@ -1,0 +1,185 @@
+"""Parameter groups that follow the depth law of a scheme: which rate, which decay, which epsilon for which
+parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from leadline.errors import InputError
+from leadline.nn.residual import Residual
+from leadline.nn.roles import role_weights
+from leadline.nn.scheme import Family, Scheme
+from leadline.nn.schemes import find_scheme
+
+FAMILIES: dict[
+    str, Family
+] = {  # steps linear in the gradient, and steps whose size does not depend on its scale
+    "sgd": "sgd",
+    "asgd": "sgd",
+    "adam": "adam",
+    "adamw": "adam",
+    "nadam": "adam",
+    "radam": "adam",
+    "adamax": "adam",
+    "adagrad": "adam",
+    "rmsprop": "adam",
+    "adafactor": "adam",
+    "lion": "adam",
+    "sign": "adam",
+    "stableadamw": "adam",
+}
+ADAM_EPS = 1e-8  # torch's default, the value that CompleteP's factor multiplies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The small model on which the learning rate was found: its residual sub-layers, and its width.
+
+    Four sub-layers are two Transformer blocks. Without a width, widths are taken to be the same.
+    """
+
+    sublayers: int = 4
+    width: int | None = None
+
+
+TWO_BLOCKS = Base()
+
+
+def param_groups(
+    model: nn.Module,
+    scheme: str | Scheme | None,
+    optimizer: str | type[torch.optim.Optimizer],
+    lr: float,
+    weight_decay: float = 0.0,
+    *,
+    base: Base = TWO_BLOCKS,
+) -> list[dict[str, Any]]:
+    r"""Groups for a torch optimiser: the depth law inside residuals; no decay on norms, biases and scalars.
+
+    A step on a parameter whose change reaches the stream damped like $S^{-e}$ ($S$ residual sub-layers)
+    changes the function by an amount free of depth when its rate is
+    $$ \eta\,m_L^{2e-1}\ \text{(SGD)}, \qquad \eta\,m_L^{e-1}\ \text{(Adam)}, \qquad m_L = S / S_{base}, $$
+    because $S$ of them add up, each moved by its gradient $\propto S^{-e}$ (SGD) or by its sign (Adam). $e$
+    is the row's `exponent` for matrices, its `bias_exponent` for the bias after the last matrix, and 0 for
+    the gain and bias of a norm on the stream itself (`post`); without the last two DeepNorm's and Keel's
+    first step grows with depth all the same (docs/nn.md). A row without an exponent has factor 1 throughout.
+    For Adam also CompleteP's width and epsilon factors: matrices $\eta/m_N$ and decay $\lambda m_N$, epsilon
+    $\varepsilon\,m_N^{-1} m_L^{-a}$, $m_N$ = width / base width. Embeddings and the head keep $\eta$ and
+    $\lambda$. Dey et al. 2025 (CompleteP), arXiv 2505.01618.
+
+    `scheme` must be that of the model's `Residual`s (None: take theirs); `optimizer` a name or a torch
+    optimiser class.
+    """
+    family = find_family(optimizer)
+    residuals = [module for module in model.modules() if isinstance(module, Residual)]
+    _check_scheme(residuals, scheme)
+    settings = _Settings(family=family, lr=lr, weight_decay=weight_decay, base=base)
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
+    for parameter, group in _placed(model, residuals, settings):
+        groups.setdefault(tuple(group.values()), {**group, "params": []})["params"].append(parameter)
+    return list(groups.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    family: Family
+    lr: float
+    weight_decay: float
+    base: Base
+
+
+def _placed(
+    model: nn.Module, residuals: list[Residual], settings: _Settings
+) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
+    """Every trainable parameter once, with the values of its group."""
+    seen: set[nn.Parameter] = set()
+    for residual in residuals:
+        damping = _dampings(residual)
+        for name, parameter in residual.named_parameters():
+            if parameter.requires_grad and parameter not in seen:
+                seen.add(parameter)
+                yield parameter, _inside(settings, parameter, residual, damping.get(name))
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter not in seen:
+            yield parameter, _outside(settings, parameter)
+
+
+def _outside(settings: _Settings, parameter: nn.Parameter) -> dict[str, Any]:
+    return {"lr": settings.lr, "weight_decay": settings.weight_decay if parameter.ndim > 1 else 0.0}
+
+
+def _inside(
+    settings: _Settings, parameter: nn.Parameter, residual: Residual, damping: float | None
+) -> dict[str, Any]:
+    group = _outside(settings, parameter)
+    if damping is None or residual.scheme.exponent is None:
+        return group
+    depth = residual.place.total / settings.base.sublayers
+    group["lr"] *= depth ** rate_power(damping, settings.family)
+    if settings.family == "adam":
+        width = _width_factor(settings.base, residual)
+        group["eps"] = ADAM_EPS / width * depth**-residual.scheme.exponent
+        if parameter.ndim > 1:
+            group["lr"], group["weight_decay"] = group["lr"] / width, group["weight_decay"] * width
+    return group
+
+
+def _dampings(residual: Residual) -> dict[str, float]:
+    """By name, the exponent e with which a change of a parameter reaches the stream; empty without a law."""
+    scheme = residual.scheme
+    if scheme.exponent is None:
+        return {}
+    named = dict(residual.named_parameters())
+    damping = dict.fromkeys(named, scheme.exponent)
+    damping |= {name: 0.0 for name in named if name.startswith("norm_post.")}
+    if scheme.bias_exponent is not None:
+        last = {id(part.weight) for part in role_weights(residual.branch) if part.role in ("output", "fc2")}
+        after_last = {name.removesuffix("weight") + "bias" for name, p in named.items() if id(p) in last}
+        damping |= dict.fromkeys((after_last | {"bias_out"}) & set(named), scheme.bias_exponent)
+    return damping
+
+
+def rate_power(damping: float, family: Family) -> float:
+    r"""The power of depth in the rate: $2e-1$ for SGD, $e-1$ for Adam."""
+    return 2 * damping - 1 if family == "sgd" else damping - 1
+
+
+def find_family(optimizer: str | type[torch.optim.Optimizer]) -> Family:
+    """`sgd` if the step is linear in the gradient, `adam` if its size is free of the gradient's scale."""
+    name = (optimizer if isinstance(optimizer, str) else optimizer.__name__).lower()
+    if name not in FAMILIES:
+        raise InputError(
+            expected="optimizer: one of " + ", ".join(FAMILIES) + ", or a class of one of these names",
+            got=f"optimizer={optimizer!r}",
+            fix="name the family it steps like: 'sgd' (linear in the gradient) or 'adam' (scale-free)",
+        )
+    return FAMILIES[name]
+
+
+def _check_scheme(residuals: list[Residual], scheme: str | Scheme | None) -> None:
+    if not residuals:
+        raise InputError(
+            expected="a model built of leadline.nn.Residual blocks",
+            got="a model without any",
+            fix="build it from leadline.nn, or wrap the branches of your blocks in Residual",
+        )
+    if scheme is None:
+        return
+    row = find_scheme(scheme, 1)
+    other = next((r.scheme.name for r in residuals if r.scheme.name != row.name), None)
+    if other is not None:
+        raise InputError(
+            expected=f"scheme={other!r}, which the model was built with",
+            got=f"scheme={row.name!r}",
+            fix="pass the model's scheme, or None to take it from the model",
+        )
+
+
+def _width_factor(base: Base, residual: Residual) -> float:
+    width = getattr(residual.branch, "width", None)
+    return 1.0 if base.width is None or width is None else width / base.width

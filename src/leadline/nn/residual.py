@@ -1,0 +1,126 @@
+"""Residual: one module that wires a branch into a stack as a row of the scheme table says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leadline.errors import InputError
+from leadline.nn.lean import remade
+from leadline.nn.roles import apply_gains_, role_weights
+from leadline.nn.scheme import Layout, Place, Scheme
+from leadline.nn.schemes import find_scheme
+
+ALONE = Layout()
+
+
+class Residual(nn.Module):
+    r"""`branch` on a residual path, wired as the row `scheme` says.
+
+    $$ y = \mathrm{post}(\alpha x + w\,\mathrm{out}(f(s\,\mathrm{pre}(x)))) $$
+    `index` (from 0) and `depth` count the blocks of the stack, `layout` says how many residual sub-layers a
+    block has and which of them this is; the default is one, so that blocks are sub-layers. The row's initial
+    gains and zeros are applied to the branch here, once, on top of whatever initialisation it came with.
+    `norm` makes a norm of a given width (the branch's `width` and, if it differs, `inputs`; else the rows of
+    its last matrix); `shortcut` replaces the identity on the skip path (a projection where the shape
+    changes). Extra arguments of `forward` go to the branch.
+
+    Fixed weights cost nothing (they ride on the add); learned ones are the parameter `weight` (or
+    `skip_weight`). Keys of the state dict: `branch.*`, `norm_pre.*`, `norm_out.*`, `norm_post.*`, `weight`,
+    `skip_weight`, `bias_in`, `bias_out`, `shortcut.*`, each present only if the row asks for it. A row's
+    `inner` norm belongs to the branch.
+    """
+
+    def __init__(  # noqa: PLR0913  (the names of the public contract, and three ways to adapt it)
+        self,
+        branch: nn.Module,
+        *,
+        scheme: str | Scheme | None = None,
+        index: int,
+        depth: int,
+        layout: Layout = ALONE,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        shortcut: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.place = Place(index=index, depth=depth, layout=layout)
+        self.scheme = find_scheme(scheme, depth)
+        self.branch = branch
+        self.shortcut = shortcut
+        self.lean = False
+        self._add_norms(norm)
+        self._add_weights()
+        apply_gains_(branch, self.scheme, self.place)
+
+    def _add_norms(self, norm: Callable[[int], nn.Module]) -> None:
+        wanted = set(self.scheme.norms_at(self.place)) - {"inner"}
+        width = _width(self.branch) if wanted else 0
+        self.norm_pre = norm(getattr(self.branch, "inputs", width)) if "pre" in wanted else None
+        self.norm_out = norm(width) if "out" in wanted else None
+        self.norm_post = norm(width) if "post" in wanted else None
+
+    def _add_weights(self) -> None:
+        scheme, place = self.scheme, self.place
+        self.skip = scheme.skip(place) if scheme.has_skip else 0.0
+        self.branch_weight = scheme.branch(place)
+        self.norm_scale = scheme.norm_scale(place)
+        size = (_width(self.branch),) if scheme.learned == "vector" else ()
+        learns_branch = scheme.learned in ("scalar", "vector")
+        self.weight = nn.Parameter(torch.full(size, self.branch_weight)) if learns_branch else None
+        self.skip_weight = nn.Parameter(torch.full((), self.skip)) if scheme.learned == "skip" else None
+        self.bias_in = nn.Parameter(torch.zeros(())) if scheme.scalar_biases else None
+        self.bias_out = nn.Parameter(torch.zeros(())) if scheme.scalar_biases else None
+
+    def forward(self, x: Tensor, *arguments: Any, bypass: Tensor | None = None) -> Tensor:
+        """The stream after this sub-layer; `bypass` is added before the last norm (the B2T connection)."""
+        h = x if self.norm_pre is None else remade(self.norm_pre, x) if self.lean else self.norm_pre(x)
+        if self.norm_scale != 1.0:
+            h = h * self.norm_scale
+        if self.bias_in is not None:
+            h = h + self.bias_in
+        y = self.branch(h, *arguments)
+        if self.norm_out is not None:
+            y = self.norm_out(y)
+        y = self._join(x if self.shortcut is None else self.shortcut(x), y)
+        if bypass is not None:
+            y = y + bypass
+        return y if self.norm_post is None else self.norm_post(y)
+
+    def _join(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.weight is not None:
+            y = y * _per_channel(self.weight, y)
+            return x + y if self.bias_out is None else x + y + self.bias_out
+        if self.skip_weight is not None:
+            return x * self.skip_weight + y
+        if self.branch_weight != 1.0:
+            return torch.add(x, y, alpha=self.branch_weight)
+        if self.skip == 0.0:
+            return y
+        return x + y if self.skip == 1.0 else torch.add(y, x, alpha=self.skip)
+
+    def extra_repr(self) -> str:
+        place = self.place
+        return f"scheme={self.scheme.name!r}, index={place.index}, depth={place.depth}"
+
+
+def _per_channel(weight: Tensor, y: Tensor) -> Tensor:
+    """A learned vector shaped for channels-first images; anything else as it is."""
+    return weight.view(-1, 1, 1) if weight.ndim == 1 and y.ndim == 4 else weight
+
+
+def _width(branch: nn.Module) -> int:
+    """What the branch puts out: its own `width`, or the rows of its last matrix."""
+    width = getattr(branch, "width", None)
+    if isinstance(width, int):
+        return width
+    parts = role_weights(branch)
+    if not parts:
+        raise InputError(
+            expected="a branch with an int attribute `width`, or with a linear or convolution layer",
+            got=f"a {type(branch).__name__} with neither",
+            fix="give the branch an int attribute `width`",
+        )
+    return parts[-1].weight.shape[0]

@@ -1,0 +1,103 @@
+"""Which matrix of a branch plays which part, and a row's initial gains applied to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from leadline.nn import init
+from leadline.nn.scheme import Place, Role, Scheme
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleWeight:
+    """One logical matrix: its role, the (slice of a) parameter that holds it, and how large its input is.
+
+    `second_moment` is that of what feeds the matrix when the branch is fed a unit signal.
+    """
+
+    role: Role
+    weight: Tensor
+    second_moment: float = 1.0
+
+
+@runtime_checkable
+class HasRoles(Protocol):
+    """A branch that says which of its matrices is which."""
+
+    def role_weights(self) -> list[RoleWeight]: ...
+
+
+def role_weights(branch: nn.Module) -> list[RoleWeight]:
+    """The matrices of a branch with their roles.
+
+    A branch with a method `role_weights` answers for itself. In any other, `nn.MultiheadAttention` is taken
+    apart into query, key, value and output, and of the remaining linear and convolution weights the one
+    registered last is `fc2` and the others are `fc1`.
+    """
+    if isinstance(branch, HasRoles):
+        return branch.role_weights()
+    found: list[RoleWeight] = []
+    attention_parts: set[nn.Module] = set()
+    plain: list[Tensor] = []
+    for module in branch.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            found += _multihead_roles(module)
+            attention_parts.add(module.out_proj)
+        elif (
+            isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
+            and module not in attention_parts
+        ):
+            plain.append(module.weight)
+    return found + [RoleWeight(role="fc2" if w is plain[-1] else "fc1", weight=w) for w in plain]
+
+
+def _multihead_roles(module: nn.MultiheadAttention) -> list[RoleWeight]:
+    if module.in_proj_weight is None:
+        query, key, value = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+    else:
+        query, key, value = module.in_proj_weight.chunk(3)
+    named: Iterable[tuple[Role, Tensor]] = (
+        ("query", query),
+        ("key", key),
+        ("value", value),
+        ("output", module.out_proj.weight),
+    )
+    return [RoleWeight(role=role, weight=weight) for role, weight in named]
+
+
+@torch.no_grad()
+def fill_branch_(branch: nn.Module, base: str, *, generator: Generator | None = None) -> None:
+    r"""Draw the matrices of a branch afresh, each logical matrix on its own, and set its biases to zero.
+
+    `unit`: $\mathrm{Var}(W) = 1/(n\,E[x^2])$ with $E[x^2]$ the second moment of what feeds the matrix when
+    the branch is fed a unit signal, so that a unit input gives a unit output; `xavier`: $2/(n+m)$, as
+    DeepNorm and T-Fixup assume.
+    """
+    for part in role_weights(branch):
+        fan_in, fan_out = init.fans(part.weight)
+        unit = init.lecun(fan_in, fan_out) / part.second_moment
+        variance = init.xavier(fan_in, fan_out) if base == "xavier" else unit
+        init.normal_(part.weight, variance, generator=generator)
+    for name, parameter in branch.named_parameters():
+        if name.rpartition(".")[2] == "bias":
+            parameter.zero_()
+
+
+@torch.no_grad()
+def apply_gains_(branch: nn.Module, scheme: Scheme, place: Place) -> None:
+    """Multiply the branch's matrices by the row's initial gain; zero those that the row starts at zero."""
+    if not scheme.gain_roles and not scheme.zero_roles:
+        return
+    parts = role_weights(branch)
+    residual_path = sum(part.role not in ("query", "key") for part in parts)
+    gain = scheme.gain(replace(place, layout=replace(place.layout, matrices=residual_path)))
+    for part in parts:
+        if part.role in scheme.zero_roles:
+            part.weight.zero_()
+        elif part.role in scheme.gain_roles:
+            part.weight.mul_(gain)

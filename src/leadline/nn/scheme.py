@@ -1,0 +1,132 @@
+"""What a residual scheme is: the fields of a row, and the place in a stack that its depth laws are functions
+of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from leadline.errors import InputError
+
+NormPosition = Literal["pre", "inner", "out", "post"]
+Role = Literal["query", "key", "value", "output", "fc1", "fc2"]
+Family = Literal["sgd", "adam"]
+
+EARLY_SHARE = 0.25  # share of the blocks that use a row's `early_norms` (Mix-LN, arXiv 2412.13795)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the residual sub-layers of a stack are grouped, and which stack it is.
+
+    `sublayers` are the residual sub-layers of one block (1 in an MLP or a ResNet, 2 in an encoder or a
+    language model, 3 in a decoder with cross-attention) and `position` is which of them this one is;
+    `matrices` are the weight matrices in its branch. `partner` is the number of blocks of the other stack of
+    an encoder-decoder pair, or None for a stack that stands alone.
+    """
+
+    sublayers: int = 1
+    position: int = 0
+    matrices: int = 2
+    stack: Literal["encoder", "decoder"] = "encoder"
+    partner: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a residual sub-layer stands: block `index` (from 0) of `depth` blocks, laid out as `layout`
+    says."""
+
+    index: int
+    depth: int
+    layout: Layout = Layout()
+
+    def __post_init__(self) -> None:
+        check_depth(self.depth)
+        if not 0 <= self.index < self.depth:
+            raise InputError(
+                expected=f"index from 0 to depth - 1 = {self.depth - 1}",
+                got=f"index={self.index}",
+                fix="number the blocks from 0 in the order in which the signal passes them",
+            )
+
+    @property
+    def total(self) -> int:
+        """Residual sub-layers in the whole stack: 2N for an encoder of N blocks, 3M for a decoder of M."""
+        return self.depth * self.layout.sublayers
+
+    @property
+    def number(self) -> int:
+        """This sub-layer's number, from 1 to `total`."""
+        return self.index * self.layout.sublayers + self.layout.position + 1
+
+
+Law = Callable[[Place], float]
+
+
+def one(place: Place) -> float:
+    """No scaling."""
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    r"""One residual scheme: where the norms sit and how skip, branch and weights are scaled with depth.
+
+    The wiring every row describes is
+    $$ y = \mathrm{post}\big(\alpha\,x + w\;\mathrm{out}(f(s\;\mathrm{pre}(x)))\big) $$
+    with $\alpha$ = `skip`, $w$ = `branch`, $s$ = `norm_scale`, and each norm present only if `norms` names it
+    (`inner` stands before the last matrix of the branch). `gain` multiplies, at initialisation only, the
+    matrices whose roles are in `gain_roles`; `zero_roles` start at zero. `base` is the initialisation that
+    the gain multiplies: `unit` (a branch with a unit input has a unit output, see `leadline.nn.init`) or
+    `xavier`.
+
+    `exponent` is $a$ where a step on the branch's matrices reaches the stream damped like $S^{-a}$,
+    `bias_exponent` the same for the bias after its last matrix, which no initial gain damps (None: as
+    `exponent`).
+    """
+
+    name: str
+    summary: str
+    norms: tuple[NormPosition, ...]
+    early_norms: tuple[NormPosition, ...] | None = None
+    skip: Law = one
+    branch: Law = one
+    norm_scale: Law = one
+    gain: Law = one
+    embedding_gain: Law = one
+    gain_roles: tuple[Role, ...] = ()
+    zero_roles: tuple[Role, ...] = ()
+    zero_head: bool = False
+    embedding_norm: bool = False
+    has_skip: bool = True
+    block_bypass: bool = False
+    learned: Literal["scalar", "vector", "skip"] | None = None
+    scalar_biases: bool = False
+    base: Literal["unit", "xavier"] = "unit"
+    final_norm: bool = True
+    counts: Literal["sub-layers", "blocks"] | None = None
+    calibrated_for: Family | None = None
+    exponent: float | None = None
+    bias_exponent: float | None = None
+    needs_profile: bool = False
+    identity_at_init: bool = False
+    paper: str
+    where: str
+
+    def norms_at(self, place: Place) -> tuple[NormPosition, ...]:
+        """The norms of the sub-layer at `place`: the early ones in the first quarter, if the row has any."""
+        if self.early_norms is not None and place.index < EARLY_SHARE * place.depth:
+            return self.early_norms
+        return self.norms
+
+
+def check_depth(depth: int) -> None:
+    """Raise unless `depth` is a positive whole number of blocks."""
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
+        raise InputError(
+            expected="depth: a whole number of blocks, 1 or more",
+            got=f"depth={depth!r}",
+            fix="pass the number of residual blocks in the stack",
+        )

@@ -1,0 +1,373 @@
+r"""The table of residual schemes: a row a scheme. Adding a scheme is adding a row.
+
+Throughout, $S$ is the number of residual **sub-layers** of the stack ($2N$ for an encoder or a language model
+of $N$ blocks, $3M$ for a decoder with cross-attention of $M$ blocks, $N$ for an MLP or ResNet of $N$ blocks)
+and $l$ is the number of a block, from 1. Papers count one or the other: `Scheme.counts` says which.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from leadline.errors import InputError
+from leadline.nn.scheme import Place, Role, Scheme
+
+MATRICES: tuple[Role, ...] = ("value", "output", "fc1", "fc2")  # all but query and key
+LAST: tuple[Role, ...] = ("output", "fc2")
+INNER: tuple[Role, ...] = ("value", "fc1")
+SHALLOW_BLOCKS = 12  # GPT-2 small and BERT base: the depth at which plain pre-norm is common practice
+
+
+def deepnorm_skip(place: Place) -> float:
+    r"""$\alpha = S^{1/4}$; in the encoder of a pair $0.81\,(N^4 M)^{1/16}$."""
+    if place.layout.stack == "encoder" and place.layout.partner is not None:
+        return float(0.81 * (place.depth**4 * place.layout.partner) ** (1 / 16))
+    return float(place.total**0.25)
+
+
+def deepnorm_gain(place: Place) -> float:
+    r"""$\beta = (4S)^{-1/4}$, so that $S \cdot 2\beta^2/\alpha^2 = 1$; in the encoder of a pair $0.87\,(N^4
+    M)^{-1/16}$."""
+    if place.layout.stack == "encoder" and place.layout.partner is not None:
+        return float(0.87 * (place.depth**4 * place.layout.partner) ** (-1 / 16))
+    return float((4 * place.total) ** -0.25)
+
+
+def sublayers(place: Place) -> float:
+    """$S$."""
+    return float(place.total)
+
+
+def sqrt_sublayers(place: Place) -> float:
+    r"""$\sqrt{S}$."""
+    return math.sqrt(place.total)
+
+
+def inverse_sqrt_sublayers(place: Place) -> float:
+    r"""$1/\sqrt{S}$."""
+    return 1 / math.sqrt(place.total)
+
+
+def inverse_sublayers(place: Place) -> float:
+    """$1/S$."""
+    return 1 / place.total
+
+
+def inverse_sqrt_block_number(place: Place) -> float:
+    r"""$1/\sqrt{l}$, $l$ the number of the block from 1."""
+    return 1 / math.sqrt(place.index + 1)
+
+
+def zero(place: Place) -> float:
+    """0."""
+    return 0.0
+
+
+def layerscale_start(place: Place) -> float:
+    r"""$0.1$ up to 18 blocks, $10^{-5}$ up to 24, $10^{-6}$ deeper."""
+    return 0.1 if place.depth <= 18 else 1e-5 if place.depth <= 24 else 1e-6
+
+
+def fixup_gain(place: Place) -> float:
+    r"""$S^{-1/(2m-2)}$, $m$ the weight matrices in a branch."""
+    return float(place.total ** (-1 / max(2 * place.layout.matrices - 2, 1)))
+
+
+def t_fixup_gain(place: Place) -> float:
+    r"""$0.67\,N^{-1/4}$ in an encoder; $(3S)^{-1/4}$ in a decoder, which is $(9M)^{-1/4}$ with
+    cross-attention."""
+    if place.layout.stack == "decoder":
+        return float((3 * place.total) ** -0.25)
+    return float(0.67 * place.depth**-0.25)
+
+
+def t_fixup_embedding_gain(place: Place) -> float:
+    r"""$(9N)^{-1/4}$."""
+    return float((9 * place.depth) ** -0.25)
+
+
+def magneto_gain(place: Place) -> float:
+    r"""$\sqrt{\ln S}$; in the encoder of a pair $\sqrt{\tfrac13 \ln(3M)\ln(2N)}$."""
+    if place.layout.stack == "encoder" and place.layout.partner is not None:
+        return math.sqrt(math.log(3 * place.layout.partner) * math.log(place.total) / 3)
+    return math.sqrt(math.log(max(place.total, 2)))
+
+
+def admin_skip(place: Place) -> float:
+    r"""$\omega_i = \sqrt{i}$, $i$ the sub-layer's number: the value before profiling, as if every branch had
+    variance 1."""
+    return math.sqrt(place.number)
+
+
+_ROWS = (
+    Scheme(
+        name="none",
+        summary="No skip and no norm: a plain stack.",
+        norms=(),
+        has_skip=False,
+        final_norm=False,
+        paper="no paper: the control",
+        where="",
+    ),
+    Scheme(
+        name="post",
+        summary="LN(x + f(x)): the original Transformer.",
+        norms=("post",),
+        final_norm=False,
+        paper="Vaswani et al. 2017, Attention is all you need, arXiv 1706.03762",
+        where="LayerNorm(x + Sublayer(x)), encoder and decoder stacks",
+    ),
+    Scheme(
+        name="pre",
+        summary="x + f(LN(x)), with a norm after the last block.",
+        norms=("pre",),
+        paper="Xiong et al. 2020, On layer normalization in the Transformer architecture, arXiv 2002.04745",
+        where="the Pre-LN Transformer",
+    ),
+    Scheme(
+        name="deepnorm",
+        summary="LN(S^(1/4) x + f(x)); V, O, fc1, fc2 start times (4S)^(-1/4) on Xavier. For SGD.",
+        norms=("post",),
+        skip=deepnorm_skip,
+        gain=deepnorm_gain,
+        gain_roles=MATRICES,
+        base="xavier",
+        final_norm=False,
+        counts="blocks",
+        calibrated_for="sgd",
+        exponent=0.5,
+        bias_exponent=0.25,
+        paper="Wang et al. 2022, DeepNet: scaling Transformers to 1,000 layers, arXiv 2203.00555",
+        where="the table of constants beside DeepNorm's code; theorems 4.2 and 4.3",
+    ),
+    Scheme(
+        name="deepnorm-adam",
+        summary="LN(S^(1/2) x + f(x)); V, O, fc1, fc2 start times S^(-1/2) on Xavier. For Adam.",
+        norms=("post",),
+        skip=sqrt_sublayers,
+        gain=inverse_sqrt_sublayers,
+        gain_roles=MATRICES,
+        base="xavier",
+        final_norm=False,
+        counts="blocks",
+        calibrated_for="adam",
+        exponent=1.0,
+        bias_exponent=0.5,
+        paper="Su Jianlin 2022, kexue.fm archives 8978",
+        where="the Adam case: alpha = (2N)^(1/2), lambda = (2N)^(-1/2)",
+    ),
+    Scheme(
+        name="residual-sqrt",
+        summary="x + S^(-1/2) f(LN(x)).",
+        norms=("pre",),
+        branch=inverse_sqrt_sublayers,
+        counts="sub-layers",
+        calibrated_for="sgd",
+        exponent=0.5,
+        paper="Yang et al. 2023, Tensor Programs VI, arXiv 2310.02244",
+        where="Depth-muP: branch multiplier L^(-1/2)",
+    ),
+    Scheme(
+        name="residual-linear",
+        summary="x + S^(-1) f(LN(x)): CompleteP's branch factor. For Adam.",
+        norms=("pre",),
+        branch=inverse_sublayers,
+        counts="sub-layers",
+        calibrated_for="adam",
+        exponent=1.0,
+        paper="Dey et al. 2025, Don't be lazy (CompleteP), arXiv 2505.01618",
+        where="the parametrisation table, alpha = 1",
+    ),
+    Scheme(
+        name="keel",
+        summary="LN(S x + f(LN(x))). For Adam.",
+        norms=("pre", "post"),
+        skip=sublayers,
+        final_norm=False,
+        counts="sub-layers",
+        calibrated_for="adam",
+        exponent=1.0,
+        paper="Keel: post-norm with a highway-scaled skip, arXiv 2601.19895",
+        where="the block equation, alpha = L = all sub-layers",
+    ),
+    Scheme(
+        name="peri",
+        summary="x + LN(f(LN(x))), with a norm on the embeddings too.",
+        norms=("pre", "out"),
+        embedding_norm=True,
+        paper="Kim et al. 2025, Peri-LN, arXiv 2502.02732",
+        where="the Peri-LN layer: norms around each module, on the embedding and at the end",
+    ),
+    Scheme(
+        name="sandwich",
+        summary="x + LN(f(LN(x))).",
+        norms=("pre", "out"),
+        paper="Ding et al. 2021, CogView, arXiv 2105.13290",
+        where="Sandwich-LN",
+    ),
+    Scheme(
+        name="res-post",
+        summary="x + LN(f(x)): the norm at the end of the branch, as in ResNet v1 and Swin v2.",
+        norms=("out",),
+        paper="Liu et al. 2021, Swin Transformer V2, arXiv 2111.09883; He et al. 2015, arXiv 1512.03385",
+        where="Swin V2: residual post-norm; ResNet: the block's last batch norm, before the sum",
+    ),
+    Scheme(
+        name="layernorm-scaling",
+        summary="x + f(LN(x) / sqrt(l)), l the number of the block. Do not add a scaled initialisation.",
+        norms=("pre",),
+        norm_scale=inverse_sqrt_block_number,
+        counts="blocks",
+        paper="Sun et al. 2025, The curse of depth in large language models, arXiv 2502.05795",
+        where="LayerNorm Scaling, and the authors' code: 1/sqrt(layer number from 1)",
+    ),
+    Scheme(
+        name="gpt2-init",
+        summary="x + f(LN(x)); O and fc2 start times S^(-1/2).",
+        norms=("pre",),
+        gain=inverse_sqrt_sublayers,
+        gain_roles=LAST,
+        counts="sub-layers",
+        paper="Radford et al. 2019, Language models are unsupervised multitask learners",
+        where="the model section: residual layers scaled by 1/sqrt(N) at initialisation",
+    ),
+    Scheme(
+        name="layerscale",
+        summary="x + diag(lambda) f(LN(x)), lambda learned, small at the start.",
+        norms=("pre",),
+        branch=layerscale_start,
+        learned="vector",
+        counts="blocks",
+        paper="Touvron et al. 2021, Going deeper with image Transformers, arXiv 2103.17239",
+        where="LayerScale, with its initial values by depth",
+    ),
+    Scheme(
+        name="rezero",
+        summary="x + a f(x), a learned, 0 at the start; no norm.",
+        norms=(),
+        branch=zero,
+        learned="scalar",
+        final_norm=False,
+        identity_at_init=True,
+        paper="Bachlechner et al. 2020, ReZero is all you need, arXiv 2003.04887",
+        where="the defining equation, x + alpha_i F(x), alpha_i = 0",
+    ),
+    Scheme(
+        name="skipinit",
+        summary="x + a f(x), a learned, 0 at the start, at the end of a branch without norms.",
+        norms=(),
+        branch=zero,
+        learned="scalar",
+        final_norm=False,
+        identity_at_init=True,
+        paper="De and Smith 2020, Batch normalization biases residual blocks, arXiv 2002.10444",
+        where="SkipInit",
+    ),
+    Scheme(
+        name="fixup",
+        summary="x + a f(x + b) + c, no norm; inner matrices start times S^(-1/(2m-2)), last and head 0.",
+        norms=(),
+        gain=fixup_gain,
+        gain_roles=INNER,
+        zero_roles=LAST,
+        zero_head=True,
+        learned="scalar",
+        scalar_biases=True,
+        final_norm=False,
+        counts="sub-layers",
+        calibrated_for="sgd",
+        exponent=0.5,
+        bias_exponent=0.0,
+        identity_at_init=True,
+        paper="Zhang, Dauphin and Ma 2019, Fixup initialization, arXiv 1901.09321",
+        where="the three Fixup rules",
+    ),
+    Scheme(
+        name="t-fixup",
+        summary="x + f(x), no norm; V, O, fc1, fc2 start times 0.67 N^(-1/4), embeddings (9N)^(-1/4).",
+        norms=(),
+        gain=t_fixup_gain,
+        embedding_gain=t_fixup_embedding_gain,
+        gain_roles=MATRICES,
+        base="xavier",
+        final_norm=False,
+        counts="blocks",
+        calibrated_for="adam",
+        paper="Huang et al. 2020, Improving Transformer optimization through better initialization, ICML",
+        where="the T-Fixup rules, and the authors' code",
+    ),
+    Scheme(
+        name="admin",
+        summary="LN(omega_i x + f(x)), omega_i learned, set by one profiling pass (`profile_admin_`).",
+        norms=("post",),
+        skip=admin_skip,
+        learned="skip",
+        final_norm=False,
+        counts="sub-layers",
+        needs_profile=True,
+        paper="Liu et al. 2020, Understanding the difficulty of training Transformers, arXiv 2004.08249",
+        where="Admin: profiling and initialisation phases",
+    ),
+    Scheme(
+        name="magneto",
+        summary="x + f(LN(x)) with a second LN before O and fc2; V, O, fc1, fc2 start times sqrt(ln S).",
+        norms=("pre", "inner"),
+        gain=magneto_gain,
+        gain_roles=MATRICES,
+        base="xavier",
+        counts="blocks",
+        paper="Wang et al. 2022, Foundation Transformers (Magneto), arXiv 2210.06423",
+        where="Sub-LN, and the authors' code (torchscale): gains sqrt(log 2N)",
+    ),
+    Scheme(
+        name="mix",
+        summary="Post-LN in the first quarter of the blocks, Pre-LN after it.",
+        norms=("pre",),
+        early_norms=("post",),
+        counts="blocks",
+        paper="Li, Yin and Liu 2024, Mix-LN, arXiv 2412.13795",
+        where="Mix-LN with a share of 0.25",
+    ),
+    Scheme(
+        name="b2t",
+        summary="Post-LN; the input of the block is added once more before its last norm.",
+        norms=("post",),
+        block_bypass=True,
+        final_norm=False,
+        paper="Takase et al. 2022, B2T connection, arXiv 2206.00330",
+        where="the B2T connection",
+    ),
+)
+
+SCHEMES: Mapping[str, Scheme] = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def find_scheme(scheme: str | Scheme | None, depth: int) -> Scheme:
+    """The row of that name; a row is itself; None is `recommended(depth)`."""
+    if scheme is None:
+        return SCHEMES[recommended(depth)]
+    if isinstance(scheme, Scheme):
+        return scheme
+    if scheme in SCHEMES:
+        return SCHEMES[scheme]
+    near = difflib.get_close_matches(str(scheme), SCHEMES, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise InputError(
+        expected="scheme: a name in leadline.nn.SCHEMES",
+        got=f"scheme={scheme!r}",
+        fix=f"{hint}The names are {', '.join(SCHEMES)}",
+    )
+
+
+def recommended(depth: int) -> str:
+    """The scheme to use for `depth` blocks when none is asked for: pre-norm when shallow, `residual-linear`
+    deeper.
+
+    `residual-linear` keeps the change of the function by one Adam step free of depth at one learning rate
+    (`benchmarks/update_exponents.py`); plain pre-norm lets it grow like depth, which a shallow stack can
+    bear.
+    """
+    return "pre" if depth <= SHALLOW_BLOCKS else "residual-linear"

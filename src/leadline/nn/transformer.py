@@ -1,0 +1,208 @@
+"""Transformer blocks, the stack that runs them, and the Encoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from leadline.errors import InputError
+from leadline.nn.attention import Context, CrossAttention, KeyValueCache, SelfAttention, attention_mask
+from leadline.nn.feedforward import FeedForward
+from leadline.nn.lean import lean_memory
+from leadline.nn.options import Options
+from leadline.nn.positions import rotary_tables, sinusoidal_table
+from leadline.nn.residual import Residual
+from leadline.nn.roles import fill_branch_
+from leadline.nn.scheme import Layout, Scheme, check_depth
+from leadline.nn.schemes import find_scheme
+
+NO_POSITIONS = Options(positions="none")
+EVERYONE = Context()
+HALF_EACH = math.sqrt(0.5)  # two unit signals, added, keep a unit second moment
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention if there is a memory, and a feed-forward, each on a `Residual`."""
+
+    def __init__(self, attention: Residual, cross: Residual | None, feed_forward: Residual) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross = cross
+        self.feed_forward = feed_forward
+        self.bypass = feed_forward.scheme.block_bypass
+
+    def forward(self, x: Tensor, context: Context = EVERYONE, memory: Sequence[Tensor | None] = ()) -> Tensor:
+        y = self.attention(x, context)
+        if self.cross is not None:
+            y = self.cross(y, *memory)
+        out: Tensor = self.feed_forward(y, bypass=x) if self.bypass else self.feed_forward(y)
+        return out
+
+
+class Stack(nn.Module):
+    """Blocks and the final norm, if the scheme has one; runs them plainly, leanly or checkpointed."""
+
+    def __init__(self, blocks: Sequence[Block], final_norm: nn.Module | None, options: Options) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.final_norm = final_norm
+        self.checkpoint_every, self.lean = options.checkpoint_every, options.lean
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Context = EVERYONE,
+        memory: Sequence[Tensor | None] = (),
+        caches: Sequence[KeyValueCache] | None = None,
+    ) -> Tensor:
+        with lean_memory(enabled=self.lean):
+            if caches is not None:
+                for block, cache in zip(self.blocks, caches, strict=True):
+                    x = block(x, context._replace(cache=cache), memory)
+            elif self.checkpoint_every and torch.is_grad_enabled():
+                for start in range(0, len(self.blocks), self.checkpoint_every):
+                    x = checkpoint(self._run, x, start, context, memory, use_reentrant=False)
+            else:
+                for block in self.blocks:
+                    x = block(x, context, memory)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def _run(self, x: Tensor, start: int, context: Context, memory: Sequence[Tensor | None]) -> Tensor:
+        for i in range(start, min(start + self.checkpoint_every, len(self.blocks))):
+            x = self.blocks[i](x, context, memory)
+        return x
+
+
+class StackPositions(nn.Module):
+    """Position information for a stack: a table to add (learned or sinusoidal), rotary angles, or nothing."""
+
+    def __init__(
+        self, width: int, heads: int, *, kind: str, max_len: int, generator: Generator | None
+    ) -> None:
+        super().__init__()
+        self.max_len = max_len
+        self.sinusoidal: Tensor | None
+        self.rotary_cos: Tensor | None
+        self.rotary_sin: Tensor | None
+        learned = torch.empty(max_len, width).normal_(generator=generator) if kind == "learned" else None
+        fixed = sinusoidal_table(max_len, width) if kind == "sinusoidal" else None
+        cos, sin = rotary_tables(max_len, width // heads) if kind == "rotary" else (None, None)
+        self.learned = None if learned is None else nn.Parameter(learned)
+        self.register_buffer("sinusoidal", fixed, persistent=False)
+        self.register_buffer("rotary_cos", cos, persistent=False)
+        self.register_buffer("rotary_sin", sin, persistent=False)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """`x` (batch, time, width) plus the table's rows from `start` on; the sum keeps unit size."""
+        self.check(start + x.shape[1])
+        table = self.sinusoidal if self.learned is None else self.learned
+        return x if table is None else x.add(table[start : start + x.shape[1]]).mul(HALF_EACH)
+
+    def rotation(self, start: int, time: int) -> tuple[Tensor, Tensor] | None:
+        """Angles of the positions from `start` on, for queries and keys."""
+        if self.rotary_cos is None or self.rotary_sin is None:
+            return None
+        return self.rotary_cos[start : start + time], self.rotary_sin[start : start + time]
+
+    def check(self, length: int) -> None:
+        """Raise if the positions do not reach to `length`."""
+        bounded = any(table is not None for table in (self.learned, self.sinusoidal, self.rotary_cos))
+        if bounded and length > self.max_len:
+            raise InputError(
+                expected=f"at most max_len={self.max_len} positions",
+                got=f"{length}",
+                fix=f"build the model with max_len={length} or more, or shorten the input",
+            )
+
+
+def build_stack(
+    size: tuple[int, int, int],
+    scheme: Scheme,
+    options: Options,
+    layout: Layout,
+    generator: Generator | None,
+) -> Stack:
+    """A stack of `size` = (width, heads, depth), every layer drawn on its own."""
+    width, _, depth = size
+    check_depth(depth)
+    blocks = [_build_block(size, index, scheme, options, layout, generator) for index in range(depth)]
+    return Stack(blocks, options.make_norm(width) if scheme.final_norm else None, options)
+
+
+def _build_block(
+    size: tuple[int, int, int],
+    index: int,
+    scheme: Scheme,
+    options: Options,
+    layout: Layout,
+    generator: Generator | None,
+) -> Block:
+    width, heads, depth = size
+    inner = "inner" in scheme.norms
+
+    def residual_on(branch: nn.Module, position: int) -> Residual:
+        fill_branch_(branch, scheme.base, generator=generator)
+        where = replace(layout, position=position)
+        residual = Residual(
+            branch, scheme=scheme, index=index, depth=depth, layout=where, norm=options.make_norm
+        )
+        residual.lean = options.lean
+        return residual
+
+    attention = residual_on(SelfAttention(width, heads, options=options, inner_norm=inner), 0)
+    cross = None
+    if layout.sublayers == 3:
+        cross = residual_on(CrossAttention(width, heads, options=options, inner_norm=inner), 1)
+    feed_forward = FeedForward(width, options=options, inner_norm=inner)
+    return Block(attention, cross, residual_on(feed_forward, layout.sublayers - 1))
+
+
+class Encoder(nn.Module):
+    """A stack of Transformer blocks on (batch, time, width) tensors, 1 to thousands of blocks deep.
+
+    `scheme` is a name in `SCHEMES` (None: what suits the depth, see `recommended`). `forward(x, mask,
+    causal=...)` takes a boolean `mask` (batch, time), True where there is a token. `max_len` matters for
+    positions other than none.
+    """
+
+    def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
+        self,
+        width: int,
+        heads: int,
+        depth: int,
+        *,
+        scheme: str | Scheme | None = None,
+        max_len: int = 512,
+        options: Options = NO_POSITIONS,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_depth(depth)
+        self.width, self.heads, self.depth = width, heads, depth
+        self.scheme = find_scheme(scheme, depth)
+        self.stack = build_stack((width, heads, depth), self.scheme, options, Layout(sublayers=2), generator)
+        self.positions = StackPositions(
+            width, heads, kind=options.positions, max_len=max_len, generator=generator
+        )
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        _check_stream(x, self.width)
+        seen = attention_mask(mask, (x.shape[0], x.shape[1]), causal=causal)
+        rotation = self.positions.rotation(0, x.shape[1])
+        context = Context(mask=seen, causal=causal and seen is None, rotation=rotation)
+        y: Tensor = self.stack(self.positions(x), context)
+        return y
+
+
+def _check_stream(x: Tensor, width: int) -> None:
+    if x.ndim != 3 or x.shape[2] != width:
+        raise InputError(
+            expected=f"x of shape (batch, time, width) with width={width}",
+            got=f"shape {tuple(x.shape)}",
+            fix="put the batch first and the features last; embed token ids first (or use LanguageModel)",
+        )
