@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leadline import nn
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
@@ -43,11 +44,14 @@ __all__ = [
     "Trace",
     "__version__",
     "check",
+    "nn",
     "trace",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "nn":
+        return import_module("leadline.nn")
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), name)

@@ -43,14 +43,23 @@ def as_case(made: Any) -> Case:
         return Case(*made)
     raise InputError(
         expected=f"a leadline.Case, or its fields ({', '.join(names)}) as a tuple or dict; the first two are required",
-        got=_describe(made),
+        got=describe(made),
         fix="return, for instance, leadline.Case(model, inputs, targets, loss=torch.nn.functional.cross_entropy)",
     )
 
 
-def _describe(made: Any) -> str:
-    if isinstance(made, Mapping):
-        return f"a dict with keys {sorted(map(str, made))}"
-    if isinstance(made, tuple):
-        return f"a tuple of {len(made)}"
-    return f"{type(made).__module__}.{type(made).__qualname__}"
+def describe(thing: Any) -> str:
+    """What was passed, in words for an error message."""
+    if isinstance(thing, Tensor):
+        return f"a tensor of shape {tuple(thing.shape)}, {str(thing.dtype).removeprefix('torch.')}"
+    if isinstance(thing, Mapping):
+        return f"a {type_name(thing)} with keys {list(thing)[:6]}"
+    if isinstance(thing, list | tuple):
+        return f"a {type_name(thing)} of {len(thing)}"
+    return type_name(thing)
+
+
+def type_name(thing: Any) -> str:
+    """Name of a class, or of the class of a thing; with its module unless it is built in."""
+    kind = thing if isinstance(thing, type) else type(thing)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

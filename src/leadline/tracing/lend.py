@@ -10,7 +10,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from leadline.case import Case
+from leadline.case import Case, describe, type_name
 from leadline.errors import InputError
 from leadline.tracing.census import Census, without_compile
 from leadline.tracing.ledger import tensors_in
@@ -21,7 +21,7 @@ def unwrap(model: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(
             expected="a torch.nn.Module as model",
-            got=_name(model) + (" (the class, not an instance)" if isinstance(model, type) else ""),
+            got=type_name(model) + (" (the class, not an instance)" if isinstance(model, type) else ""),
             fix="pass the built model; a plain function can be wrapped in an nn.Module whose forward calls it",
         )
     own = without_compile(model)
@@ -65,7 +65,7 @@ def find_loss(output: Any, case: Case) -> Tensor:
     unused = "" if case.targets is None else ", and targets but no loss function"
     raise InputError(
         expected="a loss: none was passed, so the output must be a scalar or have a tensor .loss",
-        got=f"an output of {_describe(output)}{unused}",
+        got=f"an output of {describe(output)}{unused}",
         fix="pass loss=..., for instance torch.nn.functional.cross_entropy with targets, "
         "or loss=lambda output: output.square().mean(); a Hugging Face model gives .loss if inputs contain labels",
     )
@@ -113,7 +113,7 @@ def _check_inputs(inputs: Any) -> None:
     is_loader = isinstance(inputs, DataLoader | Iterator)
     raise InputError(
         expected="inputs as a tensor, a tuple (positional arguments) or a dict (keyword arguments)",
-        got=_describe(inputs),
+        got=describe(inputs),
         fix="pass one batch: next(iter(loader)), split into inputs and targets"
         if is_loader
         else "pass tuple(inputs) if these are the positional arguments, or (inputs,) if this is the only one",
@@ -124,7 +124,7 @@ def _check_loss(loss: Any) -> None:
     if loss is not None and not callable(loss):
         raise InputError(
             expected="loss as a function of (output, targets) or of (output)",
-            got=_describe(loss),
+            got=describe(loss),
             fix="pass a callable, for instance torch.nn.functional.mse_loss or torch.nn.CrossEntropyLoss()",
         )
 
@@ -149,25 +149,10 @@ def _scalar(loss: Any, origin: str) -> Tensor:
         return loss.reshape(()) if loss.dim() else loss
     raise InputError(
         expected="a loss that is one real number (a tensor with one floating-point element)",
-        got=f"{origin}: {_describe(loss)}",
+        got=f"{origin}: {describe(loss)}",
         fix="reduce it: .mean(), or reduction='mean' in the loss",
     )
 
 
-def _describe(thing: Any) -> str:
-    if isinstance(thing, Tensor):
-        return f"a tensor of shape {tuple(thing.shape)}, {str(thing.dtype).removeprefix('torch.')}"
-    if isinstance(thing, Mapping):
-        return f"a {_name(thing)} with keys {list(thing)[:6]}"
-    if isinstance(thing, list | tuple):
-        return f"a {_name(thing)} of {len(thing)}"
-    return _name(thing)
-
-
-def _name(thing: Any) -> str:
-    kind = thing if isinstance(thing, type) else type(thing)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
 def _callable_name(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or _name(function)
+    return getattr(function, "__qualname__", None) or type_name(function)
