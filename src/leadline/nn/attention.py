@@ -134,7 +134,7 @@ def _split_heads(x: Tensor, heads: int) -> Tensor:
     Cutting a packed projection first and into heads second lets the backward pass join the three gradients in
     one copy; the other order needs two, 5 % of a small attention (benchmarks/blocks.py).
     """
-    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+    return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
 
 def _project(attention: SelfAttention | CrossAttention, y: Tensor) -> Tensor:
