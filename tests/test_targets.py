@@ -125,7 +125,7 @@ def test_a_file_whose_name_is_that_of_an_installed_module_is_still_the_file(writ
         ("nets.py:Zoo.bears", ["did you mean Bears?"]),
         ("nets.py:xyz", ["make, as_tuple, as_dict, with_arguments, Zoo"]),
         ("nets.py:with_arguments", ["which needs depth, width"]),
-        ("nets.py:number", ["builtins.int", "leadline.Case"]),
+        ("nets.py:number", ["got int", "leadline.Case"]),
         ("nets.py:model", ["torch.nn.modules.linear.Linear", "leadline.Case"]),
     ],
 )
