@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -44,11 +43,6 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rms(self) -> float:
         return math.sqrt(self.ms) if self.ms >= 0 else math.nan
-
-    @property
-    def sum_squares(self) -> float:
-        """$\\sum x^2$: what a norm-preserving layer keeps when the number of elements changes."""
-        return self.ms * self.count
 
 
 class Units(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,8 +317,3 @@ def _spell(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_spell(item) for item in data]
     return data
-
-
-def total(gaps: Iterable[Gap]) -> int:
-    """How many places the gaps speak of; a gap that names no place counts once."""
-    return sum(max(len(gap.where), 1) for gap in gaps)

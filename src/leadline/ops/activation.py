@@ -32,5 +32,4 @@ DROPOUT = Family(
     names=words(
         "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout"
     ),
-    neutral=True,
 )

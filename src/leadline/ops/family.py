@@ -12,14 +12,12 @@ class Family:
 
     `kind` is what the family does to a signal. `names` are canonical op names (see `leadline.ops.canonical`).
     A `layout` family only moves elements around, so the statistics of its output are those of its input.
-    A `neutral` family passes a signal on (layout, casts, dropout, scale): a skip path may go through it.
     `bounds` gives the range of bounded activations, by name.
     """
 
     kind: str
     names: frozenset[str]
     layout: bool = False
-    neutral: bool = False
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 

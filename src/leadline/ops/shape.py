@@ -10,13 +10,11 @@ LAYOUT = Family(
         flip roll rot90 alias to_sparse to_dense values requires_grad as_tensor asarray"""
     ),
     layout=True,
-    neutral=True,
 )
 CAST = Family(
     kind="cast",
     names=words("to type type_as float half bfloat16 double int long cpu cuda bool byte"),
     layout=True,
-    neutral=True,
 )
 SELECT = Family(
     kind="select",

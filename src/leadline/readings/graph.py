@@ -8,7 +8,9 @@ from leadline.records import Op, Trace, Value
 
 WEIGHTED = frozenset({"weight", "recurrent", "embedding"})
 HEAVY = WEIGHTED | {"attention"}
-NEUTRAL = frozenset({"layout", "cast", "dropout", "scale", "bias"})
+NEUTRAL = frozenset(
+    {"layout", "cast", "dropout", "scale", "bias"}
+)  # pass a signal on: a skip path may hold them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
