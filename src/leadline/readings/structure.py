@@ -54,7 +54,7 @@ def read_structure(trace: Trace) -> Structure:
     unplaced = [value.name for value in trace.values if value.source == "input"]
     for flow in flows:
         segments = _segments(trace, flow, norms, claimed)
-        joins = 0 if claimed & set(flow.ops) else None
+        joins = 0 if streams and claimed & set(flow.ops) else None
         claimed |= set(flow.ops)
         if not any(segment.weights for segment in segments):
             continue

@@ -57,7 +57,7 @@ def trace(
     ):
         recorder = Recorder(census, guard)
         value, facts, grads = _run(case, own, census, recorder)
-        return finish(recorder, census, grads, _facts(case, own) | {"loss_value": value} | facts)
+        return finish(recorder, census, grads, _facts(case, own, census) | {"loss_value": value} | facts)
 
 
 def _run(
@@ -77,7 +77,7 @@ def _run(
         return value, {"loss": None, "gaps": (gap,)}, None
     lend.check_differentiable(loss, census)
     grads = _backward(loss, census, recorder)
-    return value, {"loss": loss.item(), "gaps": (*_mode_gaps(model), *_stray_gaps(recorder))}, grads
+    return value, {"loss": loss.item(), "gaps": (*_mode_gaps(model, census), *_stray_gaps(recorder))}, grads
 
 
 def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Tensor | None]:
@@ -97,11 +97,10 @@ def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Ten
     return {id(parameter): grad for parameter, grad in zip(wanted, found, strict=True)}
 
 
-def _facts(case: Case, model: nn.Module) -> dict[str, Any]:
-    device = next((str(parameter.device) for parameter in model.parameters()), "cpu")
+def _facts(case: Case, model: nn.Module, census: Census) -> dict[str, Any]:
     return {
         "model": type(model).__qualname__,
-        "device": device,
+        "device": next((str(named.item.device) for named in census.parameters.values()), "cpu"),
         "training": model.training,
         "optimizer": None if case.optimizer is None else type(case.optimizer).__name__,
     }
@@ -117,13 +116,16 @@ def _stray_gaps(recorder: Recorder) -> list[Gap]:
     )
 
 
-def _mode_gaps(model: nn.Module) -> list[Gap]:
+def _mode_gaps(model: nn.Module, census: Census) -> list[Gap]:
     if model.training:
         return []
-    gaps = [
-        Gap(what="training behaviour", why="the model is in eval mode: dropout and batch statistics are off")
+    off = "the model is in eval mode: dropout and batch statistics are off"
+    gaps = [Gap(what="training behaviour", why=off)]
+    fused = [
+        named.names[0]
+        for named in census.modules.values()
+        if isinstance(named.item, nn.TransformerEncoderLayer)
     ]
-    fused = [name for name, module in model.named_modules() if isinstance(module, nn.TransformerEncoderLayer)]
     if fused:
         why = "in eval mode these may run as one fused op; the trace runs their ordinary code, op by op"
         gaps.append(Gap(what="the fused fast path", why=why, where=tuple(fused)))
