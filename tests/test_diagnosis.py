@@ -72,6 +72,10 @@ def test_a_resnet_50_at_initialisation_is_not_called_sick():
         model, {"pixel_values": torch.randn(4, 3, 64, 64), "labels": torch.randint(0, 10, (4,))}
     )
     assert report.findings == ()
+    body = report.profile.blocks[:-1]
+    first, last = (block.backward_ms * block.elements for block in (body[0], body[-1]))
+    gain = (first / last) ** (1 / (len(body) - 1))
+    assert 1.5 < gain < 2.2  # the amplification that B202's page speaks of, and must tolerate here
 
 
 class Breaks(nn.Module):
