@@ -17,8 +17,8 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 # fmt: off
 LAYERS = [
-    "errors", "collect", "records", "report", "stats", "nn", "ops", "case", "tracing", "readings", "rules",
-    "diagnosis", "fixes", "train", "lab", "targets", "cli",
+    "errors", "collect", "records", "report", "stats", "nn", "ops", "case", "tracing", "theory", "readings",
+    "symmetry", "updating", "rules", "diagnosis", "fixes", "train", "lab", "targets", "cli",
 ]
 # fmt: on
 ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything

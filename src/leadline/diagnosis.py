@@ -10,7 +10,7 @@ from torch import nn
 
 from leadline import __version__
 from leadline.case import Inputs, Loss
-from leadline.readings import read, read_coverage
+from leadline.readings import read
 from leadline.records import Coverage, Finding, Profile, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
@@ -38,7 +38,7 @@ def check(
     'trains'
     """
     seen = trace(model, inputs, targets, loss, optimizer)
-    profile, coverage = read(seen), read_coverage(seen)
+    profile, coverage = read(seen)
     findings = ask((*all_rules(), *rules), profile)
     return Report(
         leadline=__version__,

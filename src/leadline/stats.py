@@ -143,11 +143,11 @@ def measure_deferred(x: Tensor) -> Reading:
 
 
 def measure_length(x: Tensor) -> Reading:
-    """Read only the norm and what is not finite: all that is wanted of a parameter, at a quarter of the price."""
+    """Read only mean, norm and what is not finite: all that is wanted of a parameter, at a third of the price."""
     if x.device.type == "cpu" and x.layout is torch.strided and x.dtype is torch.float32:
         norm = _norm(x.detach())
         if SAFE_PEAK[0] < norm < SAFE_PEAK[1]:
-            return Reading(x.numel(), 1.0, math.nan, norm, math.nan, math.nan, math.nan, 0.0)
+            return Reading(x.numel(), 1.0, x.detach().sum().item(), norm, math.nan, math.nan, math.nan, 0.0)
     return measure(x)
 
 
@@ -170,6 +170,14 @@ def measure_units(
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
     return UnitReading(units, alive, _count(nearest > AT_BOUND * half))
+
+
+def measure_common(y: Tensor, unit_dim: int) -> Number:
+    """Mean square over units (slices along `unit_dim`) of the mean of each: what all samples and positions share."""
+    y, _ = _dense(y.detach())
+    means = y.mean([dim for dim in range(y.dim()) if dim != unit_dim % y.dim()])
+    common = torch.dot(means, means) / means.numel()
+    return common.item() if common.device.type == "cpu" else common
 
 
 def _count(x: Tensor) -> Number:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli import exit_code
+from leadline.cli.check import exit_code
 from leadline.report import Report
 from leadline.report.formats import FORMATS
 from report import samples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from leadline.records import Block, Coverage, Finding, Gap, Jump, Profile, Residual, Stream
+from leadline.records import Block, Coverage, Finding, Gap, Jump, Optimizer, Profile, Residual, Stream
 from leadline.report import Report
 
 Moments = Sequence[float | None]
@@ -39,7 +39,7 @@ def profile(forward: Moments, backward: Moments, **changes: Any) -> Profile:
         "model": "Sequential",
         "loss": 0.6931,
         "training": True,
-        "optimizer": "Adam",
+        "optimizer": Optimizer(name="Adam", groups=(), steps=0),
         "parameters": 241_794,
         "trainable": 241_794,
         "streams": (Stream(input="x", blocks=len(blocks)),),

@@ -9,7 +9,7 @@ import rich
 from rich.cells import cell_len
 from rich.console import Console
 
-from leadline.records import Gap, Jump, Stream
+from leadline.records import Gap, Jump, Optimizer, Stream
 from leadline.report import Report
 from leadline.report.depth import gains
 from leadline.report.look import Look
@@ -35,7 +35,7 @@ def hostile() -> Report:
         blocks=(named,) * 30,
         streams=(Stream(input=HOSTILE, blocks=30, joins=1), Stream(input=HOSTILE, blocks=0)),
         model=HOSTILE,
-        optimizer=HOSTILE,
+        optimizer=Optimizer(name=HOSTILE, groups=(), steps=0),
         jumps=(Jump(direction="forward", block=HOSTILE, factor=1e9),) * 5,
     )
     findings = [samples.finding(where=HOSTILE, message=HOSTILE * 3) for _ in range(40)]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from leadline.readings.signal import find_anomalies, find_jumps
-from leadline.readings.structure import read_structure
+from leadline.readings.structure import Structure, read_structure
 from leadline.records import Coverage, Profile, Trace
 
-__all__ = ["read", "read_coverage"]
+__all__ = ["read", "read_structure"]
 
 
-def read(trace: Trace) -> Profile:
-    """All readings of a trace."""
+def read(trace: Trace) -> tuple[Profile, Coverage]:
+    """All readings of a trace, and how much of the pass it saw."""
     structure = read_structure(trace)
+    return _profile(trace, structure), _coverage(trace, structure)
+
+
+def _profile(trace: Trace, structure: Structure) -> Profile:
     return Profile(
         model=trace.model,
         loss=trace.loss,
@@ -27,8 +31,7 @@ def read(trace: Trace) -> Profile:
     )
 
 
-def read_coverage(trace: Trace) -> Coverage:
-    """How much of the pass the trace saw, and what it did not."""
+def _coverage(trace: Trace, structure: Structure) -> Coverage:
     written = [value for value in trace.values if value.op is not None and value.floating]
     return Coverage(
         ops=len(trace.ops),
@@ -36,5 +39,5 @@ def read_coverage(trace: Trace) -> Coverage:
         values=len(written),
         forward=sum(value.forward is not None for value in written),
         backward=sum(value.backward is not None for value in written),
-        gaps=(*trace.gaps, *read_structure(trace).gaps),
+        gaps=(*trace.gaps, *structure.gaps),
     )

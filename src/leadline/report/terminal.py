@@ -75,10 +75,11 @@ def _facts(profile: Profile, width: int) -> list[Text]:
     frozen = profile.parameters - profile.trainable
     parameters = f"{plural(profile.parameters, 'parameter')}{f' ({count(frozen)} frozen)' if frozen else ''}"
     mode = "training mode" if profile.training else "evaluation mode"
+    optimizer = "" if profile.optimizer is None else clean(profile.optimizer.name)
     return [
         *labelled("model", joined(clean(profile.model), parameters, mode), width, most=2),
         *labelled("depth", block_summary(profile.blocks), width, most=2),
-        *labelled("loss", joined(number(profile.loss), clean(profile.optimizer or "")), width, most=1),
+        *labelled("loss", joined(number(profile.loss), optimizer), width, most=1),
     ]
 
 

@@ -24,6 +24,7 @@ from leadline.tracing.composite import inside
 from leadline.tracing.custody import custody, set_aside
 from leadline.tracing.eager import eager
 from leadline.tracing.finish import finish
+from leadline.tracing.optimizer import read_optimizer
 from leadline.tracing.recorder import Recorder
 
 __all__ = ["trace"]
@@ -42,7 +43,7 @@ def trace(
     buffers, gradients, random number generators, flags and hooks are bit for bit as before, also if the model raises:
     then its exception comes out unchanged. A model on the meta device gives shapes and structure only.
 
-    `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser is only named in the Trace.
+    `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
     """
     case = Case(model, inputs, targets, loss, optimizer)
     own = lend.unwrap(model)
@@ -102,7 +103,7 @@ def _facts(case: Case, model: nn.Module, census: Census) -> dict[str, Any]:
         "model": type(model).__qualname__,
         "device": next((str(named.item.device) for named in census.parameters.values()), "cpu"),
         "training": model.training,
-        "optimizer": None if case.optimizer is None else type(case.optimizer).__name__,
+        "optimizer": None if case.optimizer is None else read_optimizer(case.optimizer, census),
     }
 
 

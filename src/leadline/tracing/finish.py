@@ -70,13 +70,15 @@ def _op(index: int, step: Step, roles: Sequence[Role], entries: Sequence[Entry])
         inputs=step.inputs,
         outputs=step.outputs,
         params=tuple(dict.fromkeys(params)),
+        args=step.args,
+        kwargs=step.kwargs,
     )
 
 
 def _values(entries: Sequence[Entry], steps: Sequence[Step]) -> tuple[Value, ...]:
     forward = _settled([entry.forward for entry in entries])
     backward = _settled([entry.backward for entry in entries])
-    units = _settled_units(entries)
+    units, common = _settled_units(entries), _settled_common(entries)
     readers = Counter(value for step in steps for value in step.inputs)
     for value, entry in enumerate(
         entries
@@ -88,13 +90,17 @@ def _values(entries: Sequence[Entry], steps: Sequence[Step]) -> tuple[Value, ...
             forward[value] = forward[original]
             backward[value] = backward[original] if readers[original] == 1 else None
             entry.unobserved = entry.unobserved or entries[original].unobserved
-    return tuple(
-        _value(*row) for row in zip(range(len(entries)), entries, forward, backward, units, strict=True)
-    )
+    rows = zip(entries, forward, backward, units, common, strict=True)
+    return tuple(_value(number, *row) for number, row in enumerate(rows))
 
 
 def _value(
-    number: int, entry: Entry, forward: Stats | None, backward: Stats | None, units: Units | None
+    number: int,
+    entry: Entry,
+    forward: Stats | None,
+    backward: Stats | None,
+    units: Units | None,
+    common: float | None,
 ) -> Value:
     return Value(
         id=number,
@@ -106,6 +112,7 @@ def _value(
         forward=forward,
         backward=backward,
         units=units,
+        common_ms=common,
         unobserved=entry.unobserved,
     )
 
@@ -118,6 +125,11 @@ def _settled(readings: Sequence[stats.Reading | None]) -> list[Stats | None]:
 def _settled_units(entries: Sequence[Entry]) -> list[Units | None]:
     done = iter(stats.settle_units([entry.units for entry in entries if entry.units is not None]))
     return [None if entry.units is None else next(done) for entry in entries]
+
+
+def _settled_common(entries: Sequence[Entry]) -> list[float | None]:
+    done = iter(stats.fetch([entry.common for entry in entries if entry.common is not None]))
+    return [None if entry.common is None else next(done) for entry in entries]
 
 
 def _module(named: Named[nn.Module], calls: int) -> Module:

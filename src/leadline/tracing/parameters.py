@@ -77,6 +77,7 @@ def _parameter(
         kind=_kind(named.item, use),
         trainable=named.item.requires_grad,
         used=use is not None or grad is not None,
+        mean=None if weight is None else weight.mean,
         ms=None if weight is None else weight.ms,
         norm=None if weight is None else weight.rms * weight.count**0.5,
         grad_ms=None if grad is None else grad.ms,

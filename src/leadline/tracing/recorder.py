@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,10 +18,14 @@ from leadline.tracing.custody import WriteGuard
 from leadline.tracing.gradients import Gradients
 from leadline.tracing.ledger import Entry, Ledger, describe, tensors_in
 from leadline.tracing.plan import Plan, plan_for, renormalised_by, written_by
+from leadline.tracing.spelling import spelled_call
 
 MANY_OUTPUTS = (
     16  # ours: an op with more outputs (unbind over time steps) is measured on none of them, and says so
 )
+_SHARED = frozenset(
+    {"weight", "matmul", "recurrent", "embedding", "norm", "add", "attention", "activation"}
+)  # kinds of which it is asked how alike the samples are
 
 
 @dataclass(slots=True)
@@ -34,6 +38,8 @@ class Step:
     phase: Phase
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 class Recorder(TorchFunctionMode):
@@ -74,8 +80,10 @@ class Recorder(TorchFunctionMode):
         if touched := written or renormalised_by(plan, args, kwargs):
             self._guard.before_write(touched)
         read = [self._read(tensor) for tensor in given]
+        known = {id(tensor): value for tensor, value in zip(given, read, strict=True)}
         result = func(*args, **kwargs)
-        self._note(plan, read, _made(result, given, written), written)
+        if step := self._note(plan, read, _made(result, given, written), written):
+            step.args, step.kwargs = spelled_call(args, kwargs, known)
         return result
 
     def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
@@ -135,7 +143,7 @@ class Recorder(TorchFunctionMode):
             entry.source, entry.name = "buffer", buffer.names[0]
         elif tensor.requires_grad:
             self.leaves.append(tensor)
-        return entry
+        return entry if entry.source == "parameter" else self._observe(tensor, entry)
 
     def _adopt(self, tensor: Tensor) -> int:
         """A tensor that no seen call made, but that autograd knows: an op of its own, between the values around it."""
@@ -146,10 +154,12 @@ class Recorder(TorchFunctionMode):
     def _is_fresh(self, tensor: Tensor) -> bool:
         return self.ledger.find(tensor) is None and id(tensor) not in self._census.parameters
 
-    def _note(self, plan: Plan, read: list[int], made: Sequence[Tensor], written: Sequence[Tensor]) -> None:
+    def _note(
+        self, plan: Plan, read: list[int], made: Sequence[Tensor], written: Sequence[Tensor]
+    ) -> Step | None:
         """Write down one op. An op that made nothing new (a number, a shape, its own argument) is not one."""
         if not made:
-            return
+            return None
         index = len(self.steps)
         crowd = f"one of more than {MANY_OUTPUTS} outputs" if len(made) > MANY_OUTPUTS else ""
         values = [self.ledger.enter(tensor, self._entry(plan, tensor, index, read, crowd)) for tensor in made]
@@ -160,10 +170,12 @@ class Recorder(TorchFunctionMode):
                 entry.op, entry.unobserved = index, "changed in place through a view"
                 values.append(self.ledger.enter(base, entry))
         module, call = self.calls.here
-        self.steps.append(Step(plan, module, call, self.phase, tuple(read), tuple(values)))
+        step = Step(plan, module, call, self.phase, tuple(read), tuple(values))
+        self.steps.append(step)
         for tensor, value in zip(made, values, strict=False):
             if tensor.requires_grad and not self.ledger.entries[value].moved:
                 self.gradients.wait(tensor, value)
+        return step
 
     def _entry(self, plan: Plan, tensor: Tensor, index: int, read: Sequence[int], unobserved: str) -> Entry:
         entry = describe(tensor)
@@ -175,8 +187,11 @@ class Recorder(TorchFunctionMode):
         if unobserved:
             return entry
         self._observe(tensor, entry)
-        if plan.kind == "activation" and entry.forward is not None and tensor.dim() > 1 and tensor.numel():
-            entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds, entry.forward)
+        if entry.forward is not None and tensor.dim() > 1 and tensor.numel():
+            if plan.kind == "activation":
+                entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds, entry.forward)
+            if plan.kind in _SHARED:
+                entry.common = stats.measure_common(tensor, entry.unit_dim)
         return entry
 
     def _is_seen(self, value: int) -> bool:

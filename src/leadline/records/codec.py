@@ -1,0 +1,66 @@
+"""Records to strict JSON and back, with nothing lost.
+
+JSON has no NaN or infinity, so these travel as the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from leadline.errors import SchemaError
+
+R = TypeVar("R")
+
+
+def encode(record: msgspec.Struct) -> str:
+    """The record as strict JSON (no bare NaN), with nothing lost."""
+    return json.dumps(_spell(msgspec.to_builtins(record)), allow_nan=False, separators=(",", ":"))
+
+
+def decode(text: str, kind: type[R], schema: str) -> R:
+    """The record that `encode` wrote. Raises SchemaError if the text is damaged, foreign or too new."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(
+            f"not JSON ({error}); was the file cut short or written by something else?"
+        ) from None
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != schema:
+        raise SchemaError(_wrong_schema(found, schema))
+    try:
+        return msgspec.convert(data, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise SchemaError(f"damaged {schema} record: {error}") from None
+
+
+def _wrong_schema(found: object, schema: str) -> str:
+    kind, _, version = schema.partition("/")
+    if isinstance(found, str) and found.startswith(f"{kind}/"):
+        return (
+            f"this file has schema {found!r}; this version of leadline reads {kind} version {version}. "
+            "Upgrade leadline, or write the file again."
+        )
+    return f"expected a record with schema {schema!r}, got {found!r}; is this another kind of file?"
+
+
+def _spell(data: Any) -> Any:
+    """`data` with every float that JSON cannot write replaced by its name."""
+    if isinstance(data, float):
+        return spell_float(data)
+    if isinstance(data, dict):
+        return {key: _spell(item) for key, item in data.items()}
+    if isinstance(data, list | tuple):
+        return [_spell(item) for item in data]
+    return data
+
+
+def spell_float(number: float) -> float | str:
+    """The number itself, or its name if JSON cannot write it."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
