@@ -1,0 +1,22 @@
+"""From a finding to the file and line that a code review can show."""
+
+from __future__ import annotations
+
+import re
+
+from leadline.records import Finding, Source
+from leadline.report.report import Report
+
+_END_OF_PATH = re.compile(r" … |…|#\d+$")
+
+
+def place_of(report: Report, finding: Finding) -> Source | None:
+    """Where the class of the first module that the finding names is written, or of the nearest one around it.
+
+    Layers of PyTorch have no place in the user's repository: then it is the module that holds them that is shown, and
+    in the end the model itself. None if not even that is written there.
+    """
+    path = _END_OF_PATH.split(finding.where, maxsplit=1)[0]
+    while path and path not in report.sources:
+        path = path.rpartition(".")[0]
+    return report.sources.get(path)
