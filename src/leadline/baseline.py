@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from msgspec.structs import replace
 from leadline.errors import InputError
 from leadline.records import Finding, Severity, decode
 from leadline.report import Report
+from leadline.report.place import lasting
 from leadline.report.verdict import SEVERITIES
 from leadline.targets import locate
 
 BASELINE_SCHEMA = "leadline.baseline/1"
-_RANGE = " … "
-_DIGITS = re.compile(r"\d+")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,12 +105,7 @@ def _marked(finding: Finding, left: list[Entry]) -> Finding:
 
 
 def _same_place(entry: Entry, finding: Finding) -> bool:
-    return entry.code == finding.code and _place(entry.where) == _place(finding.where)
-
-
-def _place(where: str) -> str:
-    """Where a finding is, without what small numeric drift changes: the ends of a range of layers."""
-    return _DIGITS.sub("N", where) if _RANGE in where else where
+    return entry.code == finding.code and lasting(entry.where) == lasting(finding.where)
 
 
 def _worse(finding: Finding, entry: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""From a finding to the file and line that a code review can show."""
+"""Where a finding is: in the repository, and in words that stay the same when its numbers drift."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 from leadline.records import Finding, Source
 from leadline.report.report import Report
 
+RANGE = " … "
 _END_OF_PATH = re.compile(r" … |…|#\d+$")
+_NUMBER = re.compile(r"\d+")
 
 
 def place_of(report: Report, finding: Finding) -> Source | None:
@@ -20,3 +22,8 @@ def place_of(report: Report, finding: Finding) -> Source | None:
     while path and path not in report.sources:
         path = path.rpartition(".")[0]
     return report.sources.get(path)
+
+
+def lasting(where: str) -> str:
+    """`where` without what small drift changes: at which layer a range of them begins and ends."""
+    return _NUMBER.sub("N", where) if RANGE in where else where

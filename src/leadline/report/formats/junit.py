@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from leadline.records import Asked, Finding
+from leadline.report.asked import rules_of
 from leadline.report.look import Bar, Look
 from leadline.report.place import place_of
 from leadline.report.report import Report
@@ -37,20 +38,10 @@ def _suite(report: Report, bar: Bar) -> Element:
     decided = SubElement(suite, "testcase", classname=name, name="decided")
     if report.verdict == "undecided":
         SubElement(decided, "error", type="undecided", message=sentence(report))
-    for rule in _rules(report):
+    for rule in rules_of(report):
         suite.append(_case(report, rule, bar, name))
     _count(suite)
     return suite
-
-
-def _rules(report: Report) -> list[Asked]:
-    """The rules that were asked, and any other that a finding speaks of."""
-    found = {
-        each.code: Asked(code=each.code, name=each.name, summary="")
-        for each in (*report.findings, *report.ignored)
-    }
-    asked = {each.code: each for each in report.rules}
-    return [*{**found, **asked}.values()]
 
 
 def _case(report: Report, rule: Asked, bar: Bar, suite: str) -> Element:

@@ -10,7 +10,7 @@ from leadline.report.depth import block_summary, stream_blocks
 from leadline.report.look import Look
 from leadline.report.place import place_of
 from leadline.report.report import Report
-from leadline.report.spark import sparkline
+from leadline.report.spark import legend, sparkline
 from leadline.report.text import clean, count, number, plural
 from leadline.report.verdict import TITLES, by_severity, sentence
 
@@ -67,22 +67,21 @@ def _row(report: Report, finding: Finding, mark: str) -> tuple[str, ...]:
 
 
 def _signal(profile: Profile) -> str:
-    rows = []
+    """Both moments of each stream as a sparkline between its ends, and the meaning of any mark in them."""
+    rows, drawn = [], []
     for index, stream in enumerate(profile.streams):
         blocks = stream_blocks(profile, index)
-        name = code(stream.input or "input")
-        for label, values in (
-            ("forward →", [block.forward_ms for block in blocks]),
-            ("backward ←", [block.backward_ms for block in blocks]),
-        ):
-            if values:
-                ends = number(values[0]), number(values[-1])
-                rows.append((name, label, code(sparkline(values, SPARK)), *ends))
-    return (
-        _table(("from", "signal", "mean square, log scale", "first block", "last block"), rows)
-        if rows
-        else ""
-    )
+        moments = {
+            "forward →": [each.forward_ms for each in blocks],
+            "backward ←": [each.backward_ms for each in blocks],
+        }
+        for label, values in moments.items() if blocks else ():
+            ends = number(values[0]), number(values[-1])
+            rows.append((code(stream.input or "input"), label, code(sparkline(values, SPARK)), *ends))
+            drawn += values
+    marks = ", ".join(f"{code(sign)} {meaning}" for sign, meaning in legend(drawn).items())
+    table = _table(("from", "signal", "mean square, log scale", "first block", "last block"), rows)
+    return "\n\n".join(filter(None, (table, marks))) if rows else ""
 
 
 def _coverage(report: Report) -> str:
