@@ -18,6 +18,7 @@ from leadline.report.verdict import SEVERITIES
 from leadline.targets import locate
 
 BASELINE_SCHEMA = "leadline.baseline/1"
+ANY_NAME = "surrogatepass"  # a module may be called by half a character, which UTF-8 alone cannot write
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +45,13 @@ def read_baseline(path: Path) -> Baseline:
             got=f"{str(path)!r}, which is not there",
             fix=f"write one with `leadline check TARGET --write-baseline {path}`",
         )
-    return decode(path.read_text(encoding="utf-8"), Baseline, BASELINE_SCHEMA)
+    return decode(path.read_text(encoding="utf-8", errors=ANY_NAME), Baseline, BASELINE_SCHEMA)
 
 
 def write(baseline: Baseline, path: Path) -> None:
     """One finding a few lines, sorted: what changed is seen in a code review."""
     text = json.dumps(msgspec.to_builtins(baseline), indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(text + "\n", encoding="utf-8", errors=ANY_NAME)
 
 
 def updated(baseline: Baseline, reports: Iterable[Report], folder: Path) -> Baseline:
