@@ -3,6 +3,8 @@
 import torch
 from hypothesis import settings
 
+pytest_plugins = ["pytester"]  # runs of pytest within a test, for those of our own plugin
+
 torch.set_num_threads(1)  # several workers share the cores
 
 # `make test` draws the same examples every time; `make test-slow` explores. Shared machines make deadlines flaky.

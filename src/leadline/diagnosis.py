@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from leadline import __version__
@@ -39,13 +40,28 @@ def check(
     """
     seen = trace(model, inputs, targets, loss, optimizer)
     profile, coverage = read(seen)
-    findings = ask((*all_rules(), *rules), profile)
+    asked = (*all_rules(), *rules)
+    findings = ask(asked, profile)
     return Report(
         leadline=__version__,
         verdict=judge(profile, coverage, findings),
         findings=findings,
         profile=profile,
         coverage=coverage,
+        rules=tuple(each.asked(findings) for each in asked),
+        sources={module.path: module.source for module in seen.modules if module.source is not None},
+    )
+
+
+def without(report: Report, codes: Collection[str]) -> Report:
+    """The report as it would be without the rules of these codes: what they found is kept apart and not judged."""
+    counted = tuple(finding for finding in report.findings if finding.code not in codes)
+    ignored = tuple(finding for finding in report.findings if finding.code in codes)
+    return replace(
+        report,
+        findings=counted,
+        ignored=(*report.ignored, *ignored),
+        verdict=judge(report.profile, report.coverage, counted),
     )
 
 

@@ -20,6 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from leadline.errors import InputError
+from leadline.records import Source
+from leadline.sources import find_source, repository_root
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +63,14 @@ def load(spec: str) -> Case:
     with _importable(target.folder), _no_exit(place):
         module = _import_file(Path(place)) if target.is_file else _import_module(place)
         return _make(_find(module, target.attribute, place), spec)
+
+
+def origin(spec: str) -> Source | None:
+    """Where the factory of a target that has been loaded is written; None if not in the user's repository."""
+    target = locate(spec)
+    module = sys.modules[_private_name(Path(target.place)) if target.is_file else target.place]
+    root = repository_root()
+    return find_source(_find(module, target.attribute, target.place), root) or find_source(module, root)
 
 
 def _name_a_factory(spec: str) -> str:
@@ -120,10 +130,13 @@ def _no_exit(place: str) -> Iterator[None]:
         ) from stop
 
 
+def _private_name(path: Path) -> str:
+    """A module name that depends on the full path, so that two `model.py` never meet."""
+    return f"_leadline_target_{hashlib.sha256(bytes(path.resolve())).hexdigest()[:12]}"
+
+
 def _import_file(path: Path) -> ModuleType:
-    """The file as a module whose private name depends on its full path, so that two `model.py` never meet."""
-    path = path.resolve()
-    name = f"_leadline_target_{hashlib.sha256(bytes(path)).hexdigest()[:12]}"
+    name, path = _private_name(path), path.resolve()
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(expected="a Python file", got=repr(str(path)), fix="give it the suffix .py")

@@ -5,10 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from leadline.records import Block, Coverage, Finding, Gap, Jump, Optimizer, Profile, Residual, Stream
+from msgspec.structs import replace
+
+from leadline.records import (
+    Asked,
+    Block,
+    Coverage,
+    Finding,
+    Gap,
+    Jump,
+    Optimizer,
+    Profile,
+    Residual,
+    Source,
+    Stream,
+)
 from leadline.report import Report
 
 Moments = Sequence[float | None]
+
+HOSTILE = (
+    "a[bold red]b[/]\x1b[31m\x1b]0;title\x07\r\n\u202e{link=x}\N{CJK UNIFIED IDEOGRAPH-6DF1}" + "z" * 300
+)
+HOSTILE_NAMES = (
+    HOSTILE,
+    "",
+    "]]></failure><testcase name='x'>&amp;&lt;",
+    "::error::pwned",
+    "a%0A::set-output name=x::y%",
+    "\n::error file=x::pwned\r\n##[error]pwned",
+    "file=x,line=2,title=a:b",
+    "|a|\\|b|`c``d`\\",
+    "</code><script>alert(1)</script><!-- ",
+    "# @everyone ![x](https://example.org/x.png) **b** _i_ ~~s~~ `",
+    "nul\0 surrogate\ud800 not a character\uffff",
+    "NaN",
+)
+"""What a module may be called, since its name is the user's."""
 
 
 def block(name: str, forward: float | None, backward: float | None, **changes: Any) -> Block:
@@ -105,3 +138,61 @@ def broken() -> Report:
     findings = [finding(code=f"F10{i}", severity=("info", "warning", "error")[i % 3]) for i in range(9)]
     shape = profile([], [], blocks=encoder + decoder, streams=streams, loss=float("nan"), optimizer=None)
     return report(shape, *findings, seen=coverage(*gaps))
+
+
+def hostile(name: str = HOSTILE) -> Report:
+    """Everything that has a name has this one, and there is much of it."""
+    shape = profile(
+        [],
+        [],
+        blocks=(block(name, 1.0, 1.0, residual=residual()),) * 30,
+        streams=(Stream(input=name, blocks=30, joins=1), Stream(input=name, blocks=0)),
+        model=name,
+        optimizer=Optimizer(name=name, groups=(), steps=0),
+        jumps=(Jump(direction="forward", block=name, factor=1e9),) * 5,
+    )
+    findings = [finding(where=name, message=name * 3) for _ in range(40)]
+    gaps = [Gap(what=name, why=name, where=(name,) * 9) for _ in range(40)]
+    sources = {"": Source(file=name, line=3)}
+    made = report(shape, *findings, seen=coverage(*gaps))
+    return replace(
+        made, target=name, sources=sources, ignored=(finding(code="F101", where=name, message=name),)
+    )
+
+
+def thousand() -> Report:
+    """A thousand blocks."""
+    shape = profile([1.01**i for i in range(1000)], [0.99**i for i in range(1000)])
+    return report(shape, finding())
+
+
+def reviewed() -> Report:
+    """A small model of a project: one new finding, one of the baseline, one below the bar and one that is ignored."""
+    found = (
+        finding(where="body.2 … body.0", evidence={"gain_per_block": 0.154, "start": float("nan")}),
+        finding(
+            code="F102",
+            name="forward-decay",
+            severity="warning",
+            where="body.2",
+            message="it fades",
+            known=True,
+        ),
+        finding(code="N701", name="non-finite", severity="info", where="head", message="the loss is Inf"),
+    )
+    ignored = finding(
+        code="F101", name="forward-growth", severity="warning", where="body.1", message="it grows"
+    )
+    rules = tuple(
+        Asked(code=code, name=name, summary=f"About {name}.", page=page)
+        for code, name, page in (
+            ("B201", "gradient-decay", "About gradient-decay.\n\n## What it measures\nThe ratio $\\chi$."),
+            ("B202", "gradient-explosion", ""),
+            ("F101", "forward-growth", "About forward-growth."),
+            ("F102", "forward-decay", "About forward-decay."),
+            ("N701", "non-finite", "About non-finite."),
+        )
+    )
+    made = report(profile([1.0, 0.5, 0.25, float("inf")], [0.0, None, 1e-3, 1.0]), *found)
+    sources = {"": Source(file="src/nets.py", line=12), "body": Source(file="src/a b.py", line=3)}
+    return replace(made, target="src/nets.py:make", rules=rules, ignored=(ignored,), sources=sources)

@@ -9,7 +9,7 @@ import rich
 from rich.cells import cell_len
 from rich.console import Console
 
-from leadline.records import Gap, Jump, Optimizer, Stream
+from leadline.records import Stream
 from leadline.report import Report
 from leadline.report.depth import gains
 from leadline.report.look import Look
@@ -17,38 +17,14 @@ from leadline.report.terminal import MOST_LINES, render
 from report import samples
 
 GOLDEN = Path(__file__).parent / "golden"
-REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken")}
-HOSTILE = (
-    "a[bold red]b[/]\x1b[31m\x1b]0;title\x07\r\n\u202e{link=x}\N{CJK UNIFIED IDEOGRAPH-6DF1}" + "z" * 300
-)
+REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed")}
 
 
 def page(report: Report, width: int = 80, **choices) -> str:
     return render(report, Look(width=width, **choices))
 
 
-def hostile() -> Report:
-    named = samples.block(HOSTILE, 1.0, 1.0, residual=samples.residual())
-    shape = samples.profile(
-        [],
-        [],
-        blocks=(named,) * 30,
-        streams=(Stream(input=HOSTILE, blocks=30, joins=1), Stream(input=HOSTILE, blocks=0)),
-        model=HOSTILE,
-        optimizer=Optimizer(name=HOSTILE, groups=(), steps=0),
-        jumps=(Jump(direction="forward", block=HOSTILE, factor=1e9),) * 5,
-    )
-    findings = [samples.finding(where=HOSTILE, message=HOSTILE * 3) for _ in range(40)]
-    gaps = [Gap(what=HOSTILE, why=HOSTILE, where=(HOSTILE,) * 9) for _ in range(40)]
-    return samples.report(shape, *findings, seen=samples.coverage(*gaps))
-
-
-def thousand() -> Report:
-    shape = samples.profile([1.01**i for i in range(1000)], [0.99**i for i in range(1000)])
-    return samples.report(shape, samples.finding())
-
-
-EVERY = {**REPORTS, "hostile": hostile(), "thousand": thousand()}
+EVERY = {**REPORTS, "hostile": samples.hostile(), "thousand": samples.thousand()}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -84,7 +60,7 @@ def test_colour_changes_no_word(name):
 
 
 def test_markup_in_a_name_is_shown_and_not_obeyed():
-    text = page(hostile(), 120, detail="everything")
+    text = page(samples.hostile(), 120, detail="everything")
     assert r"a[bold red]b[/]\x1b[31m" in text
     assert "{link=x}" in text
 
@@ -174,7 +150,7 @@ def test_every_severity_is_counted_and_the_worst_comes_first():
 
 @pytest.mark.parametrize("width", [50, 80, 120])
 def test_the_worst_finding_is_named_however_full_the_page_is(width):
-    assert re.search(r"^  error    B201", page(hostile(), width), re.M)
+    assert re.search(r"^  error    B201", page(samples.hostile(), width), re.M)
 
 
 def test_what_does_not_fit_is_counted_and_verbose_shows_it():
@@ -187,7 +163,7 @@ def test_what_does_not_fit_is_counted_and_verbose_shows_it():
 
 
 def test_verbose_lists_every_block():
-    text = page(thousand(), detail="everything")
+    text = page(samples.thousand(), detail="everything")
     assert all(f"layers.{i} " in text for i in range(1000))
 
 

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
+from leadline.baseline import Baseline, compared, read_baseline, updated, write
 from leadline.cli.options import (
     FAILED,
     FINE,
     FOUND,
     UNDECIDED,
     color_option,
+    config_option,
     detail_options,
     examples,
+    fail_option,
+    file_option,
     format_option,
     output_option,
+    rule_options,
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
 from leadline.report import Report
 from leadline.report.formats import FORMATS
-from leadline.report.verdict import SEVERITIES
-from leadline.targets import load, locate, moved
+from leadline.report.look import Bar
+from leadline.report.text import clean, plural
+from leadline.report.verdict import fails
+from leadline.rules.selection import dropped
+from leadline.targets import load, locate, moved, origin
 
 TWIN = "leadline.lab.demo:residual_mlp"
 
@@ -34,18 +44,23 @@ TWIN = "leadline.lab.demo:residual_mlp"
         "leadline check train.py:make_case",
         "leadline check my.package:make_case --format json --output report.json",
         f"leadline check {TWIN} --dtype bfloat16 -v",
+        "leadline check train.py:make_case --select F,B --ignore forward-growth --fail-on error",
+        "leadline check train.py:make_case --write-baseline known.json",
+        "leadline check train.py:make_case --baseline known.json --format github",
     )
 )
-@click.argument("target")
+@click.argument("targets", metavar="[TARGET]...", nargs=-1)
 @format_option
 @output_option
+@rule_options
+@fail_option
 @click.option(
-    "--fail-on",
-    type=click.Choice([*reversed(SEVERITIES), "never"]),
-    default="warning",
-    show_default=True,
-    help="The least severity that makes the exit code 1.",
+    "--baseline",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Findings listed in this file are known: they are shown and do not fail.",
 )
+@file_option("--write-baseline", text="List in this file all that is found now, then compare with it.")
+@config_option
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -57,11 +72,17 @@ TWIN = "leadline.lab.demo:residual_mlp"
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
 @detail_options
 @color_option
+@click.pass_context
 def check(
-    target: str,
+    context: click.Context,
+    targets: tuple[str, ...],
     form: str,
     output: Path | None,
-    fail_on: str,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    fail_on: Bar,
+    baseline: Path | None,
+    write_baseline: Path | None,
     seed: int,
     device: str | None,
     dtype: str | None,
@@ -72,39 +93,88 @@ def check(
     """Trace one pass of a model and report what keeps it from training.
 
     TARGET is path/file.py:factory or package.module:factory. The factory takes no arguments and returns a
-    leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss, optimizer, batches.
+    leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss, optimizer, batches. Without a
+    TARGET, those of [tool.leadline] in pyproject.toml are checked; other options can be set there too.
 
-    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 could not decide.
+    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 could not decide. Of several
+    targets the worst counts: an error, then findings, then undecided. The format changes nothing.
     """
-    look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
+    look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None, fail_on=fail_on)
+    wanted = targets or (context.default_map or {}).get("targets", ())
+    if not wanted:
+        raise click.UsageError(
+            "Missing argument 'TARGET': name one, or list targets in [tool.leadline]", context
+        )
+    codes = dropped(select, ignore)
+    path = write_baseline or baseline
+    known = Baseline() if path is None or (write_baseline and not path.exists()) else read_baseline(path)
     try:
         with at_work(quiet=quiet):
-            report = examine(target, seed, device, dtype)
+            reports = [examine(target, seed, device, dtype, drop=codes) for target in wanted]
     except (LeadlineError, click.ClickException):
         raise
     except Exception as error:
         say(explain_crash(error))
         return FAILED
-    emit(FORMATS[form](report, look), output)
-    return exit_code(report, fail_on)
+    if write_baseline is not None:
+        known = _write_known(known, reports, write_baseline)
+    if path is not None:
+        reports = _compare(reports, known, path)
+    emit(FORMATS[form](reports, look), output)
+    return max((exit_code(report, fail_on) for report in reports), key=[FINE, UNDECIDED, FOUND].index)
 
 
-def exit_code(report: Report, fail_on: str) -> int:
+def exit_code(report: Report, fail_on: Bar) -> int:
     """What the shell is told; it depends on the findings and the verdict, never on the format."""
-    bar = SEVERITIES.index(fail_on) if fail_on in SEVERITIES else len(SEVERITIES)
-    if any(SEVERITIES.index(finding.severity) >= bar for finding in report.findings):
+    if any(fails(finding, fail_on) for finding in report.findings):
         return FOUND
     return UNDECIDED if report.verdict == "undecided" else FINE
 
 
-def examine(target: str, seed: int, device: str | None = None, dtype: str | None = None) -> Report:
-    """Load and check a target. What its code prints goes to stderr, so that stdout holds the result alone."""
+def examine(
+    target: str,
+    seed: int,
+    device: str | None = None,
+    dtype: str | None = None,
+    *,
+    drop: Collection[str] = frozenset(),
+) -> Report:
+    """Load and check a target. What its code prints goes to stderr, so that stdout holds the result alone.
+
+    What the rules in `drop` find does not count.
+    """
     locate(target)
     import torch
 
     from leadline.diagnosis import check as diagnose
+    from leadline.diagnosis import without
 
     with redirect_stdout(sys.stderr):
         torch.manual_seed(seed)
         case = moved(load(target), device=device, dtype=dtype)
-        return diagnose(case.model, case.inputs, case.targets, case.loss, case.optimizer)
+        report = diagnose(case.model, case.inputs, case.targets, case.loss, case.optimizer)
+    factory = origin(target)
+    sources = {**({"": factory} if factory else {}), **report.sources}
+    return without(replace(report, target=target, sources=sources), drop)
+
+
+def _write_known(known: Baseline, reports: Sequence[Report], path: Path) -> Baseline:
+    known = updated(known, reports, path.parent)
+    try:
+        write(known, path)
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror or str(error)) from None
+    amount = sum(len(report.findings) for report in reports)
+    say(f"{path}: {plural(amount, 'finding')} of {plural(len(reports), 'target')} written")
+    return known
+
+
+def _compare(reports: Sequence[Report], known: Baseline, path: Path) -> list[Report]:
+    """The reports with what is known marked. Entries that nothing matches any more are told, and fail nothing."""
+    pairs = [compared(report, known, path.parent) for report in reports]
+    stale = [entry for _, entries in pairs for entry in entries]
+    for entry in stale:
+        say(clean(f"{path}: no longer found: {entry.code} {entry.name} at {entry.where} ({entry.target})"))
+    if stale:
+        say(f"Write it again with --write-baseline {path}")
+    return [report for report, _ in pairs]

@@ -23,7 +23,7 @@ def demo(quiet: bool, verbose: bool, no_color: bool) -> int:
         say(f"Running: leadline check {DEMO}\n")
     with at_work(quiet=quiet):
         found = examine(DEMO, seed=0)
-    emit(FORMATS["text"](found, look))
+    emit(FORMATS["text"]([found], look))
     if not quiet:
         say(f"\nIts twin, as deep but with scaled residual branches, trains: leadline check {TWIN}")
     return FINE

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import asdict
 
+from leadline.config import find_config, read_config
 from leadline.report.formats import FORMATS
+from leadline.report.verdict import SEVERITIES
 
 FINE, FOUND, FAILED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -18,6 +21,44 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def examples(*commands: str) -> str:
     """The epilog of a help page; `\\b` keeps click from joining the lines."""
     return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
+
+
+def fail_option(command: Command) -> Command:
+    choice = click.Choice([*reversed(SEVERITIES), "never"])
+    text = "The least severity that makes the exit code 1."
+    return click.option("--fail-on", type=choice, default="warning", show_default=True, help=text)(command)
+
+
+def _split(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """`--select F,B --select N701` as three entries."""
+    return tuple(entry for each in given for entry in each.split(",") if entry.strip())
+
+
+def _entries_option(name: str, text: str) -> Callable[[Command], Command]:
+    return click.option(name, multiple=True, callback=_split, metavar="RULES", help=text)
+
+
+def rule_options(command: Command) -> Command:
+    """Which rules count."""
+    select = "Count these rules only: names, codes or beginnings of codes, with commas between them."
+    ignore = "Do not count these. Where both match, the more exact entry wins."
+    return _entries_option("--select", select)(_entries_option("--ignore", ignore)(command))
+
+
+def _read_settings(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """What [tool.leadline] says becomes the default of each option."""
+    found = path or find_config(Path.cwd())
+    if found is not None:
+        settings = asdict(read_config(found))
+        context.default_map = {**settings, "form": settings["format"]}
+
+
+def config_option(command: Command) -> Command:
+    text = "Read [tool.leadline] from this file, not from the nearest pyproject.toml that has it."
+    kind = click.Path(dir_okay=False, exists=True, path_type=Path)
+    return click.option(
+        "--config", type=kind, is_eager=True, expose_value=False, callback=_read_settings, help=text
+    )(command)
 
 
 def format_option(command: Command) -> Command:
@@ -42,7 +83,11 @@ def _check_folder(_: click.Context, __: click.Parameter, path: Path | None) -> P
     return path
 
 
-def output_option(command: Command) -> Command:
+def file_option(*names: str, text: str) -> Callable[[Command], Command]:
+    """An option that names a file to be written."""
     kind = click.Path(dir_okay=False, writable=True, path_type=Path)
-    text = "Write the result to this file instead of stdout."
-    return click.option("-o", "--output", type=kind, callback=_check_folder, help=text)(command)
+    return click.option(*names, type=kind, callback=_check_folder, help=text)
+
+
+def output_option(command: Command) -> Command:
+    return file_option("-o", "--output", text="Write the result to this file instead of stdout.")(command)

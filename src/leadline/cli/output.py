@@ -13,12 +13,14 @@ from types import TracebackType
 
 import click
 
-from leadline.report.look import Look
+from leadline.report.look import Bar, Look
 
 HERE = str(Path(__file__).parents[1])
 
 
-def look_for(*, quiet: bool = False, verbose: bool = False, no_color: bool = False) -> Look:
+def look_for(
+    *, quiet: bool = False, verbose: bool = False, no_color: bool = False, fail_on: Bar = "warning"
+) -> Look:
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     plain = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -26,6 +28,7 @@ def look_for(*, quiet: bool = False, verbose: bool = False, no_color: bool = Fal
         width=shutil.get_terminal_size().columns,
         detail="verdict" if quiet else "everything" if verbose else "page",
         color=sys.stdout.isatty() and not plain,
+        fail_on=fail_on,
     )
 
 

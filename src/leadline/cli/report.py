@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TextIO
 
@@ -9,14 +10,32 @@ import click
 
 from leadline.cli.options import FINE, color_option, detail_options, examples, format_option, output_option
 from leadline.cli.output import emit, look_for
-from leadline.report import Report
 from leadline.report.formats import FORMATS
+from leadline.report.formats.record import read_reports
+from leadline.report.schema import report_schema
+
+
+def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        emit(json.dumps(report_schema(), indent=2) + "\n")
+        context.exit(FINE)
 
 
 @click.command(
     epilog=examples(
-        "leadline check train.py:make_case --format json > saved.json", "leadline report saved.json -v"
+        "leadline check train.py:make_case --format json > saved.json",
+        "leadline report saved.json -v",
+        "leadline report saved.json --format md >> $GITHUB_STEP_SUMMARY",
+        "leadline report --schema > report.schema.json",
     )
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of a saved report and exit.",
 )
 @click.argument("saved", type=click.File("r", encoding="utf-8", errors="replace"))
 @format_option
@@ -26,5 +45,5 @@ from leadline.report.formats import FORMATS
 def report(saved: TextIO, form: str, output: Path | None, quiet: bool, verbose: bool, no_color: bool) -> int:
     """Show a report that was saved as JSON ("-" reads stdin). Needs no torch."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    emit(FORMATS[form](Report.from_json(saved.read()), look), output)
+    emit(FORMATS[form](read_reports(saved.read()), look), output)
     return FINE

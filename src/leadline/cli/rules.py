@@ -6,15 +6,14 @@ import json
 import shutil
 import textwrap
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import click
 
-from leadline.cli.options import FINE, color_option, examples, format_option
+from leadline.cli.options import FINE, color_option, examples
 from leadline.cli.output import emit, look_for
-from leadline.errors import InputError
 from leadline.report.markdown import markdown
 from leadline.rules import Rule, all_rules
+from leadline.rules.selection import find_rule
 
 
 @click.command(epilog=examples("leadline explain B201", "leadline explain gradient-decay"))
@@ -22,14 +21,14 @@ from leadline.rules import Rule, all_rules
 @color_option
 def explain(rule: str, no_color: bool) -> int:
     """Tell what a rule measures, why it hurts, and when it is wrong."""
-    found = _find_rule(rule)
+    found = find_rule(rule)
     look = look_for(no_color=no_color)
     emit(markdown(f"**{found.code} {found.name}**\n\n{found.doc}", look))
     return FINE
 
 
 @click.command(epilog=examples("leadline rules", "leadline rules --format json"))
-@format_option
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def rules(form: str) -> int:
     """List the rules: code, name and what each looks for."""
     rows = [
@@ -44,19 +43,6 @@ def rules(form: str) -> int:
     ]
     emit(json.dumps(rows, indent=2) + "\n" if form == "json" else _rule_table(all_rules()))
     return FINE
-
-
-def _find_rule(wanted: str) -> Rule:
-    keys = {key.lower(): each for each in all_rules() for key in (each.code, each.name)}
-    if wanted.lower() in keys:
-        return keys[wanted.lower()]
-    close = get_close_matches(wanted.lower(), keys, n=1, cutoff=0.5)
-    near = keys[close[0]] if close else None
-    raise InputError(
-        expected="the code or name of a rule",
-        got=repr(wanted),
-        fix=f"did you mean {near.code} ({near.name})?" if near else "`leadline rules` lists them",
-    )
 
 
 def _rule_table(found: Sequence[Rule]) -> str:

@@ -3,9 +3,10 @@
 Every record survives JSON without loss. "Not measured" is null, and is never the same as zero.
 """
 
-from leadline.records.codec import decode, encode
+from leadline.records.codec import decode, encode, spell
 from leadline.records.profile import (
     Anomaly,
+    Asked,
     Block,
     Coverage,
     Direction,
@@ -27,6 +28,7 @@ from leadline.records.trace import (
     Parameter,
     ParamGroup,
     Phase,
+    Source,
     SourceKind,
     Stats,
     Trace,
@@ -37,6 +39,7 @@ from leadline.records.trace import (
 __all__ = [
     "TRACE_SCHEMA",
     "Anomaly",
+    "Asked",
     "Block",
     "Coverage",
     "Direction",
@@ -53,6 +56,7 @@ __all__ = [
     "Profile",
     "Residual",
     "Severity",
+    "Source",
     "SourceKind",
     "Stats",
     "Stream",
@@ -62,4 +66,5 @@ __all__ = [
     "Verdict",
     "decode",
     "encode",
+    "spell",
 ]

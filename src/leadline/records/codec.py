@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 def encode(record: msgspec.Struct) -> str:
     """The record as strict JSON (no bare NaN), with nothing lost."""
-    return json.dumps(_spell(msgspec.to_builtins(record)), allow_nan=False, separators=(",", ":"))
+    return json.dumps(spell(msgspec.to_builtins(record)), allow_nan=False, separators=(",", ":"))
 
 
 def decode(text: str, kind: type[R], schema: str) -> R:
@@ -48,14 +48,14 @@ def _wrong_schema(found: object, schema: str) -> str:
     return f"expected a record with schema {schema!r}, got {found!r}; is this another kind of file?"
 
 
-def _spell(data: Any) -> Any:
-    """`data` with every float that JSON cannot write replaced by its name."""
+def spell(data: Any) -> Any:
+    """`data`, made of builtins, with every float that JSON cannot write replaced by its name."""
     if isinstance(data, float):
         return spell_float(data)
     if isinstance(data, dict):
-        return {key: _spell(item) for key, item in data.items()}
+        return {key: spell(item) for key, item in data.items()}
     if isinstance(data, list | tuple):
-        return [_spell(item) for item in data]
+        return [spell(item) for item in data]
     return data
 
 

@@ -105,6 +105,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     message: str
     evidence: dict[str, float]
+    known: bool = False
+    """The baseline lists it: it was there before, and does not fail the check."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that was asked, whether or not it found something."""
+
+    code: str
+    name: str
+    summary: str
+    page: str = ""
+    """Its whole documentation, in Markdown; only of a rule that found something, so that reports stay small."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

@@ -126,6 +126,14 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return math.prod(self.shape)
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a class or a function is written."""
+
+    file: str
+    """From the root of the repository, with forward slashes."""
+    line: int
+
+
 class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One submodule: what it is and how often the pass called it."""
 
@@ -135,6 +143,8 @@ class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     aliases: tuple[str, ...] = ()
     container: bool = False
     """It only holds others (ModuleList and the like): there is nothing to call."""
+    source: Source | None = None
+    """Where its class is written, if that is a file of the user's own."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,6 +28,15 @@ def finding_lines(findings: Sequence[Finding], width: int, *, room: int | None =
     return lines
 
 
+def ignored_lines(ignored: Sequence[Finding], width: int) -> list[Text]:
+    """What was found and does not count, because the user said so."""
+    found = Counter(f"{finding.code} {finding.name}" for finding in ignored)
+    rules = ", ".join(
+        f"{clean(rule)}{f' ({amount})' if amount > 1 else ''}" for rule, amount in found.items()
+    )
+    return labelled("ignored", rules, width, most=2) if ignored else []
+
+
 def _fitting(lengths: list[int], room: int) -> int:
     """How many entries fit, and a line that counts the rest; the first is always shown."""
     ends = list(accumulate(lengths))
@@ -45,5 +54,6 @@ def _summary(findings: Sequence[Finding]) -> str:
 def _entry(finding: Finding, width: int, most: int | None) -> list[Text]:
     severity = (finding.severity.ljust(LABEL - 2), TONES[finding.severity])
     rule = (clean(f"{finding.code} {finding.name}"), "bold")
-    title = Text.assemble("  ", severity, rule, "  ", clean(finding.where))
+    known = (" (known)", QUIET) if finding.known else ""
+    title = Text.assemble("  ", severity, rule, known, "  ", clean(finding.where))
     return [*wrapped(title, width, most=1), *labelled("", clean(finding.message), width, most=most)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from leadline.records import Coverage, Finding, Profile, Verdict, decode, encode
+from leadline.records import Asked, Coverage, Finding, Profile, Source, Verdict, decode, encode
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -23,6 +23,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     profile: Profile
     coverage: Coverage
+    target: str = ""
+    """What was checked, as the command line names it; "" if the check was called from Python."""
+    rules: tuple[Asked, ...] = ()
+    """What was looked for."""
+    ignored: tuple[Finding, ...] = ()
+    """What was found by rules that the user told not to count; the verdict is that of the other findings."""
+    sources: dict[str, Source] = {}
+    """Where the user's own modules are written, by path; "" is the model itself, or the function that makes it."""
 
     @property
     def ok(self) -> bool:

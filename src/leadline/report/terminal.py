@@ -11,7 +11,7 @@ from rich.text import Text
 from leadline.records import Profile
 from leadline.report.coverage import coverage_lines
 from leadline.report.depth import axis_lines, block_summary, jump_lines
-from leadline.report.findings import finding_lines
+from leadline.report.findings import finding_lines, ignored_lines
 from leadline.report.layout import ACCENT, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
 from leadline.report.table import block_lines
@@ -49,7 +49,11 @@ def lines(report: Report, look: Look) -> list[Text]:
         axis_lines(report.profile, width, all_streams=everything),
         jump_lines(report.profile.jumps, width),
     ]
-    below = [coverage_lines(report.coverage, width, everything=everything), _next(report, width)]
+    below = [
+        ignored_lines(report.ignored, width),
+        coverage_lines(report.coverage, width, everything=everything),
+        _next(report, width),
+    ]
     if everything:
         above.append(block_lines(report.profile, width))
     taken = len(_paragraphs([*above, *below])) + 1

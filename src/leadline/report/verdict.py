@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leadline.records import Finding
 from leadline.report.depth import gains
+from leadline.report.look import Bar
 from leadline.report.text import clean, count, factor, first_clause, plural
 
 if TYPE_CHECKING:
@@ -15,9 +17,21 @@ TITLES = {"trains": "TRAINS", "poor": "TRAINS POORLY", "fails": "DOES NOT TRAIN"
 SEVERITIES = ("info", "warning", "error")
 
 
-def by_severity(findings: tuple[Finding, ...]) -> list[Finding]:
+def by_severity(findings: Sequence[Finding]) -> list[Finding]:
     """The worst first; otherwise in the order of the rules."""
     return sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity))
+
+
+def fails(finding: Finding, bar: Bar) -> bool:
+    """Whether this finding is a reason to stop: as severe as the bar, and not one that the baseline lists."""
+    return (
+        not finding.known and bar != "never" and SEVERITIES.index(finding.severity) >= SEVERITIES.index(bar)
+    )
+
+
+def headline(report: Report) -> str:
+    """The verdict and its sentence, in one line of plain text."""
+    return f"{TITLES[report.verdict]}: {sentence(report)}"
 
 
 def sentence(report: Report) -> str:

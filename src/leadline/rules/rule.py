@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from leadline.records import Finding, Profile, Severity
+from leadline.records import Asked, Finding, Profile, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,11 @@ class Rule:
     @property
     def summary(self) -> str:
         return self.doc.split("\n", 1)[0]
+
+    def asked(self, findings: Sequence[Finding]) -> Asked:
+        """What a report says of this rule; with its page if it is among those that found something."""
+        page = self.doc if any(finding.code == self.code for finding in findings) else ""
+        return Asked(code=self.code, name=self.name, summary=self.summary, page=page)
 
     def __call__(self, profile: Profile) -> Iterator[Finding]:
         for symptom in self.look(profile):

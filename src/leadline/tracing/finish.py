@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from leadline import ops, stats
 from leadline.ops import Role
-from leadline.records import Gap, Module, Op, Stats, Trace, Units, Value
+from leadline.records import Gap, Module, Op, Source, Stats, Trace, Units, Value
+from leadline.sources import find_source, repository_root
 from leadline.tracing.census import Census, Named
 from leadline.tracing.gaps import find_gaps
 from leadline.tracing.ledger import Entry
@@ -33,7 +34,7 @@ def finish(
     made_ops = tuple(_op(index, step, roles, entries) for index, step in enumerate(steps))
     values = _values(entries, steps)
     parameters = read_parameters(census, grads, made_ops)
-    modules = tuple(_module(named, recorder.calls.counts[key]) for key, named in census.modules.items())
+    modules = _modules(census, recorder.calls.counts)
     gaps = (*facts["gaps"], *_lost_checkpoints(lost), *find_gaps(made_ops, values, parameters, modules))
     return Trace(
         **{**facts, "gaps": gaps},
@@ -132,7 +133,16 @@ def _settled_common(entries: Sequence[Entry]) -> list[float | None]:
     return [None if entry.common is None else next(done) for entry in entries]
 
 
-def _module(named: Named[nn.Module], calls: int) -> Module:
+def _modules(census: Census, counts: Mapping[int, int]) -> tuple[Module, ...]:
+    root = repository_root()
+    kinds = {type(named.item) for named in census.modules.values()}
+    sources = {kind: find_source(kind, root) for kind in kinds}
+    return tuple(
+        _module(named, counts[key], sources[type(named.item)]) for key, named in census.modules.items()
+    )
+
+
+def _module(named: Named[nn.Module], calls: int, source: Source | None) -> Module:
     kind = type(named.item)
     unset = inspect.getattr_static(nn.Module, "forward")
     return Module(
@@ -141,6 +151,7 @@ def _module(named: Named[nn.Module], calls: int) -> Module:
         calls=calls,
         aliases=tuple(named.names[1:]),
         container=inspect.getattr_static(kind, "forward", None) is unset,
+        source=source,
     )
 
 

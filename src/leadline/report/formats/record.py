@@ -1,0 +1,28 @@
+"""json: the whole record, from which `leadline report` can make every other format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from leadline.errors import SchemaError
+from leadline.report.look import Look
+from leadline.report.report import Report
+
+
+def record(reports: Sequence[Report], look: Look) -> str:
+    """One report as an object, several as an array with one on each line. How it is to look does not matter."""
+    if len(reports) == 1:
+        return reports[0].to_json() + "\n"
+    return "[\n" + ",\n".join(each.to_json() for each in reports) + "\n]\n"
+
+
+def read_reports(text: str) -> tuple[Report, ...]:
+    """The reports that `record` wrote."""
+    if not text.lstrip().startswith("["):
+        return (Report.from_json(text),)
+    try:
+        saved = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"not JSON ({error}); was the file cut short?") from None
+    return tuple(Report.from_json(json.dumps(each)) for each in saved)

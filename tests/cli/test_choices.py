@@ -1,0 +1,161 @@
+"""--select, --ignore, --fail-on and [tool.leadline]: what counts, and who has the last word."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from leadline.report.formats import FORMATS
+
+SICK = "nets.py:poisoned"  # N701 and nothing else
+
+
+def configure(*lines: str) -> None:
+    Path("pyproject.toml").write_text("\n".join(["[tool.leadline]", *lines]))
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ([], 1),
+        (["--select", "N"], 1),
+        (["--select", "F,B"], 0),
+        (["--select", "F", "--select", "N701"], 1),
+        (["--ignore", "non-finite"], 0),
+        (["--ignore", "N", "--select", "N701"], 1),
+        (["--ignore", "F,B"], 1),
+        (["--fail-on", "never"], 0),
+    ],
+)
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+def test_what_does_not_count_does_not_fail_in_any_format(run, options, code, form):
+    assert run("check", SICK, *options, "--format", form).code == code
+
+
+def test_what_is_ignored_is_out_of_the_verdict_and_named_on_the_page(run):
+    done = run("check", SICK, "--ignore", "N701")
+    assert done.out.startswith("TRAINS: ")
+    assert "ignored    N701 non-finite" in done.out
+    data = json.loads(run("check", SICK, "--ignore", "N701", "--format", "json").out)
+    assert (data["verdict"], data["findings"]) == ("trains", [])
+    assert {each["code"] for each in data["ignored"]} == {"N701"}
+
+
+def test_ignoring_everything_does_not_decide_what_was_undecided(run):
+    assert run("check", "nets.py:weightless", "--ignore", "F,B,N").code == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--select", "N7O1"], "did you mean N701"),
+        (["--ignore", "non-finit"], "did you mean N701 (non-finite)?"),
+        (["--fail-on", "fatal"], "fatal"),
+        (["--config", "nowhere.toml"], "nowhere.toml"),
+        (["--config", "nets.py"], "TOML"),
+        (["--baseline", "nowhere.json"], "--write-baseline nowhere.json"),
+        (["--baseline", "nets.py"], "not JSON"),
+        (["--write-baseline", "no/such/folder.json"], "no/such"),
+    ],
+)
+def test_a_wrong_choice_is_refused_before_the_model_is_made(run, option, words):
+    done = run("check", "nets.py:marker", *option)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert "Traceback" not in done.err
+    assert not Path("factory-ran").exists()
+
+
+def test_the_project_says_what_is_checked_and_how(run):
+    configure(f'targets = ["{SICK}"]', 'ignore = ["N"]', 'format = "jsonl"')
+    assert run("check").code == 0
+    assert run("check").out == ""
+
+
+def test_an_option_takes_the_place_of_what_the_project_says(run):
+    configure(
+        'targets = ["nets.py:nothing"]', 'ignore = ["N"]', 'fail-on = "never"', 'format = "json"', "seed = 3"
+    )
+    assert run("check", SICK).out.startswith("{")
+    assert run("check", SICK, "--ignore", "F", "--format", "text").out.startswith("DOES NOT TRAIN")
+    assert run("check", SICK, "--ignore", "F").code == 0
+    assert run("check", SICK, "--ignore", "F", "--fail-on", "error").code == 1
+
+
+def test_seed_and_type_are_the_projects_too(run):
+    configure('dtype = "float64"', "seed = 1", 'format = "json"')
+    assert "forward sees torch.float64" in run("check", "nets.py:talker").err
+    ours = run("check", "nets.py:healthy").out
+    assert run("check", "nets.py:healthy", "--seed", "1").out == ours
+    assert run("check", "nets.py:healthy", "--seed", "2").out != ours
+
+
+def test_another_file_can_hold_the_settings(run):
+    configure('ignore = ["N"]')
+    Path("strict.toml").write_text("[tool.leadline]\n")
+    assert run("check", SICK).code == 0
+    assert run("check", SICK, "--config", "strict.toml").code == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("fail_on = 'error'", "did you mean fail-on?"), ("ignore = ['N7O1']", "did you mean N701")],
+)
+def test_a_mistake_in_the_settings_is_an_error(run, line, words):
+    configure(line)
+    done = run("check", SICK)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+def test_settings_are_found_from_a_folder_below(run, monkeypatch):
+    configure(f'targets = ["{SICK}"]', 'format = "json"')
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+    assert json.loads(run("check").out)["target"] == "../nets.py:poisoned"
+
+
+@pytest.mark.parametrize(
+    ("targets", "code"),
+    [
+        (["healthy", "healthy"], 0),
+        (["healthy", "poisoned"], 1),
+        (["weightless", "healthy"], 3),
+        (["weightless", "poisoned"], 1),
+        (["poisoned", "faulty"], 2),
+    ],
+)
+def test_of_several_targets_the_worst_counts(run, targets, code):
+    assert run("check", *(f"nets.py:{each}" for each in targets), "-q").code == code
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_several_targets_are_told_apart(run, form):
+    out = run("check", SICK, "nets.py:weightless", "--format", form).out
+    assert SICK in out or SICK.replace(":", "%3A") in out
+
+
+def test_several_saved_reports_are_shown_again(run):
+    both = ("check", SICK, "nets.py:healthy")
+    Path("saved.json").write_text(run(*both, "--format", "json").out)
+    assert run("report", "saved.json").out == run(*both).out
+    assert run("report", "saved.json", "--format", "junit").out == run(*both, "--format", "junit").out
+
+
+def test_a_finding_points_at_the_class_or_else_at_the_factory(run):
+    Path("own.py").write_text(
+        "import torch\nfrom nets import *\n\nclass Own(nn.Linear):\n    pass\n\n"
+        "def own():\n    return Own(4, 4), *poisoned()[1:]\n\ndef plain():\n    return poisoned()\n"
+    )
+    for factory, line in (("own", 4), ("plain", 10), ("poisoned", 9)):
+        row = json.loads(run("check", f"own.py:{factory}", "--format", "jsonl").out.splitlines()[0])
+        assert row["file"] == ("nets.py" if factory == "poisoned" else "own.py")
+        assert factory == "poisoned" or row["line"] == line
+
+
+def test_the_schema_of_a_report_is_printed_and_fits_what_check_writes(run):
+    import jsonschema
+
+    schema = json.loads(run("report", "--schema").out)
+    data = json.loads(run("check", SICK, "--format", "json").out)
+    jsonschema.Draft202012Validator(schema).validate(data)

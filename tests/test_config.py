@@ -1,0 +1,121 @@
+"""[tool.leadline]: found from below, checked key by key, and every mistake answered with what was meant."""
+
+import tomllib
+from textwrap import dedent
+
+import pytest
+
+from leadline.config import EXAMPLES, Config, find_config, read_config
+from leadline.errors import InputError
+
+FULL = """
+[tool.leadline]
+targets = ["train.py:make", "package.nets:make"]
+select = ["F", "B201"]
+ignore = ["gradient-explosion"]
+fail-on = "error"
+baseline = "known.json"
+format = "github"
+seed = 3
+device = "cpu"
+dtype = "float64"
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """`project(text)` writes pyproject.toml in an empty folder in which we stand."""
+    monkeypatch.chdir(tmp_path)
+
+    def project(text: str):
+        (tmp_path / "pyproject.toml").write_text(dedent(text))
+        return tmp_path / "pyproject.toml"
+
+    return project
+
+
+def test_every_key_is_read(project):
+    assert read_config(project(FULL)) == Config(
+        targets=("train.py:make", "package.nets:make"),
+        select=("F", "B201"),
+        ignore=("gradient-explosion",),
+        fail_on="error",
+        baseline="known.json",
+        format="github",
+        seed=3,
+        device="cpu",
+        dtype="float64",
+    )
+
+
+def test_an_empty_table_changes_nothing(project):
+    assert read_config(project("[tool.leadline]")) == Config()
+
+
+def test_every_key_of_the_record_has_an_example_that_can_be_read(project):
+    keys = {name.replace("_", "-") for name in Config.__struct_fields__}
+    assert EXAMPLES.keys() == keys
+    text = "\n".join(["[tool.leadline]", *EXAMPLES.values()])
+    assert set(tomllib.loads(text)["tool"]["leadline"]) == keys
+    read_config(project(text))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("fail_on = 'error'", "did you mean fail-on"),
+        ("selct = ['F']", "did you mean select"),
+        ("colour = 'red'", "'colour'"),
+        ("fail-on = 'warnings'", "did you mean warning"),
+        ("fail-on = 3", "fail-on to be one of"),
+        ("fail-on = []", "fail-on to be one of"),
+        ("format = 'sraif'", "did you mean sarif"),
+        ("format = 'pdf'", "'pdf'"),
+        ("select = 'F'", r'select = \["F", "B201"\]'),
+        ("ignore = [1]", "ignore"),
+        ("seed = '3'", "seed = 0"),
+        ("seed = -1", "seed"),
+        ("seed = true", "seed"),
+        ("baseline = []", "baseline"),
+        ("targets = {}", "targets"),
+    ],
+)
+def test_a_mistake_is_answered_with_the_key_and_what_to_write(project, line, words):
+    with pytest.raises(InputError, match=words) as caught:
+        read_config(project(f"[tool.leadline]\n{line}\n"))
+    assert "pyproject.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[tool.leadline", "seed = 1 2", "\0"])
+def test_a_file_that_is_no_toml_is_refused(project, text):
+    path = project(text)
+    with pytest.raises(InputError, match="TOML"):
+        read_config(path)
+
+
+@pytest.mark.parametrize("text", ["", "[tool.other]", "tool = 3", "[tool]\nleadline = 3"])
+def test_a_file_without_the_table_is_passed_over_and_refused_if_it_was_asked_for(project, text):
+    path = project(text)
+    assert find_config(path.parent) is None
+    with pytest.raises(InputError, match=r"\[tool.leadline\]"):
+        read_config(path)
+
+
+def test_the_nearest_file_that_has_the_table_is_found_from_below(project, tmp_path):
+    path = project("[tool.leadline]")
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.other]")
+    assert find_config(below) == path
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.leadline]")
+    assert find_config(below) == tmp_path / "a" / "pyproject.toml"
+
+
+def test_paths_are_those_of_the_file_seen_from_where_we_stand(project, tmp_path, monkeypatch):
+    path = project(FULL)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    config = read_config(path)
+    assert config.baseline == "../known.json"
+    assert config.targets == ("../train.py:make", "package.nets:make")

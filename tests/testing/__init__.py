@@ -1,0 +1,1 @@
+"""Tests of what Leadline offers to the tests of others."""
