@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leadline.readings.attribution import attribute
 from leadline.readings.signal import find_anomalies, find_jumps
 from leadline.readings.structure import Structure, read_structure
 from leadline.records import Coverage, Profile, Trace
@@ -28,6 +29,7 @@ def _profile(trace: Trace, structure: Structure) -> Profile:
         jumps=find_jumps(structure.blocks),
         anomalies=find_anomalies(trace),
         backward_ran=trace.loss is not None,
+        attribution=attribute(trace, structure),
     )
 
 

@@ -40,6 +40,12 @@ class Structure:
     streams: tuple[Stream, ...]
     blocks: tuple[Block, ...]
     gaps: tuple[Gap, ...]
+    segments: tuple[tuple[Segment, ...], ...] = ()
+    """The segments that each block is made of."""
+    flows: tuple[Flow, ...] = ()
+    """The part of the graph that each stream runs through."""
+    norms: frozenset[int] = frozenset()
+    """Ops whose output is normalised."""
 
 
 def read_structure(trace: Trace) -> Structure:
@@ -50,6 +56,8 @@ def read_structure(trace: Trace) -> Structure:
     )
     streams: list[Stream] = []
     blocks: list[Block] = []
+    grouped: list[tuple[Segment, ...]] = []
+    used: list[Flow] = []
     claimed: set[int] = set()
     unplaced = [value.name for value in trace.values if value.source == "input"]
     for flow in flows:
@@ -58,11 +66,20 @@ def read_structure(trace: Trace) -> Structure:
         claimed |= set(flow.ops)
         if not any(segment.weights for segment in segments):
             continue
-        made = _blocks(trace, segments, norms, len(streams))
-        streams.append(Stream(input=flow.source.name, blocks=len(made), joins=joins))
-        blocks += made
+        groups = _norms_to_what_follows(_grouped(segments), norms)
+        blocks += _blocks(trace, groups, norms, len(streams))
+        streams.append(Stream(input=flow.source.name, blocks=len(groups), joins=joins))
+        grouped += map(tuple, groups)
+        used.append(flow)
         unplaced.remove(flow.source.name)
-    return Structure(streams=tuple(streams), blocks=tuple(blocks), gaps=_gaps(trace, unplaced, streams))
+    return Structure(
+        streams=tuple(streams),
+        blocks=tuple(blocks),
+        gaps=_gaps(trace, unplaced, streams),
+        segments=tuple(grouped),
+        flows=tuple(used),
+        norms=norms,
+    )
 
 
 def _ordered(flows: Sequence[Flow]) -> list[Flow]:
@@ -121,8 +138,9 @@ def _longest_path(trace: Trace, flow: Flow, segment: Segment, start: int) -> lis
     return path[::-1]
 
 
-def _blocks(trace: Trace, segments: Sequence[Segment], norms: frozenset[int], stream: int) -> list[Block]:
-    groups = _norms_to_what_follows(_grouped(segments), norms)
+def _blocks(
+    trace: Trace, groups: Sequence[Sequence[Segment]], norms: frozenset[int], stream: int
+) -> list[Block]:
     names = name_blocks(trace, [[op for segment in group for op in segment.ops] for group in groups])
     return [_block(trace, name, group, norms, stream) for name, group in zip(names, groups, strict=True)]
 

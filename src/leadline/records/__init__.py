@@ -3,6 +3,7 @@
 Every record survives JSON without loss. "Not measured" is null, and is never the same as zero.
 """
 
+from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
 from leadline.records.codec import decode, encode
 from leadline.records.profile import (
     Anomaly,
@@ -35,11 +36,15 @@ from leadline.records.trace import (
 )
 
 __all__ = [
+    "BEHIND",
     "TRACE_SCHEMA",
     "Anomaly",
+    "Attribution",
     "Block",
     "Coverage",
     "Direction",
+    "Factor",
+    "FactorKind",
     "Finding",
     "Gap",
     "Jump",

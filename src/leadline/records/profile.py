@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from leadline.records.attribution import Attribution
 from leadline.records.trace import Gap, Optimizer
 
 Severity = Literal["info", "warning", "error"]
@@ -94,6 +95,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     jumps: tuple[Jump, ...]
     anomalies: tuple[Anomaly, ...]
     backward_ran: bool
+    attribution: Attribution | None = None
+    """The change of the signal along the depth axis, split by kind of op."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +108,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     message: str
     evidence: dict[str, float]
+    layers: tuple[int, int] | None = None
+    """First and last block it is about, as indices in `Profile.blocks`; None: the whole model, or no block."""
+    explained_by: str = ""
+    """Code of the finding that this one is a consequence of; "" if it is a root."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
