@@ -43,12 +43,13 @@ def predicted(op: Op, read: Value, parameters: Mapping[str, Parameter]) -> Gains
 def weight_variance(op: Op, parameters: Mapping[str, Parameter]) -> float | None:
     r"""$\sigma_w^2 = n\,E[W^2]$ of a weight layer, $n$ being its fan-in; None if its weight was not seen."""
     weight = next((p for name in op.params if (p := parameters.get(name)) and len(p.shape) > 1), None)
-    if weight is None or weight.ms is None or (fan_in := _fan_in(op, weight)) is None:
+    if weight is None or weight.ms is None or (fan_in := fan_in_of(op, weight)) is None:
         return None
     return fan_in * weight.ms
 
 
-def _fan_in(op: Op, weight: Parameter) -> int | None:
+def fan_in_of(op: Op, weight: Parameter) -> int | None:
+    """How many inputs one output of a weight layer sums over; None where that is no one number."""
     if op.name == "linear":
         return weight.shape[-1]
     if op.name in ("conv1d", "conv2d", "conv3d"):

@@ -8,10 +8,11 @@ the segment serves as axis, and its blocks are marked as bypassed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from leadline.readings.graph import HEAVY, ROOT, Flow, flow_from, is_weighted
+from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, flow_from, is_weighted
 from leadline.readings.naming import name_blocks
 from leadline.readings.norms import find_norms
 from leadline.readings.residual import Sum, find_sum
@@ -223,12 +224,37 @@ def _residual(trace: Trace, found: Sum, norm_after: bool) -> Residual:
         skip_ms=_ms(trace, found.skip),
         branch_ms=_ms(trace, found.branch),
         add=trace.ops[found.add].outputs[0],
+        skip_scale=None if found.projected else _scaled_by(trace, found.skip),
+        branch_scale=_scaled_by(trace, found.branch),
+        branch_mean_share=_mean_share(trace, found.branch),
     )
 
 
 def _ms(trace: Trace, value: int) -> float | None:
     stats = trace.values[value].forward
     return None if stats is None else stats.ms
+
+
+def _scaled_by(trace: Trace, value: int) -> float | None:
+    """What a term of a residual add is multiplied by behind the op that made it; measured, so also where learned."""
+    scale = 1.0
+    while (maker := trace.values[value].op) is not None and trace.ops[maker].kind in NEUTRAL:
+        op = trace.ops[maker]
+        before = next((each for each in op.inputs if _ms(trace, each) is not None), None)
+        if before is None:
+            return None
+        if op.kind == "scale":
+            old, new = _ms(trace, before), _ms(trace, value)
+            if not old or new is None:
+                return None
+            scale *= math.sqrt(new / old)
+        value = before
+    return scale
+
+
+def _mean_share(trace: Trace, value: int) -> float | None:
+    stats = trace.values[value].forward
+    return None if stats is None or not stats.ms > 0 else min(stats.mean**2 / stats.ms, 1.0)
 
 
 _PLACEMENTS: dict[

@@ -5,6 +5,16 @@ Every record survives JSON without loss. "Not measured" is null, and is never th
 
 from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
 from leadline.records.codec import decode, encode
+from leadline.records.facts import (
+    Attention,
+    Clones,
+    Facts,
+    Head,
+    Precision,
+    Recurrence,
+    Source,
+    Weight,
+)
 from leadline.records.profile import (
     Anomaly,
     Block,
@@ -21,6 +31,7 @@ from leadline.records.profile import (
 )
 from leadline.records.trace import (
     TRACE_SCHEMA,
+    Attended,
     Gap,
     Module,
     Op,
@@ -39,14 +50,19 @@ __all__ = [
     "BEHIND",
     "TRACE_SCHEMA",
     "Anomaly",
+    "Attended",
+    "Attention",
     "Attribution",
     "Block",
+    "Clones",
     "Coverage",
     "Direction",
     "Factor",
     "FactorKind",
+    "Facts",
     "Finding",
     "Gap",
+    "Head",
     "Jump",
     "Module",
     "Op",
@@ -55,9 +71,12 @@ __all__ = [
     "Parameter",
     "Phase",
     "Placement",
+    "Precision",
     "Profile",
+    "Recurrence",
     "Residual",
     "Severity",
+    "Source",
     "SourceKind",
     "Stats",
     "Stream",
@@ -65,6 +84,7 @@ __all__ = [
     "Units",
     "Value",
     "Verdict",
+    "Weight",
     "decode",
     "encode",
 ]

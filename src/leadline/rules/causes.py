@@ -8,16 +8,18 @@ doing; where they cannot (the sigmoid needs at least 16), each is shown with its
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leadline.ops.slopes import slope_of
 from leadline.records import Direction, Factor, Profile, Severity
-from leadline.rules.depth_law import Law
+from leadline.rules.depth_law import Law, backward_laws, forward_laws
 from leadline.rules.rule import Symptom
 
 REPAIRABLE = (
     4.0  # sigma_w^2; ours: of PyTorch's activations only the sigmoids need more (16 and up), tanh needs 1
 )
+NEAR = 0.1  # relative; ours: the variance of 1000 drawn weights scatters by 4 %
 SMALL_SHARE = 0.03  # of a change: kinds with less go unmentioned
 
 _NAMES = {
@@ -91,6 +93,25 @@ def layerwise(profile: Profile, law: Law) -> Layerwise | None:
     slope = _mean_gain(acts, law.direction)
     weight = _mean_gain(weights, law.direction)
     return Layerwise(activation=acts[0].op, slope=slope, weight=weight)
+
+
+def blamed_on_weights(profile: Profile) -> Iterator[tuple[Law, Layerwise]]:
+    """One law a plain stream whose cause is the gain of its weights; the backward law if there is one."""
+    seen: set[int] = set()
+    for law in (*backward_laws(profile), *forward_laws(profile)):
+        layer = layerwise(profile, law)
+        plain = not any(profile.blocks[i].residual for i in range(law.layers[0], law.layers[1] + 1))
+        if law.first.stream in seen or not plain or law.normalised or layer is None or not layer.repairable:
+            continue
+        seen.add(law.first.stream)
+        yield law, layer
+
+
+def is_default(profile: Profile, law: Law) -> bool:
+    r"""The weights in this range are as `nn.Linear` and `nn.Conv2d` draw them: $\sigma_w^2 = 1/3$."""
+    weights = profile.facts.weights if profile.facts else ()
+    found = sorted(w.variance for w in weights if law.layers[0] < w.block <= law.layers[1])
+    return bool(found) and abs(found[len(found) // 2] * 3 - 1) < NEAR
 
 
 def _factors(profile: Profile, law: Law) -> tuple[Factor, ...]:
