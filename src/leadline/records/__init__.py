@@ -3,7 +3,18 @@
 Every record survives JSON without loss. "Not measured" is null, and is never the same as zero.
 """
 
+from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
 from leadline.records.codec import decode, encode, spell
+from leadline.records.facts import (
+    Attention,
+    Clones,
+    Facts,
+    Head,
+    InputSignal,
+    Precision,
+    Recurrence,
+    Weight,
+)
 from leadline.records.profile import (
     Anomaly,
     Asked,
@@ -21,6 +32,7 @@ from leadline.records.profile import (
 )
 from leadline.records.trace import (
     TRACE_SCHEMA,
+    Attended,
     Gap,
     Module,
     Op,
@@ -37,14 +49,24 @@ from leadline.records.trace import (
 )
 
 __all__ = [
+    "BEHIND",
     "TRACE_SCHEMA",
     "Anomaly",
     "Asked",
+    "Attended",
+    "Attention",
+    "Attribution",
     "Block",
+    "Clones",
     "Coverage",
     "Direction",
+    "Factor",
+    "FactorKind",
+    "Facts",
     "Finding",
     "Gap",
+    "Head",
+    "InputSignal",
     "Jump",
     "Module",
     "Op",
@@ -53,7 +75,9 @@ __all__ = [
     "Parameter",
     "Phase",
     "Placement",
+    "Precision",
     "Profile",
+    "Recurrence",
     "Residual",
     "Severity",
     "Source",
@@ -64,6 +88,7 @@ __all__ = [
     "Units",
     "Value",
     "Verdict",
+    "Weight",
     "decode",
     "encode",
     "spell",

@@ -46,6 +46,18 @@ class Units(msgspec.Struct, frozen=True, kw_only=True):
     """Units that were at a bound of the activation everywhere; None for unbounded activations."""
 
 
+class Attended(msgspec.Struct, frozen=True, kw_only=True):
+    r"""How a fused attention spreads, measured on a few rows of queries; $p$ are the weights of one row."""
+
+    keys: int
+    purity: float
+    r"""Mean of $\sum p^2$: one over the number of keys if all get the same, 1 if one gets everything."""
+    entropy: float
+    r"""Mean of $-\sum p \ln p$, in nats."""
+    logit_var: float
+    """Mean variance over the keys of the logits of a row."""
+
+
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tensor of the pass: written by an op, or read from outside (then `source` and `name` say what)."""
 
@@ -63,6 +75,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Its share of the second moment is 1 if all samples are alike, and one over their number if they are independent.
     """
+    attended: Attended | None = None
+    """Of the output of a fused attention: how its queries spread over their keys."""
     unobserved: str = ""
     """Why there are no statistics, where one would expect them."""
 

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from leadline import stats
 from leadline.records import Phase, SourceKind
+from leadline.tracing.attention import measure_attention
 from leadline.tracing.calls import CallStack
 from leadline.tracing.census import Census
 from leadline.tracing.custody import WriteGuard
@@ -84,6 +85,8 @@ class Recorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         if step := self._note(plan, read, _made(result, given, written), written):
             step.args, step.kwargs = spelled_call(args, kwargs, known)
+            if plan.kind == "attention":
+                self.ledger.entries[step.outputs[0]].attended = measure_attention(*args, **kwargs)
         return result
 
     def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
