@@ -17,7 +17,8 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 # fmt: off
 LAYERS = [
-    "errors", "collect", "records", "report", "stats", "nn", "ops", "case", "tracing", "theory", "readings",
+    "errors", "collect", "records", "report", "stats", "nn", "ops", "case", "tracing", "theory", "observation",
+    "readings",
     "symmetry", "updating", "rules", "diagnosis", "fixes", "train", "lab", "targets", "cli",
 ]
 # fmt: on

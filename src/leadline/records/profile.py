@@ -47,6 +47,11 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     residual: Residual | None
     params: tuple[str, ...]
     modules: tuple[str, ...]
+    forward_ms_predicted: float | None = None
+    """By theory, at the exit; None: no prediction."""
+    backward_ms_predicted: float | None = None
+    band: float | None = None
+    """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
