@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
+    from leadline.observation import trace
     from leadline.records import Finding, Profile, Trace
     from leadline.report import Report
-    from leadline.tracing import trace
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
-    "trace": "leadline.tracing",
+    "trace": "leadline.observation",
     "Finding": "leadline.records",
     "Profile": "leadline.records",
     "Trace": "leadline.records",

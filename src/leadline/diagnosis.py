@@ -11,11 +11,11 @@ from torch import nn
 
 from leadline import __version__
 from leadline.case import Inputs, Loss
+from leadline.observation import trace
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Profile, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
-from leadline.tracing import trace
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 

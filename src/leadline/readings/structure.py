@@ -16,7 +16,7 @@ from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, flow_from, is_we
 from leadline.readings.naming import name_blocks
 from leadline.readings.norms import find_norms
 from leadline.readings.residual import Sum, find_sum
-from leadline.records import Block, Gap, Placement, Residual, Stream, Trace
+from leadline.records import Block, Gap, Placement, Residual, Stream, Trace, Value
 
 LONG_SEGMENT = (
     8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
@@ -199,7 +199,16 @@ def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[i
         residual=None if found is None else _residual(trace, found, _ends_in_norm(group, norms)),
         params=tuple(dict.fromkeys(name for op in ops for name in op.params)),
         modules=tuple(dict.fromkeys(op.module for op in ops)),
+        **_predicted(trace, exit_value),
     )
+
+
+def _predicted(trace: Trace, value: Value) -> dict[str, float | None]:
+    """What theory says of a value: it is noted at the op that wrote it, for that op's first floating output."""
+    op = None if value.op is None else trace.ops[value.op]
+    first = None if op is None else next((each for each in op.outputs if trace.values[each].floating), None)
+    names = ("forward_ms_predicted", "backward_ms_predicted", "band")
+    return {name: getattr(op, name) if first == value.id else None for name in names}
 
 
 def _product(shape: Sequence[int]) -> int:

@@ -61,6 +61,11 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Units of its activations, taken together."""
     mean_share: float | None = None
     r"""Share of the exit's second moment that is its mean: $\bar x^2 / E[x^2]$ with $\bar x$ over all elements."""
+    forward_ms_predicted: float | None = None
+    """By theory, at the exit; None: no prediction."""
+    backward_ms_predicted: float | None = None
+    band: float | None = None
+    """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,6 +111,12 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     kwargs: dict[str, Any] = {}
     """Keyword arguments, in the same spelling."""
+    forward_ms_predicted: float | None = None
+    """By theory: the second moment of the first floating output; None: no prediction."""
+    backward_ms_predicted: float | None = None
+    """By theory: the second moment of that output's gradient."""
+    band: float | None = None
+    """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
