@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from leadline.errors import InputError, LeadlineError, SchemaError
     from leadline.records import Finding, Profile, Trace
     from leadline.report import Report
+    from leadline.symmetry.live import Symmetries, symmetries
+    from leadline.symmetry.rescale import balance, shrink
     from leadline.tracing import trace
 
 __version__ = "0.1.0"
@@ -23,6 +25,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
+    "Symmetries": "leadline.symmetry.live",
+    "symmetries": "leadline.symmetry.live",
+    "balance": "leadline.symmetry.rescale",
+    "shrink": "leadline.symmetry.rescale",
     "trace": "leadline.tracing",
     "Finding": "leadline.records",
     "Profile": "leadline.records",
@@ -41,10 +47,14 @@ __all__ = [
     "Profile",
     "Report",
     "SchemaError",
+    "Symmetries",
     "Trace",
     "__version__",
+    "balance",
     "check",
     "nn",
+    "shrink",
+    "symmetries",
     "trace",
 ]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from leadline import __version__
@@ -14,6 +15,7 @@ from leadline.readings import read
 from leadline.records import Coverage, Finding, Profile, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
+from leadline.symmetry.reading import read_symmetry
 from leadline.tracing import trace
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
@@ -39,6 +41,7 @@ def check(
     """
     seen = trace(model, inputs, targets, loss, optimizer)
     profile, coverage = read(seen)
+    profile = replace(profile, symmetry=read_symmetry(seen))
     findings = ask((*all_rules(), *rules), profile)
     return Report(
         leadline=__version__,

@@ -18,6 +18,7 @@ from leadline.records.profile import (
     Stream,
     Verdict,
 )
+from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.trace import (
     TRACE_SCHEMA,
     Gap,
@@ -40,8 +41,10 @@ __all__ = [
     "Block",
     "Coverage",
     "Direction",
+    "EpsSite",
     "Finding",
     "Gap",
+    "Generator",
     "Jump",
     "Module",
     "Op",
@@ -52,10 +55,12 @@ __all__ = [
     "Placement",
     "Profile",
     "Residual",
+    "ScaledTensor",
     "Severity",
     "SourceKind",
     "Stats",
     "Stream",
+    "Symmetry",
     "Trace",
     "Units",
     "Value",

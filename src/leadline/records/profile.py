@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from leadline.records.symmetry import Symmetry
 from leadline.records.trace import Gap, Optimizer
 
 Severity = Literal["info", "warning", "error"]
@@ -94,6 +95,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     jumps: tuple[Jump, ...]
     anomalies: tuple[Anomaly, ...]
     backward_ran: bool
+    symmetry: Symmetry | None = None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
