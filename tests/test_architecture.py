@@ -40,6 +40,7 @@ TORCH_FREE = (
     "leadline.cli",
     "leadline.readings.structure",
     "leadline.readings.signal",
+    "leadline.symmetry.reading",
 )
 
 MOST_LINES = 400

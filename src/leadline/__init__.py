@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from leadline.observation import trace
     from leadline.records import Finding, Profile, Trace
     from leadline.report import Report
+    from leadline.symmetry.live import Symmetries, symmetries
+    from leadline.symmetry.rescale import balance, shrink
 
 __version__ = "0.1.0"
 
@@ -24,6 +26,10 @@ _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
     "trace": "leadline.observation",
+    "Symmetries": "leadline.symmetry.live",
+    "symmetries": "leadline.symmetry.live",
+    "balance": "leadline.symmetry.rescale",
+    "shrink": "leadline.symmetry.rescale",
     "Finding": "leadline.records",
     "Profile": "leadline.records",
     "Trace": "leadline.records",
@@ -41,10 +47,14 @@ __all__ = [
     "Profile",
     "Report",
     "SchemaError",
+    "Symmetries",
     "Trace",
     "__version__",
+    "balance",
     "check",
     "nn",
+    "shrink",
+    "symmetries",
     "trace",
 ]
 

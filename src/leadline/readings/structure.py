@@ -16,7 +16,7 @@ from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, flow_from, is_we
 from leadline.readings.naming import name_blocks
 from leadline.readings.norms import find_norms
 from leadline.readings.residual import Sum, find_sum
-from leadline.records import Block, Gap, Placement, Residual, Stream, Trace, Value
+from leadline.records import Block, Gap, Op, Placement, Residual, Stream, Trace, Value
 
 LONG_SEGMENT = (
     8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
@@ -186,6 +186,7 @@ def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[i
     ops = [trace.ops[op] for segment in group for op in segment.ops]
     exit_value = trace.values[_exit(trace, group)]
     found = next((segment.sum for segment in group if segment.sum is not None), None)
+    told = _predicting_op(trace, exit_value)
     return Block(
         name=name,
         stream=stream,
@@ -199,16 +200,17 @@ def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[i
         residual=None if found is None else _residual(trace, found, _ends_in_norm(group, norms)),
         params=tuple(dict.fromkeys(name for op in ops for name in op.params)),
         modules=tuple(dict.fromkeys(op.module for op in ops)),
-        **_predicted(trace, exit_value),
+        forward_ms_predicted=None if told is None else told.forward_ms_predicted,
+        backward_ms_predicted=None if told is None else told.backward_ms_predicted,
+        band=None if told is None else told.band,
     )
 
 
-def _predicted(trace: Trace, value: Value) -> dict[str, float | None]:
-    """What theory says of a value: it is noted at the op that wrote it, for that op's first floating output."""
+def _predicting_op(trace: Trace, value: Value) -> Op | None:
+    """The op at which theory's word on this value is noted: it wrote it, as its first floating output."""
     op = None if value.op is None else trace.ops[value.op]
     first = None if op is None else next((each for each in op.outputs if trace.values[each].floating), None)
-    names = ("forward_ms_predicted", "backward_ms_predicted", "band")
-    return {name: getattr(op, name) if first == value.id else None for name in names}
+    return op if first == value.id else None
 
 
 def _product(shape: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ import msgspec
 
 from leadline.records.attribution import Attribution
 from leadline.records.facts import Facts
+from leadline.records.symmetry import Symmetry
 from leadline.records.trace import Gap, Optimizer, Units
 
 Severity = Literal["info", "warning", "error"]
@@ -117,6 +118,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The change of the signal along the depth axis, split by kind of op."""
     facts: Facts | None = None
     """Weights, attention, inputs and the loss's head."""
+    symmetry: Symmetry | None = None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
