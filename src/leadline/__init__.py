@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
-    from leadline.records import Finding, Profile, Trace
+    from leadline.records import Finding, Profile, Trace, Update
     from leadline.report import Report
     from leadline.tracing import trace
+    from leadline.updating import update
 
 __version__ = "0.1.0"
 
@@ -24,9 +25,11 @@ _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
     "trace": "leadline.tracing",
+    "update": "leadline.updating",
     "Finding": "leadline.records",
     "Profile": "leadline.records",
     "Trace": "leadline.records",
+    "Update": "leadline.records",
     "Report": "leadline.report",
     "InputError": "leadline.errors",
     "LeadlineError": "leadline.errors",
@@ -42,10 +45,12 @@ __all__ = [
     "Report",
     "SchemaError",
     "Trace",
+    "Update",
     "__version__",
     "check",
     "nn",
     "trace",
+    "update",
 ]
 
 

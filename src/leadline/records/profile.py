@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from leadline.records.trace import Gap, Optimizer
+from leadline.records.update import Update
 
 Severity = Literal["info", "warning", "error"]
 Verdict = Literal["trains", "poor", "fails", "undecided"]
@@ -94,6 +95,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     jumps: tuple[Jump, ...]
     anomalies: tuple[Anomaly, ...]
     backward_ran: bool
+    update: Update | None = None
+    """What one step of the optimiser does; None: not measured."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
