@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "leadline"
 # fmt: off
 LAYERS = [
     "errors", "collect", "records", "report", "stats", "nn", "ops", "case", "tracing", "theory", "readings",
-    "symmetry", "updating", "rules", "diagnosis", "fixes", "train", "lab", "targets", "cli",
+    "symmetry", "updating", "rules", "forecasting", "diagnosis", "fixes", "train", "lab", "targets", "cli",
 ]
 # fmt: on
 ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything

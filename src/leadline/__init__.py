@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
-    from leadline.records import Finding, Profile, Trace, Update
+    from leadline.forecasting import forecast
+    from leadline.records import Finding, Forecast, Profile, Trace, Update
     from leadline.report import Report
     from leadline.tracing import trace
     from leadline.updating import update
@@ -24,9 +25,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
+    "forecast": "leadline.forecasting",
     "trace": "leadline.tracing",
     "update": "leadline.updating",
     "Finding": "leadline.records",
+    "Forecast": "leadline.records",
     "Profile": "leadline.records",
     "Trace": "leadline.records",
     "Update": "leadline.records",
@@ -39,6 +42,7 @@ _HOMES = {
 __all__ = [
     "Case",
     "Finding",
+    "Forecast",
     "InputError",
     "LeadlineError",
     "Profile",
@@ -48,6 +52,7 @@ __all__ = [
     "Update",
     "__version__",
     "check",
+    "forecast",
     "nn",
     "trace",
     "update",

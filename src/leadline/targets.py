@@ -63,6 +63,22 @@ def load(spec: str) -> Case:
         return _make(_find(module, target.attribute, place), spec)
 
 
+def load_build(spec: str) -> Callable[[int], Any]:
+    """The function of one argument, a depth, that `spec` names; it can import its file's neighbours when called."""
+    target = locate(spec)
+    place = target.place
+    with _importable(target.folder), _no_exit(place):
+        module = _import_file(Path(place)) if target.is_file else _import_module(place)
+        found = _find(module, target.attribute, place)
+    _check_takes_depth(found, spec)
+
+    def build(depth: int) -> Any:
+        with _importable(target.folder), _no_exit(place):
+            return found(depth)
+
+    return build
+
+
 def _name_a_factory(spec: str) -> str:
     place = spec.rstrip(":")
     names = _functions_in(Path(place)) if place.endswith(".py") else []
@@ -193,17 +209,35 @@ def _make(found: Any, spec: str) -> Case:
     return as_case(found())
 
 
-def _check_needs_nothing(factory: Any, spec: str) -> None:
+def _check_takes_depth(factory: Any, spec: str) -> None:
+    needed = _needed(factory) if callable(factory) else []
+    try:
+        takes_one = callable(factory) and bool(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):
+        takes_one = True
+    if not takes_one or len(needed) > 1:
+        raise InputError(
+            expected="a function of one argument, the depth, that returns a leadline.Case",
+            got=f"{spec!r}, " + (f"which needs {', '.join(needed)}" if needed else "which takes none"),
+            fix="write def build(depth): ... and use the argument for the number of blocks",
+        )
+
+
+def _needed(factory: Any) -> list[str]:
+    """Names of the arguments that have no default."""
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # some callables written in C have none; calling will tell
-        return
-    needed = [
+        return []
+    return [
         each.name
         for each in signature.parameters.values()
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
-    if needed:
+
+
+def _check_needs_nothing(factory: Any, spec: str) -> None:
+    if needed := _needed(factory):
         raise InputError(
             expected="a factory that is called without arguments",
             got=f"{spec!r}, which needs {', '.join(needed)}",

@@ -4,6 +4,7 @@ Every record survives JSON without loss. "Not measured" is null, and is never th
 """
 
 from leadline.records.codec import decode, encode
+from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
 from leadline.records.profile import (
     Anomaly,
     Block,
@@ -43,15 +44,20 @@ from leadline.records.update import (
 )
 
 __all__ = [
+    "FORECAST_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
     "Anomaly",
     "Block",
     "BlockStep",
     "Coverage",
+    "DepthLimit",
+    "DepthPoint",
     "DepthRange",
     "Direction",
+    "Exponent",
     "Finding",
+    "Forecast",
     "Gap",
     "Jump",
     "LinePoint",

@@ -42,9 +42,12 @@ class BlockStep(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     stream: int
+    repeated: bool
+    """It is one of the blocks that a deeper network has more of, not an end (embedding, head)."""
     predicted: float
     share: float | None
     """Part of the predicted change of the loss; the parts of all blocks and of what lies on none add up to 1."""
+    grad_square: float
     update_norm: float
     weight_norm: float
 
@@ -96,6 +99,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """The same, as a part of the rms of the outputs."""
     function_response: float | None
     """rms change of the outputs for an infinitesimal step, scaled up to the whole one."""
+    blocks_response: float | None
+    """The same if only the repeated blocks move; None: there are none, or not measured."""
     grad_square: float
     r"""$\lVert g \rVert^2$ over all parameters."""
     update_norm: float

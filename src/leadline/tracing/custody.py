@@ -32,7 +32,7 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
     guard = WriteGuard(parameters)
     with ExitStack() as stack:
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
-        draws = partial(_restore_random, _random_states())
+        draws = partial(restore_random, random_states())
         stack.callback(draws)
         stack.enter_context(set_aside(parameters))
         guard.rewinds = [
@@ -141,7 +141,7 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
             tensor.copy_(copy)
 
 
-def _random_states() -> dict[str, Any]:
+def random_states() -> dict[str, Any]:
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()
@@ -152,7 +152,7 @@ def _random_states() -> dict[str, Any]:
     return states
 
 
-def _restore_random(states: dict[str, Any]) -> None:
+def restore_random(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     if "cuda" in states:

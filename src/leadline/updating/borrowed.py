@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -103,11 +103,16 @@ class Borrowed:
 
         return evaluate
 
-    def move(self, direction: Sequence[Tensor], multiple: float) -> None:
-        """Put the parameters at start + multiple * direction."""
+    def move(self, direction: Sequence[Tensor], multiple: float, only: Collection[str] | None = None) -> None:
+        """Put the parameters (or only those of these names) at start + multiple * direction, the others at start."""
+        moving = [multiple if only is None or name in only else 0.0 for name in self.names]
         with torch.no_grad():
-            for parameter, start, delta in zip(self.parameters, self.start, direction, strict=True):
-                torch.add(start, delta.to(start.dtype), alpha=multiple, out=parameter.detach())
+            for i, parameter in enumerate(self.parameters):
+                start, target = self.start[i], parameter.detach()
+                if moving[i]:
+                    torch.add(start, direction[i].to(start.dtype), alpha=moving[i], out=target)
+                else:
+                    target.copy_(start)
 
 
 @contextmanager

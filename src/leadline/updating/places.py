@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from leadline.records import Block, BlockStep, DepthRange, ParameterStep
+from leadline.records import Block, BlockStep, DepthRange, ParameterStep, Profile
 from leadline.updating import amounts
 
 RANGES = 4  # ours: quarters of the depth tell early from late, and one pass each is affordable
@@ -55,22 +55,37 @@ def _swallowed(step: Step, index: int, update_norm: float, weight_norm: float) -
     return amounts.swallowed(step.grads[index], step.deltas[index])
 
 
-def by_block(parameters: Sequence[ParameterStep], blocks: Sequence[Block]) -> tuple[BlockStep, ...]:
+def repeated_blocks(profile: Profile) -> list[Block]:
+    """The blocks that a deeper network has more of: residual ones, else all between the ends of the longest stream."""
+    if not profile.streams:
+        return []
+    index = max(range(len(profile.streams)), key=lambda each: profile.streams[each].blocks)
+    blocks = [block for block in profile.blocks if block.stream == index]
+    residual = [block for block in blocks if block.residual is not None]
+    return residual if len(residual) > 1 else [block for block in blocks[1:-1] if block.weights]
+
+
+def by_block(parameters: Sequence[ParameterStep], profile: Profile | None) -> tuple[BlockStep, ...]:
+    if profile is None:
+        return ()
+    blocks, repeated = profile.blocks, {block.name for block in repeated_blocks(profile)}
     total = sum(each.predicted for each in parameters)
     parts: dict[str, list[ParameterStep]] = {block.name: [] for block in blocks}
     for each in parameters:
         if each.block:
             parts[each.block].append(each)
-    return tuple(_block(block, parts[block.name], total) for block in blocks)
+    return tuple(_block(block, parts[block.name], total, block.name in repeated) for block in blocks)
 
 
-def _block(block: Block, parts: Sequence[ParameterStep], total: float) -> BlockStep:
+def _block(block: Block, parts: Sequence[ParameterStep], total: float, repeated: bool) -> BlockStep:
     predicted = sum(each.predicted for each in parts)
     return BlockStep(
         name=block.name,
         stream=block.stream,
+        repeated=repeated,
         predicted=predicted,
         share=share(predicted, total),
+        grad_square=sum(each.grad_norm**2 for each in parts),
         update_norm=math.sqrt(sum(each.update_norm**2 for each in parts)),
         weight_norm=math.sqrt(sum(each.weight_norm**2 for each in parts)),
     )

@@ -19,6 +19,7 @@ from leadline.updating.line import Line, search
 from leadline.updating.places import Step
 
 ROUNDING_ULPS = 4.0  # ours: a loss that is a mean of many terms is off by a few units in the last place
+SHORTEST = 1e-6  # ours: the multiple to try where the outputs of the whole step are not finite
 RESPONSE = 0.01  # relative change of the outputs that still is infinitesimal: its square is 1e-4 (derived)
 
 
@@ -33,6 +34,7 @@ class Seen:
     change: float
     relative: float | None
     response: float | None
+    blocks_response: float | None
     line: Line
     step: Step
     gaps: list[Gap] = field(default_factory=list)
@@ -44,13 +46,12 @@ def read_update(
     """Step for real, look at what it did, and put everything back; `profile` says where on the depth axis it was."""
     with borrow(case) as borrowed:
         optimizer = read_optimizer(borrowed.optimizer, borrowed.census)
-        seen = _step(borrowed, before_step)
-        blocks = () if profile is None else profile.blocks
-        parameters = places.by_parameter(seen.step, blocks)
+        seen = _step(borrowed, profile, before_step)
+        parameters = places.by_parameter(seen.step, () if profile is None else profile.blocks)
         lr = largest_lr(borrowed.optimizer)
         curvature = along_the_step(seen.line, seen.slope, lr)
         limits = find_limits(borrowed.optimizer, seen.line, curvature, lr, optimizer.steps)
-        by_block = places.by_block(parameters, blocks)
+        by_block = places.by_block(parameters, profile)
         return Update(
             optimizer=optimizer.name,
             steps=optimizer.steps,
@@ -63,6 +64,7 @@ def read_update(
             function_change=seen.change,
             function_change_relative=seen.relative,
             function_response=seen.response,
+            blocks_response=seen.blocks_response,
             grad_square=sum(each.grad_norm**2 for each in parameters),
             update_norm=math.sqrt(sum(each.update_norm**2 for each in parameters)),
             weight_norm=math.sqrt(sum(each.weight_norm**2 for each in parameters)),
@@ -87,7 +89,7 @@ def _ratio(seen: Seen) -> float | None:
     return seen.measured / seen.slope if abs(seen.slope) > seen.noise else None
 
 
-def _step(borrowed: Borrowed, before_step: BeforeStep | None) -> Seen:
+def _step(borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep | None) -> Seen:
     loss, before, grads = borrowed.gradient()
     borrowed.step(before_step)
     deltas = amounts.differences(borrowed.parameters, borrowed.start)
@@ -102,7 +104,13 @@ def _step(borrowed: Borrowed, before_step: BeforeStep | None) -> Seen:
         borrowed.move(deltas, multiple)
         return borrowed.look()[0]
 
+    def respond(only: set[str] | None) -> float:
+        borrowed.move(deltas, short, only)
+        return amounts.root_mean_square(_minus(borrowed.look()[1], before)) / short
+
     line = search(look, loss.item(), slope, first, noise)
+    short = _short(relative)
+    inside = set() if profile is None else {p for b in places.repeated_blocks(profile) for p in b.params}
     return Seen(
         loss=loss.item(),
         noise=noise,
@@ -110,21 +118,18 @@ def _step(borrowed: Borrowed, before_step: BeforeStep | None) -> Seen:
         measured=first - loss.item(),
         change=change,
         relative=relative,
-        response=_response(borrowed, deltas, before, change, relative),
+        response=change if short == 1.0 else respond(None),
+        blocks_response=respond(inside) if inside else None,
         line=line,
         step=Step(names=borrowed.names, start=borrowed.start, grads=grads, deltas=deltas),
     )
 
 
-def _response(
-    borrowed: Borrowed, deltas: list[Tensor], before: list[Tensor], change: float, relative: float | None
-) -> float | None:
-    """The change of the outputs for a step so short that it is linear, scaled up to the whole step."""
+def _short(relative: float | None) -> float:
+    """A multiple of the step so short that the outputs answer linearly."""
     if relative is None or relative <= RESPONSE:
-        return change if relative is not None else None
-    multiple = RESPONSE / relative if math.isfinite(relative) else 1e-6
-    borrowed.move(deltas, multiple)
-    return amounts.root_mean_square(_minus(borrowed.look()[1], before)) / multiple
+        return 1.0
+    return RESPONSE / relative if math.isfinite(relative) else SHORTEST
 
 
 def _minus(after: list[Tensor], before: list[Tensor]) -> list[Tensor]:
