@@ -63,14 +63,18 @@ def load(spec: str) -> Case:
         return _make(_find(module, target.attribute, place), spec)
 
 
-def load_build(spec: str) -> Callable[[int], Any]:
-    """The function of one argument, a depth, that `spec` names; it can import its file's neighbours when called."""
+def load_family(spec: str) -> Case | Callable[[int], Any]:
+    """The function of a depth that `spec` names, which can import its file's neighbours when called.
+
+    A factory without arguments, or a Case, is one network and not a family: then its Case.
+    """
     target = locate(spec)
     place = target.place
     with _importable(target.folder), _no_exit(place):
         module = _import_file(Path(place)) if target.is_file else _import_module(place)
         found = _find(module, target.attribute, place)
-    _check_takes_depth(found, spec)
+        if not _takes_depth(found, spec):
+            return _make(found, spec)
 
     def build(depth: int) -> Any:
         with _importable(target.folder), _no_exit(place):
@@ -209,18 +213,25 @@ def _make(found: Any, spec: str) -> Case:
     return as_case(found())
 
 
-def _check_takes_depth(factory: Any, spec: str) -> None:
-    needed = _needed(factory) if callable(factory) else []
-    try:
-        takes_one = callable(factory) and bool(inspect.signature(factory).parameters)
-    except (TypeError, ValueError):
-        takes_one = True
-    if not takes_one or len(needed) > 1:
+def _takes_depth(found: Any, spec: str) -> bool:
+    """Whether this is a function that can be called with one argument."""
+    if not callable(found) or hasattr(found, "parameters"):  # a module is a model, not a factory
+        return False
+    needed = _needed(found)
+    if len(needed) > 1:
         raise InputError(
             expected="a function of one argument, the depth, that returns a leadline.Case",
-            got=f"{spec!r}, " + (f"which needs {', '.join(needed)}" if needed else "which takes none"),
-            fix="write def build(depth): ... and use the argument for the number of blocks",
+            got=f"{spec!r}, which needs {', '.join(needed)}",
+            fix="write def build(depth): ... that calls it with the values you want",
         )
+    return bool(needed) or _first_argument(found) == "depth"
+
+
+def _first_argument(factory: Any) -> str:
+    try:
+        return next(iter(inspect.signature(factory).parameters), "")
+    except (TypeError, ValueError):
+        return ""
 
 
 def _needed(factory: Any) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from leadline.cli.options import FAILED, FINE, color_option, detail_options, examples, output_option
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
-from leadline.targets import load_build, locate
+from leadline.targets import load_family, locate
 
 if TYPE_CHECKING:
     from leadline.records import Forecast
@@ -67,7 +67,8 @@ def forecast(
     """Build a network at several depths and say how deep it can go.
 
     TARGET is path/file.py:build or package.module:build. The function takes the depth as its one argument and returns
-    a leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss and, needed here, optimizer.
+    a leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss and, needed here, optimizer. A
+    function without arguments is one network: what more of its blocks would do is then extrapolated.
 
     Exit codes: 0 done, 2 wrong usage or an error.
     """
@@ -92,7 +93,7 @@ def _examine(target: str, depths: tuple[int, ...], seeds: int, progress: Progres
     from leadline.forecasting import forecast as look_ahead
 
     with redirect_stdout(sys.stderr):
-        return look_ahead(load_build(target), depths, seeds=seeds, progress=progress)
+        return look_ahead(load_family(target), depths, seeds=seeds, progress=progress)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from leadline.records import BlockStep, DepthLimit, DepthPoint, Exponent, Profil
 from leadline.records.forecast import Cause
 from leadline.rules.depth_law import REACH
 
+FARTHEST = 1e9  # ours: nobody builds this deep, and a law read off few blocks does not hold so far
 FEWEST_BLOCKS = 8  # ours: with fewer blocks their sums show the ends of the stack, not its law
 
 
@@ -61,9 +62,11 @@ def limits_of(point: DepthPoint, blocks: int, exponents: dict[str, Exponent]) ->
     found = []
     power = exponents["loss_change"].value if "loss_change" in exponents else 0.0
     if point.parting and not point.parting_is_bound and power > 0:
-        depth = blocks * (point.parting / STEP) ** (1 / power)
-        words = "blocks one step would lose half of the decrease that its gradient promises"
-        found.append(_limit("step", depth, f"beyond about {depth:.3g} {words}"))
+        log_depth = math.log(blocks) + math.log(point.parting / STEP) / power
+        if log_depth < math.log(FARTHEST):
+            depth = math.exp(log_depth)
+            words = "blocks one step would lose half of the decrease that its gradient promises"
+            found.append(_limit("step", depth, f"beyond about {depth:.3g} {words}"))
     changes: dict[Cause, float | None] = {
         "forward": point.forward_e_folds,
         "backward": point.backward_e_folds,
