@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
+    from leadline.forecasting import forecast
     from leadline.observation import trace
-    from leadline.records import Finding, Profile, Trace
+    from leadline.records import Finding, Forecast, Profile, Trace, Update
     from leadline.report import Report
     from leadline.symmetry.live import Symmetries, symmetries
     from leadline.symmetry.rescale import balance, shrink
+    from leadline.updating import update
 
 __version__ = "0.1.0"
 
@@ -30,9 +32,13 @@ _HOMES = {
     "symmetries": "leadline.symmetry.live",
     "balance": "leadline.symmetry.rescale",
     "shrink": "leadline.symmetry.rescale",
+    "forecast": "leadline.forecasting",
+    "update": "leadline.updating",
     "Finding": "leadline.records",
+    "Forecast": "leadline.records",
     "Profile": "leadline.records",
     "Trace": "leadline.records",
+    "Update": "leadline.records",
     "Report": "leadline.report",
     "InputError": "leadline.errors",
     "LeadlineError": "leadline.errors",
@@ -42,6 +48,7 @@ _HOMES = {
 __all__ = [
     "Case",
     "Finding",
+    "Forecast",
     "InputError",
     "LeadlineError",
     "Profile",
@@ -49,13 +56,16 @@ __all__ = [
     "SchemaError",
     "Symmetries",
     "Trace",
+    "Update",
     "__version__",
     "balance",
     "check",
+    "forecast",
     "nn",
     "shrink",
     "symmetries",
     "trace",
+    "update",
 ]
 
 

@@ -10,6 +10,7 @@ from leadline.records.attribution import Attribution
 from leadline.records.facts import Facts
 from leadline.records.symmetry import Symmetry
 from leadline.records.trace import Gap, Optimizer, Units
+from leadline.records.update import Update
 
 Severity = Literal["info", "warning", "error"]
 Verdict = Literal["trains", "poor", "fails", "undecided"]
@@ -119,6 +120,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts | None = None
     """Weights, attention, inputs and the loss's head."""
     symmetry: Symmetry | None = None
+    update: Update | None = None
+    """What one step of the optimiser does; None: not measured."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
