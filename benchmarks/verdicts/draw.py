@@ -53,13 +53,13 @@ def _between(rng: random.Random, low: float, high: float) -> float:
     return math.exp(math.log(low) + rng.random() * (math.log(high) - math.log(low)))
 
 
-def draw(family: Family, base: Fields, recipe: Recipe, rng: random.Random) -> list[Problem]:
+def draw(family: Family, base: Fields, recipe: Recipe, rng: random.Random) -> tuple[Problem, Problem | None]:
     """One problem of the recipe, and its twin if it has one."""
     sick = settle({**base, **recipe.sick}, rng)
-    problems = [make(family, recipe.cause, sick)]
-    if recipe.twin is not None:
-        problems.append(make(family, "none", {**sick, **settle(recipe.twin, rng)}))
-    return problems
+    problem = make(family, recipe.cause, sick)
+    if recipe.twin is None:
+        return problem, None
+    return problem, make(family, "none", {**sick, **settle(recipe.twin, rng)})
 
 
 def settle(fields: Fields, rng: random.Random) -> dict[str, Any]:

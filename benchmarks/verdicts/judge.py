@@ -5,7 +5,7 @@
     python -m benchmarks.verdicts.judge --publish            both halves, stored and written to docs/verdicts.md
 
 Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept
-(`--baselines` computes those that are missing).
+(`--baselines` computes those that are missing, and so does `--publish`).
 """
 
 from __future__ import annotations
@@ -13,119 +13,87 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 import torch
 
 import leadline
-from benchmarks.store import ROOT, fill_file, load, run_missing, save
-from benchmarks.verdicts.baselines import NAMES, ask_baselines
+from benchmarks.store import ROOT, fill_file, run_missing, save
+from benchmarks.verdicts.baselines import ask_baselines
 from benchmarks.verdicts.build import build
+from benchmarks.verdicts.cases import (
+    BASELINE_FILE,
+    VERDICT_FILE,
+    Fired,
+    Labels,
+    Said,
+    Verdicts,
+    load_fired,
+    load_labels,
+    load_verdicts,
+    verdict_to_json,
+)
 from benchmarks.verdicts.observe import observe
-from benchmarks.verdicts.page import TABLES
-from benchmarks.verdicts.problem import Problem, from_dict
-from benchmarks.verdicts.run import NAME as LABELS
-from benchmarks.verdicts.score import ALARMS, FAILED, figures, score
+from benchmarks.verdicts.page import TABLES, family_scores, misses, scores
+from benchmarks.verdicts.problem import Problem, to_dict
+from benchmarks.verdicts.score import figures
 
-VERDICTS, OTHERS = "verdicts", "verdicts_baselines"
 PAGE = ROOT / "docs" / "verdicts.md"
 
-Cases = dict[str, dict[str, Any]]
 
-
-def ask(problem: Problem) -> dict[str, Any]:
-    """Leadline's verdict on a problem, with the codes that decided it. A crash is a verdict too: of no use."""
+def ask(problem: Problem) -> Said:
+    """Leadline's verdict on a problem. A crash is a verdict too: one of no use."""
     case = build(problem)
     try:
         report = leadline.check(case.model, case.inputs, case.targets, case.loss, case.optimizer)
     except Exception as error:  # one broken case must not hide the other hundreds
-        return {"verdict": "crash", "codes": [f"{type(error).__name__}: {error}"[:200]]}
-    found = [finding.code for finding in report.findings if finding.severity != "info"]
-    return {"verdict": report.verdict, "codes": list(dict.fromkeys(found))}
+        return Said(verdict="crash", codes=(type(error).__name__,))
+    codes = [finding.code for finding in report.findings if finding.severity != "info"]
+    return Said(verdict=report.verdict, codes=tuple(dict.fromkeys(codes)))
 
 
-def labelled(half: str | None = None) -> Cases:
-    """The labelled cases, of one half or of both."""
-    cases: Cases = load(LABELS)["cases"]
-    return {key: case for key, case in cases.items() if half in (None, from_dict(case["problem"]).half)}
+def fired_on(problem: Problem) -> list[str]:
+    """The baselines that predict trouble."""
+    return [name for name, fires in ask_baselines(problem, observe(problem)).items() if fires]
 
 
-def ask_all(cases: Cases) -> Cases:
-    """Verdicts of all cases."""
-    return {key: ask(from_dict(case["problem"])) for key, case in cases.items()}
+def run_baselines(labels: Labels) -> None:
+    """Ask the baselines of every case they have not been asked of yet."""
+    run_missing(
+        BASELINE_FILE,
+        {key: partial(fired_on, case.problem) for key, case in labels.items()},
+        lambda key: None,
+    )
 
 
-def run_baselines(cases: Cases) -> Cases:
-    """What each baseline says of each case: computed once and kept."""
-
-    def measure(case: dict[str, Any]) -> dict[str, bool]:
-        problem = from_dict(case["problem"])
-        return ask_baselines(problem, observe(problem))
-
-    missing = {key: lambda case=case: measure(case) for key, case in cases.items()}
-    return run_missing(OTHERS, missing, lambda key: None)["cases"]
-
-
-def clear(cases: Cases) -> Cases:
-    """Those whose outcome is beyond doubt."""
-    return {key: case for key, case in cases.items() if case["label"] != "borderline"}
-
-
-def misses(cases: Cases, verdicts: Cases) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Cases the verdict was wrong about: what was wrong, the key, and the case."""
-    for key, case in clear(cases).items():
-        alarm, failed = verdicts[key]["verdict"] in ALARMS, case["label"] in FAILED
-        if alarm != failed:
-            yield "missed" if failed else "false alarm", key, case
-
-
-def print_misses(cases: Cases, verdicts: Cases) -> None:
+def print_misses(labels: Labels, verdicts: Verdicts) -> None:
     """Every miss in a line, sorted by what was meant to be wrong, and a count by cause."""
-    found = sorted(misses(cases, verdicts), key=lambda miss: (miss[0], miss[2]["problem"]["cause"], miss[1]))
-    for kind, key, case in found:
-        problem, plain = case["problem"], Problem(family="mlp", cause="", data="", depth=0, width=0)
-        told = {name: value for name, value in problem.items() if value != getattr(plain, name)}
-        print(f"{kind}: {key} {case['label']} ({case['progress']}) {verdicts[key]} {told}")
-    for (kind, cause), count in sorted(Counter((m[0], m[2]["problem"]["cause"]) for m in found).items()):
+    found = sorted((kind, labels[key].problem.cause, key) for kind, key in misses(labels, verdicts))
+    for kind, cause, key in found:
+        case, said = labels[key], verdicts[key]
+        told = {
+            name: value for name, value in to_dict(case.problem).items() if name not in ("family", "cause")
+        }
+        print(
+            f"{kind}: {cause}: {key} {case.label} ({case.progress}), {said.verdict} {list(said.codes)}, {told}"
+        )
+    for (kind, cause), count in sorted(Counter((kind, cause) for kind, cause, _ in found).items()):
         print(f"{count:4d} {kind}: {cause}")
 
 
-def print_figures(cases: Cases, verdicts: Cases) -> None:
-    """Leadline beside the baselines, and by family."""
-    known = clear(cases)
-    said = {
-        "Leadline": [(verdicts[key]["verdict"] in ALARMS, case["label"]) for key, case in known.items()],
-        "Leadline, poor counted as trains": [
-            (verdicts[key]["verdict"] == "fails", case["label"]) for key, case in known.items()
-        ],
-    }
-    others = load(OTHERS)["cases"]
-    if known.keys() <= others.keys():
-        for name in NAMES:
-            said[name] = [(others[key][name], case["label"]) for key, case in known.items()]
-    print(figures({name: score(pairs) for name, pairs in said.items()}))
-    for family in sorted({case["problem"]["family"] for case in known.values()}):
-        pairs = [
-            (verdicts[key]["verdict"] in ALARMS, case["label"])
-            for key, case in known.items()
-            if case["problem"]["family"] == family
-        ]
-        print(family, score(pairs), f"{score(pairs).balanced_accuracy:.3f}")
-    print("verdicts", dict(Counter(verdicts[key]["verdict"] for key in known)))
-
-
-def publish(verdicts: Cases) -> None:
+def publish(verdicts: Verdicts) -> None:
     """Store the verdicts and write the tables of the page."""
-    save(VERDICTS, {"leadline": leadline.__version__, "cases": verdicts})
+    cases = {key: verdict_to_json(said) for key, said in verdicts.items()}
+    save(VERDICT_FILE, {"leadline": leadline.__version__, "cases": cases})
     for mark, render in TABLES.items():
         fill_file(PAGE, mark, render(*stored()))
 
 
-def stored() -> tuple[Cases, Cases, Cases]:
+def stored() -> tuple[Labels, Verdicts, Fired]:
     """Labels, verdicts and baselines as last published: of the cases that have all three."""
-    cases, verdicts, others = (load(name)["cases"] for name in (LABELS, VERDICTS, OTHERS))
-    return {key: case for key, case in cases.items() if key in verdicts and key in others}, verdicts, others
+    verdicts, fired = load_verdicts(), load_fired()
+    labels = {key: case for key, case in load_labels().items() if key in verdicts and key in fired}
+    return labels, verdicts, fired
 
 
 def main() -> None:
@@ -137,15 +105,17 @@ def main() -> None:
     parser.add_argument("--baselines", action="store_true", help="compute missing verdicts of the baselines")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cases = labelled(None if options.publish else options.half)
+    labels = load_labels(None if options.publish else options.half)
     if options.baselines or options.publish:
-        run_baselines(cases)
+        run_baselines(labels)
     began = time.process_time()
-    verdicts = ask_all(cases)
-    print(f"{len(cases)} cases, {time.process_time() - began:.0f} s")
-    print_figures(cases, verdicts)
+    verdicts = {key: ask(case.problem) for key, case in labels.items()}
+    print(f"{len(labels)} cases, {time.process_time() - began:.0f} s")
+    print(figures(scores(labels, verdicts, load_fired())))
+    print(figures(family_scores(labels, verdicts)))
+    print(dict(Counter(said.verdict for said in verdicts.values())))
     if options.half == "calibration" and not options.publish:
-        print_misses(cases, verdicts)
+        print_misses(labels, verdicts)
     if options.publish:
         publish(verdicts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 Family = Literal["mlp", "conv", "resnet", "encoder", "lm", "rnn"]
@@ -47,8 +47,8 @@ class Problem:
     @property
     def digest(self) -> str:
         """A hash of all that decides the run."""
-        fields = {name: value for name, value in asdict(self).items() if name != "cause"}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        decisive = {name: value for name, value in asdict(self).items() if name != "cause"}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     @property
     def key(self) -> str:
@@ -62,10 +62,12 @@ class Problem:
 
 
 def to_dict(problem: Problem) -> dict[str, Any]:
-    """The problem as plain JSON values."""
-    return asdict(problem)
+    """The problem as plain JSON values, without the fields that are at their defaults."""
+    return {
+        f.name: getattr(problem, f.name) for f in fields(problem) if getattr(problem, f.name) != f.default
+    }
 
 
-def from_dict(fields: dict[str, Any]) -> Problem:
+def from_dict(stored: dict[str, Any]) -> Problem:
     """The problem that `to_dict` wrote."""
-    return Problem(**fields)
+    return Problem(**stored)

@@ -244,3 +244,19 @@ RESNET = (
     Recipe(cause="frozen-matrices", count=1, sick={"flaw": "frozen-matrices"}, twin=HEALTHY),
     Recipe(cause="none", count=3, sick={"depth": whole(12, 40), "scheme": SOUND}),
 )
+
+DEEP_MLP = (
+    Recipe(
+        cause="default-init",
+        count=3,
+        sick={"depth": whole(120, 200), "init": "default", "pace": 0.3},
+        twin={"scheme": "residual-linear"},
+    ),
+    Recipe(
+        cause="unscaled-residual",
+        count=3,
+        sick={"depth": whole(120, 200), "scheme": "unscaled", "init": "default", "pace": 0.3},
+        twin={"scheme": one_of("residual-sqrt", "rezero")},
+    ),
+    Recipe(cause="none", count=3, sick={"depth": whole(120, 200), "scheme": "pre", "pace": 0.3}),
+)

@@ -188,3 +188,22 @@ RNN = (
         twin={"weight_decay": 1e-4},
     ),
 )
+
+DEEP_TRANSFORMER = (
+    Recipe(
+        cause="deep-post-norm",
+        count=1,
+        sick={"depth": whole(60, 80), "scheme": "post", "optimizer": ADAMS, "width": 16},
+        twin={"scheme": one_of("residual-linear", "deepnorm-adam", "keel")},
+    ),
+    Recipe(
+        cause="none",
+        count=2,
+        sick={
+            "depth": whole(60, 80),
+            "scheme": one_of("residual-linear", "keel"),
+            "optimizer": ADAMS,
+            "width": 16,
+        },
+    ),
+)

@@ -6,12 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.store import table
-
-ALARMS = ("fails", "poor")  # verdicts that predict trouble
-FAILED = ("stuck", "diverged")
+from benchmarks.verdicts.cases import FAILED, Labelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +59,11 @@ def score(pairs: Iterable[tuple[bool, str]]) -> Score:
     )
 
 
-def settle(case: Mapping[str, Any], target: float) -> str:
+def settle(case: Labelled, target: float) -> str:
     """A label for a borderline case too: reached if its progress in the budget made the bare target."""
-    if case["label"] != "borderline":
-        return str(case["label"])
-    return "reached" if (case["progress"] or 0.0) >= target else "stuck"
+    if case.label != "borderline":
+        return case.label
+    return "reached" if (case.progress or 0.0) >= target else "stuck"
 
 
 def row(name: str, found: Score) -> list[str]:

@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import torch
 
 from benchmarks.verdicts.build import build, loss, problem_batches
+from benchmarks.verdicts.cases import Label, Labelled
 from benchmarks.verdicts.data import Task, task
-from benchmarks.verdicts.problem import Problem, to_dict
-
-Label = Literal["reached", "stuck", "diverged", "borderline"]
+from benchmarks.verdicts.problem import Problem
 
 WINDOW = 10  # steps a loss is averaged over, so that one lucky batch is not progress
 TARGET = (
@@ -93,36 +91,33 @@ def _settled(losses: list[float], data: Task, steps: int, *, stop: bool) -> bool
         return True
     if not stop:
         return len(losses) >= steps
-    if len(losses) > steps:
-        enough = TARGET
-        if len(losses) >= PATIENCE * steps:
-            return True
-    else:
-        enough = TARGET + MARGIN
-    if Run(losses=tuple(losses[-WINDOW:])).progress(data) >= enough:
+    enough = TARGET if len(losses) > steps else TARGET + MARGIN
+    if Run(losses=tuple(losses[-WINDOW:])).progress(data) >= enough or len(losses) >= PATIENCE * steps:
         return True
-    if len(losses) != steps:
-        return False
-    run = Run(losses=tuple(losses))
-    return run.diverged(data) or not STARTED <= run.progress(data) <= TARGET - MARGIN
+    return len(losses) == steps and not _needs_time(Run(losses=tuple(losses)), data)
 
 
-def find_truth(problem: Problem) -> dict[str, Any]:
-    """The label of a problem with the numbers behind it, as plain JSON values."""
+def _needs_time(run: Run, data: Task) -> bool:
+    """It has begun to learn, and may make the target yet."""
+    return not run.diverged(data) and STARTED <= run.progress(data) <= TARGET - MARGIN
+
+
+def find_truth(problem: Problem) -> Labelled:
+    """The label of a problem with the numbers behind it."""
     began, data = time.process_time(), task(problem.data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         run = train(problem)
-    return {
-        "problem": to_dict(problem),
-        "label": label(run, data, problem.steps),
-        "progress": _number(run.first(problem.steps).progress(data)),
-        "final_progress": _number(run.progress(data)),
-        "first_loss": _number(run.losses[0]),
-        "last_loss": _number(run.windows()[-1]),
-        "steps": len(run.losses),
-        "seconds": round(time.process_time() - began, 2),
-    }
+    return Labelled(
+        problem=problem,
+        label=label(run, data, problem.steps),
+        progress=_number(run.first(problem.steps).progress(data)),
+        final_progress=_number(run.progress(data)),
+        first_loss=_number(run.losses[0]),
+        last_loss=_number(run.windows()[-1]),
+        steps=len(run.losses),
+        seconds=round(time.process_time() - began, 2),
+    )
 
 
 def _number(value: float) -> float | None:

@@ -1,13 +1,17 @@
 """The verdict page says what the stored labels and verdicts say."""
 
+import json
 import math
+from dataclasses import replace
 
 import pytest
 
+import leadline
 from benchmarks.store import fill
-from benchmarks.verdicts.judge import PAGE, ask, misses, stored
-from benchmarks.verdicts.page import TABLES, held_out
-from benchmarks.verdicts.problem import Problem, to_dict
+from benchmarks.verdicts.cases import Labelled, Said, label_to_json
+from benchmarks.verdicts.judge import PAGE, ask, stored
+from benchmarks.verdicts.page import TABLES, held_out, misses
+from benchmarks.verdicts.problem import Problem, from_dict
 from benchmarks.verdicts.score import figures, score, settle
 
 SMALL = Problem(
@@ -30,38 +34,54 @@ def test_a_share_of_nothing_is_not_a_number():
     assert math.isnan(score([(False, "reached")]).precision)
 
 
+def labelled(problem, label, progress=0.0):
+    return Labelled(
+        problem=problem,
+        label=label,
+        progress=progress,
+        final_progress=progress,
+        first_loss=1.0,
+        last_loss=1.0,
+        steps=150,
+        seconds=1.0,
+    )
+
+
 def test_a_borderline_case_counts_by_the_bare_target():
-    assert settle({"label": "borderline", "progress": 0.55}, 0.5) == "reached"
-    assert settle({"label": "borderline", "progress": 0.2}, 0.5) == "stuck"
-    assert settle({"label": "diverged", "progress": None}, 0.5) == "diverged"
+    assert settle(labelled(SMALL, "borderline", 0.55), 0.5) == "reached"
+    assert settle(labelled(SMALL, "borderline", 0.2), 0.5) == "stuck"
+    assert settle(labelled(SMALL, "diverged", None), 0.5) == "diverged"
+
+
+def test_a_label_survives_json():
+    case = labelled(SMALL, "stuck", None)
+    told = json.loads(json.dumps(label_to_json(case)))
+    assert Labelled(**told | {"problem": from_dict(told["problem"])}) == case
 
 
 def test_a_wrong_verdict_is_listed_and_a_right_one_is_not():
-    cases = {
-        "a": {"label": "stuck"},
-        "b": {"label": "reached"},
-        "c": {"label": "borderline"},
-        "d": {"label": "stuck"},
-    }
-    said = {
-        "a": {"verdict": "trains"},
-        "b": {"verdict": "poor"},
-        "c": {"verdict": "fails"},
-        "d": {"verdict": "fails"},
-    }
-    assert [(kind, key) for kind, key, _ in misses(cases, said)] == [("missed", "a"), ("false alarm", "b")]
+    cases = {"a": "stuck", "b": "reached", "c": "borderline", "d": "stuck", "e": "diverged"}
+    said = {"a": "trains", "b": "poor", "c": "fails", "d": "fails", "e": "undecided"}
+    found = misses(
+        {key: labelled(SMALL, label) for key, label in cases.items()},
+        {key: Said(verdict=verdict, codes=()) for key, verdict in said.items()},
+    )
+    assert found == [("missed", "a"), ("false alarm", "b"), ("missed", "e")]
 
 
-def test_leadline_is_asked_about_the_model_as_it_will_be_trained():
-    found = ask(SMALL)
-    assert found["verdict"] in ("trains", "poor", "fails", "undecided")
+def test_leadline_is_asked_and_answers():
+    assert ask(SMALL).verdict in ("trains", "poor", "fails", "undecided")
+
+
+def test_a_crash_is_a_verdict_and_no_alarm(monkeypatch):
+    monkeypatch.setattr(leadline, "check", lambda *arguments: 1 / 0)
+    assert ask(SMALL) == Said(verdict="crash", codes=("ZeroDivisionError",))
+    assert not ask(SMALL).alarm
 
 
 def test_only_the_held_out_half_is_published():
-    problems = [
-        Problem(family="mlp", cause="none", data="blobs", depth=2, width=8, seed=i) for i in range(20)
-    ]
-    cases = {p.key: {"problem": to_dict(p), "label": "reached"} for p in problems}
+    problems = [replace(SMALL, seed=i) for i in range(20)]
+    cases = {p.key: labelled(p, "reached") for p in problems}
     assert set(held_out(cases)) == {p.key for p in problems if p.half == "held-out"}
 
 

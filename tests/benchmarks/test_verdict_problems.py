@@ -8,17 +8,15 @@ from itertools import islice
 import pytest
 import torch
 
-from benchmarks.store import load
 from benchmarks.verdicts.build import build, problem_batches
+from benchmarks.verdicts.cases import load_labels
 from benchmarks.verdicts.data import FITTED, task
-from benchmarks.verdicts.generate import generate
+from benchmarks.verdicts.generate import generate, pairs
 from benchmarks.verdicts.problem import FAMILIES, Problem, from_dict, to_dict
-from benchmarks.verdicts.run import NAME
 
 PROBLEMS = generate()
-ONE_OF_EACH = list(
-    {(p.family, p.scheme, p.flaw, p.init): p for p in sorted(PROBLEMS, key=lambda p: -p.depth)}.values()
-)
+KINDS = ({(p.family, getattr(p, field)): p for p in PROBLEMS} for field in ("scheme", "flaw", "init", "data"))
+ONE_OF_EACH = {p.key: p for kind in KINDS for p in kind.values()}.values()
 SMALL = Problem(family="mlp", cause="none", data="blobs", depth=2, width=8, init="critical", rate=0.01)
 
 
@@ -29,6 +27,12 @@ def test_the_generator_makes_the_same_problems_every_time():
 
 def test_every_key_is_used_once():
     assert len({p.key for p in PROBLEMS}) == len(PROBLEMS) >= 400
+
+
+def test_a_twin_differs_from_its_problem_in_its_flaw_and_not_in_its_seed():
+    twins = [(sick, twin) for sick, twin in pairs() if twin is not None]
+    assert len(twins) > len(PROBLEMS) / 3
+    assert all(sick.digest != twin.digest and sick.seed == twin.seed for sick, twin in twins)
 
 
 def test_a_problem_survives_json():
@@ -79,5 +83,5 @@ def test_the_fitted_loss_lies_well_below_the_trivial_one(data):
 
 def test_every_committed_label_belongs_to_a_problem_of_the_generator():
     known = {p.key: p for p in PROBLEMS}
-    for key, case in load(NAME)["cases"].items():
-        assert from_dict(case["problem"]) == known[key]
+    for key, case in load_labels().items():
+        assert case.problem == known[key]

@@ -62,16 +62,16 @@ def test_a_run_that_starts_high_is_measured_from_the_trivial_loss():
 
 def test_a_healthy_problem_reaches_its_target_before_the_budget_ends():
     found = find_truth(SMALL)
-    assert found["label"] == "reached"
-    assert found["steps"] < SMALL.steps
+    assert found.label == "reached"
+    assert found.steps < SMALL.steps
 
 
 def test_a_rate_far_too_small_is_stuck_and_one_far_too_large_diverges():
-    assert find_truth(replace(SMALL, rate=1e-6))["label"] == "stuck"
-    assert find_truth(replace(SMALL, rate=1e4, optimizer="sgd"))["label"] == "diverged"
+    assert find_truth(replace(SMALL, rate=1e-6)).label == "stuck"
+    assert find_truth(replace(SMALL, rate=1e4, optimizer="sgd")).label == "diverged"
 
 
 def test_a_run_that_only_needs_more_time_is_borderline():
     found = find_truth(replace(SMALL, rate=0.001))
-    assert found["label"] == "borderline"
-    assert SMALL.steps < found["steps"] <= PATIENCE * SMALL.steps
+    assert found.label == "borderline"
+    assert SMALL.steps < found.steps <= PATIENCE * SMALL.steps
