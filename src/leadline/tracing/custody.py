@@ -29,13 +29,21 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
     buffers = [named.item for census in lent for named in census.buffers.values()]
     guard = WriteGuard(parameters)
     with ExitStack() as stack:
-        stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
-        stack.callback(_restore_random, _random_states())
+        stack.enter_context(process_state_kept())
         stack.enter_context(set_aside(parameters))
         stack.callback(_call_all, [snapshot_attributes(module) for module in modules])
         stack.callback(_restore_tensors, [(buffer, buffer.detach().clone()) for buffer in buffers])
         stack.callback(guard.restore)
         yield guard
+
+
+@contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Afterwards random number generators, the default dtype and the default device are as they were."""
+    with ExitStack() as stack:
+        stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
+        stack.callback(_restore_random, _random_states())
+        yield
 
 
 @contextmanager
