@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from leadline.weightless import writing
 from leadline.weightless.draws import FRESH, IN_PLACE
+from leadline.weightless.kernels import Kernels
 from leadline.weightless.law import UNWRITTEN, Law, Unknown, constant, of_values, real
 from leadline.weightless.memory import LARGEST, Memory
 
@@ -27,6 +28,7 @@ _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_stride
 _FILLED = {"zeros": 0.0, "ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
 _FULL = {"full", "full_like", "new_full", "scalar_tensor"}
 _COPIES = {"clone", "_to_copy", "lift_fresh", "lift_fresh_copy", "alias_copy", "detach_copy", "view_copy"}
+_DEVICE = torch.ops.prim.device.default
 _RANDOM = torch.Tag.nondeterministic_seeded
 
 
@@ -48,11 +50,18 @@ class Follower(TorchDispatchMode):
         self.memory = Memory()
         self.laws = True
         self._fake = fake
+        self._kernels = Kernels(fake)
         self._steps: dict[Any, Step] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled in here, and asking costs as much as an op
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is _DEVICE:
+            return args[0].fake_device
         step = self._steps.get(func)
         if step is None:
             step = self._steps[func] = self._step_for(func)
@@ -61,7 +70,7 @@ class Follower(TorchDispatchMode):
 
     def _step_for(self, func: Any) -> Step:
         if not isinstance(func, torch._ops.OpOverload) or func.namespace not in ("aten", "prims"):
-            return _run
+            return _call
         name = str(func._schema.name).rpartition("::")[2]
         by_name: dict[str, Step] = {
             **dict.fromkeys(IN_PLACE, self._draw_in_place),
@@ -79,7 +88,7 @@ class Follower(TorchDispatchMode):
             return by_name[name]
         if name == "resize_":
             return self._resize
-        return _run if _is_view(func) or torch.Tag.inplace_view in func.tags else self._compute
+        return self._run if _is_view(func) or torch.Tag.inplace_view in func.tags else self._compute
 
     def _adopted(self, tree: Any) -> Any:
         """Real tensors (made before, or by `torch.tensor`) as fake ones that remember what they hold."""
@@ -107,27 +116,27 @@ class Follower(TorchDispatchMode):
         return args[0]
 
     def _draw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = func(*args, **kwargs)
+        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         self.memory.write(made, FRESH[_name(func)](args, kwargs))
         return made
 
     def _make_empty(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = func(*args, **kwargs)
+        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         self.memory.write(made, UNWRITTEN)
         return made
 
     def _resize(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = func(*args, **kwargs)
+        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         self.memory.allocate(made)
         return made
 
     def _make_filled(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = func(*args, **kwargs)
+        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         self.memory.write(made, constant(_FILLED[_name(func)]))
         return made
 
     def _make_full(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = func(*args, **kwargs)
+        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         value = args[0] if _name(func) == "scalar_tensor" else args[2] if _name(func) == "new_full" else args[1]
         self.memory.write(made, self._constant(value))
         return made
@@ -150,12 +159,16 @@ class Follower(TorchDispatchMode):
         return args[0]
 
     def _make_copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = func(*args, **kwargs)
+        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         origin = self.memory.find(args[0])
         if origin is not None and self.memory.find(made) is not origin:
             self.memory.allocate(made)
             writing.copy(self.memory, made, args[0])
         return made
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Views and the like: what is known stays with the memory."""
+        return self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`.item()`, `if tensor:` and the like."""
@@ -171,7 +184,7 @@ class Follower(TorchDispatchMode):
         pointwise = torch.Tag.pointwise in func.tags
         if self._is_certain(func, given, pointwise=pointwise):
             return self._compute_values(func, args, kwargs, written)
-        made = written[0] if pointwise and len(written) == 1 and written[0] is args[0] else func(*args, **kwargs)
+        made = written[0] if pointwise and len(written) == 1 and written[0] is args[0] else self._kernels.run(func, args, kwargs, given)
         if self.laws:
             writing.note(self.memory, func, (args, kwargs), written or _tensors((made,), {}))
         else:
@@ -211,7 +224,7 @@ class Follower(TorchDispatchMode):
         return made
 
 
-def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
