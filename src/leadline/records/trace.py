@@ -140,6 +140,10 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """$\\langle g, w \\rangle$: zero where the loss does not depend on the scale of $w$."""
     grad_non_finite: int = 0
     unobserved: str = ""
+    init: str = ""
+    """What the initialisers did, in words, where the model was built without weights."""
+    clone_of: str = ""
+    """An earlier parameter made of the same random numbers (a deep copy), where that is known."""
 
     @property
     def count(self) -> int:

@@ -31,18 +31,25 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
     buffers = [named.item for census in lent for named in census.buffers.values()]
     guard = WriteGuard(parameters)
     with ExitStack() as stack:
-        stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
-        draws = partial(restore_random, random_states())
-        stack.callback(draws)
+        stack.enter_context(process_state_kept())
         stack.enter_context(set_aside(parameters))
         guard.rewinds = [
             partial(_restore_tensors, [(buffer, buffer.detach().clone()) for buffer in buffers]),
             *[snapshot_attributes(module) for module in modules],
-            draws,
+            partial(restore_random, random_states()),
         ]
         stack.callback(guard.rewind)
         stack.callback(guard.restore)
         yield guard
+
+
+@contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Afterwards random number generators, the default dtype and the default device are as they were."""
+    with ExitStack() as stack:
+        stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
+        stack.callback(restore_random, random_states())
+        yield
 
 
 @contextmanager
