@@ -19,6 +19,7 @@ REACH = 7.0  # e-folds; calibrated by benchmarks/reach.py: farther, no network o
 FAR = 14.0  # e-folds; calibrated by benchmarks/reach.py: farther, none learned with Adam either
 HALF = 2.0  # e-folds in the flatter half; derived: a power law l^p has p ln 2 there, less for p < 2.9
 SHARED = 2.0  # times FAR, through shared weights; calibrated by benchmarks/verdicts: unrolled recurrences learned at 27
+LONE = 0.5  # of the change; derived: a law that all blocks follow has 1/L in each
 MIN_BLOCKS = 4  # ours: with fewer, one odd layer cannot be told from a law
 
 
@@ -42,6 +43,8 @@ class Law:
     """How the optimiser's step depends on the gradient; None: not known."""
     shared: bool
     """The blocks use the same weights: a recurrence, unrolled."""
+    lone_step: bool
+    """One block makes most of the change."""
     layers: tuple[int, int]
     """The lowest and the highest of these blocks, as indices in the profile."""
 
@@ -54,9 +57,12 @@ class Law:
     def severity(self) -> Severity:
         """Beyond FAR nothing learned. Between REACH and FAR Adam and its kin did, which rescale each parameter.
 
-        Where all blocks share their weights, those get the gradient of the last blocks too, and only growth hurts.
+        Where all blocks share their weights, those get the gradient of the last blocks too, and only growth hurts. What
+        a single block does is no law; and a forward decay is judged by what it does to the gradient, up to FAR.
         """
         if self.shared and self.change < 0 and abs(self.change) < SHARED * FAR and not self.beyond:
+            return "info"
+        if self.lone_step or (self.direction == "forward" and self.change < 0 and abs(self.change) < FAR):
             return "info"
         if abs(self.change) > FAR or self.beyond:
             return "error"
@@ -130,6 +136,7 @@ def _law(
             beyond=beyond,
             direction=direction,
             family=None if profile.optimizer is None else family_of(profile.optimizer.name),
+            lone_step=not beyond and max(abs(b - a) for a, b in pairwise(logs)) > LONE * abs(change),
             shared=_share_weights([block for (_, block), _ in known]),
             layers=(min(known[0][0][0], known[-1][0][0]), max(known[0][0][0], known[-1][0][0])),
         )

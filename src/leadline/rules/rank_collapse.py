@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 from leadline.records import Profile
 from leadline.rules.examples import likeness_of
+from leadline.rules.pace import optimizer_family
 from leadline.rules.ranges import body
 from leadline.rules.rule import Symptom, rule
 
-ALIKE = 0.95  # correlation; calibrated by benchmarks/verdicts: no network that learned had more than 0.8
-TOLD_APART = 0.95  # correlation at the first block below which inputs count as different (ours)
+ALIKE = {
+    "adam": 0.985,
+    "sgd": 0.95,
+}  # correlation; calibrated by benchmarks/verdicts: hardly any above learned
+TOLD_APART = 0.9  # correlation at the first block below which inputs count as different (ours)
 
 
 @rule(
@@ -27,7 +31,7 @@ def rank_collapse(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The mean correlation $\rho = (T s - 1)/(T - 1)$ of the $T$ vectors (samples and positions) at a block's exit, where
     $s$ is the share of the second moment that their common mean has. Not centred. Fires if it is below `TOLD_APART` =
-    0.95 at the first block and above `ALIKE` = 0.95 at the last one before the head.
+    0.9 at the first block and at the last one before the head above `ALIKE`: 0.95 for SGD, 0.985 for Adam and its kin.
 
     ## Why it hurts
     What the head sees hardly depends on the input. Gradients of different samples point the same way, and with
@@ -41,13 +45,14 @@ def rank_collapse(profile: Profile) -> Iterator[Symptom]:
     Dong et al., "Attention is not all you need", 2021; Noci et al., "Signal propagation in transformers", 2022,
     section 3; Schoenholz et al., "Deep information propagation", 2017, section 3.
     """
+    alike = ALIKE[optimizer_family(profile) or "adam"]
     for stream in range(len(profile.streams)):
         known = [(i, rho) for i in body(profile, stream) if (rho := profile.blocks[i].likeness) is not None]
         if len(known) < 2:
             continue
         (_, start), (last, end) = known[0], known[-1]
-        if start < TOLD_APART and end > ALIKE:
-            begin = next(i for i, rho in known if rho > ALIKE)
+        if start < TOLD_APART and end > alike:
+            begin = next(i for i, rho in known if rho > alike)
             yield Symptom(
                 severity="warning",
                 where=f"{profile.blocks[begin].name} … {profile.blocks[last].name}",
