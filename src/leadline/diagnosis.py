@@ -13,7 +13,7 @@ from leadline import __version__
 from leadline.case import Inputs, Loss
 from leadline.observation import trace
 from leadline.readings import read
-from leadline.records import Coverage, Finding, Profile, Verdict
+from leadline.records import Coverage, Finding, Profile, Trace, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
 from leadline.symmetry.reading import read_symmetry
@@ -39,11 +39,17 @@ def check(
     >>> report.verdict
     'trains'
     """
-    seen = trace(model, inputs, targets, loss, optimizer)
+    return conclude(trace(model, inputs, targets, loss, optimizer), rules)
+
+
+def conclude(seen: Trace, rules: Sequence[Rule] = ()) -> Report:
+    """Read a trace, ask every rule and judge. Of a model without weights, what was predicted is read."""
     profile, coverage = read(seen)
     profile = replace(profile, symmetry=read_symmetry(seen))
     asked = (*all_rules(), *rules)
-    findings = ask(asked, profile)
+    findings = ask(asked, profile.shown)
+    if profile.predicted:
+        findings = tuple(replace(each, message=f"predicted: {each.message}") for each in findings)
     return Report(
         leadline=__version__,
         verdict=judge(profile, coverage, findings),
@@ -76,10 +82,13 @@ def ask(rules: Sequence[Rule], profile: Profile) -> tuple[Finding, ...]:
 
 
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
-    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said."""
+    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said.
+
+    Where nothing was measured, theory must reach all of the axis: what it could not follow may be what matters.
+    """
     if any(finding.severity == "error" for finding in findings):
         return "fails"
-    measured = [b for b in profile.blocks if b.forward_ms is not None and b.backward_ms is not None]
-    if not measured or not coverage.backward:
+    known = [b.forward_ms is not None and b.backward_ms is not None for b in profile.shown.blocks]
+    if not all(known) if profile.predicted else not (any(known) and coverage.backward):
         return "undecided"
     return "poor" if any(finding.severity == "warning" for finding in findings) else "trains"
