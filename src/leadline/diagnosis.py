@@ -49,7 +49,7 @@ def conclude(seen: Trace, rules: Sequence[Rule] = ()) -> Report:
     asked = (*all_rules(), *rules)
     findings = ask(asked, profile.shown)
     if profile.predicted:
-        findings = tuple(replace(each, message=f"predicted: {each.message}") for each in findings)
+        findings = tuple(replace(each, message=f"{each.message} (predicted)") for each in findings)
     return Report(
         leadline=__version__,
         verdict=judge(profile, coverage, findings),

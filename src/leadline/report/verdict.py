@@ -37,8 +37,7 @@ def headline(report: Report) -> str:
 def sentence(report: Report) -> str:
     """Why the verdict is what it is, to be read behind it and a colon."""
     if report.profile.predicted:
-        why = _reason(report).removeprefix("predicted: ")
-        return f"{why} (predicted, not measured)"
+        return f"{_reason(report).removesuffix(' (predicted)')} (predicted, not measured)"
     return _reason(report)
 
 
