@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leadline.errors import InputError, LeadlineError, SchemaError
     from leadline.forecasting import forecast
     from leadline.observation import trace
+    from leadline.prediction import predict
     from leadline.records import Finding, Forecast, Profile, Trace, Update
     from leadline.report import Report
     from leadline.symmetry.live import Symmetries, symmetries
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
+    "predict": "leadline.prediction",
     "trace": "leadline.observation",
     "Symmetries": "leadline.symmetry.live",
     "symmetries": "leadline.symmetry.live",
@@ -62,6 +64,7 @@ __all__ = [
     "check",
     "forecast",
     "nn",
+    "predict",
     "shrink",
     "symmetries",
     "trace",

@@ -14,7 +14,7 @@ from leadline.case import Case, Inputs, Loss
 from leadline.errors import InputError
 from leadline.observation import trace
 from leadline.readings import read
-from leadline.records import Coverage, Finding, Gap, Profile, Verdict
+from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
 from leadline.symmetry.reading import read_symmetry
@@ -45,13 +45,25 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     'trains'
     """
     seen = trace(model, inputs, targets, loss, optimizer)
-    profile, coverage = read(seen)
-    profile = replace(profile, symmetry=read_symmetry(seen))
+    profile, coverage = study(seen)
     if update or (update is None and optimizer is not None and seen.loss is not None):
         case = Case(model, inputs, targets, loss, optimizer)
         profile, coverage = _with_update(case, profile, coverage, insist=bool(update))
+    return conclude(seen, profile, coverage, rules)
+
+
+def study(seen: Trace) -> tuple[Profile, Coverage]:
+    """All that can be read off a trace alone."""
+    profile, coverage = read(seen)
+    return replace(profile, symmetry=read_symmetry(seen)), coverage
+
+
+def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Rule] = ()) -> Report:
+    """Ask every rule and judge. Of a model without weights, what was predicted is judged."""
     asked = (*all_rules(), *rules)
-    findings = ask(asked, profile)
+    findings = ask(asked, profile.shown)
+    if profile.predicted:
+        findings = tuple(replace(each, message=f"{each.message} (predicted)") for each in findings)
     return Report(
         leadline=__version__,
         verdict=judge(profile, coverage, findings),
@@ -97,10 +109,13 @@ def ask(rules: Sequence[Rule], profile: Profile) -> tuple[Finding, ...]:
 
 
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
-    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said."""
+    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said.
+
+    Where nothing was measured, theory must reach all of the axis: what it could not follow may be what matters.
+    """
     if any(finding.severity == "error" for finding in findings):
         return "fails"
-    measured = [b for b in profile.blocks if b.forward_ms is not None and b.backward_ms is not None]
-    if not measured or not coverage.backward:
+    known = [b.forward_ms is not None and b.backward_ms is not None for b in profile.shown.blocks]
+    if not all(known) if profile.predicted else not (any(known) and coverage.backward):
         return "undecided"
     return "poor" if any(finding.severity == "warning" for finding in findings) else "trains"

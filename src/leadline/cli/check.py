@@ -34,7 +34,7 @@ from leadline.report.look import Bar
 from leadline.report.text import clean, plural
 from leadline.report.verdict import fails
 from leadline.rules.selection import dropped
-from leadline.targets import load, locate, moved, origin
+from leadline.targets import is_config, load, locate, moved, origin, postponed
 
 TWIN = "leadline.lab.demo:residual_mlp"
 
@@ -44,6 +44,8 @@ TWIN = "leadline.lab.demo:residual_mlp"
         "leadline check train.py:make_case",
         "leadline check my.package:make_case --format json --output report.json",
         f"leadline check {TWIN} --dtype bfloat16 -v",
+        "leadline check config.json",
+        "leadline check --no-weights train.py:make_case",
         "leadline check train.py:make_case --select F,B --ignore forward-growth --fail-on error",
         "leadline check train.py:make_case --write-baseline known.json",
         "leadline check train.py:make_case --baseline known.json --format github",
@@ -68,6 +70,11 @@ TWIN = "leadline.lab.demo:residual_mlp"
     show_default=True,
     help="Seeds torch before the factory runs.",
 )
+@click.option(
+    "--no-weights",
+    is_flag=True,
+    help="Build the model without memory and predict what would be measured.",
+)
 @click.option("--device", help="Move model and batch there, for instance cuda.")
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
 @detail_options
@@ -84,6 +91,7 @@ def check(
     baseline: Path | None,
     write_baseline: Path | None,
     seed: int,
+    no_weights: bool,
     device: str | None,
     dtype: str | None,
     quiet: bool,
@@ -95,6 +103,9 @@ def check(
     TARGET is path/file.py:factory or package.module:factory. The factory takes no arguments and returns a
     leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss, optimizer, batches. Without a
     TARGET, those of [tool.leadline] in pyproject.toml are checked; other options can be set there too.
+
+    TARGET may also be the config.json of a Hugging Face model. Such a model, and with --no-weights any other, is built
+    without memory, its initialisers are followed, and theory predicts what would be measured.
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 could not decide. Of several
     targets the worst counts: an error, then findings, then undecided. The format changes nothing.
@@ -110,7 +121,10 @@ def check(
     known = Baseline() if path is None or (write_baseline and not path.exists()) else read_baseline(path)
     try:
         with at_work(quiet=quiet):
-            reports = [examine(target, seed, device, dtype, drop=codes) for target in wanted]
+            ways = [foresee if no_weights or is_config(target) else examine for target in wanted]
+            reports = [
+                way(target, seed, device, dtype, drop=codes) for way, target in zip(ways, wanted, strict=True)
+            ]
     except (LeadlineError, click.ClickException):
         raise
     except Exception as error:
@@ -156,6 +170,33 @@ def examine(
     factory = origin(target)
     sources = {**({"": factory} if factory else {}), **report.sources}
     return without(replace(report, target=target, sources=sources), drop)
+
+
+def foresee(
+    target: str,
+    seed: int,
+    device: str | None = None,
+    dtype: str | None = None,
+    *,
+    drop: Collection[str] = frozenset(),
+) -> Report:
+    """Predict a target without its weights: a factory, or a Hugging Face config. No number is drawn with the seed."""
+    if device is not None:
+        raise click.UsageError("--device says where weights are; here there are none")
+    if is_config(target) and dtype is not None:
+        raise click.UsageError('--dtype is for factories; in a config it is the entry "dtype"')
+    if not is_config(target):
+        locate(target)
+    from leadline.diagnosis import without
+    from leadline.prediction import predict
+
+    with redirect_stdout(sys.stderr):
+        if is_config(target):
+            report = predict(target)
+        else:
+            make = postponed(target)
+            report = predict(lambda: moved(make(), device=None, dtype=dtype))
+    return without(replace(report, target=target), drop)
 
 
 def _write_known(known: Baseline, reports: Sequence[Report], path: Path) -> Baseline:

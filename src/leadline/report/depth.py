@@ -30,7 +30,7 @@ def axis_lines(profile: Profile, width: int, *, all_streams: bool = False) -> li
     if len(shown) < len(profile.streams):
         more = plural(len(profile.streams) - len(shown), "further stream")
         lines += labelled("", Text(f"and {more}: -v shows all", style=QUIET), width)
-    return lines + _caption(profile.blocks, width)
+    return lines + _caption(profile, width)
 
 
 def jump_lines(jumps: Sequence[Jump], width: int) -> list[Text]:
@@ -93,7 +93,8 @@ def gain(values: Sequence[float | None]) -> float | None:
 
 
 def stream_blocks(profile: Profile, index: int) -> list[Block]:
-    return [block for block in profile.blocks if block.stream == index]
+    """In order of depth; of a model without weights, with what theory predicts."""
+    return [block for block in profile.shown.blocks if block.stream == index]
 
 
 def _stream_lines(profile: Profile, index: int, width: int) -> list[Text]:
@@ -140,8 +141,10 @@ def _row(label: str, drawing: str, room: int, cells: tuple[str, str, str]) -> Te
     return Text.assemble((label.ljust(LABEL), QUIET), line, (numbers, "" if label else QUIET))
 
 
-def _caption(blocks: Sequence[Block], width: int) -> list[Text]:
+def _caption(profile: Profile, width: int) -> list[Text]:
+    blocks = profile.shown.blocks
+    caption = f"predicted {CAPTION}" if profile.predicted else CAPTION
     values = [value for block in blocks for value in (block.forward_ms, block.backward_ms)]
     marks = "   ".join(f"{sign} {meaning}" for sign, meaning in legend(values).items())
-    lines = labelled("", Text(CAPTION, style=QUIET), width) if blocks else []
+    lines = labelled("", Text(caption, style=QUIET), width) if blocks else []
     return lines + (labelled("", marks, width) if marks else [])
