@@ -47,6 +47,8 @@ SCHEMAS = {Trace: TRACE_SCHEMA, Report: REPORT_SCHEMA}
 def arbitrary(kind: object) -> st.SearchStrategy[object]:
     """Any value of a record type, derived from its annotations, so that a new field is covered by itself."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return st.tuples(*map(arbitrary, arguments))
     if origin is tuple:
         return st.lists(arbitrary(arguments[0]), max_size=3).map(tuple)
     if origin is dict:

@@ -14,19 +14,31 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
-    from leadline.records import Finding, Profile, Trace
+    from leadline.forecasting import forecast
+    from leadline.observation import trace
+    from leadline.records import Finding, Forecast, Profile, Trace, Update
     from leadline.report import Report
-    from leadline.tracing import trace
+    from leadline.symmetry.live import Symmetries, symmetries
+    from leadline.symmetry.rescale import balance, shrink
+    from leadline.updating import update
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
-    "trace": "leadline.tracing",
+    "trace": "leadline.observation",
+    "Symmetries": "leadline.symmetry.live",
+    "symmetries": "leadline.symmetry.live",
+    "balance": "leadline.symmetry.rescale",
+    "shrink": "leadline.symmetry.rescale",
+    "forecast": "leadline.forecasting",
+    "update": "leadline.updating",
     "Finding": "leadline.records",
+    "Forecast": "leadline.records",
     "Profile": "leadline.records",
     "Trace": "leadline.records",
+    "Update": "leadline.records",
     "Report": "leadline.report",
     "InputError": "leadline.errors",
     "LeadlineError": "leadline.errors",
@@ -36,17 +48,25 @@ _HOMES = {
 __all__ = [
     "Case",
     "Finding",
+    "Forecast",
     "InputError",
     "LeadlineError",
     "Profile",
     "Report",
     "SchemaError",
+    "Symmetries",
     "Trace",
+    "Update",
     "__version__",
+    "balance",
     "check",
+    "forecast",
     "nn",
+    "shrink",
+    "symmetries",
     "testing",
     "trace",
+    "update",
 ]
 
 

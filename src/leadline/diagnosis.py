@@ -11,11 +11,12 @@ from torch import nn
 
 from leadline import __version__
 from leadline.case import Inputs, Loss
+from leadline.observation import trace
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Profile, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
-from leadline.tracing import trace
+from leadline.symmetry.reading import read_symmetry
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 
@@ -40,6 +41,7 @@ def check(
     """
     seen = trace(model, inputs, targets, loss, optimizer)
     profile, coverage = read(seen)
+    profile = replace(profile, symmetry=read_symmetry(seen))
     asked = (*all_rules(), *rules)
     findings = ask(asked, profile)
     return Report(

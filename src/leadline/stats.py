@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from leadline.records import Stats, Units
+from leadline.records import Attended, Stats, Units
 
 SAFE_PEAK = (
     1e-15,
@@ -51,6 +51,13 @@ class UnitReading(NamedTuple):
     size: int
     alive: Number
     saturated: Number | None
+
+
+class AttentionReading(NamedTuple):
+    """Number of keys, then purity, entropy and variance of the logits of some rows, fetched or not."""
+
+    keys: int
+    numbers: Tensor
 
 
 def unobservable(x: Tensor) -> str:
@@ -203,6 +210,15 @@ def settle_units(readings: Sequence[UnitReading]) -> list[Units]:
             saturated=None if reading.saturated is None else int(next(saturated)),
         )
         for reading, count in zip(readings, alive, strict=True)
+    ]
+
+
+def settle_attention(readings: Sequence[AttentionReading]) -> list[Attended]:
+    """Fetch what attention measured."""
+    rows = _fetch([tuple(reading.numbers.unbind()) for reading in readings])
+    return [
+        Attended(keys=reading.keys, purity=row[0], entropy=row[1], logit_var=row[2])
+        for reading, row in zip(readings, rows, strict=True)
     ]
 
 

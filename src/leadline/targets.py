@@ -73,6 +73,26 @@ def origin(spec: str) -> Source | None:
     return find_source(_find(module, target.attribute, target.place), root) or find_source(module, root)
 
 
+def load_family(spec: str) -> Case | Callable[[int], Any]:
+    """The function of a depth that `spec` names, which can import its file's neighbours when called.
+
+    A factory without arguments, or a Case, is one network and not a family: then its Case.
+    """
+    target = locate(spec)
+    place = target.place
+    with _importable(target.folder), _no_exit(place):
+        module = _import_file(Path(place)) if target.is_file else _import_module(place)
+        found = _find(module, target.attribute, place)
+        if not _takes_depth(found, spec):
+            return _make(found, spec)
+
+    def build(depth: int) -> Any:
+        with _importable(target.folder), _no_exit(place):
+            return found(depth)
+
+    return build
+
+
 def _name_a_factory(spec: str) -> str:
     place = spec.rstrip(":")
     names = _functions_in(Path(place)) if place.endswith(".py") else []
@@ -206,17 +226,42 @@ def _make(found: Any, spec: str) -> Case:
     return as_case(found())
 
 
-def _check_needs_nothing(factory: Any, spec: str) -> None:
+def _takes_depth(found: Any, spec: str) -> bool:
+    """Whether this is a function that can be called with one argument."""
+    if not callable(found) or hasattr(found, "parameters"):  # a module is a model, not a factory
+        return False
+    needed = _needed(found)
+    if len(needed) > 1:
+        raise InputError(
+            expected="a function of one argument, the depth, that returns a leadline.Case",
+            got=f"{spec!r}, which needs {', '.join(needed)}",
+            fix="write def build(depth): ... that calls it with the values you want",
+        )
+    return bool(needed) or _first_argument(found) == "depth"
+
+
+def _first_argument(factory: Any) -> str:
+    try:
+        return next(iter(inspect.signature(factory).parameters), "")
+    except (TypeError, ValueError):
+        return ""
+
+
+def _needed(factory: Any) -> list[str]:
+    """Names of the arguments that have no default."""
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # some callables written in C have none; calling will tell
-        return
-    needed = [
+        return []
+    return [
         each.name
         for each in signature.parameters.values()
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
-    if needed:
+
+
+def _check_needs_nothing(factory: Any, spec: str) -> None:
+    if needed := _needed(factory):
         raise InputError(
             expected="a factory that is called without arguments",
             got=f"{spec!r}, which needs {', '.join(needed)}",

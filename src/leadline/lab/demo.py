@@ -48,6 +48,16 @@ def residual_mlp() -> Case:
     return _spiral_case(model)
 
 
+def residual_family(depth: int) -> Case:
+    r"""`residual_mlp` at any depth, its branches scaled by $1/\sqrt{N}$: calibrated for SGD, and trained with Adam."""
+    model = nn.Sequential()
+    model.add_module("first", nn.Linear(2, WIDTH))
+    for number in range(depth):
+        model.add_module(f"layer_{number}", ResidualLayer(WIDTH, scale=1 / math.sqrt(depth)))
+    model.add_module("head", nn.Linear(WIDTH, 2))
+    return _spiral_case(model)
+
+
 class ResidualLayer(nn.Module):
     r"""$y = x + s\,W\,\mathrm{relu}(x)$ with $W \sim N(0, 2/n)$, which undoes the half that a ReLU takes."""
 

@@ -83,7 +83,7 @@ def gaussian_moments(activation: str | Activation, q: float = 1.0) -> GaussianMo
         return GaussianMoments(mean=math.sqrt(q / (2 * math.pi)), square=q / 2, slope_square=0.5)
     if function is F.gelu:
         return _gelu_moments(q)
-    z, weight = _quadrature()
+    z, weight = quadrature()
     x = (z * math.sqrt(q)).requires_grad_()
     with torch.enable_grad():
         y = function(x)
@@ -109,7 +109,7 @@ def _gelu_moments(s: float) -> GaussianMoments:
 
 
 @lru_cache(maxsize=1)
-def _quadrature() -> tuple[Tensor, Tensor]:
+def quadrature() -> tuple[Tensor, Tensor]:
     """Points and Gaussian weights of the composite rule on [-REACH, REACH]."""
     nodes, weights = _legendre(NODES)
     edges = torch.linspace(-REACH, REACH, PANELS + 1, dtype=torch.float64)

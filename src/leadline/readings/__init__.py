@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from leadline.readings.attribution import attribute
+from leadline.readings.facts import read_facts, with_likeness
 from leadline.readings.signal import find_anomalies, find_jumps
 from leadline.readings.structure import Structure, read_structure
 from leadline.records import Coverage, Profile, Trace
@@ -24,10 +26,12 @@ def _profile(trace: Trace, structure: Structure) -> Profile:
         parameters=sum(parameter.count for parameter in trace.parameters),
         trainable=sum(parameter.count for parameter in trace.parameters if parameter.trainable),
         streams=structure.streams,
-        blocks=structure.blocks,
+        blocks=with_likeness(trace, structure),
         jumps=find_jumps(structure.blocks),
         anomalies=find_anomalies(trace),
         backward_ran=trace.loss is not None,
+        attribution=attribute(trace, structure),
+        facts=read_facts(trace, structure),
     )
 
 

@@ -8,14 +8,15 @@ the segment serves as axis, and its blocks are marked as bypassed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from leadline.readings.graph import HEAVY, ROOT, Flow, flow_from, is_weighted
+from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, flow_from, is_weighted
 from leadline.readings.naming import name_blocks
 from leadline.readings.norms import find_norms
 from leadline.readings.residual import Sum, find_sum
-from leadline.records import Block, Gap, Placement, Residual, Stream, Trace
+from leadline.records import Block, Gap, Op, Placement, Residual, Stream, Trace, Value
 
 LONG_SEGMENT = (
     8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
@@ -40,6 +41,12 @@ class Structure:
     streams: tuple[Stream, ...]
     blocks: tuple[Block, ...]
     gaps: tuple[Gap, ...]
+    segments: tuple[tuple[Segment, ...], ...] = ()
+    """The segments that each block is made of."""
+    flows: tuple[Flow, ...] = ()
+    """The part of the graph that each stream runs through."""
+    norms: frozenset[int] = frozenset()
+    """Ops whose output is normalised."""
 
 
 def read_structure(trace: Trace) -> Structure:
@@ -50,6 +57,8 @@ def read_structure(trace: Trace) -> Structure:
     )
     streams: list[Stream] = []
     blocks: list[Block] = []
+    grouped: list[tuple[Segment, ...]] = []
+    used: list[Flow] = []
     claimed: set[int] = set()
     unplaced = [value.name for value in trace.values if value.source == "input"]
     for flow in flows:
@@ -58,11 +67,20 @@ def read_structure(trace: Trace) -> Structure:
         claimed |= set(flow.ops)
         if not any(segment.weights for segment in segments):
             continue
-        made = _blocks(trace, segments, norms, len(streams))
-        streams.append(Stream(input=flow.source.name, blocks=len(made), joins=joins))
-        blocks += made
+        groups = _norms_to_what_follows(_grouped(segments), norms)
+        blocks += _blocks(trace, groups, norms, len(streams))
+        streams.append(Stream(input=flow.source.name, blocks=len(groups), joins=joins))
+        grouped += map(tuple, groups)
+        used.append(flow)
         unplaced.remove(flow.source.name)
-    return Structure(streams=tuple(streams), blocks=tuple(blocks), gaps=_gaps(trace, unplaced, streams))
+    return Structure(
+        streams=tuple(streams),
+        blocks=tuple(blocks),
+        gaps=_gaps(trace, unplaced, streams),
+        segments=tuple(grouped),
+        flows=tuple(used),
+        norms=norms,
+    )
 
 
 def _ordered(flows: Sequence[Flow]) -> list[Flow]:
@@ -121,8 +139,9 @@ def _longest_path(trace: Trace, flow: Flow, segment: Segment, start: int) -> lis
     return path[::-1]
 
 
-def _blocks(trace: Trace, segments: Sequence[Segment], norms: frozenset[int], stream: int) -> list[Block]:
-    groups = _norms_to_what_follows(_grouped(segments), norms)
+def _blocks(
+    trace: Trace, groups: Sequence[Sequence[Segment]], norms: frozenset[int], stream: int
+) -> list[Block]:
     names = name_blocks(trace, [[op for segment in group for op in segment.ops] for group in groups])
     return [_block(trace, name, group, norms, stream) for name, group in zip(names, groups, strict=True)]
 
@@ -167,6 +186,7 @@ def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[i
     ops = [trace.ops[op] for segment in group for op in segment.ops]
     exit_value = trace.values[_exit(trace, group)]
     found = next((segment.sum for segment in group if segment.sum is not None), None)
+    told = _predicting_op(trace, exit_value)
     return Block(
         name=name,
         stream=stream,
@@ -180,7 +200,17 @@ def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[i
         residual=None if found is None else _residual(trace, found, _ends_in_norm(group, norms)),
         params=tuple(dict.fromkeys(name for op in ops for name in op.params)),
         modules=tuple(dict.fromkeys(op.module for op in ops)),
+        forward_ms_predicted=None if told is None else told.forward_ms_predicted,
+        backward_ms_predicted=None if told is None else told.backward_ms_predicted,
+        band=None if told is None else told.band,
     )
+
+
+def _predicting_op(trace: Trace, value: Value) -> Op | None:
+    """The op at which theory's word on this value is noted: it wrote it, as its first floating output."""
+    op = None if value.op is None else trace.ops[value.op]
+    first = None if op is None else next((each for each in op.outputs if trace.values[each].floating), None)
+    return op if first == value.id else None
 
 
 def _product(shape: Sequence[int]) -> int:
@@ -205,12 +235,37 @@ def _residual(trace: Trace, found: Sum, norm_after: bool) -> Residual:
         skip_ms=_ms(trace, found.skip),
         branch_ms=_ms(trace, found.branch),
         add=trace.ops[found.add].outputs[0],
+        skip_scale=None if found.projected else _scaled_by(trace, found.skip),
+        branch_scale=_scaled_by(trace, found.branch),
+        branch_mean_share=_mean_share(trace, found.branch),
     )
 
 
 def _ms(trace: Trace, value: int) -> float | None:
     stats = trace.values[value].forward
     return None if stats is None else stats.ms
+
+
+def _scaled_by(trace: Trace, value: int) -> float | None:
+    """What a term of a residual add is multiplied by behind the op that made it; measured, so also where learned."""
+    scale = 1.0
+    while (maker := trace.values[value].op) is not None and trace.ops[maker].kind in NEUTRAL:
+        op = trace.ops[maker]
+        before = next((each for each in op.inputs if _ms(trace, each) is not None), None)
+        if before is None:
+            return None
+        if op.kind == "scale":
+            old, new = _ms(trace, before), _ms(trace, value)
+            if not old or new is None:
+                return None
+            scale *= math.sqrt(new / old)
+        value = before
+    return scale
+
+
+def _mean_share(trace: Trace, value: int) -> float | None:
+    stats = trace.values[value].forward
+    return None if stats is None or not stats.ms > 0 else min(stats.mean**2 / stats.ms, 1.0)
 
 
 _PLACEMENTS: dict[

@@ -3,7 +3,19 @@
 Every record survives JSON without loss. "Not measured" is null, and is never the same as zero.
 """
 
+from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
 from leadline.records.codec import decode, encode, spell
+from leadline.records.facts import (
+    Attention,
+    Clones,
+    Facts,
+    Head,
+    InputSignal,
+    Precision,
+    Recurrence,
+    Weight,
+)
+from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
 from leadline.records.profile import (
     Anomaly,
     Asked,
@@ -19,8 +31,10 @@ from leadline.records.profile import (
     Stream,
     Verdict,
 )
+from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.trace import (
     TRACE_SCHEMA,
+    Attended,
     Gap,
     Module,
     Op,
@@ -35,35 +49,71 @@ from leadline.records.trace import (
     Units,
     Value,
 )
+from leadline.records.update import (
+    UPDATE_SCHEMA,
+    BlockStep,
+    DepthRange,
+    LinePoint,
+    ParameterStep,
+    Update,
+)
 
 __all__ = [
+    "BEHIND",
+    "FORECAST_SCHEMA",
     "TRACE_SCHEMA",
+    "UPDATE_SCHEMA",
     "Anomaly",
     "Asked",
+    "Attended",
+    "Attention",
+    "Attribution",
     "Block",
+    "BlockStep",
+    "Clones",
     "Coverage",
+    "DepthLimit",
+    "DepthPoint",
+    "DepthRange",
     "Direction",
+    "EpsSite",
+    "Exponent",
+    "Factor",
+    "FactorKind",
+    "Facts",
     "Finding",
+    "Forecast",
     "Gap",
+    "Generator",
+    "Head",
+    "InputSignal",
     "Jump",
+    "LinePoint",
     "Module",
     "Op",
     "Optimizer",
     "ParamGroup",
     "Parameter",
+    "ParameterStep",
     "Phase",
     "Placement",
+    "Precision",
     "Profile",
+    "Recurrence",
     "Residual",
+    "ScaledTensor",
     "Severity",
     "Source",
     "SourceKind",
     "Stats",
     "Stream",
+    "Symmetry",
     "Trace",
     "Units",
+    "Update",
     "Value",
     "Verdict",
+    "Weight",
     "decode",
     "encode",
     "spell",

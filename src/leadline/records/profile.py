@@ -6,7 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from leadline.records.trace import Gap, Optimizer
+from leadline.records.attribution import Attribution
+from leadline.records.facts import Facts
+from leadline.records.symmetry import Symmetry
+from leadline.records.trace import Gap, Optimizer, Units
+from leadline.records.update import Update
 
 Severity = Literal["info", "warning", "error"]
 Verdict = Literal["trains", "poor", "fails", "undecided"]
@@ -25,6 +29,12 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
     branch_ms: float | None
     add: int
     """Value id of the sum."""
+    skip_scale: float | None = None
+    """What the skip is multiplied by; 1 for the identity, None where it is projected or unknown."""
+    branch_scale: float | None = None
+    """What the branch's last layer is multiplied by before the add; 1 if by nothing."""
+    branch_mean_share: float | None = None
+    """Share of the branch's second moment that is its mean over all elements, squared."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +57,17 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     residual: Residual | None
     params: tuple[str, ...]
     modules: tuple[str, ...]
+    likeness: float | None = None
+    """Mean correlation (not centred) of the samples and positions at the exit: 1 if all are the same vector."""
+    units: Units | None = None
+    """Units of its activations, taken together."""
+    mean_share: float | None = None
+    r"""Share of the exit's second moment that is its mean: $\bar x^2 / E[x^2]$ with $\bar x$ over all elements."""
+    forward_ms_predicted: float | None = None
+    """By theory, at the exit; None: no prediction."""
+    backward_ms_predicted: float | None = None
+    band: float | None = None
+    """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +115,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     jumps: tuple[Jump, ...]
     anomalies: tuple[Anomaly, ...]
     backward_ran: bool
+    attribution: Attribution | None = None
+    """The change of the signal along the depth axis, split by kind of op."""
+    facts: Facts | None = None
+    """Weights, attention, inputs and the loss's head."""
+    symmetry: Symmetry | None = None
+    update: Update | None = None
+    """What one step of the optimiser does; None: not measured."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +135,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: dict[str, float]
     known: bool = False
     """The baseline lists it: it was there before, and does not fail the check."""
+    layers: tuple[int, int] | None = None
+    """First and last block it is about, as indices in `Profile.blocks`; None: the whole model, or no block."""
+    explained_by: str = ""
+    """Code of the finding that this one is a consequence of; "" if it is a root."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

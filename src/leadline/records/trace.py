@@ -46,6 +46,18 @@ class Units(msgspec.Struct, frozen=True, kw_only=True):
     """Units that were at a bound of the activation everywhere; None for unbounded activations."""
 
 
+class Attended(msgspec.Struct, frozen=True, kw_only=True):
+    r"""How a fused attention spreads, measured on a few rows of queries; $p$ are the weights of one row."""
+
+    keys: int
+    purity: float
+    r"""Mean of $\sum p^2$: one over the number of keys if all get the same, 1 if one gets everything."""
+    entropy: float
+    r"""Mean of $-\sum p \ln p$, in nats."""
+    logit_var: float
+    """Mean variance over the keys of the logits of a row."""
+
+
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tensor of the pass: written by an op, or read from outside (then `source` and `name` say what)."""
 
@@ -63,6 +75,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Its share of the second moment is 1 if all samples are alike, and one over their number if they are independent.
     """
+    attended: Attended | None = None
+    """Of the output of a fused attention: how its queries spread over their keys."""
     unobserved: str = ""
     """Why there are no statistics, where one would expect them."""
 
@@ -97,6 +111,12 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     kwargs: dict[str, Any] = {}
     """Keyword arguments, in the same spelling."""
+    forward_ms_predicted: float | None = None
+    """By theory: the second moment of the first floating output; None: no prediction."""
+    backward_ms_predicted: float | None = None
+    """By theory: the second moment of that output's gradient."""
+    band: float | None = None
+    """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,6 +140,10 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """$\\langle g, w \\rangle$: zero where the loss does not depend on the scale of $w$."""
     grad_non_finite: int = 0
     unobserved: str = ""
+    init: str = ""
+    """What the initialisers did, in words, where the model was built without weights."""
+    clone_of: str = ""
+    """An earlier parameter made of the same random numbers (a deep copy), where that is known."""
 
     @property
     def count(self) -> int:

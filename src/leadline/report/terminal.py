@@ -84,7 +84,20 @@ def _facts(profile: Profile, width: int) -> list[Text]:
         *labelled("model", joined(clean(profile.model), parameters, mode), width, most=2),
         *labelled("depth", block_summary(profile.blocks), width, most=2),
         *labelled("loss", joined(number(profile.loss), optimizer), width, most=1),
+        *_symmetry(profile, width),
     ]
+
+
+def _symmetry(profile: Profile, width: int) -> list[Text]:
+    """One line on what can be rescaled for free; nothing where nothing can."""
+    found = profile.symmetry
+    if found is None or not found.dimension:
+        return []
+    inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else "decay inert nowhere"
+    share = "" if found.free_share is None else f" ({found.free_share:.0%} of the penalty is free)"
+    return labelled(
+        "symmetry", joined(plural(found.dimension, "free rescaling"), f"{inert}{share}"), width, most=1
+    )
 
 
 def _next(report: Report, width: int) -> list[Text]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leadline.records import Block, Profile, Severity
+from leadline.records import Block, Direction, Profile, Severity
 
 REACH = 7.0  # e-folds; calibrated by benchmarks/reach.py: farther, no network of its set learned with SGD
 FAR = 14.0  # e-folds; calibrated by benchmarks/reach.py: farther, none learned with Adam either
@@ -34,6 +34,9 @@ class Law:
     """Most of these blocks contain a normalisation."""
     beyond: str
     """The block from which on the signal is exactly zero; "" if it never is."""
+    direction: Direction
+    layers: tuple[int, int]
+    """The lowest and the highest of these blocks, as indices in the profile."""
 
     @property
     def gain(self) -> float:
@@ -62,7 +65,7 @@ class Law:
 def forward_laws(profile: Profile) -> Iterator[Law]:
     """One law a stream, of the forward second moment; only where it is geometric and goes too far."""
     for body in _bodies(profile):
-        yield from _law(body, [block.forward_ms for block in body])
+        yield from _law(body, [block.forward_ms for _, block in body], "forward")
 
 
 def backward_laws(profile: Profile) -> Iterator[Law]:
@@ -72,21 +75,25 @@ def backward_laws(profile: Profile) -> Iterator[Law]:
     """
     for body in _bodies(profile):
         body = body[::-1]
-        yield from _law(body, [None if b.backward_ms is None else b.backward_ms * b.elements for b in body])
+        powers = [None if b.backward_ms is None else b.backward_ms * b.elements for _, b in body]
+        yield from _law(body, powers, "backward")
 
 
-def _bodies(profile: Profile) -> Iterator[Sequence[Block]]:
+Place = tuple[int, Block]
+
+
+def _bodies(profile: Profile) -> Iterator[Sequence[Place]]:
     """The blocks of each stream without the head, whose output has another meaning and size."""
     for index, stream in enumerate(profile.streams):
-        blocks = [block for block in profile.blocks if block.stream == index]
+        blocks = [place for place in enumerate(profile.blocks) if place[1].stream == index]
         yield blocks[:-1] if stream.joins is None else blocks
 
 
-def _law(blocks: Sequence[Block], moments: Sequence[float | None]) -> Iterator[Law]:
+def _law(blocks: Sequence[Place], moments: Sequence[float | None], direction: Direction) -> Iterator[Law]:
     """Follow the signal while it is a positive number; zero behind a long decay is that decay, underflown."""
     known = [(b, m) for b, m in zip(blocks, moments, strict=True) if m is not None and math.isfinite(m)]
     positive = next((i for i, (_, moment) in enumerate(known) if moment <= 0), len(known))
-    beyond = known[positive][0].name if positive < len(known) else ""
+    beyond = known[positive][0][1].name if positive < len(known) else ""
     known = known[:positive]
     if len(known) < MIN_BLOCKS:
         return
@@ -96,12 +103,14 @@ def _law(blocks: Sequence[Block], moments: Sequence[float | None]) -> Iterator[L
     steady = min(abs(half) for half in halves) > HALF and halves[0] * halves[1] > 0
     if abs(change) > FAR or (abs(change) > REACH and steady):
         yield Law(
-            first=known[0][0],
-            last=known[-1][0],
+            first=known[0][0][1],
+            last=known[-1][0][1],
             blocks=len(known),
             change=change,
             start=known[0][1],
             end=known[-1][1],
-            normalised=sum(block.norms > 0 for block, _ in known) > len(known) / 2,
+            normalised=sum(block.norms > 0 for (_, block), _ in known) > len(known) / 2,
             beyond=beyond,
+            direction=direction,
+            layers=(min(known[0][0][0], known[-1][0][0]), max(known[0][0][0], known[-1][0][0])),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.records import Profile
+from leadline.rules.causes import law_symptom
 from leadline.rules.depth_law import forward_laws
 from leadline.rules.examples import geometric, power_law
 from leadline.rules.rule import Symptom, rule
@@ -45,4 +46,4 @@ def forward_growth(profile: Profile) -> Iterator[Symptom]:
                 f"activations grow {law.gain:.3g}x a block in mean square, "
                 f"from {law.start:.3g} to {law.end:.3g} over {law.blocks} blocks"
             )
-            yield Symptom(severity=law.severity, where=law.where, message=message, evidence=law.evidence())
+            yield law_symptom(profile, law, message)

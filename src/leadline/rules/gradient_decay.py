@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.records import Profile
+from leadline.rules.causes import law_symptom
 from leadline.rules.depth_law import backward_laws
 from leadline.rules.examples import geometric
 from leadline.rules.rule import Symptom, rule
@@ -45,4 +46,4 @@ def gradient_decay(profile: Profile) -> Iterator[Symptom]:
                 f"the gradient keeps {law.gain:.3g} of its power a block: {law.end / law.start:.3g} of what leaves "
                 f"{law.first.name} reaches {law.last.name}, {law.blocks - 1} blocks earlier{tail}"
             )
-            yield Symptom(severity=law.severity, where=law.where, message=message, evidence=law.evidence())
+            yield law_symptom(profile, law, message)

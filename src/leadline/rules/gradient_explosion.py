@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.records import Profile, Severity
+from leadline.rules.causes import law_symptom
 from leadline.rules.depth_law import FAR, backward_laws
 from leadline.rules.examples import geometric, power_law
 from leadline.rules.rule import Symptom, rule
@@ -48,4 +49,4 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
                 f"the gradient's power grows {law.gain:.3g}x a block towards the input: {law.end / law.start:.3g}x "
                 f"from {law.first.name} to {law.last.name}, {law.blocks - 1} blocks earlier"
             )
-            yield Symptom(severity=severity, where=law.where, message=message, evidence=law.evidence())
+            yield law_symptom(profile, law, message, severity=severity)

@@ -17,6 +17,7 @@ class Symptom:
     where: str
     message: str
     evidence: dict[str, float]
+    layers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class Rule:
     sick: Profile
     healthy: Profile
     look: Callable[[Profile], Iterable[Symptom]]
+    explains: tuple[str, ...] = ()
+    """Codes of the rules whose findings are consequences of this one's, where both are about the same blocks."""
 
     @property
     def doc(self) -> str:
@@ -54,15 +57,32 @@ class Rule:
                 where=symptom.where,
                 message=symptom.message,
                 evidence=symptom.evidence,
+                layers=symptom.layers,
             )
 
 
-def rule(
-    *, code: str, name: str, since: str, sick: Profile, healthy: Profile, fixes: tuple[str, ...] = ()
+def rule(  # noqa: PLR0913  (the fields of a rule, each by name)
+    *,
+    code: str,
+    name: str,
+    since: str,
+    sick: Profile,
+    healthy: Profile,
+    fixes: tuple[str, ...] = (),
+    explains: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Profile], Iterable[Symptom]]], Rule]:
     """Make a Rule of the function below. Nothing is registered: rules are found by looking into their folder."""
 
     def make(look: Callable[[Profile], Iterable[Symptom]]) -> Rule:
-        return Rule(code=code, name=name, since=since, fixes=fixes, sick=sick, healthy=healthy, look=look)
+        return Rule(
+            code=code,
+            name=name,
+            since=since,
+            fixes=fixes,
+            explains=explains,
+            sick=sick,
+            healthy=healthy,
+            look=look,
+        )
 
     return make

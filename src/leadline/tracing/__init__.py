@@ -25,9 +25,9 @@ from leadline.tracing.custody import custody, set_aside
 from leadline.tracing.eager import eager
 from leadline.tracing.finish import finish
 from leadline.tracing.optimizer import read_optimizer
-from leadline.tracing.recorder import Recorder
+from leadline.tracing.recorder import Recorder, Reveal
 
-__all__ = ["trace"]
+__all__ = ["Reveal", "trace", "trace_unseen"]
 
 
 def trace(
@@ -45,8 +45,16 @@ def trace(
 
     `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
     """
-    case = Case(model, inputs, targets, loss, optimizer)
-    own = lend.unwrap(model)
+    return _trace(Case(model, inputs, targets, loss, optimizer), None)
+
+
+def trace_unseen(case: Case, reveal: Reveal) -> Trace:
+    """The same for a model that holds no values; `reveal` reads the few tensors that are known all the same."""
+    return _trace(case, reveal)
+
+
+def _trace(case: Case, reveal: Reveal | None) -> Trace:
+    own = lend.unwrap(case.model)
     census = take_census(own)
     lend.check(case, census, Recorder)
     lent = [census, take_census(case.loss)] if isinstance(case.loss, nn.Module) else [census]
@@ -56,7 +64,7 @@ def trace(
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
-        recorder = Recorder(census, guard)
+        recorder = Recorder(census, guard, reveal)
         value, facts, grads = _run(case, own, census, recorder)
         return finish(recorder, census, grads, _facts(case, own, census) | {"loss_value": value} | facts)
 

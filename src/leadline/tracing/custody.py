@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,20 +23,33 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
     """Lend modules out (the model, and a loss that is one); whatever happens inside, on exit they are as they were.
 
     Buffers are copied up front (they are small). Parameters are copied only if the pass is about to write one: the
-    guard that this yields must be shown every tensor before an op writes into it.
+    guard that this yields must be shown every tensor before an op writes into it. Its `rewind` puts buffers,
+    attributes and random generators back in between, so that a second pass starts where the first one did.
     """
     parameters = [named.item for census in lent for named in census.parameters.values()]
     modules = [named.item for census in lent for named in census.modules.values()]
     buffers = [named.item for census in lent for named in census.buffers.values()]
     guard = WriteGuard(parameters)
     with ExitStack() as stack:
-        stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
-        stack.callback(_restore_random, _random_states())
+        stack.enter_context(process_state_kept())
         stack.enter_context(set_aside(parameters))
-        stack.callback(_call_all, [snapshot_attributes(module) for module in modules])
-        stack.callback(_restore_tensors, [(buffer, buffer.detach().clone()) for buffer in buffers])
+        guard.rewinds = [
+            partial(_restore_tensors, [(buffer, buffer.detach().clone()) for buffer in buffers]),
+            *[snapshot_attributes(module) for module in modules],
+            partial(restore_random, random_states()),
+        ]
+        stack.callback(guard.rewind)
         stack.callback(guard.restore)
         yield guard
+
+
+@contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Afterwards random number generators, the default dtype and the default device are as they were."""
+    with ExitStack() as stack:
+        stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
+        stack.callback(restore_random, random_states())
+        yield
 
 
 @contextmanager
@@ -79,6 +93,7 @@ class WriteGuard:
         self._watched: dict[int, list[Tensor]] = {}
         self._found: list[tuple[Tensor, Tensor, bool]] = []
         self._saved: list[tuple[Tensor, Tensor]] = []
+        self.rewinds: list[Callable[[], object]] = []
         for parameter in parameters:
             self.watch(parameter)
 
@@ -92,6 +107,11 @@ class WriteGuard:
         for target in targets:
             for original in self._watched.pop(_storage(target), ()):
                 self._saved.append((original, original.detach().clone()))
+
+    def rewind(self) -> None:
+        """All but the parameters and their gradients as it was when the custody began."""
+        for restore in self.rewinds:
+            restore()
 
     def restore(self) -> None:
         for tensor, data, requires_grad in self._found:
@@ -108,11 +128,6 @@ def _storage(tensor: Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):
         return id(tensor)
-
-
-def _call_all(functions: Sequence[Callable[[], object]]) -> None:
-    for function in functions:
-        function()
 
 
 def _restore_tensors(saved: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -133,7 +148,7 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
             tensor.copy_(copy)
 
 
-def _random_states() -> dict[str, Any]:
+def random_states() -> dict[str, Any]:
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()
@@ -144,7 +159,7 @@ def _random_states() -> dict[str, Any]:
     return states
 
 
-def _restore_random(states: dict[str, Any]) -> None:
+def restore_random(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     if "cuda" in states:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from leadline import ops, stats
 from leadline.ops import Role
-from leadline.records import Gap, Module, Op, Source, Stats, Trace, Units, Value
+from leadline.records import Attended, Gap, Module, Op, Source, Stats, Trace, Units, Value
 from leadline.sources import find_source, repository_root
 from leadline.tracing.census import Census, Named
 from leadline.tracing.gaps import find_gaps
@@ -89,17 +89,19 @@ def _values(entries: Sequence[Entry], steps: Sequence[Step]) -> tuple[Value, ...
             forward[value] = forward[original]
             backward[value] = backward[original] if readers[original] == 1 else None
             entry.unobserved = entry.unobserved or entries[original].unobserved
-    rows = zip(entries, forward, backward, units, common, strict=True)
+    attended = _settled_attention(entries)
+    rows = zip(entries, forward, backward, units, common, attended, strict=True)
     return tuple(_value(number, *row) for number, row in enumerate(rows))
 
 
-def _value(
+def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
     number: int,
     entry: Entry,
     forward: Stats | None,
     backward: Stats | None,
     units: Units | None,
     common: float | None,
+    attended: Attended | None,
 ) -> Value:
     return Value(
         id=number,
@@ -112,6 +114,7 @@ def _value(
         backward=backward,
         units=units,
         common_ms=common,
+        attended=attended,
         unobserved=entry.unobserved,
     )
 
@@ -138,6 +141,11 @@ def _modules(census: Census, counts: Mapping[int, int]) -> tuple[Module, ...]:
     return tuple(
         _module(named, counts[key], sources[type(named.item)]) for key, named in census.modules.items()
     )
+
+
+def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
+    done = iter(stats.settle_attention([entry.attended for entry in entries if entry.attended is not None]))
+    return [None if entry.attended is None else next(done) for entry in entries]
 
 
 def _module(named: Named[nn.Module], calls: int, source: Source | None) -> Module:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leadline.records import SourceKind
-from leadline.stats import Number, Reading, UnitReading
+from leadline.stats import AttentionReading, Number, Reading, UnitReading
 
 MAX_DEPTH = (
     8  # of nested containers in a batch or output; deeper ones are somebody's data structure, not tensors
@@ -33,6 +33,7 @@ class Entry:
     backward: Reading | None = None
     units: UnitReading | None = None
     common: Number | None = None
+    attended: AttentionReading | None = None
     unit_dim: int = -1
     unobserved: str = ""
     moved: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from leadline import stats
 from leadline.records import Phase, SourceKind
+from leadline.tracing.attention import measure_attention
 from leadline.tracing.calls import CallStack
 from leadline.tracing.census import Census
 from leadline.tracing.custody import WriteGuard
@@ -26,6 +27,10 @@ MANY_OUTPUTS = (
 _SHARED = frozenset(
     {"weight", "matmul", "recurrent", "embedding", "norm", "add", "attention", "activation"}
 )  # kinds of which it is asked how alike the samples are
+
+
+Reveal = Callable[[Tensor], stats.Reading | None]
+"""Statistics of a tensor that holds no values itself (a fake one), where these are known from elsewhere."""
 
 
 @dataclass(slots=True)
@@ -45,7 +50,7 @@ class Step:
 class Recorder(TorchFunctionMode):
     """Records ops while it is entered. Keeps no tensor of the pass: only shapes, numbers and identities."""
 
-    def __init__(self, census: Census, guard: WriteGuard) -> None:
+    def __init__(self, census: Census, guard: WriteGuard, reveal: Reveal | None = None) -> None:
         super().__init__()
         self.ledger = Ledger()
         self.steps: list[Step] = []
@@ -59,6 +64,7 @@ class Recorder(TorchFunctionMode):
         self.backward = False
         self._census = census
         self._guard = guard
+        self._reveal = reveal
         self._plans: dict[Any, Plan | None] = {}
 
     def __torch_function__(
@@ -84,6 +90,8 @@ class Recorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         if step := self._note(plan, read, _made(result, given, written), written):
             step.args, step.kwargs = spelled_call(args, kwargs, known)
+            if plan.kind == "attention":
+                self.ledger.entries[step.outputs[0]].attended = measure_attention(*args, **kwargs)
         return result
 
     def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
@@ -187,7 +195,7 @@ class Recorder(TorchFunctionMode):
         if unobserved:
             return entry
         self._observe(tensor, entry)
-        if entry.forward is not None and tensor.dim() > 1 and tensor.numel():
+        if entry.forward is not None and tensor.dim() > 1 and tensor.numel() and self._reveal is None:
             if plan.kind == "activation":
                 entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds, entry.forward)
             if plan.kind in _SHARED:
@@ -203,6 +211,8 @@ class Recorder(TorchFunctionMode):
             entry.unobserved = stats.unobservable(tensor)
             if not entry.unobserved:
                 entry.forward = stats.measure(tensor)
+            elif self._reveal is not None and (known := self._reveal(tensor)) is not None:
+                entry.forward, entry.unobserved = known, ""
         return entry
 
     def _unit_dim(self, plan: Plan, tensor: Tensor, read: Sequence[int]) -> int:

@@ -1,0 +1,114 @@
+"""`leadline forecast`: how a step and the signal change with depth, and how deep a network can go."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leadline.cli.options import FAILED, FINE, color_option, detail_options, examples, output_option
+from leadline.cli.output import emit, explain_crash, look_for, say
+from leadline.errors import LeadlineError
+from leadline.targets import load_family, locate
+
+if TYPE_CHECKING:
+    from leadline.records import Forecast
+
+DEMO = "leadline.lab.demo:residual_family"
+Progress = Callable[[int, int, str], object]
+
+
+class Depths(click.ParamType[tuple[int, ...]]):
+    """`4,8,16,32`."""
+
+    name = "depths"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        try:
+            return tuple(int(each) for each in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 4,8,16,32", param, ctx)
+
+
+@click.command(
+    epilog=examples(
+        "leadline forecast train.py:build --depths 4,8,16,32 --seeds 3",
+        "leadline forecast my.package:build --format json --output forecast.json",
+        f"leadline forecast {DEMO}",
+    )
+)
+@click.argument("target")
+@click.option(
+    "--depths", type=Depths(), default="4,8,16,32", show_default=True, help="Increasing, with commas."
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Networks at each depth."
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
+@detail_options
+@color_option
+def forecast(
+    target: str,
+    depths: tuple[int, ...],
+    seeds: int,
+    form: str,
+    output: Path | None,
+    quiet: bool,
+    verbose: bool,
+    no_color: bool,
+) -> int:
+    """Build a network at several depths and say how deep it can go.
+
+    TARGET is path/file.py:build or package.module:build. The function takes the depth as its one argument and returns
+    a leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss and, needed here, optimizer. A
+    function without arguments is one network: what more of its blocks would do is then extrapolated.
+
+    Exit codes: 0 done, 2 wrong usage or an error.
+    """
+    look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
+    try:
+        with _progress(quiet=quiet) as progress:
+            found = _examine(target, depths, seeds, progress)
+    except (LeadlineError, click.ClickException):
+        raise
+    except Exception as error:
+        say(explain_crash(error))
+        return FAILED
+    from leadline.report.forecast import render
+
+    emit(found.to_json() + "\n" if form == "json" else render(found, look), output)
+    return FINE
+
+
+def _examine(target: str, depths: tuple[int, ...], seeds: int, progress: Progress | None) -> Forecast:
+    """What the target's code prints goes to stderr, so that stdout holds the result alone."""
+    locate(target)
+    from leadline.forecasting import forecast as look_ahead
+
+    with redirect_stdout(sys.stderr):
+        return look_ahead(load_family(target), depths, seeds=seeds, progress=progress)
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Progress | None]:
+    """A bar on stderr, if someone is there to see it."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("forecast", total=None)
+
+        def show(done: int, total: int, text: str) -> None:
+            bar.update(task, completed=done, total=total, description=text)
+
+        yield show

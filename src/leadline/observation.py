@@ -1,0 +1,34 @@
+"""One pass of a model, measured and predicted: the public `leadline.trace`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from leadline import tracing
+from leadline.case import Inputs, Loss
+from leadline.records import Trace
+from leadline.theory import predict_moments
+
+
+def trace(
+    model: nn.Module,
+    inputs: Inputs,
+    targets: Any = None,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Trace:
+    """Run the model forward and backward once and write down every op, its statistics and its gradient's.
+
+    Beside each measured second moment stands the one that theory predicts from the weights' two moments alone
+    (`leadline.theory`); `leadline.tracing.trace` is the same without it.
+
+    The model runs as it is (train or eval mode, dtype, device); compiled parts run uncompiled. Afterwards parameters,
+    buffers, gradients, random number generators, flags and hooks are bit for bit as before, also if the model raises:
+    then its exception comes out unchanged. A model on the meta device gives shapes and structure only.
+
+    `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
+    """
+    return predict_moments(tracing.trace(model, inputs, targets, loss, optimizer))

@@ -1,0 +1,217 @@
+r"""Chain-rule attribution: the change of the signal along the depth axis, as a sum of what each op did to it.
+
+Along a path of values $v_0 \to v_1 \to \dots \to v_k$ the logarithm of any positive quantity telescopes,
+$\ln m(v_k) - \ln m(v_0) = \sum_j [\ln m(v_j) - \ln m(v_{j-1})]$, and each term belongs to the op between the two. So
+the factors sum to what was measured, whatever the ops are; an op that the table does not know is shown as rest.
+
+A residual block is split at its add. The skip alone would pass the factor $s$ (1 for the identity, $\alpha^2$ for a
+scaled one); what the branch makes of that, its correlation with the skip included, is the remaining
+$\ln(m_{out}/m_{in}) - \ln s$.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from leadline.readings.graph import ROOT, is_weighted
+from leadline.readings.op_gains import predicted
+from leadline.readings.structure import Segment, Structure
+from leadline.records import BEHIND, Attribution, Factor, FactorKind, Op, Parameter, Trace, Value
+
+_KINDS: dict[str | None, FactorKind] = {
+    "weight": "weight",
+    "recurrent": "weight",
+    "embedding": "weight",
+    "activation": "activation",
+    "gate": "activation",
+    "norm": "norm",
+    "attention": "attention",
+    "softmax": "attention",
+    "product": "product",
+    "scale": "scale",
+    "bias": "scale",
+    "dropout": "scale",
+    "pool": "pool",
+    "reduce": "pool",
+    "loss": "loss",
+    "add": "branch",
+}
+_STILL = ("layout", "cast")  # move elements about: no factor of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One op on the axis, or a whole residual branch, with the values before and behind it."""
+
+    block: int
+    kind: FactorKind
+    op: Op
+    before: Value
+    behind: Value
+    skip: Value | None = None
+    """The skip's term of the add, where the step is a residual block."""
+
+
+class Share(NamedTuple):
+    """A term of the sum, in one direction."""
+
+    block: int
+    kind: FactorKind
+    op: str
+    gain: float
+    theory: float | None
+
+
+def attribute(trace: Trace, structure: Structure) -> Attribution:
+    """The factors of every block, forward and backward, with what theory expects of them."""
+    parameters = {parameter.name: parameter for parameter in trace.parameters}
+    factors: list[Factor] = []
+    for index, flow in enumerate(structure.flows):
+        steps: list[Step] = []
+        start = ROOT
+        for block, segments in enumerate(structure.segments):
+            if structure.blocks[block].stream == index:
+                for segment in segments:
+                    steps += _steps(trace, structure, block, segment, start, flow.source)
+                    start = segment.exit
+        forward = list(_shares(steps, _ms, parameters, 0))
+        backward = [*_shares(steps, _power, parameters, 1), *_loss(structure, index, steps)]
+        factors += _merged(forward, backward)
+    return Attribution(factors=tuple(factors))
+
+
+def _steps(
+    trace: Trace, structure: Structure, block: int, segment: Segment, start: int, source: Value
+) -> Iterator[Step]:
+    before = source if start == ROOT else trace.values[trace.ops[start].outputs[0]]
+    behind = trace.values[trace.ops[segment.exit].outputs[0]]
+    if segment.sum is not None:
+        skip = None if segment.sum.projected else trace.values[segment.sum.skip]
+        op = trace.ops[segment.sum.add]
+        yield Step(block=block, kind="branch", op=op, before=before, behind=behind, skip=skip)
+        return
+    path = _path(trace, structure.flows[structure.blocks[block].stream].parents, segment, start)
+    for here, following in zip(path, [*path[1:], None], strict=True):
+        op = trace.ops[here]
+        after = behind if following is None else _handed_on(trace, op, trace.ops[following])
+        kind: FactorKind = "norm" if here in structure.norms else _KINDS.get(op.kind, "rest")
+        yield Step(block=block, kind=kind, op=op, before=before, behind=after)
+        before = after
+
+
+def _path(trace: Trace, parents: dict[int, tuple[int, ...]], segment: Segment, start: int) -> list[int]:
+    """The way through a segment that multiplies by the most weights; of several, the one of fewest ops."""
+    cost = {start: (0, 0)}
+    before = {start: start}
+    for op in segment.ops:
+        known = [parent for parent in parents.get(op, ()) if parent in cost]
+        before[op] = min(known, key=cost.__getitem__, default=start)
+        weights, length = cost[before[op]]
+        cost[op] = (weights - is_weighted(trace.ops[op]), length + 1)
+    path, op = [], segment.exit
+    while op != start:
+        path.append(op)
+        op = before[op]
+    return path[::-1]
+
+
+def _handed_on(trace: Trace, op: Op, reader: Op) -> Value:
+    return trace.values[next((value for value in op.outputs if value in reader.inputs), op.outputs[0])]
+
+
+Moment = Callable[[Value], float | None]
+
+
+def _shares(
+    steps: Sequence[Step], moment: Moment, parameters: Mapping[str, Parameter], direction: int
+) -> Iterator[Share]:
+    """One share a step, two for a residual block; `direction` is 0 forward, 1 backward."""
+    sign = -1 if direction else 1  # the gradient enters a step at its far end
+    for step, change in _changes(steps, moment):
+        if step.skip is not None and (skip := _difference(_ms(step.skip), _ms(step.before))) is not None:
+            yield Share(step.block, "skip", "add", skip, None)
+            yield Share(step.block, "branch", "add", sign * change - skip, None)
+        else:
+            theory = predicted(step.op, step.before, parameters)[direction]
+            yield Share(step.block, step.kind, step.op.name, sign * change, theory)
+
+
+def _changes(steps: Sequence[Step], moment: Moment) -> Iterator[tuple[Step, float]]:
+    """The change of the logarithm across each step; where a value was not measured, across several together."""
+    pending: list[Step] = []
+    last = moment(steps[0].before) if steps else None
+    for step in steps:
+        pending.append(step)
+        now = moment(step.behind)
+        if now is None:
+            continue
+        if last is not None:
+            yield _together(pending), now - last
+        last, pending = now, []
+
+
+def _together(steps: Sequence[Step]) -> Step:
+    """Several steps as one: the only one of them that does anything, else something that cannot be told apart."""
+    acting = [step for step in steps if step.op.kind not in _STILL]
+    if len(acting) == 1:
+        return acting[0]
+    return steps[0] if len(steps) == 1 else replace(steps[-1], kind="rest", skip=None)
+
+
+def _loss(structure: Structure, stream: int, steps: Sequence[Step]) -> Iterator[Share]:
+    """The gradient of the loss with respect to itself is 1; what reaches the last block is the loss's own factor."""
+    power = next((found for step in reversed(steps) if (found := _power(step.behind)) is not None), None)
+    if power is not None and structure.streams[stream].joins is None:
+        yield Share(BEHIND, "loss", "", power, None)
+
+
+def _merged(forward: Sequence[Share], backward: Sequence[Share]) -> Iterator[Factor]:
+    """One factor for each kind in each block."""
+    keys = dict.fromkeys((share.block, share.kind) for share in (*forward, *backward))
+    sides = [_by_key(forward), _by_key(backward)]
+    for block, kind in sorted(keys, key=lambda key: key[0] if key[0] != BEHIND else math.inf):
+        there, back = (side.get((block, kind), []) for side in sides)
+        shares = there if len(there) > len(back) else back
+        yield Factor(
+            block=block,
+            kind=kind,
+            op=max(shares, key=lambda share: abs(share.gain)).op,
+            ops=len(shares),
+            forward=sum(share.gain for share in there) if there else None,
+            backward=sum(share.gain for share in back) if back else None,
+            forward_theory=_theory(there),
+            backward_theory=_theory(back),
+        )
+
+
+def _by_key(shares: Sequence[Share]) -> dict[tuple[int, FactorKind], list[Share]]:
+    found: dict[tuple[int, FactorKind], list[Share]] = {}
+    for share in shares:
+        found.setdefault((share.block, share.kind), []).append(share)
+    return found
+
+
+def _theory(shares: Sequence[Share]) -> float | None:
+    """What theory expects of all of them; None if it has no word on one."""
+    known = [share.theory for share in shares if share.theory is not None]
+    return sum(known) if shares and len(known) == len(shares) else None
+
+
+def _ms(value: Value) -> float | None:
+    return None if value.forward is None or not value.floating else _log(value.forward.ms)
+
+
+def _power(value: Value) -> float | None:
+    return None if value.backward is None else _log(value.backward.ms * value.backward.count)
+
+
+def _log(moment: float) -> float | None:
+    """None where a logarithm would say nothing."""
+    return math.log(moment) if moment > 0 and math.isfinite(moment) else None
+
+
+def _difference(later: float | None, earlier: float | None) -> float | None:
+    return None if later is None or earlier is None else later - earlier

@@ -1,0 +1,135 @@
+"""The Update: what one real optimiser step would do to a model, without torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from leadline.records.codec import decode, encode
+from leadline.records.trace import Gap
+
+UPDATE_SCHEMA = "leadline.update/1"
+
+Confidence = Literal["high", "medium", "low"]
+SharpnessKind = Literal["lanczos", "along the step"]
+
+
+class ParameterStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the step does to one parameter tensor."""
+
+    name: str
+    block: str
+    """Name of the block of the depth axis that uses it first; "" if it lies on no block."""
+    count: int
+    dtype: str
+    predicted: float
+    r"""$\langle g, \Delta\theta \rangle$ of this tensor: its part of the predicted change of the loss."""
+    grad_norm: float
+    update_norm: float
+    weight_norm: float
+    swallowed: float | None = None
+    """Share of the entries with a gradient that the step did not change, because the change was rounded away."""
+
+    @property
+    def update_ratio(self) -> float | None:
+        """Length of the update over length of the weight; None for a weight of zeros."""
+        return self.update_norm / self.weight_norm if self.weight_norm else None
+
+
+class BlockStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What the step does to the parameters of one block of the depth axis."""
+
+    name: str
+    stream: int
+    repeated: bool
+    """It is one of the blocks that a deeper network has more of, not an end (embedding, head)."""
+    predicted: float
+    share: float | None
+    """Part of the predicted change of the loss; the parts of all blocks and of what lies on none add up to 1."""
+    grad_square: float
+    update_norm: float
+    weight_norm: float
+
+
+class DepthRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of neighbouring blocks of the depth axis."""
+
+    first: str
+    last: str
+    blocks: int
+    share: float | None
+    """Part of the predicted change of the loss."""
+    function_change: float | None = None
+    """rms change of the output if only this range is moved; None: not measured."""
+
+
+class LinePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The loss at a multiple of the step."""
+
+    multiple: float
+    loss: float
+    ratio: float | None
+    """Measured over predicted change of the loss at this multiple."""
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    r"""One step $\Delta\theta$ of the user's own optimiser: what it promises and what it does.
+
+    The prediction is the linear one, $\Delta L = \langle g, \Delta\theta \rangle$; for SGD that is
+    $-\eta \lVert g \rVert^2$. Everything was measured on one batch, with the same random numbers before and after.
+    """
+
+    schema: str = UPDATE_SCHEMA
+    optimizer: str
+    steps: int
+    """Steps that the optimiser had made before, as far as its state tells."""
+    lr: float | None
+    """The largest rate among its groups."""
+    loss: float
+    predicted_loss_change: float
+    measured_loss_change: float
+    ratio: float | None
+    """Measured over predicted; None where rounding hides it."""
+    loss_resolution: float
+    """Changes of the loss below this are rounding."""
+    function_change: float
+    """rms over all outputs of their change."""
+    function_change_relative: float | None
+    """The same, as a part of the rms of the outputs."""
+    function_response: float | None
+    """rms change of the outputs for an infinitesimal step, scaled up to the whole one."""
+    blocks_response: float | None
+    """The same if only the repeated blocks move; None: there are none, or not measured."""
+    grad_square: float
+    r"""$\lVert g \rVert^2$ over all parameters."""
+    update_norm: float
+    weight_norm: float
+    line: tuple[LinePoint, ...]
+    parting: float | None
+    """Multiple of the step at which measured and predicted change differ by half; None: not within reach."""
+    parting_is_bound: bool
+    """The difference stays below half up to `parting`: the true multiple is larger."""
+    sharpness: float | None
+    r"""Largest curvature $\lambda$ that the step sees, in units in which the stability limit of the rate is
+    $2/\lambda$ without momentum."""
+    sharpness_kind: SharpnessKind | None
+    stability_lr: float | None
+    """Rate above which steps along the sharpest direction grow instead of shrink."""
+    safe_lr: float | None
+    """Largest rate at which this step is still what the gradient promises."""
+    warmup_steps: int | None
+    """Length of a linear warm-up that keeps the first steps below `safe_lr`; 0: none needed."""
+    confidence: Confidence
+    confidence_why: str
+    parameters: tuple[ParameterStep, ...]
+    blocks: tuple[BlockStep, ...]
+    ranges: tuple[DepthRange, ...]
+    gaps: tuple[Gap, ...] = ()
+
+    def to_json(self) -> str:
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Update:
+        return decode(text, cls, UPDATE_SCHEMA)

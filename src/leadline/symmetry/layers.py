@@ -1,0 +1,216 @@
+"""How scale passes through layers: weights add theirs, norms put their own gain in place of it, attention balances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leadline.ops.arguments import argument, value_of
+from leadline.ops.family import words
+from leadline.records import Op
+from leadline.symmetry.shifts import is_lost
+from leadline.symmetry.system import ZERO
+from leadline.symmetry.walk import ANY, Degree, Degrees, Guard, Scaling, Walk
+
+DEFAULT_EPS = {"rms_norm": 1.2e-7, "normalize": 1e-12}  # PyTorch's own: float32's epsilon; F.normalize's
+
+
+def linear(walk: Walk, op: Op) -> Degree:
+    """$x W + b$: degrees of input and weight add, the bias must have their sum, unless what it adds is lost anyway."""
+    out = walk.product((walk.of(argument(op, "input", 0)), 1), (walk.of(argument(op, "weight", 1)), 1))
+    return _with_bias(walk, op, out, argument(op, "bias", 2))
+
+
+def bilinear(walk: Walk, op: Op) -> Degree:
+    factors = [argument(op, name, place) for place, name in enumerate(("input1", "input2", "weight"))]
+    return _with_bias(
+        walk, op, walk.product(*((walk.of(each), 1) for each in factors)), argument(op, "bias", 3)
+    )
+
+
+def matrix_product(walk: Walk, op: Op) -> Degree:
+    """Products of matrices, however written: degrees add."""
+    return walk.product(*((degree, 1) for degree in walk.floats(op)))
+
+
+def matrix_product_add(walk: Walk, op: Op) -> Degree:
+    """$\\beta c + \\alpha A B$ (addmm and its like); with $\\beta = 0$ the first one is not read."""
+    added, *factors = walk.tensors(op)[:3]
+    product = walk.product(*((walk.of(f"%{each}"), 1) for each in factors))
+    if op.kwargs.get("beta", 1) == 0:
+        return product
+    return _with_bias(walk, op, product, f"%{added}")
+
+
+def embedding(walk: Walk, op: Op) -> Degree:
+    """Rows of the table; a bound on their norm is a size."""
+    weight = argument(op, "weight", 1)
+    if walk.value(weight) is None or not walk.value(weight).floating:  # type: ignore[union-attr]
+        weight = argument(op, "weight", 0)
+    degree = walk.of(weight)
+    bounded = op.kwargs.get("max_norm") is not None or any(isinstance(each, float) for each in op.args)
+    if bounded:
+        walk.held.append(op.callable)
+        return walk.forbid([degree])
+    weights = op.kwargs.get("per_sample_weights")
+    return degree if weights is None else walk.product((degree, 1), (walk.of(weights), 1))
+
+
+def attention(walk: Walk, op: Op) -> Degree:
+    """softmax(q k / sqrt(d)) v: the logits may not scale, and the output scales as v does."""
+    q, k, v = (walk.of(argument(op, name, place)) for place, name in enumerate(("query", "key", "value")))
+    walk.forbid([walk.product((q, 1), (k, 1)), _float_degree(walk, argument(op, "attn_mask", 3))])
+    return v
+
+
+def normalised(walk: Walk, op: Op) -> Degree:
+    """Layer, group, RMS and instance norm: whatever came in, the gain's scale goes out; the shift must match it."""
+    places = {
+        "layer_norm": (2, 3, 4),
+        "rms_norm": (2, 9, 3),
+        "group_norm": (2, 3, 4),
+        "instance_norm": (3, 4, 7),
+    }
+    gain, shift, eps = places[op.name]
+    _note_eps(walk, op, argument(op, "eps", eps, DEFAULT_EPS.get(op.name, 1e-5)))
+    if op.name == "instance_norm" and argument(op, "use_input_stats", 5, True) is False:
+        walk.forbid([walk.of(argument(op, "input", 0))])
+    return _gained(walk, argument(op, "weight", gain), argument(op, "bias", shift))
+
+
+def batch_norm(walk: Walk, op: Op) -> Degree:
+    """With the batch's own statistics a norm; with stored ones an affine map that knows its sizes, in eval mode."""
+    stored = argument(op, "running_mean", 1) is not None
+    if stored and argument(op, "training", 5, False) is not True:
+        walk.forbid([walk.of(argument(op, "input", 0))])
+    else:
+        _note_eps(walk, op, argument(op, "eps", 7, 1e-5))
+        _note_statistics(walk, op)
+    return _gained(walk, argument(op, "weight", 3), argument(op, "bias", 4))
+
+
+def direction(walk: Walk, op: Op) -> Degree:
+    """`F.normalize` and cosine similarity: only directions are left."""
+    if op.name == "normalize":
+        _note_eps(walk, op, argument(op, "eps", 3, DEFAULT_EPS["normalize"]))
+    return ZERO
+
+
+def weight_norm(walk: Walk, op: Op) -> Degrees:
+    """$g\\, v / |v|$ has the scale of g and none of v; the second output is $|v|$."""
+    return walk.of(argument(op, "g", 1)), walk.of(argument(op, "v", 0))
+
+
+def prelu(walk: Walk, op: Op) -> Degree:
+    """The slope is a pure number: it may not scale."""
+    walk.forbid([walk.of(argument(op, "weight", 1))])
+    return walk.of(argument(op, "input", 0))
+
+
+def pad(walk: Walk, op: Op) -> Degree:
+    """Padding with zeros, or with what is there, fits any scale."""
+    return walk.agree([walk.of(argument(op, "input", 0)), walk.of(argument(op, "value", 3))])
+
+
+def moments(walk: Walk, op: Op) -> Degrees:
+    """`var_mean`, `std_mean`: two outputs of different degree."""
+    signal = walk.of(argument(op, "input", 0))
+    return walk.product((signal, 2 if op.name == "var_mean" else 1)), signal
+
+
+def overwritten(walk: Walk, op: Op) -> Degree:
+    """`copy_`, `fill_`, `zero_`: what was there before does not matter."""
+    if op.name == "zero":
+        return ANY
+    return walk.of(argument(op, "src" if op.name == "copy" else "value", 1))
+
+
+def created(walk: Walk, op: Op) -> Degree:
+    """A tensor made of nothing: zeros fit any scale, all else is a constant."""
+    if op.name in ("zeros", "empty"):
+        return ANY
+    if op.name == "full":
+        return walk.of(argument(op, "fill_value", 1))
+    return ZERO
+
+
+def sampled(walk: Walk, op: Op) -> Degree:
+    """`grid_sample`: a weighted mean of pixels; where to look may not scale."""
+    walk.forbid([walk.of(argument(op, "grid", 1))])
+    return walk.of(argument(op, "input", 0))
+
+
+def loss(walk: Walk, op: Op) -> Degree:
+    """A loss tells any two predictions apart, so none of them may scale."""
+    return walk.forbid(walk.floats(op))
+
+
+def _with_bias(walk: Walk, op: Op, out: Degree, bias: Any) -> Degree:
+    if bias is None or (out is not ANY and is_lost(walk, op)):
+        return out
+    return walk.agree([out, walk.of(bias)])
+
+
+def _gained(walk: Walk, gain: Any, shift: Any) -> Degree:
+    out = ZERO if gain is None else walk.of(gain)
+    return out if shift is None else walk.agree([out, walk.of(shift)])
+
+
+def _float_degree(walk: Walk, tensor: Any) -> Degree:
+    value = walk.value(tensor)
+    return walk.of(tensor) if value is not None and value.floating else ANY
+
+
+def _note_statistics(walk: Walk, op: Op) -> None:
+    """A running mean scales as the signal does, a running variance as its square."""
+    signal = walk.of(argument(op, "input", 0))
+    for place, power in ((1, 1), (2, 2)):
+        buffer = walk.value(argument(op, ("running_mean", "running_var")[power - 1], place))
+        degree = walk.product((signal, power))
+        if buffer is not None and buffer.source == "buffer" and degree is not None:
+            walk.statistics[buffer.name] = degree
+
+
+def _note_eps(walk: Walk, op: Op, eps: Any) -> None:
+    value = value_of(argument(op, "input", 0))
+    if value is not None:
+        small = float(eps) if isinstance(eps, int | float) else DEFAULT_EPS.get(op.name, 1e-5)
+        degree = walk.of(f"%{value}")
+        walk.guards.append(Guard(op=op.index, eps=small, value=value, squared=True, degree=degree))
+
+
+RULES: dict[str, Scaling] = {
+    "bilinear": bilinear,
+    "scaled_dot_product_attention": attention,
+    "batch_norm": batch_norm,
+    "weight_norm_interface": weight_norm,
+    "weight_norm": weight_norm,
+    "prelu": prelu,
+    "pad": pad,
+    "grid_sample": sampled,
+}
+for names, scaling in (
+    (
+        "linear conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc",
+        linear,
+    ),
+    ("matmul mm bmm mv einsum tensordot inner dot vdot chain_matmul kron", matrix_product),
+    ("addmm addbmm baddbmm addmv", matrix_product_add),
+    ("embedding embedding_bag", embedding),
+    ("layer_norm rms_norm group_norm instance_norm", normalised),
+    ("normalize cosine_similarity", direction),
+    ("var_mean std_mean", moments),
+    ("copy fill zero", overwritten),
+    (
+        """zeros ones empty full arange linspace logspace eye rand randn randint randperm tril_indices triu_indices
+        new_tensor from_numpy""",
+        created,
+    ),
+    (
+        """cross_entropy cross_entropy_loss nll_loss nll_loss_nd nll_loss2d mse_loss l1_loss smooth_l1_loss huber_loss
+        binary_cross_entropy binary_cross_entropy_with_logits kl_div poisson_nll_loss gaussian_nll_loss ctc_loss
+        cosine_embedding_loss margin_ranking_loss hinge_embedding_loss triplet_margin_loss multi_margin_loss
+        multilabel_margin_loss multilabel_soft_margin_loss soft_margin_loss linear_cross_entropy""",
+        loss,
+    ),
+):
+    RULES |= dict.fromkeys(words(names), scaling)

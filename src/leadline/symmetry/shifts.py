@@ -1,0 +1,82 @@
+"""Biases whose effect is lost at once: a batch norm subtracts them, a softmax over keys does not see them.
+
+The function does not depend on such a bias at all, so its scale is free whatever the scale of the signal beside it.
+"""
+
+from __future__ import annotations
+
+from leadline.ops.arguments import argument, value_of
+from leadline.records import Op
+from leadline.symmetry.walk import Walk
+
+STEPS = 12  # ours: views, scales and masks between a projection of keys and the softmax that it ends in
+_TURNS = frozenset({"transpose", "permute", "movedim", "swapaxes", "contiguous", "clone", "t", "mT", "T"})
+_SHAPES = _TURNS | frozenset({"view", "reshape", "unflatten", "expand", "unsqueeze", "repeat_interleave"})
+
+
+def is_lost(walk: Walk, op: Op) -> bool:
+    """Whether a bias that this op adds, one number a feature and the same at all positions, changes nothing behind it."""
+    return len(op.outputs) == 1 and (_subtracted(walk, op.outputs[0]) or _only_a_key(walk, op.outputs[0]))
+
+
+def _readers(walk: Walk, value: int) -> list[Op]:
+    return [walk.trace.ops[each] for each in walk.readers[value]]
+
+
+def _subtracted(walk: Walk, value: int) -> bool:
+    """The value goes only into a norm that takes out the mean of each channel."""
+    for _ in range(STEPS):
+        readers = _readers(walk, value)
+        if len(readers) != 1 or walk.trace.loss_value == value:
+            return False
+        (reader,) = readers
+        if reader.name == "batch_norm":
+            return (
+                argument(reader, "running_mean", 1) is None or argument(reader, "training", 5, False) is True
+            )
+        if reader.name == "instance_norm":
+            return argument(reader, "use_input_stats", 5, True) is True
+        if reader.name not in _TURNS or len(reader.outputs) != 1:
+            return False
+        value = reader.outputs[0]
+    return False
+
+
+def _only_a_key(walk: Walk, value: int) -> bool:
+    """The value is used only as keys: then the bias adds the same number to all logits of a query."""
+    for _ in range(STEPS):
+        readers = _readers(walk, value)
+        if len(readers) != 1 or walk.trace.loss_value == value:
+            return False
+        (reader,) = readers
+        if reader.name == "scaled_dot_product_attention":
+            others = (argument(reader, "query", 0), argument(reader, "value", 2))
+            return value_of(argument(reader, "key", 1)) == value and f"%{value}" not in others
+        if reader.name in ("matmul", "bmm"):
+            return value_of(argument(reader, "other", 1)) == value and _ends_in_softmax(
+                walk, reader.outputs[0]
+            )
+        if reader.name not in _SHAPES or len(reader.outputs) != 1:
+            return False
+        value = reader.outputs[0]
+    return False
+
+
+def _ends_in_softmax(walk: Walk, value: int) -> bool:
+    """Scores go through scales and masks only, into a softmax over the last dimension."""
+    for _ in range(STEPS):
+        readers = _readers(walk, value)
+        if len(readers) != 1:
+            return False
+        (reader,) = readers
+        if reader.name == "softmax":
+            return argument(reader, "dim", 1) in (-1, len(walk.trace.values[value].shape) - 1)
+        passes = reader.kind in ("scale", "bias", "layout", "cast") or reader.name in (
+            "masked_fill",
+            "add",
+            "where",
+        )
+        if not passes or len(reader.outputs) != 1:
+            return False
+        value = reader.outputs[0]
+    return False

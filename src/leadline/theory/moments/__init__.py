@@ -1,0 +1,1 @@
+"""The moment rules, one file a family; found by looking (`leadline.collect`)."""

@@ -1,0 +1,93 @@
+"""Scaled dot-product attention as one op: the same matmul, softmax, matmul that models spell out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from leadline.theory.field import Field, contracted, scaled, unbroadcast
+from leadline.theory.gradient import Terms, fresh, total
+from leadline.theory.moments.pointwise import MASKED
+from leadline.theory.moments.softmax import attended, through
+from leadline.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
+from leadline.theory.signal import Signal, fluctuation
+
+BATCH = "abcdefgh"
+
+
+@moment_rule(
+    "scaled_dot_product_attention", assumes="tokens, and their gradients, are alike but for what they share"
+)
+def attention(call: Call) -> Transfer:
+    r"""$y_i = \sum_j p_{ij} v_j$, $p = \mathrm{softmax}(c\,q_i k_j)$ over $n$ keys with $P_2 = E\sum_j p_j^2$:
+
+    $$ E[y^2] = P_2\,q_v + (1 - P_2)\,\bar v, \qquad \sigma^2 = c^2 d\,q_q (q_k - \bar k) $$
+    where $\bar v$, $\bar k$ are what tokens share and $\sigma^2$ is the variance of logits within a row. Gradients:
+    those of the three ops it is made of.
+    """
+    (query, q), (key, k), (source, v) = (call.read(place) for place in range(3))
+    rank = len(call.output.shape)
+    q, k, v = (_batched(each, call.output.shape) for each in (q, k, v))
+    batch = BATCH[: rank - 2]
+    letters = {"q": batch + "xd", "k": batch + "yd", "v": batch + "yz", "p": batch + "xy", "y": batch + "xz"}
+    factor = call.argument("scale", 6)
+    factor = 1 / math.sqrt(q.field.shape[-1]) if factor is None else float(factor)
+    logits = scaled(contracted(q.field, letters["q"], k.field, letters["k"], letters["p"]), factor)
+    logits, shown = _masked(call, logits)
+    kept = 1 - float(call.argument("dropout_p", 4, 0.0) or 0.0)
+    p, found = attended(logits, rank - 1, shown)
+    dropped = replace(p, ms=p.ms / kept)
+    field = contracted(dropped, letters["p"], v.field, letters["v"], letters["y"])
+    out = call.sources.gaussian(field, fluctuation(v))
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        g_v = contracted(g, letters["y"], dropped, letters["p"], letters["v"])
+        g_p = contracted(g, letters["y"], v.field, letters["v"], letters["p"])
+        g_s = scaled(through(replace(g_p, ms=g_p.ms), p, rank - 1, found), factor / math.sqrt(kept))
+        g_q = contracted(g_s, letters["p"], k.field, letters["k"], letters["q"])
+        g_k = contracted(g_s, letters["p"], q.field, letters["q"], letters["k"])
+        pairs = ((query, g_q), (key, g_k), (source, g_v))
+        return {value: fresh(unbroadcast(each, _shape(call, value, each))) for value, each in pairs}
+
+    return one(out, back)
+
+
+def _shape(call: Call, value: int, field: Field) -> tuple[int, ...]:
+    return call.signals[value].field.shape
+
+
+def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:
+    """Batch axes in the length of the result's: keys and values may be shared by several heads."""
+    own = signal.field.shape
+    if len(own) != len(shape):
+        raise UnpredictableError("operands with different numbers of axes")
+    wide = (
+        tuple(size if mine == 1 else mine for mine, size in zip(own[:-2], shape[:-2], strict=True)) + own[-2:]
+    )
+    if any(mine != size for mine, size in zip(wide[:-2], shape[:-2], strict=True)):
+        raise UnpredictableError("groups of queries")
+    return fitted(signal, wide)
+
+
+def _masked(call: Call, logits: Field) -> tuple[Field, float]:
+    """Logits with what a mask adds, and the share of keys it shows."""
+    n = logits.shape[-1]
+    causal = (n + 1) / (2 * n)
+    if call.argument("is_causal", 5):
+        return logits, causal
+    value = call.id("attn_mask", 3)
+    if value is None:
+        return logits, 1.0
+    record = call.value(value)
+    if record.dtype == "bool":
+        return logits, causal if logits.shape[-2] == n else 1.0
+    stats, mask = record.forward, call.signals.get(value)
+    if stats is not None and stats.abs_max > MASKED:
+        return logits, stats.zero_share or 1.0
+    if mask is None:
+        return logits, 1.0
+    wide = fitted(mask, logits.shape).field
+    share = tuple(a + b for a, b in zip(logits.share, wide.share, strict=True))
+    return replace(logits, ms=logits.ms + wide.ms, share=share), 1.0

@@ -1,0 +1,120 @@
+r"""From what was seen along a step to rates: the stability limit, a safe rate, and the warm-up that leads there.
+
+Near a minimum with curvature $\lambda$ in the metric of the optimiser, steps of rate $\eta$ shrink an error as long as
+$\eta < 2m/\lambda$. Plain gradient descent has $m = 1$; heavy-ball momentum $\beta$ has $m = 1 + \beta$, Nesterov's
+$(1 + \beta)/(1 + 2\beta)$, and a running mean of gradients, as in Adam, $(1 + \beta_1)/(1 - \beta_1)$ (the stability
+conditions of the linear recurrences; Cohen et al., "Adaptive gradient methods at the edge of stability", 2022, for
+Adam).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch.optim import Optimizer
+
+from leadline.records.update import Confidence, SharpnessKind
+from leadline.updating.line import Line
+
+WARM_UP_MEMORIES = (
+    2.0  # cited: Ma and Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharpness:
+    r"""A curvature in units in which the limit of the rate is $2m/\lambda$."""
+
+    value: float
+    kind: SharpnessKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    stability_lr: float | None
+    safe_lr: float | None
+    warmup_steps: int | None
+    confidence: Confidence
+    why: str
+
+
+def along_the_step(line: Line, slope: float, lr: float | None) -> Sharpness | None:
+    r"""$\lambda = \Delta^T H \Delta / \Delta^T P^{-1} \Delta$ for a step $\Delta = -\eta P g$.
+
+    The denominator is $-\eta \langle g, \Delta \rangle$, so that neither the preconditioner $P$ nor the Hessian $H$
+    need be known. It is a mean over directions, and so a lower bound of the largest curvature.
+    """
+    if line.curvature is None or line.curvature <= 0 or slope >= 0 or not lr:
+        return None
+    return Sharpness(value=line.curvature / (-lr * slope), kind="along the step")
+
+
+def largest_lr(optimizer: Optimizer) -> float | None:
+    rates = [float(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
+    return max(rates, default=None)
+
+
+def momentum_room(group: Mapping[str, Any]) -> float:
+    """The factor $m$ of the stability limit."""
+    if "betas" in group:
+        beta = float(group["betas"][0])
+        return (1 + beta) / (1 - beta) if beta < 1 else math.inf
+    beta = float(group.get("momentum") or 0.0)
+    return (1 + beta) / (1 + 2 * beta) if group.get("nesterov") else 1 + beta
+
+
+def find_limits(
+    optimizer: Optimizer, line: Line, sharpness: Sharpness | None, lr: float | None, steps: int
+) -> Limits:
+    """Rates in the units of the user's largest one; None where nothing can be said."""
+    stability = None
+    if sharpness is not None and sharpness.value > 0:
+        stability = 2 * momentum_room(optimizer.param_groups[0]) / sharpness.value
+    if lr is None or line.parting is None:
+        why = "the step does not go downhill" if lr is not None else "the optimiser has no learning rate"
+        return Limits(stability_lr=stability, safe_lr=None, warmup_steps=None, confidence="low", why=why)
+    safe = min(line.parting * lr, math.inf if stability is None else stability)
+    confidence, why = _confidence(line, sharpness, steps)
+    return Limits(
+        stability_lr=stability,
+        safe_lr=safe,
+        warmup_steps=_warm_up(optimizer, lr, safe) if steps == 0 else None,
+        confidence=confidence,
+        why=why,
+    )
+
+
+def _warm_up(optimizer: Optimizer, lr: float, safe: float) -> int:
+    r"""A linear warm-up of $T$ steps begins at $\eta/T$; that must be safe.
+
+    With running mean squares it also has to last until these have forgotten their first few entries,
+    $2/(1 - \beta_2)$ steps.
+    """
+    if safe >= lr:
+        return 0
+    first = math.ceil(lr / safe) if safe > 0 else 0
+    betas = optimizer.param_groups[0].get("betas")
+    memory = WARM_UP_MEMORIES / (1 - float(betas[1])) if betas and float(betas[1]) < 1 else 0.0
+    return max(first, round(memory))
+
+
+def _confidence(line: Line, sharpness: Sharpness | None, steps: int) -> tuple[Confidence, str]:
+    if line.is_bound:
+        return (
+            "medium",
+            "predicted and measured change agree as far as was looked: the safe rate is at least this",
+        )
+    if steps:
+        return (
+            "medium",
+            "measured in the middle of training: momentum carries earlier gradients, and limits move",
+        )
+    if sharpness is not None and sharpness.kind == "lanczos":
+        return "high", "the parting was measured, and the largest curvature too"
+    return (
+        "medium",
+        "measured along the step only; other directions may be sharper (sharpness=True looks at them)",
+    )

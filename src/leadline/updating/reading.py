@@ -1,0 +1,156 @@
+"""The update reading: one real step of the user's optimiser, measured and undone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leadline.case import Case
+from leadline.records import Gap, Profile, Update
+from leadline.tracing.optimizer import read_optimizer
+from leadline.updating import amounts, places
+from leadline.updating.borrowed import BeforeStep, Borrowed, borrow
+from leadline.updating.limits import along_the_step, find_limits, largest_lr
+from leadline.updating.line import Line, search
+from leadline.updating.places import Step
+
+ROUNDING_ULPS = 4.0  # ours: a loss that is a mean of many terms is off by a few units in the last place
+SHORTEST = 1e-6  # ours: the multiple to try where the outputs of the whole step are not finite
+RESPONSE = 0.01  # relative change of the outputs that still is infinitesimal: its square is 1e-4 (derived)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the passes around one step showed."""
+
+    loss: float
+    noise: float
+    slope: float
+    measured: float
+    change: float
+    relative: float | None
+    response: float | None
+    blocks_response: float | None
+    line: Line
+    step: Step
+    gaps: list[Gap] = field(default_factory=list)
+
+
+def read_update(
+    case: Case, profile: Profile | None, *, sharpness: bool = False, before_step: BeforeStep | None = None
+) -> Update:
+    """Step for real, look at what it did, and put everything back; `profile` says where on the depth axis it was."""
+    with borrow(case) as borrowed:
+        optimizer = read_optimizer(borrowed.optimizer, borrowed.census)
+        seen = _step(borrowed, profile, before_step)
+        parameters = places.by_parameter(seen.step, () if profile is None else profile.blocks)
+        lr = largest_lr(borrowed.optimizer)
+        curvature = along_the_step(seen.line, seen.slope, lr)
+        limits = find_limits(borrowed.optimizer, seen.line, curvature, lr, optimizer.steps)
+        by_block = places.by_block(parameters, profile)
+        return Update(
+            optimizer=optimizer.name,
+            steps=optimizer.steps,
+            lr=lr,
+            loss=seen.loss,
+            predicted_loss_change=seen.slope,
+            measured_loss_change=seen.measured,
+            ratio=_ratio(seen),
+            loss_resolution=seen.noise,
+            function_change=seen.change,
+            function_change_relative=seen.relative,
+            function_response=seen.response,
+            blocks_response=seen.blocks_response,
+            grad_square=sum(each.grad_norm**2 for each in parameters),
+            update_norm=math.sqrt(sum(each.update_norm**2 for each in parameters)),
+            weight_norm=math.sqrt(sum(each.weight_norm**2 for each in parameters)),
+            line=seen.line.points,
+            parting=seen.line.parting,
+            parting_is_bound=seen.line.is_bound,
+            sharpness=None if curvature is None else curvature.value,
+            sharpness_kind=None if curvature is None else curvature.kind,
+            stability_lr=limits.stability_lr,
+            safe_lr=limits.safe_lr,
+            warmup_steps=limits.warmup_steps,
+            confidence=limits.confidence,
+            confidence_why=limits.why,
+            parameters=parameters,
+            blocks=by_block,
+            ranges=places.by_range(by_block, seen.slope),
+            gaps=(*seen.gaps, *_gaps(borrowed)),
+        )
+
+
+def _ratio(seen: Seen) -> float | None:
+    return seen.measured / seen.slope if abs(seen.slope) > seen.noise else None
+
+
+def _step(borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep | None) -> Seen:
+    loss, before, grads = borrowed.gradient()
+    borrowed.step(before_step)
+    deltas = amounts.differences(borrowed.parameters, borrowed.start)
+    first, after = borrowed.look()
+    slope = sum(amounts.inner(grads, deltas))
+    change = amounts.root_mean_square(_minus(after, before))
+    size = amounts.root_mean_square(before)
+    relative = change / size if size else None
+    noise = ROUNDING_ULPS * _epsilon(borrowed, loss) * abs(loss.item())
+
+    def look(multiple: float) -> float:
+        borrowed.move(deltas, multiple)
+        return borrowed.look()[0]
+
+    def respond(only: set[str] | None) -> float:
+        borrowed.move(deltas, short, only)
+        return amounts.root_mean_square(_minus(borrowed.look()[1], before)) / short
+
+    line = search(look, loss.item(), slope, first, noise)
+    short = _short(relative)
+    inside = set() if profile is None else {p for b in places.repeated_blocks(profile) for p in b.params}
+    return Seen(
+        loss=loss.item(),
+        noise=noise,
+        slope=slope,
+        measured=first - loss.item(),
+        change=change,
+        relative=relative,
+        response=change if short == 1.0 else respond(None),
+        blocks_response=respond(inside) if inside else None,
+        line=line,
+        step=Step(names=borrowed.names, start=borrowed.start, grads=grads, deltas=deltas),
+    )
+
+
+def _short(relative: float | None) -> float:
+    """A multiple of the step so short that the outputs answer linearly."""
+    if relative is None or relative <= RESPONSE:
+        return 1.0
+    return RESPONSE / relative if math.isfinite(relative) else SHORTEST
+
+
+def _minus(after: list[Tensor], before: list[Tensor]) -> list[Tensor]:
+    return [a - b for a, b in zip(after, before, strict=True)]
+
+
+def _epsilon(borrowed: Borrowed, loss: Tensor) -> float:
+    """Relative spacing of the coarsest number type that takes part."""
+    kinds: set[Any] = {loss.dtype, *(each.dtype for each in borrowed.parameters if each.is_floating_point())}
+    device = loss.device.type
+    if torch.is_autocast_enabled(device):
+        kinds.add(torch.get_autocast_dtype(device))
+    return max(torch.finfo(kind).eps for kind in kinds)
+
+
+def _gaps(borrowed: Borrowed) -> list[Gap]:
+    held = set(borrowed.names)
+    left = [
+        named.names[0]
+        for named in borrowed.census.parameters.values()
+        if named.item.requires_grad and named.names[0] not in held
+    ]
+    why = "the optimiser does not hold them, so that its step leaves them where they are"
+    return [Gap(what="trainable parameters that do not move", why=why, where=tuple(left))] if left else []

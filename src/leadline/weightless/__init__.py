@@ -1,0 +1,1 @@
+"""Models without weights or memory."""

@@ -1,0 +1,119 @@
+"""Shapes by PyTorch's own meta kernels, remembered, without the long way through its fake tensor mode.
+
+A deep network asks the same question at every layer. The first time PyTorch answers; after that a new tensor of the
+same shape, strides and type is made, at a tenth of the price. Views share memory with what they show, so they are
+always made by their kernel. Whatever is special (data-dependent shapes, mixed devices) goes the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+Outline = tuple[torch.Size, tuple[int, ...], torch.dtype]
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+
+
+class Kernels:
+    """Runs ops on the fake tensors of one mode."""
+
+    def __init__(self, fake: FakeTensorMode) -> None:
+        self._fake = fake
+        self._ways: dict[Any, str] = {}
+        self._outlines: dict[Hashable, tuple[bool, list[Outline]]] = {}
+        self._state: dict[str, Any] = {}
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Tensor]) -> Any:
+        """`func(*args, **kwargs)`; `given` are the tensors among the arguments."""
+        way = self._ways.get(func)
+        if way is None:
+            way = self._ways[func] = _way(func)
+        if way == "long" or kwargs.get("device") not in (None, _CPU):
+            return func(*args, **kwargs)
+        if not all(each._fake_device == _CPU for each in given):  # type: ignore[attr-defined]
+            return func(*args, **kwargs)
+        return self._view(func, args, kwargs) if way == "view" else self._remembered(func, args, kwargs)
+
+    def _remembered(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            key = (func, _key(args), _key(kwargs.values()), *kwargs)
+            known = self._outlines.get(key)
+        except TypeError:  # an argument that cannot be a key
+            return func(*args, **kwargs)
+        if known is None:
+            made = func(*args, **kwargs)
+            found = [made] if isinstance(made, Tensor) else list(made)
+            if all(isinstance(each, FakeTensor) and each._fake_device == _CPU for each in found):
+                outlines = [(each.shape, tuple(each.stride()), each.dtype) for each in found]
+                self._outlines[key] = (isinstance(made, Tensor), outlines)
+            return made
+        single, outlines = known
+        with torch._C._DisableTorchDispatch():
+            metas = [
+                torch.empty_strided(shape, stride, dtype=dtype, device=_META) for shape, stride, dtype in outlines
+            ]
+        fresh = tuple(self._wrapped(each) for each in metas)
+        return fresh[0] if single else fresh
+
+    def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        fake = self._fake
+        with torch._C._DisableTorchDispatch():
+            fake.in_kernel_invocation = True
+            try:
+                with torch._C._PreserveDispatchKeyGuard():
+                    torch._C._set_meta_in_tls_dispatch_include(True)
+                    made = func(*args, **kwargs)
+            finally:
+                fake.in_kernel_invocation = False
+        if isinstance(made, Tensor):
+            return self._wrapped(made)
+        return type(made)(self._wrapped(each) for each in made)
+
+    def _wrapped(self, meta: Tensor) -> FakeTensor:
+        if not self._state:
+            with torch._C._DisableTorchDispatch():
+                blank = torch.empty(0, device=_META)
+            self._state = dict(vars(FakeTensor(self._fake, blank, _CPU)))
+        made: FakeTensor = Tensor._make_subclass(
+            FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=_CPU
+        )
+        vars(made).update(self._state)
+        return made
+
+
+def _way(func: Any) -> str:
+    """How the op can be run: "view" and "fresh" (all outputs are new) are quick."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+        return "long"
+    special = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
+    returns, arguments = func._schema.returns, func._schema.arguments
+    tensors = bool(returns) and all(str(each.type) == "Tensor" for each in returns)
+    writes = any(each.alias_info is not None and each.alias_info.is_write for each in arguments)
+    if special & set(func.tags) or writes or func._schema.name in _SPECIAL:
+        return "long"
+    if any(each.alias_info is not None for each in returns):
+        return "view" if _is_quick_view(func) else "long"
+    return "fresh" if tensors else "long"
+
+
+_SPECIAL = frozenset({"aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift"})
+
+
+def _is_quick_view(func: Any) -> bool:
+    kinds = {"Tensor", "List[Tensor]"}
+    return all(str(each.type) in kinds for each in func._schema.returns)
+
+
+def _key(parts: Any) -> Hashable:
+    return tuple(
+        (each.shape, each.stride(), each.dtype)
+        if isinstance(each, Tensor)
+        else ("list", _key(each))
+        if isinstance(each, list | tuple)
+        else (type(each), each)
+        for each in parts
+    )

@@ -1,0 +1,109 @@
+"""A while without memory: inside, constructors and forward passes run on tensors that have shapes and no numbers."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedOperatorException,
+)
+
+from leadline import stats
+from leadline.errors import InputError
+from leadline.tracing.custody import process_state_kept
+from leadline.weightless.following import FakeMode, Follower
+from leadline.weightless.law import Known, of_values, real, truncated_normal
+from leadline.weightless.memory import Memory
+
+_BLIND = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+_POINTER_WARNING = "Accessing the data pointer of FakeTensor"  # by PyTorch's own deepcopy
+_PATCHING = threading.RLock()
+_OURS = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
+
+
+class Session:
+    """Fake tensors and what is known of them. May be entered several times: to build, then to trace."""
+
+    def __init__(self) -> None:
+        self._fake = FakeMode()
+        self.follower = Follower(self._fake)
+
+    @property
+    def memory(self) -> Memory:
+        return self.follower.memory
+
+    def law(self, tensor: Tensor) -> Known:
+        """The law of a tensor; a real one has the moments of its numbers."""
+        if isinstance(tensor, FakeTensor):
+            return self.memory.law(tensor)
+        return of_values(tensor, "values")
+
+    @contextmanager
+    def active(self, *, laws: bool) -> Iterator[None]:
+        """`laws`: follow what initialisers write; without, only small deterministic tensors are known."""
+        self.follower.laws = laws
+        with ExitStack() as stack:
+            stack.enter_context(_PATCHING)
+            stack.enter_context(process_state_kept())
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message=_POINTER_WARNING)
+            stack.enter_context(self._truncated_normals())
+            stack.enter_context(_explained())
+            stack.enter_context(self._fake)
+            stack.enter_context(self.follower)
+            yield
+
+    def reveal(self, tensor: Tensor) -> stats.Reading | None:
+        """Statistics of a tensor whose numbers are known."""
+        values = self.memory.values(tensor) if isinstance(tensor, FakeTensor) else tensor
+        if values is None:
+            return None
+        with real():
+            return stats.measure(values)
+
+    @contextmanager
+    def _truncated_normals(self) -> Iterator[None]:
+        """PyTorch draws these by rejection, looking at the numbers until all are inside: here the law is written.
+
+        All spellings of `trunc_normal_` come down to this one function. Other tensors still get the original.
+        """
+        original = nn.init._no_grad_trunc_normal_
+
+        def draw(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None) -> Tensor:
+            if not isinstance(tensor, FakeTensor) or tensor.fake_mode is not self._fake:
+                drawn: Tensor = original(tensor, mean, std, a, b, generator=generator)
+                return drawn
+            self.memory.write(tensor, truncated_normal(mean, std, a, b))
+            return tensor
+
+        nn.init._no_grad_trunc_normal_ = draw
+        try:
+            yield
+        finally:
+            nn.init._no_grad_trunc_normal_ = original
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Code that looks at numbers that are not there: which op, and where in the user's code."""
+    try:
+        yield
+    except _BLIND as error:
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OURS)]
+        where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        raise InputError(
+            expected="code that does not look at the numbers in a tensor: without weights there are none",
+            got=f"{getattr(error, 'func', error)}{where}",
+            fix="check the model with its weights (a smaller version of it, if need be): leadline check file.py:factory",
+        ) from error

@@ -1,0 +1,91 @@
+"""The verdict page says what the stored labels and verdicts say."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+import leadline
+from benchmarks.store import fill
+from benchmarks.verdicts.cases import Labelled, Said, label_to_json
+from benchmarks.verdicts.judge import PAGE, ask, stored
+from benchmarks.verdicts.page import TABLES, held_out, misses
+from benchmarks.verdicts.problem import Problem, from_dict
+from benchmarks.verdicts.score import figures, score, settle
+
+SMALL = Problem(
+    family="mlp", cause="none", data="blobs", depth=2, width=16, init="critical", rate=0.01, batch=32
+)
+
+
+def test_the_figures_are_those_of_the_confusion_table():
+    pairs = [(True, "stuck")] * 3 + [(False, "diverged")] + [(True, "reached")] * 2 + [(False, "reached")] * 6
+    found = score(pairs)
+    assert (found.caught, found.missed, found.false_alarms, found.passed) == (3, 1, 2, 6)
+    assert found.recall == 0.75
+    assert found.precision == 0.6
+    assert found.false_alarm_rate == 0.25
+    assert found.balanced_accuracy == 0.75
+    assert "| x | 75.0 % | 75.0 % | 60.0 % | 25.0 % | 3 | 1 | 2 | 6 |" in figures({"x": found})
+
+
+def test_a_share_of_nothing_is_not_a_number():
+    assert math.isnan(score([(False, "reached")]).precision)
+
+
+def labelled(problem, label, progress=0.0):
+    return Labelled(
+        problem=problem,
+        label=label,
+        progress=progress,
+        final_progress=progress,
+        first_loss=1.0,
+        last_loss=1.0,
+        steps=150,
+        seconds=1.0,
+    )
+
+
+def test_a_borderline_case_counts_by_the_bare_target():
+    assert settle(labelled(SMALL, "borderline", 0.55), 0.5) == "reached"
+    assert settle(labelled(SMALL, "borderline", 0.2), 0.5) == "stuck"
+    assert settle(labelled(SMALL, "diverged", None), 0.5) == "diverged"
+
+
+def test_a_label_survives_json():
+    case = labelled(SMALL, "stuck", None)
+    told = json.loads(json.dumps(label_to_json(case)))
+    assert Labelled(**told | {"problem": from_dict(told["problem"])}) == case
+
+
+def test_a_wrong_verdict_is_listed_and_a_right_one_is_not():
+    cases = {"a": "stuck", "b": "reached", "c": "borderline", "d": "stuck", "e": "diverged"}
+    said = {"a": "trains", "b": "poor", "c": "fails", "d": "fails", "e": "undecided"}
+    found = misses(
+        {key: labelled(SMALL, label) for key, label in cases.items()},
+        {key: Said(verdict=verdict, codes=()) for key, verdict in said.items()},
+    )
+    assert found == [("missed", "a"), ("false alarm", "b"), ("missed", "e")]
+
+
+def test_leadline_is_asked_and_answers():
+    assert ask(SMALL).verdict in ("trains", "poor", "fails", "undecided")
+
+
+def test_a_crash_is_a_verdict_and_no_alarm(monkeypatch):
+    monkeypatch.setattr(leadline, "check", lambda *arguments: 1 / 0)
+    assert ask(SMALL) == Said(verdict="crash", codes=("ZeroDivisionError",))
+    assert not ask(SMALL).alarm
+
+
+def test_only_the_held_out_half_is_published():
+    problems = [replace(SMALL, seed=i) for i in range(20)]
+    cases = {p.key: labelled(p, "reached") for p in problems}
+    assert set(held_out(cases)) == {p.key for p in problems if p.half == "held-out"}
+
+
+@pytest.mark.parametrize("mark", TABLES)
+def test_a_table_of_the_page_is_what_the_stored_results_render_to(mark):
+    text = PAGE.read_text()
+    assert fill(text, mark, TABLES[mark](*stored())) == text

@@ -1,0 +1,47 @@
+"""Gaussian moments of activations against closed forms and published values."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from leadline.ops.slopes import slope_of
+
+KINK = 2e-3  # of E[phi'^2] at a kink: the trapezoid sees the derivative on a grid of 0.05 standard deviations
+
+
+@pytest.mark.parametrize("deviation", [0.1, 1.0, 7.0])
+def test_relu_keeps_half_of_everything_at_every_scale(deviation):
+    found = slope_of("relu", 0.0, deviation**2)
+    assert found.ms == pytest.approx(0.5 * deviation**2, rel=1e-3)
+    assert found.slope_ms == pytest.approx(0.5, rel=KINK)
+
+
+@pytest.mark.parametrize(
+    ("name", "ms", "slope_ms"),
+    [
+        ("gelu", 0.425221, 0.455851),
+        ("silu", 0.355776, 0.379482),
+        ("tanh", 0.394294, 0.464403),
+        ("sigmoid", 0.293379, 0.044836),
+        ("softplus", 0.921246, 0.293379),
+        ("mish", 0.452342, 0.479084),
+        ("erf", 0.464559, 0.569410),
+        ("elu", 0.644945, 0.668102),
+        ("selu", 1.0, 1.071599),
+    ],
+)
+def test_unit_gaussian_moments_are_the_known_ones(name, ms, slope_ms):
+    found = slope_of(name, 0.0, 1.0)
+    assert found.ms == pytest.approx(ms, abs=2e-5)
+    assert found.slope_ms == pytest.approx(slope_ms, abs=KINK if name in ("elu", "selu") else 2e-5)
+
+
+def test_the_sigmoid_never_passes_more_than_a_sixteenth():
+    assert slope_of("sigmoid", 0.0, 1.0).most == pytest.approx(1 / 16)
+
+
+def test_what_is_not_known_is_none():
+    assert slope_of("someone_elses", 0.0, 1.0) is None
+    assert slope_of("relu", math.nan, 1.0) is None
