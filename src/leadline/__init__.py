@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leadline import nn
+    from leadline import nn, testing
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
@@ -67,14 +67,15 @@ __all__ = [
     "predict",
     "shrink",
     "symmetries",
+    "testing",
     "trace",
     "update",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return import_module("leadline.nn")
+    if name in ("nn", "testing"):
+        return import_module(f"leadline.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), name)

@@ -92,6 +92,8 @@ def without(report: Report, codes: Collection[str]) -> Report:
     """The report as it would be without the rules of these codes: what they found is kept apart and not judged."""
     counted = tuple(finding for finding in report.findings if finding.code not in codes)
     ignored = tuple(finding for finding in report.findings if finding.code in codes)
+    if not ignored:
+        return report
     return replace(
         report,
         findings=counted,
