@@ -18,7 +18,7 @@ def block_lines(profile: Profile, width: int) -> list[Text]:
         f"{'block':<{INDEX}}{'name':<{room}}{'forward':>{NUMBER}}{'backward':>{NUMBER}}  {'kind':<{KIND}}"
     )
     lines = [Text(header.rstrip(), style=QUIET)]
-    return lines + [_line(place, block, room) for place, block in enumerate(profile.blocks)]
+    return lines + [_line(place, block, room) for place, block in enumerate(profile.shown.blocks)]
 
 
 def _line(place: int, block: Block, room: int) -> Text:
