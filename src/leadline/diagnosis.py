@@ -11,12 +11,13 @@ from torch import nn
 
 from leadline import __version__
 from leadline.case import Inputs, Loss
-from leadline.observation import trace
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Profile, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
 from leadline.symmetry.reading import read_symmetry
+from leadline.theory import predict_with_account
+from leadline.tracing import trace
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 
@@ -39,9 +40,9 @@ def check(
     >>> report.verdict
     'trains'
     """
-    seen = trace(model, inputs, targets, loss, optimizer)
+    seen, theory = predict_with_account(trace(model, inputs, targets, loss, optimizer))
     profile, coverage = read(seen)
-    profile = replace(profile, symmetry=read_symmetry(seen))
+    profile = replace(profile, symmetry=read_symmetry(seen), theory=theory)
     asked = (*all_rules(), *rules)
     findings = ask(asked, profile)
     return Report(
