@@ -43,8 +43,8 @@ def depth_scale(
 
     $\chi = \sigma_w^2 E[\phi'(\sqrt{q^*} z)^2]$ at the variance $q^*$ that the stack settles at, for weights with
     $\sigma_w^2 = n\,\mathrm{Var}(W)$ and biases with $\sigma_b^2$. $\chi < 1$: ordered, gradients vanish and inputs
-    become alike; $\chi > 1$: chaotic, gradients explode. The trainable depth is `REACH` $\xi$: that many e-folds of squared
-    gradient networks were seen to bear. (Schoenholz et al. 2017, Deep information propagation, found about $6 \xi$ of
+    become alike; $\chi > 1$: chaotic, gradients explode. The trainable depth is `REACH` $\xi$: that many e-folds of
+    squared gradient networks were seen to bear. (Schoenholz et al. 2017, Deep information propagation: about $6 \xi$ of
     their correlation scale.) Assumes width far above depth.
     """
     if weight_variance <= 0 or bias_variance < 0:
