@@ -13,7 +13,6 @@ from leadline.diagnosis import conclude, study
 from leadline.errors import InputError
 from leadline.records import Gap, Trace
 from leadline.report import Report
-from leadline.theory import predict_moments
 from leadline.weightless import build_without_weights, trace_without_weights
 from leadline.weightless.batches import Sizes, make_case
 from leadline.weightless.configs import build_model, read_config
@@ -34,7 +33,7 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     >>> leadline.predict(make).verdict
     'fails'
     """
-    seen = predict_moments(trace_of(build_or_config, Sizes(batch=batch, tokens=tokens)))
+    seen = trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))
     return conclude(seen, *study(seen))
 
 

@@ -33,6 +33,7 @@ from leadline.records.profile import (
     Verdict,
 )
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
+from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
     TRACE_SCHEMA,
     Attended,
@@ -64,6 +65,7 @@ __all__ = [
     "FORECAST_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
+    "Agreement",
     "Anomaly",
     "Asked",
     "Attended",
@@ -76,6 +78,7 @@ __all__ = [
     "DepthLimit",
     "DepthPoint",
     "DepthRange",
+    "DepthScale",
     "Direction",
     "EpsSite",
     "Exponent",
@@ -97,6 +100,7 @@ __all__ = [
     "ParamGroup",
     "Parameter",
     "ParameterStep",
+    "Parting",
     "Phase",
     "Placement",
     "Precision",
@@ -110,6 +114,7 @@ __all__ = [
     "Stats",
     "Stream",
     "Symmetry",
+    "Theory",
     "Trace",
     "Units",
     "Update",
