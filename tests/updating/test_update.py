@@ -108,7 +108,9 @@ def test_a_frozen_block_has_no_part_of_the_step():
 
 def test_the_response_of_an_infinitesimal_step_is_linear_in_the_rate():
     case = residual_case(dtype=torch.float64)
-    small, large = (read(sgd(case, lr=lr)).function_response for lr in (1e-4, 1.0))
+    small, large = (
+        read_update(sgd(case, lr=lr), None, responses=True).function_response for lr in (1e-4, 1.0)
+    )
     assert large == pytest.approx(1e4 * small, rel=0.02)
 
 
