@@ -19,7 +19,7 @@ SCALED = 1.2  # a skip scaled by more is DeepNorm or Admin
 
 def _example(promised: float) -> Profile:
     plain = each_block(paced(promised=promised), residual=residual(placement="post"))
-    blocks = plain.blocks * 3
+    blocks = plain.blocks * 2
     seen = Attention(block=0, module="attn", keys=16, purity=0.1, uniform=1 / 16, logit_var=1.0)
     facts = msgspec.structs.replace(plain.facts or Facts(), attentions=(seen,) * 6)
     return msgspec.structs.replace(plain, blocks=blocks, facts=facts)
