@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leadline import nn
+    from leadline import nn, testing
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
     from leadline.forecasting import forecast
     from leadline.observation import trace
+    from leadline.prediction import predict
     from leadline.records import Finding, Forecast, Profile, Trace, Update
     from leadline.report import Report
     from leadline.symmetry.live import Symmetries, symmetries
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Case": "leadline.case",
     "check": "leadline.diagnosis",
+    "predict": "leadline.prediction",
     "trace": "leadline.observation",
     "critical_gain": "leadline.theory",
     "depth_scale": "leadline.theory",
@@ -67,16 +69,18 @@ __all__ = [
     "depth_scale",
     "forecast",
     "nn",
+    "predict",
     "shrink",
     "symmetries",
+    "testing",
     "trace",
     "update",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return import_module("leadline.nn")
+    if name in ("nn", "testing"):
+        return import_module(f"leadline.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), name)

@@ -10,19 +10,21 @@ from msgspec.structs import replace
 from torch import nn
 
 from leadline import __version__
-from leadline.case import Inputs, Loss
+from leadline.case import Case, Inputs, Loss
+from leadline.errors import InputError
 from leadline.readings import read
-from leadline.records import Coverage, Finding, Profile, Verdict
+from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
 from leadline.symmetry.reading import read_symmetry
 from leadline.theory import predict_with_account
 from leadline.tracing import trace
+from leadline.updating import read_update
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 
 
-def check(
+def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     model: nn.Module,
     inputs: Inputs,
     targets: Any = None,
@@ -30,21 +32,40 @@ def check(
     optimizer: torch.optim.Optimizer | None = None,
     *,
     rules: Sequence[Rule] = (),
+    update: bool | None = None,
 ) -> Report:
     """Trace the model once and report what is wrong with it. The model is left exactly as found.
 
-    Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones.
+    Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones. If an optimiser is
+    passed, it makes one step, which is measured and undone (see `leadline.update`; some three more passes);
+    `update=False` leaves that out, and `update=True` insists on it.
 
     >>> import leadline, torch
     >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())
     >>> report.verdict
     'trains'
     """
-    seen, theory = predict_with_account(trace(model, inputs, targets, loss, optimizer))
-    profile, coverage = read(seen)
-    profile = replace(profile, symmetry=read_symmetry(seen), theory=theory)
+    seen = trace(model, inputs, targets, loss, optimizer)
+    profile, coverage = study(seen)
+    if update or (update is None and optimizer is not None and seen.loss is not None):
+        case = Case(model, inputs, targets, loss, optimizer)
+        profile, coverage = _with_update(case, profile, coverage, insist=bool(update))
+    return conclude(seen, profile, coverage, rules)
+
+
+def study(seen: Trace) -> tuple[Profile, Coverage]:
+    """All that can be read off a trace alone, theory's predictions included."""
+    told, theory = predict_with_account(seen)
+    profile, coverage = read(told)
+    return replace(profile, symmetry=read_symmetry(seen), theory=theory), coverage
+
+
+def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Rule] = ()) -> Report:
+    """Ask every rule and judge. Of a model without weights, what was predicted is judged."""
     asked = (*all_rules(), *rules)
-    findings = ask(asked, profile)
+    findings = ask(asked, profile.shown)
+    if profile.predicted:
+        findings = tuple(replace(each, message=f"{each.message} (predicted)") for each in findings)
     return Report(
         leadline=__version__,
         verdict=judge(profile, coverage, findings),
@@ -56,10 +77,25 @@ def check(
     )
 
 
+def _with_update(
+    case: Case, profile: Profile, coverage: Coverage, *, insist: bool
+) -> tuple[Profile, Coverage]:
+    """The profile with one step of the optimiser; where that cannot be had, and nobody insists, what is missing."""
+    try:
+        return replace(profile, update=read_update(case, profile)), coverage
+    except InputError as error:
+        if insist:
+            raise
+        gap = Gap(what="one step of the optimiser", why=f"it needs {error.expected}; got {error.got}")
+        return profile, replace(coverage, gaps=(*coverage.gaps, gap))
+
+
 def without(report: Report, codes: Collection[str]) -> Report:
     """The report as it would be without the rules of these codes: what they found is kept apart and not judged."""
     counted = tuple(finding for finding in report.findings if finding.code not in codes)
     ignored = tuple(finding for finding in report.findings if finding.code in codes)
+    if not ignored:
+        return report
     return replace(
         report,
         findings=counted,
@@ -77,10 +113,13 @@ def ask(rules: Sequence[Rule], profile: Profile) -> tuple[Finding, ...]:
 
 
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
-    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said."""
+    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said.
+
+    Where nothing was measured, theory must reach all of the axis: what it could not follow may be what matters.
+    """
     if any(finding.severity == "error" for finding in findings):
         return "fails"
-    measured = [b for b in profile.blocks if b.forward_ms is not None and b.backward_ms is not None]
-    if not measured or not coverage.backward:
+    known = [b.forward_ms is not None and b.backward_ms is not None for b in profile.shown.blocks]
+    if not all(known) if profile.predicted else not (any(known) and coverage.backward):
         return "undecided"
     return "poor" if any(finding.severity == "warning" for finding in findings) else "trains"

@@ -58,11 +58,27 @@ def load(spec: str) -> Case:
     While the target is loaded, the file's folder (for a module: the working directory) is on `sys.path`, so that it
     can import its neighbours.
     """
+    return postponed(spec)()
+
+
+def postponed(spec: str) -> Callable[[], Case]:
+    """The same in two steps: the target is imported now, and its factory runs when the result is called."""
     target = locate(spec)
     place = target.place
     with _importable(target.folder), _no_exit(place):
         module = _import_file(Path(place)) if target.is_file else _import_module(place)
-        return _make(_find(module, target.attribute, place), spec)
+        found = _find(module, target.attribute, place)
+
+    def make() -> Case:
+        with _importable(target.folder), _no_exit(place):
+            return _make(found, spec)
+
+    return make
+
+
+def is_config(spec: str) -> bool:
+    """A Hugging Face config instead of a factory."""
+    return spec.endswith(".json")
 
 
 def origin(spec: str) -> Source | None:
@@ -274,6 +290,8 @@ def moved(case: Case, *, device: str | None, dtype: str | None) -> Case:
 
     The model itself is moved, as `model.to` does, so that the optimiser goes on holding its parameters.
     """
+    if device is None and dtype is None:
+        return case
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -313,10 +331,7 @@ def _device(name: str | None) -> torch.device | None:
         return None
     try:
         return torch.empty(0, device=name).device
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # torch says so by AssertionError if it was built without CUDA
+    except (RuntimeError, AssertionError) as error:  # an AssertionError if torch was built without CUDA
         raise InputError(
             expected="a device that this machine has, such as cpu, cuda or cuda:1",
             got=f"{name!r}: {str(error).splitlines()[0]}",

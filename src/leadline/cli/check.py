@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
 from msgspec.structs import replace
 
-from leadline.baseline import Baseline, compared, read_baseline, updated, write
+from leadline.cli.known import mark_known, read_known, write_known
 from leadline.cli.options import (
     FAILED,
     FINE,
@@ -31,10 +31,9 @@ from leadline.errors import LeadlineError
 from leadline.report import Report
 from leadline.report.formats import FORMATS
 from leadline.report.look import Bar
-from leadline.report.text import clean, plural
 from leadline.report.verdict import fails
 from leadline.rules.selection import dropped
-from leadline.targets import load, locate, moved, origin
+from leadline.targets import is_config, load, locate, moved, origin, postponed
 
 TWIN = "leadline.lab.demo:residual_mlp"
 
@@ -44,6 +43,8 @@ TWIN = "leadline.lab.demo:residual_mlp"
         "leadline check train.py:make_case",
         "leadline check my.package:make_case --format json --output report.json",
         f"leadline check {TWIN} --dtype bfloat16 -v",
+        "leadline check config.json",
+        "leadline check --no-weights train.py:make_case",
         "leadline check train.py:make_case --select F,B --ignore forward-growth --fail-on error",
         "leadline check train.py:make_case --write-baseline known.json",
         "leadline check train.py:make_case --baseline known.json --format github",
@@ -68,6 +69,11 @@ TWIN = "leadline.lab.demo:residual_mlp"
     show_default=True,
     help="Seeds torch before the factory runs.",
 )
+@click.option(
+    "--no-weights",
+    is_flag=True,
+    help="Build the model without memory and predict what would be measured.",
+)
 @click.option("--device", help="Move model and batch there, for instance cuda.")
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
 @detail_options
@@ -84,6 +90,7 @@ def check(
     baseline: Path | None,
     write_baseline: Path | None,
     seed: int,
+    no_weights: bool,
     device: str | None,
     dtype: str | None,
     quiet: bool,
@@ -96,6 +103,9 @@ def check(
     leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss, optimizer, batches. Without a
     TARGET, those of [tool.leadline] in pyproject.toml are checked; other options can be set there too.
 
+    TARGET may also be the config.json of a Hugging Face model. Such a model, and with --no-weights any other, is built
+    without memory, its initialisers are followed, and theory predicts what would be measured.
+
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 could not decide. Of several
     targets the worst counts: an error, then findings, then undecided. The format changes nothing.
     """
@@ -105,21 +115,26 @@ def check(
         raise click.UsageError(
             "Missing argument 'TARGET': name one, or list targets in [tool.leadline]", context
         )
+    for target in wanted:
+        if not is_config(target):
+            locate(target)
     codes = dropped(select, ignore)
-    path = write_baseline or baseline
-    known = Baseline() if path is None or (write_baseline and not path.exists()) else read_baseline(path)
+    known = read_known(baseline, write_baseline)
     try:
         with at_work(quiet=quiet):
-            reports = [examine(target, seed, device, dtype, drop=codes) for target in wanted]
+            ways = [foresee if no_weights or is_config(target) else examine for target in wanted]
+            reports = [
+                way(target, seed, device, dtype, drop=codes) for way, target in zip(ways, wanted, strict=True)
+            ]
     except (LeadlineError, click.ClickException):
         raise
     except Exception as error:
         say(explain_crash(error))
         return FAILED
     if write_baseline is not None:
-        known = _write_known(known, reports, write_baseline)
-    if path is not None:
-        reports = _compare(reports, known, path)
+        known = write_known(known, reports, write_baseline)
+    if path := write_baseline or baseline:
+        reports = mark_known(reports, known, path)
     emit(FORMATS[form](reports, look), output)
     return max((exit_code(report, fail_on) for report in reports), key=[FINE, UNDECIDED, FOUND].index)
 
@@ -143,7 +158,6 @@ def examine(
 
     What the rules in `drop` find does not count.
     """
-    locate(target)
     import torch
 
     from leadline.diagnosis import check as diagnose
@@ -158,23 +172,28 @@ def examine(
     return without(replace(report, target=target, sources=sources), drop)
 
 
-def _write_known(known: Baseline, reports: Sequence[Report], path: Path) -> Baseline:
-    known = updated(known, reports, path.parent)
-    try:
-        write(known, path)
-    except OSError as error:
-        raise click.FileError(str(path), error.strerror or str(error)) from None
-    amount = sum(len(report.findings) for report in reports)
-    say(f"{path}: {plural(amount, 'finding')} of {plural(len(reports), 'target')} written")
-    return known
+def foresee(
+    target: str,
+    seed: int,
+    device: str | None = None,
+    dtype: str | None = None,
+    *,
+    drop: Collection[str] = frozenset(),
+) -> Report:
+    """Predict a target without its weights: a factory, or a Hugging Face config. No number is drawn with the seed."""
+    if device is not None:
+        raise click.UsageError("--device says where weights are; here there are none")
+    if is_config(target) and dtype is not None:
+        raise click.UsageError('--dtype is for factories; in a config it is the entry "dtype"')
+    if not is_config(target):
+        locate(target)
+    from leadline.diagnosis import without
+    from leadline.prediction import predict
 
-
-def _compare(reports: Sequence[Report], known: Baseline, path: Path) -> list[Report]:
-    """The reports with what is known marked. Entries that nothing matches any more are told, and fail nothing."""
-    pairs = [compared(report, known, path.parent) for report in reports]
-    stale = [entry for _, entries in pairs for entry in entries]
-    for entry in stale:
-        say(clean(f"{path}: no longer found: {entry.code} {entry.name} at {entry.where} ({entry.target})"))
-    if stale:
-        say(f"Write it again with --write-baseline {path}")
-    return [report for report, _ in pairs]
+    with redirect_stdout(sys.stderr):
+        if is_config(target):
+            report = predict(target)
+        else:
+            make = postponed(target)
+            report = predict(lambda: moved(make(), device=None, dtype=dtype))
+    return without(replace(report, target=target), drop)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from leadline.readings.attribution import attribute
 from leadline.readings.facts import read_facts, with_likeness
 from leadline.readings.physics import read_depth_scale
@@ -19,7 +21,8 @@ def read(trace: Trace) -> tuple[Profile, Coverage]:
 
 
 def _profile(trace: Trace, structure: Structure) -> Profile:
-    return Profile(
+    blocks = with_likeness(trace, structure)
+    profile = Profile(
         model=trace.model,
         loss=trace.loss,
         training=trace.training,
@@ -27,14 +30,15 @@ def _profile(trace: Trace, structure: Structure) -> Profile:
         parameters=sum(parameter.count for parameter in trace.parameters),
         trainable=sum(parameter.count for parameter in trace.parameters if parameter.trainable),
         streams=structure.streams,
-        blocks=with_likeness(trace, structure),
-        jumps=find_jumps(structure.blocks),
+        blocks=blocks,
+        jumps=(),
         anomalies=find_anomalies(trace),
         backward_ran=trace.loss is not None,
         attribution=attribute(trace, structure),
         facts=read_facts(trace, structure),
         depth_scale=read_depth_scale(structure.blocks, structure.streams),
     )
+    return replace(profile, jumps=find_jumps(profile.shown.blocks))
 
 
 def _coverage(trace: Trace, structure: Structure) -> Coverage:

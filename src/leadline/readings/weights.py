@@ -50,7 +50,10 @@ def read_weights(trace: Trace, structure: Structure, places: Places) -> tuple[We
 
 
 def read_clones(trace: Trace, structure: Structure) -> tuple[Clones, ...]:
-    """Matrices of one shape with bitwise the same mean and second moment: no two draws have both."""
+    """Matrices of one shape with bitwise the same mean and second moment: no two draws have both.
+
+    Without weights the moments are those of the law, alike in all layers; there it is known which draw each is of.
+    """
     groups: dict[tuple[object, ...], list[Parameter]] = {}
     for parameter in trace.parameters:
         if (
@@ -59,7 +62,8 @@ def read_clones(trace: Trace, structure: Structure) -> tuple[Clones, ...]:
             and parameter.ms
             and not is_constant(parameter)
         ):
-            groups.setdefault((parameter.shape, parameter.mean, parameter.ms), []).append(parameter)
+            draw = (parameter.clone_of or parameter.name) if parameter.init else ""
+            groups.setdefault((parameter.shape, parameter.mean, parameter.ms, draw), []).append(parameter)
     return tuple(_clones(group, structure) for group in groups.values() if len(group) > 1)
 
 

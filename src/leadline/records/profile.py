@@ -128,6 +128,25 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     depth_scale: DepthScale | None = None
     """By theory: the gain a block of the depth axis, and how deep such a stack can be."""
 
+    @property
+    def predicted(self) -> bool:
+        """Nothing was measured, for the model has no weights: what is known, theory predicted."""
+        measured = any(each.forward_ms is not None or each.backward_ms is not None for each in self.blocks)
+        return not measured and any(each.forward_ms_predicted is not None for each in self.blocks)
+
+    @property
+    def shown(self) -> Profile:
+        """What rules judge and reports draw: itself; of a predicted one, with theory's moments as if measured."""
+        if not self.predicted:
+            return self
+        return msgspec.structs.replace(self, blocks=tuple(_as_if_measured(each) for each in self.blocks))
+
+
+def _as_if_measured(block: Block) -> Block:
+    return msgspec.structs.replace(
+        block, forward_ms=block.forward_ms_predicted, backward_ms=block.backward_ms_predicted
+    )
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, with the numbers that say so."""

@@ -30,7 +30,7 @@ def axis_lines(profile: Profile, width: int, *, all_streams: bool = False) -> li
     if len(shown) < len(profile.streams):
         more = plural(len(profile.streams) - len(shown), "further stream")
         lines += labelled("", Text(f"and {more}: -v shows all", style=QUIET), width)
-    return lines + _caption(profile.blocks, width)
+    return lines + _caption(profile, width)
 
 
 def jump_lines(jumps: Sequence[Jump], width: int) -> list[Text]:
@@ -45,16 +45,14 @@ def jump_lines(jumps: Sequence[Jump], width: int) -> list[Text]:
 
 def block_summary(blocks: Sequence[Block]) -> str:
     """How many blocks there are, how many are residual, and where the norms of these sit."""
+    if not blocks:
+        return plural(0, "block")
     residual = [block.residual for block in blocks if block.residual is not None]
     bypassed = sum(block.bypassed for block in blocks)
     projected = sum(each.projected for each in residual)
     return joined(
         plural(len(blocks), "block"),
-        f"{len(residual)} residual ({_placements(residual)})"
-        if residual
-        else "none residual"
-        if blocks
-        else "",
+        f"{len(residual)} residual ({_placements(residual)})" if residual else "none residual",
         f"{projected} with a projected skip" if projected else "",
         f"{bypassed} bypassed by other paths" if bypassed else "",
     )
@@ -93,7 +91,8 @@ def gain(values: Sequence[float | None]) -> float | None:
 
 
 def stream_blocks(profile: Profile, index: int) -> list[Block]:
-    return [block for block in profile.blocks if block.stream == index]
+    """In order of depth; of a model without weights, with what theory predicts."""
+    return [block for block in profile.shown.blocks if block.stream == index]
 
 
 def _stream_lines(profile: Profile, index: int, width: int) -> list[Text]:
@@ -140,8 +139,10 @@ def _row(label: str, drawing: str, room: int, cells: tuple[str, str, str]) -> Te
     return Text.assemble((label.ljust(LABEL), QUIET), line, (numbers, "" if label else QUIET))
 
 
-def _caption(blocks: Sequence[Block], width: int) -> list[Text]:
+def _caption(profile: Profile, width: int) -> list[Text]:
+    blocks = profile.shown.blocks
+    caption = f"predicted {CAPTION}" if profile.predicted else CAPTION
     values = [value for block in blocks for value in (block.forward_ms, block.backward_ms)]
     marks = "   ".join(f"{sign} {meaning}" for sign, meaning in legend(values).items())
-    lines = labelled("", Text(CAPTION, style=QUIET), width) if blocks else []
+    lines = labelled("", Text(caption, style=QUIET), width) if blocks else []
     return lines + (labelled("", marks, width) if marks else [])

@@ -15,12 +15,13 @@ LEAST_NAME = 12  # cells a name keeps before theory gets its columns
 def block_lines(profile: Profile, width: int) -> list[Text]:
     """One line a block in order of depth: number, name, forward and backward second moment, what kind it is."""
     room = width - INDEX - 2 * NUMBER - KIND - 2
-    beside = any(block.forward_ms_predicted for block in profile.blocks) and room - 2 * NUMBER >= LEAST_NAME
+    both = not profile.predicted and any(block.forward_ms_predicted for block in profile.blocks)
+    beside = both and room - 2 * NUMBER >= LEAST_NAME
     titles = ("forward", "theory", "backward", "theory") if beside else ("forward", "backward")
     room -= 2 * NUMBER if beside else 0
     header = f"{'block':<{INDEX}}{'name':<{room}}{''.join(f'{each:>{NUMBER}}' for each in titles)}  {'kind':<{KIND}}"
     lines = [Text(header.rstrip(), style=QUIET)]
-    return lines + [_line(place, block, room, beside=beside) for place, block in enumerate(profile.blocks)]
+    return lines + [_line(place, block, room, beside=beside) for place, block in enumerate(profile.shown.blocks)]
 
 
 def _line(place: int, block: Block, room: int, *, beside: bool) -> Text:

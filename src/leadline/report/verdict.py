@@ -36,6 +36,12 @@ def headline(report: Report) -> str:
 
 def sentence(report: Report) -> str:
     """Why the verdict is what it is, to be read behind it and a colon."""
+    if report.profile.predicted:
+        return f"{_reason(report).removesuffix(' (predicted)')} (predicted, not measured)"
+    return _reason(report)
+
+
+def _reason(report: Report) -> str:
     if report.verdict == "undecided":
         return _what_is_missing(report)
     if report.verdict == "trains" or not report.findings:
@@ -46,6 +52,9 @@ def sentence(report: Report) -> str:
 
 def _what_is_missing(report: Report) -> str:
     profile, coverage = report.profile, report.coverage
+    if profile.predicted:
+        known = sum(each.backward_ms_predicted is not None for each in profile.blocks)
+        return f"theory follows the signal and its gradient to {known} of {plural(len(profile.blocks), 'block')}"
     if not profile.backward_ran:
         return "the backward pass did not run, so nothing is known about the gradients"
     if not profile.blocks:

@@ -27,8 +27,6 @@ class Initial:
     """Why it could not be followed."""
     clone_of: str = ""
     """An earlier tensor made of the same random numbers."""
-    abs_max: float | None = None
-    """The largest magnitude to expect among so many elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +75,5 @@ def _initial(session: Session, tensor: Tensor, name: str, seen: dict[Source, str
         seen.setdefault(source, name)
     known = session.law(tensor)
     if isinstance(known, Law):
-        return Initial(
-            mean=known.mean, ms=known.ms, how=known.how, clone_of=clone_of, abs_max=known.largest(tensor.numel())
-        )
+        return Initial(mean=known.mean, ms=known.ms, how=known.how, clone_of=clone_of)
     return Initial(mean=None, ms=None, how="", gap=known.why, clone_of=clone_of)

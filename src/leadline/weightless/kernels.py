@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-Outline = tuple[torch.Size, tuple[int, ...], torch.dtype]
+Outline = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
 
@@ -25,41 +25,41 @@ class Kernels:
         self._fake = fake
         self._ways: dict[Any, str] = {}
         self._outlines: dict[Hashable, tuple[bool, list[Outline]]] = {}
-        self._state: dict[str, Any] = {}
+        self._states: dict[torch.device, dict[str, Any]] = {}
 
     def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Tensor]) -> Any:
         """`func(*args, **kwargs)`; `given` are the tensors among the arguments."""
         way = self._ways.get(func)
         if way is None:
             way = self._ways[func] = _way(func)
-        if way == "long" or kwargs.get("device") not in (None, _CPU):
+        homes = {each._fake_device for each in given}  # type: ignore[attr-defined]
+        home = _CPU if not homes else homes.pop()
+        if way == "long" or homes or home not in (_CPU, _META):
             return func(*args, **kwargs)
-        if not all(each._fake_device == _CPU for each in given):  # type: ignore[attr-defined]
-            return func(*args, **kwargs)
-        return self._view(func, args, kwargs) if way == "view" else self._remembered(func, args, kwargs)
+        return self._view(func, args, kwargs, home) if way == "view" else self._remembered(func, args, kwargs, home)
 
-    def _remembered(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _remembered(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], home: torch.device) -> Any:
         try:
-            key = (func, _key(args), _key(kwargs.values()), *kwargs)
+            key = (func, home, _key(args), _key(kwargs.values()), *kwargs)
             known = self._outlines.get(key)
         except TypeError:  # an argument that cannot be a key
             return func(*args, **kwargs)
         if known is None:
             made = func(*args, **kwargs)
             found = [made] if isinstance(made, Tensor) else list(made)
-            if all(isinstance(each, FakeTensor) and each._fake_device == _CPU for each in found):
-                outlines = [(each.shape, tuple(each.stride()), each.dtype) for each in found]
-                self._outlines[key] = (isinstance(made, Tensor), outlines)
-            return made
-        single, outlines = known
+            if not all(isinstance(each, FakeTensor) for each in found):
+                return made
+            outlines = [(each.shape, tuple(each.stride()), each.dtype, each._fake_device) for each in found]
+            known = self._outlines[key] = (isinstance(made, Tensor), outlines)
+        single, outlines = known  # also the first time: the mode keeps a reference to what it made, and `.to` refuses
         with torch._C._DisableTorchDispatch():
             metas = [
-                torch.empty_strided(shape, stride, dtype=dtype, device=_META) for shape, stride, dtype in outlines
+                torch.empty_strided(shape, stride, dtype=dtype, device=_META) for shape, stride, dtype, _ in outlines
             ]
-        fresh = tuple(self._wrapped(each) for each in metas)
+        fresh = tuple(self._wrapped(each, line[-1]) for each, line in zip(metas, outlines, strict=True))
         return fresh[0] if single else fresh
 
-    def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], home: torch.device) -> Any:
         fake = self._fake
         with torch._C._DisableTorchDispatch():
             fake.in_kernel_invocation = True
@@ -70,18 +70,19 @@ class Kernels:
             finally:
                 fake.in_kernel_invocation = False
         if isinstance(made, Tensor):
-            return self._wrapped(made)
-        return type(made)(self._wrapped(each) for each in made)
+            return self._wrapped(made, home)
+        return type(made)(self._wrapped(each, home) for each in made)
 
-    def _wrapped(self, meta: Tensor) -> FakeTensor:
-        if not self._state:
+    def _wrapped(self, meta: Tensor, home: torch.device) -> FakeTensor:
+        state = self._states.get(home)
+        if state is None:
             with torch._C._DisableTorchDispatch():
                 blank = torch.empty(0, device=_META)
-            self._state = dict(vars(FakeTensor(self._fake, blank, _CPU)))
+            state = self._states[home] = dict(vars(FakeTensor(self._fake, blank, home)))
         made: FakeTensor = Tensor._make_subclass(
-            FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=_CPU
+            FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=home
         )
-        vars(made).update(self._state)
+        vars(made).update(state)
         return made
 
 

@@ -23,7 +23,7 @@ from leadline import stats
 from leadline.errors import InputError
 from leadline.tracing.custody import process_state_kept
 from leadline.weightless.following import FakeMode, Follower
-from leadline.weightless.law import Known, of_values, real, truncated_normal
+from leadline.weightless.law import Known, Law, of_values, real, truncated_normal
 from leadline.weightless.memory import Memory
 
 _BLIND = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -65,12 +65,18 @@ class Session:
             yield
 
     def reveal(self, tensor: Tensor) -> stats.Reading | None:
-        """Statistics of a tensor whose numbers are known."""
-        values = self.memory.values(tensor) if isinstance(tensor, FakeTensor) else tensor
-        if values is None:
+        """Statistics of a tensor whose numbers are known, or to be expected of one whose law is."""
+        if not isinstance(tensor, FakeTensor):
+            with real():
+                return stats.measure(tensor)
+        if self.memory.find(tensor) is None:
             return None
-        with real():
-            return stats.measure(values)
+        values = self.memory.values(tensor)
+        if values is not None:
+            with real():
+                return stats.measure(values)
+        law = self.memory.law(tensor)
+        return _expected(law, tensor.numel()) if isinstance(law, Law) else None
 
     @contextmanager
     def _truncated_normals(self) -> Iterator[None]:
@@ -92,6 +98,12 @@ class Session:
             yield
         finally:
             nn.init._no_grad_trunc_normal_ = original
+
+
+def _expected(law: Law, count: int) -> stats.Reading:
+    largest = law.largest(count)
+    nonzero = float(count) if law.ms else 0.0
+    return stats.Reading(count, 1.0, law.mean * count, (law.ms * count) ** 0.5, -largest, largest, nonzero, 0.0)
 
 
 @contextmanager
