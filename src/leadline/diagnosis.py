@@ -10,18 +10,20 @@ from msgspec.structs import replace
 from torch import nn
 
 from leadline import __version__
-from leadline.case import Inputs, Loss
+from leadline.case import Case, Inputs, Loss
+from leadline.errors import InputError
 from leadline.observation import trace
 from leadline.readings import read
-from leadline.records import Coverage, Finding, Profile, Trace, Verdict
+from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
 from leadline.symmetry.reading import read_symmetry
+from leadline.updating import read_update
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 
 
-def check(
+def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     model: nn.Module,
     inputs: Inputs,
     targets: Any = None,
@@ -29,23 +31,35 @@ def check(
     optimizer: torch.optim.Optimizer | None = None,
     *,
     rules: Sequence[Rule] = (),
+    update: bool | None = None,
 ) -> Report:
     """Trace the model once and report what is wrong with it. The model is left exactly as found.
 
-    Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones.
+    Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones. If an optimiser is
+    passed, it makes one step, which is measured and undone (see `leadline.update`; some three more passes);
+    `update=False` leaves that out, and `update=True` insists on it.
 
     >>> import leadline, torch
     >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())
     >>> report.verdict
     'trains'
     """
-    return conclude(trace(model, inputs, targets, loss, optimizer), rules)
+    seen = trace(model, inputs, targets, loss, optimizer)
+    profile, coverage = read_all(seen)
+    if update or (update is None and optimizer is not None and seen.loss is not None):
+        case = Case(model, inputs, targets, loss, optimizer)
+        profile, coverage = _with_update(case, profile, coverage, insist=bool(update))
+    return conclude(seen, profile, coverage, rules)
 
 
-def conclude(seen: Trace, rules: Sequence[Rule] = ()) -> Report:
-    """Read a trace, ask every rule and judge. Of a model without weights, what was predicted is read."""
+def read_all(seen: Trace) -> tuple[Profile, Coverage]:
+    """All that a trace alone tells."""
     profile, coverage = read(seen)
-    profile = replace(profile, symmetry=read_symmetry(seen))
+    return replace(profile, symmetry=read_symmetry(seen)), coverage
+
+
+def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Rule] = ()) -> Report:
+    """Ask every rule and judge. Of a model without weights, what was predicted is judged, and said to be."""
     asked = (*all_rules(), *rules)
     findings = ask(asked, profile.shown)
     if profile.predicted:
@@ -59,6 +73,19 @@ def conclude(seen: Trace, rules: Sequence[Rule] = ()) -> Report:
         rules=tuple(each.asked(findings) for each in asked),
         sources={module.path: module.source for module in seen.modules if module.source is not None},
     )
+
+
+def _with_update(
+    case: Case, profile: Profile, coverage: Coverage, *, insist: bool
+) -> tuple[Profile, Coverage]:
+    """The profile with one step of the optimiser; where that cannot be had, and nobody insists, what is missing."""
+    try:
+        return replace(profile, update=read_update(case, profile)), coverage
+    except InputError as error:
+        if insist:
+            raise
+        gap = Gap(what="one step of the optimiser", why=f"it needs {error.expected}; got {error.got}")
+        return profile, replace(coverage, gaps=(*coverage.gaps, gap))
 
 
 def without(report: Report, codes: Collection[str]) -> Report:

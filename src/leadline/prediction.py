@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from leadline.case import Case, as_case, describe
-from leadline.diagnosis import conclude
+from leadline.diagnosis import conclude, read_all
 from leadline.errors import InputError
 from leadline.records import Gap, Trace
 from leadline.report import Report
@@ -34,7 +34,8 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     >>> leadline.predict(make).verdict
     'fails'
     """
-    return conclude(predict_moments(trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))))
+    seen = predict_moments(trace_of(build_or_config, Sizes(batch=batch, tokens=tokens)))
+    return conclude(seen, *read_all(seen))
 
 
 def trace_of(build_or_config: Any, sizes: Sizes) -> Trace:

@@ -35,7 +35,7 @@ LAYERS = {
     "gru": lambda: nn.GRU(40, 50),
     "encoder layer": lambda: nn.TransformerEncoderLayer(48, 4, 96),
     "decoder layer": lambda: nn.TransformerDecoderLayer(48, 4, 96),
-    "transformer": lambda: nn.Transformer(48, 4, 2, 2, 96),
+    "transformer": lambda: nn.Transformer(48, 4, 2, 2, 96, batch_first=True),
     "weight norm": lambda: parametrizations.weight_norm(nn.Linear(100, 200)),
 }
 
@@ -167,7 +167,7 @@ def by_data():
 
 
 def converted():
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64), 2)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 2)
     return model.half().to("cpu").double()
 
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_followed_is_a_gap_and_not_a_guess(why):
 
 
 def test_deep_copies_are_known_to_be_copies():
-    log = followed(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64), 3))
+    log = followed(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 3))
     clones = {name: each.clone_of for name, each in log.items() if each.clone_of}
     assert clones["layers.1.linear1.weight"] == clones["layers.2.linear1.weight"] == "layers.0.linear1.weight"
     assert not any(name.startswith("layers.0.") for name in clones)

@@ -33,7 +33,7 @@ def point_of(profile: Profile, update: Update, depth: int, seed: int) -> DepthPo
         total_loss_change=update.predicted_loss_change,
         total_function_change=update.function_response,
         ratio=update.ratio,
-        parting=update.parting,
+        parting=update.safe_lr / update.lr if update.safe_lr and update.lr else update.parting,
         parting_is_bound=update.parting_is_bound,
         forward_e_folds=_change([block.forward_ms for block in body]),
         backward_e_folds=_change([_power(block) for block in body[::-1]]),

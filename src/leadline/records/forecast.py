@@ -36,7 +36,8 @@ class DepthPoint(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None
     """Measured over predicted change of the loss, of the whole step."""
     parting: float | None
-    """Multiple of the step at which measured and predicted change differ by half."""
+    """The safe rate over the rate: the multiple of a sustained step at which measured and predicted change differ by
+    half."""
     parting_is_bound: bool
     forward_e_folds: float | None
     """Natural logarithm of the change of the forward second moment over the blocks, without the head."""

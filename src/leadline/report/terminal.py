@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.text import Text
 
-from leadline.records import Profile
+from leadline.records import Profile, Update
 from leadline.report.coverage import coverage_lines
 from leadline.report.depth import axis_lines, block_summary, jump_lines
 from leadline.report.findings import finding_lines, ignored_lines
@@ -85,6 +85,7 @@ def _facts(profile: Profile, width: int) -> list[Text]:
         *labelled("depth", block_summary(profile.blocks), width, most=2),
         *labelled("loss", joined(number(profile.loss), optimizer), width, most=1),
         *_symmetry(profile, width),
+        *_update(profile.update, width),
     ]
 
 
@@ -98,6 +99,22 @@ def _symmetry(profile: Profile, width: int) -> list[Text]:
     return labelled(
         "symmetry", joined(plural(found.dimension, "free rescaling"), f"{inert}{share}"), width, most=1
     )
+
+
+def _update(update: Update | None, width: int) -> list[Text]:
+    """What one step promises and gives, and where on the depth axis it happens; nothing where it was not measured."""
+    if update is None:
+        return []
+    promised, measured = update.predicted_loss_change, update.measured_loss_change
+    kept = "" if update.ratio is None else f"{update.ratio:.0%} of the promise"
+    safe = "" if update.safe_lr is None else f"rate {number(update.lr)}, safe {number(update.safe_lr)}"
+    shares = [f"{each.share:.0%}" for each in update.ranges if each.share is not None]
+    where = f"by quarter of depth: {' '.join(shares)}" if shares else ""
+    line = joined(f"loss {promised:+.3g} promised, {measured:+.3g} measured", kept, safe)
+    return [
+        *labelled("one step", line, width, most=2),
+        *(labelled("", where, width, most=1) if where else []),
+    ]
 
 
 def _next(report: Report, width: int) -> list[Text]:

@@ -75,7 +75,7 @@ def _shortest(vector: Vector, taken: Vector, order: Mapping[str, int]) -> Vector
         ratios[quotient(vector[name], taken[name])] += 1
     if not ratios:
         return vector
-    best = max(ratios, key=lambda ratio: (ratios[ratio], -abs(ratio), ratio))
+    best = max(ratios, key=lambda ratio: (ratios[ratio], -abs(Fraction(ratio)), ratio))
     names = list(dict.fromkeys([*vector, *taken]))
     left = {name: vector.get(name, 0) - best * taken.get(name, 0) for name in names}
     return _whole({name: each for name, each in left.items() if each}, order)
@@ -87,7 +87,7 @@ def _loud(vector: Mapping[str, Number], order: Mapping[str, int]) -> dict[str, N
 
 def _length(vector: Vector, order: Mapping[str, int]) -> Number:
     """Few parameters and small exponents make a short vector."""
-    return sum(map(abs, _loud(vector, order).values()))
+    return sum((abs(Fraction(each)) for each in _loud(vector, order).values()), Fraction(0))
 
 
 def _whole(vector: Mapping[str, Number], order: Mapping[str, int]) -> Vector:

@@ -1,9 +1,9 @@
 r"""The same group by numbers, twice, so that a mistake in the table of ops cannot hide.
 
-First, by doing it: a random element of the group is applied and outputs are compared. All factors are powers of two, so
-that rounding does not come into it. Second, without the table: for random cotangents $v$ and random parameters $\theta$ the
-matrix of $\langle \partial (v \cdot f) / \partial\theta_i, \theta_i \rangle$ vanishes on exactly the exponents of the group
-(Euler's identity for homogeneous functions), so its null space is measured and compared.
+First, by doing it: a random element of the group is applied and outputs are compared. All factors are powers of two,
+so that rounding does not come into it. Second, without the table: for random cotangents $v$ and random parameters
+$\theta$ the matrix of $\langle \partial (v \cdot f) / \partial\theta_i, \theta_i \rangle$ vanishes on exactly the
+exponents of the group (Euler's identity for homogeneous functions), so its null space is measured and compared.
 """
 
 from __future__ import annotations
@@ -57,11 +57,13 @@ class Verification:
                 f"DISAGREEMENT, a mistake in leadline's table of ops: drift {self.drift:.1e}, {len(self.refuted)} "
                 f"generators refuted, {self.missed} missed; look at {', '.join(self.suspects[:6])}. Please report it."
             )
-        more = (
-            f"; {self.missed} more free directions, held by {', '.join(self.held[:3])}" if self.missed else ""
+        said = (
+            f"confirmed by {self.passes} passes: drift {self.drift:.1e}, with eps {self.drift_with_eps:.1e}"
         )
-        left = f"; completeness was not asked: {self.why}" if self.missed is None else ""
-        return f"confirmed by {self.passes} passes: drift {self.drift:.1e}, with eps {self.drift_with_eps:.1e}{more}{left}"
+        if self.missed is None:
+            return f"{said}; completeness was not asked: {self.why}"
+        held = ", ".join(self.held[:3])
+        return f"{said}; {self.missed} more free directions, held by {held}" if self.missed else said
 
 
 def verify(found: Symmetry, case: Case, *, seed: int = 0, passes: int | None = None) -> Verification:

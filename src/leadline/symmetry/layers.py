@@ -72,7 +72,7 @@ def normalised(walk: Walk, op: Op) -> Degree:
     }
     gain, shift, eps = places[op.name]
     _note_eps(walk, op, argument(op, "eps", eps, DEFAULT_EPS.get(op.name, 1e-5)))
-    if op.name == "instance_norm" and argument(op, "use_input_stats", 5, True) is False:
+    if op.name == "instance_norm" and argument(op, "use_input_stats", 5) is False:
         walk.forbid([walk.of(argument(op, "input", 0))])
     return _gained(walk, argument(op, "weight", gain), argument(op, "bias", shift))
 
@@ -80,7 +80,7 @@ def normalised(walk: Walk, op: Op) -> Degree:
 def batch_norm(walk: Walk, op: Op) -> Degree:
     """With the batch's own statistics a norm; with stored ones an affine map that knows its sizes, in eval mode."""
     stored = argument(op, "running_mean", 1) is not None
-    if stored and argument(op, "training", 5, False) is not True:
+    if stored and argument(op, "training", 5) is not True:
         walk.forbid([walk.of(argument(op, "input", 0))])
     else:
         _note_eps(walk, op, argument(op, "eps", 7, 1e-5))

@@ -1,7 +1,7 @@
-r"""The least sum of squares along free directions, $\min_c \sum_i p_i e^{2 f_i(c)}$: what weight decay really regularises.
+r"""The least sum of squares along free directions, $\min_c \sum_i p_i e^{2 f_i(c)}$: what decay really regularises.
 
-$p_i$ is the penalty of tensor $i$ and $f_i(c)$ its exponent. The sum is convex in $c$; at its minimum the generators are in
-balance, $\sum_i f_{ij}\, p_i = 0$ for each generator $j$ (for two layers $W_1 \to a W_1$, $W_2 \to W_2 / a$: equal norms).
+$p_i$ is the penalty of tensor $i$, $f_i(c)$ its exponent. The sum is convex in $c$; at its minimum the generators are
+in balance, $\sum_i f_{ij}\, p_i = 0$ for each generator $j$ (for $W_1 \to a W_1$, $W_2 \to W_2 / a$: equal norms).
 """
 
 from __future__ import annotations

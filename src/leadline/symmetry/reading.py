@@ -18,8 +18,8 @@ from leadline.symmetry.wording import describe
 def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True) -> Symmetry:
     """Which parameters of the traced network can be rescaled without changing what it computes.
 
-    What must not change is every tensor that the loss reads of the model, and the loss. A norm's eps is taken for nought;
-    without `in_front_of_norms` only those rescalings count that no eps can feel, as the scale in front of it stays.
+    What must not change is every tensor that the loss reads of the model, and the loss. A norm's eps is taken for
+    nought; without `in_front_of_norms` only those rescalings count that no eps can feel.
     """
     walk = Walk(trace)
     for op in walk.ops:

@@ -34,8 +34,8 @@ def shrink(model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float 
     """A copy that computes the same, with every inert parameter multiplied by `factor` or something above it.
 
     Inert are the parameters that can shrink while none grows; all others keep their values. Running statistics are
-    rescaled along. The change of the outputs on `inputs` is measured; where it exceeds `tolerance`, because a norm's eps
-    is no longer small beside what it is added to, the factor is refused and the smallest one that can be had is named.
+    rescaled along. The change of the outputs on `inputs` is measured; where it exceeds `tolerance`, because a norm's
+    eps is no longer small beside what it is added to, the factor is refused and the smallest possible one is named.
     """
     if not 0 < factor <= 1:
         raise InputError(
@@ -62,9 +62,9 @@ def shrink(model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float 
 def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = TOLERATED) -> nn.Module:
     """A copy that computes the same, with the least sum of squares that rescaling can reach.
 
-    Inert parameters (see `shrink`) have no least: they are left as they are, or smaller if others need it. If outputs on
-    `inputs` would change by more than `tolerance`, because a norm's eps is no longer small beside what it is added to, the
-    scale in front of norms is left alone, and the rest is balanced.
+    Inert parameters (see `shrink`) have no least: they are left as they are, or smaller if others need it. If outputs
+    on `inputs` would change by more than `tolerance`, because a norm's eps is no longer small beside what it is added
+    to, the scale in front of norms is left alone, and the rest is balanced.
     """
     case = Case(model, inputs)
     seen = trace_function(case)
@@ -134,7 +134,7 @@ def _moved(model: nn.Module, found: Symmetry, moves: Mapping[int, float]) -> nn.
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A deep copy that does not go as deep as the model is nested: innermost modules first, so that each finds its own."""
+    """A deep copy without deep recursion: innermost modules come first, so that the outer ones find theirs done."""
     memo: dict[int, Any] = {}
     for named in reversed(list(take_census(model).modules.values())):
         copy.deepcopy(named.item, memo)

@@ -15,7 +15,7 @@ _SHAPES = _TURNS | frozenset({"view", "reshape", "unflatten", "expand", "unsquee
 
 
 def is_lost(walk: Walk, op: Op) -> bool:
-    """Whether a bias that this op adds, one number a feature and the same at all positions, changes nothing behind it."""
+    """Whether a bias that this op adds, one number a feature and the same at all positions, changes nothing later."""
     return len(op.outputs) == 1 and (_subtracted(walk, op.outputs[0]) or _only_a_key(walk, op.outputs[0]))
 
 
@@ -31,11 +31,9 @@ def _subtracted(walk: Walk, value: int) -> bool:
             return False
         (reader,) = readers
         if reader.name == "batch_norm":
-            return (
-                argument(reader, "running_mean", 1) is None or argument(reader, "training", 5, False) is True
-            )
+            return argument(reader, "running_mean", 1) is None or argument(reader, "training", 5) is True
         if reader.name == "instance_norm":
-            return argument(reader, "use_input_stats", 5, True) is True
+            return argument(reader, "use_input_stats", 5) is not False
         if reader.name not in _TURNS or len(reader.outputs) != 1:
             return False
         value = reader.outputs[0]

@@ -11,9 +11,9 @@ Row = list[Fraction]
 def feasible_descent(matrix: Sequence[Sequence[Fraction]]) -> list[Fraction]:
     r"""A point $c$ with $(Ac)_i \le 0$ for all rows, and negative for each row for which some such point has it so.
 
-    Maximises $\sum_i t_i$ subject to $Ac + t + s = 0$, $0 \le t_i \le 1$, $s \ge 0$: a point that is negative in most rows,
-    because the sum of two points of a cone is negative wherever one of them is. The free $c$ is $u - v$ with both
-    not negative; the start $c = t = 0$ is feasible.
+    Maximises $\sum_i t_i$ subject to $Ac + t + s = 0$, $0 \le t_i \le 1$, $s \ge 0$: a point that is negative in most
+    rows, because the sum of two points of a cone is negative wherever one of them is. The free $c$ is $u - v$ with
+    both not negative; the start $c = t = 0$ is feasible.
     """
     rows, width = len(matrix), len(matrix[0])
     # Columns: u (width), v (width), t (rows), s (rows), r (rows; t + r = 1), right-hand side.

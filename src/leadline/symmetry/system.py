@@ -14,7 +14,7 @@ ZERO = 0  # the unknown that is no unknown: a scale that cannot change
 
 
 class System:
-    """Unknowns are numbers 1, 2, ...; `ZERO` stands for nought. Equalities are merged at once, the rest kept as rows."""
+    """Unknowns are numbers 1, 2, ...; `ZERO` stands for nought. Equalities are merged at once, others kept as rows."""
 
     def __init__(self) -> None:
         self._parents = [ZERO]

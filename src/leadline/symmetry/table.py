@@ -1,7 +1,7 @@
 """How scale passes through an op, by canonical name: what it demands of its inputs, and the degree of its output.
 
-Three states, as in the op table: an op has a rule here; or it is declared fixed (its inputs may not scale, because it is
-not homogeneous); or it is held fixed because nobody knows or worked out better, and reported.
+Three states, as in the op table: an op has a rule here; or it is declared fixed (its inputs may not scale, because it
+is not homogeneous); or it is held fixed because nobody knows or worked out better, and reported.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ SCALELESS = words(
 )
 # Functions that know a size of their own.
 FIXED = words(
-    """elu selu celu gelu silu mish softplus sigmoid logsigmoid tanh hardsigmoid hardswish softsign tanhshrink erf logit glu
-    alpha_dropout feature_alpha_dropout exp exp2 expm1 log log2 log10 log1p sin cos tan atan asinh acosh atanh sinh cosh
-    asin acos erfc erfinv lgamma digamma sinc logaddexp xlogy special_expit softmax log_softmax softmin gumbel_softmax
-    sparsemax safe_softmax logsumexp tensor scalar_tensor"""
+    """elu selu celu gelu silu mish softplus sigmoid logsigmoid tanh hardsigmoid hardswish softsign tanhshrink erf logit
+    glu alpha_dropout feature_alpha_dropout exp exp2 expm1 log log2 log10 log1p sin cos tan atan asinh acosh atanh sinh
+    cosh asin acos erfc erfinv lgamma digamma sinc logaddexp xlogy special_expit softmax log_softmax softmin
+    gumbel_softmax sparsemax safe_softmax logsumexp tensor scalar_tensor"""
 )
 # Held, though some of their inputs may have a freedom: pieces that know no size, gates inside, counts as exponents.
 HELD = words(

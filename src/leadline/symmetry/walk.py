@@ -52,7 +52,7 @@ class Walk:
         free = [each for each in trace.parameters if each.trainable and each.name in read]
         self.parameters = {each.name: self.system.unknown() for each in free}
         self.statistics: dict[str, int] = {}
-        """Running statistics of norms in training mode, by buffer name: they follow the signal, and nothing reads them."""
+        """Running statistics of norms in training mode, by buffer name: they follow the signal, but none reads them."""
         self.held: list[str] = []
         """Ops whose inputs are held fixed because nobody worked out better."""
         self.guards: list[Guard] = []

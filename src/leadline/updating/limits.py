@@ -66,17 +66,27 @@ def momentum_room(group: Mapping[str, Any]) -> float:
     return (1 + beta) / (1 + 2 * beta) if group.get("nesterov") else 1 + beta
 
 
+def first_of_many(group: Mapping[str, Any], steps: int) -> float:
+    r"""How much of a sustained step the first one is: heavy-ball momentum $\beta$ adds up gradients to $1/(1-\beta)$.
+
+    A running mean of gradients, as in Adam, is corrected for its start, so that its first step is a whole one.
+    """
+    beta = 0.0 if "betas" in group or steps else float(group.get("momentum") or 0.0)
+    return 1 - beta * (1 - float(group.get("dampening") or 0.0))
+
+
 def find_limits(
     optimizer: Optimizer, line: Line, sharpness: Sharpness | None, lr: float | None, steps: int
 ) -> Limits:
     """Rates in the units of the user's largest one; None where nothing can be said."""
     stability = None
     if sharpness is not None and sharpness.value > 0:
-        stability = 2 * momentum_room(optimizer.param_groups[0]) / sharpness.value
+        room = momentum_room(optimizer.param_groups[0]) if sharpness.kind == "lanczos" else 1.0
+        stability = 2 * room / sharpness.value
     if lr is None or line.parting is None:
         why = "the step does not go downhill" if lr is not None else "the optimiser has no learning rate"
         return Limits(stability_lr=stability, safe_lr=None, warmup_steps=None, confidence="low", why=why)
-    safe = min(line.parting * lr, math.inf if stability is None else stability)
+    safe = min(line.parting * lr * first_of_many(optimizer.param_groups[0], steps), stability or math.inf)
     confidence, why = _confidence(line, sharpness, steps)
     return Limits(
         stability_lr=stability,
@@ -116,5 +126,5 @@ def _confidence(line: Line, sharpness: Sharpness | None, steps: int) -> tuple[Co
         return "high", "the parting was measured, and the largest curvature too"
     return (
         "medium",
-        "measured along the step only; other directions may be sharper (sharpness=True looks at them)",
+        "measured along the step only; other directions may be sharper",
     )

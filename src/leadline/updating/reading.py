@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.records import Gap, Profile, Update
+from leadline.records import BlockStep, DepthRange, Gap, ParameterStep, Profile, Update
 from leadline.tracing.optimizer import read_optimizer
 from leadline.updating import amounts, places
 from leadline.updating.borrowed import BeforeStep, Borrowed, borrow
-from leadline.updating.limits import along_the_step, find_limits, largest_lr
+from leadline.updating.curvature import largest_curvature
+from leadline.updating.limits import Sharpness, along_the_step, find_limits, largest_lr
 from leadline.updating.line import Line, search
 from leadline.updating.places import Step
 
@@ -37,7 +40,8 @@ class Seen:
     blocks_response: float | None
     line: Line
     step: Step
-    gaps: list[Gap] = field(default_factory=list)
+    parameters: tuple[ParameterStep, ...]
+    before: list[Tensor]
 
 
 def read_update(
@@ -47,9 +51,9 @@ def read_update(
     with borrow(case) as borrowed:
         optimizer = read_optimizer(borrowed.optimizer, borrowed.census)
         seen = _step(borrowed, profile, before_step)
-        parameters = places.by_parameter(seen.step, () if profile is None else profile.blocks)
+        parameters = seen.parameters
         lr = largest_lr(borrowed.optimizer)
-        curvature = along_the_step(seen.line, seen.slope, lr)
+        curvature, notes = _curvature(borrowed, seen, lr, optimizer.steps if sharpness else None)
         limits = find_limits(borrowed.optimizer, seen.line, curvature, lr, optimizer.steps)
         by_block = places.by_block(parameters, profile)
         return Update(
@@ -80,8 +84,8 @@ def read_update(
             confidence_why=limits.why,
             parameters=parameters,
             blocks=by_block,
-            ranges=places.by_range(by_block, seen.slope),
-            gaps=(*seen.gaps, *_gaps(borrowed)),
+            ranges=_ranges(borrowed, seen, by_block, measured=sharpness),
+            gaps=(*notes, *_gaps(borrowed)),
         )
 
 
@@ -110,6 +114,7 @@ def _step(borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep |
 
     line = search(look, loss.item(), slope, first, noise)
     short = _short(relative)
+    step = Step(names=borrowed.names, start=borrowed.start, grads=grads, deltas=deltas)
     inside = set() if profile is None else {p for b in places.repeated_blocks(profile) for p in b.params}
     return Seen(
         loss=loss.item(),
@@ -121,7 +126,9 @@ def _step(borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep |
         response=change if short == 1.0 else respond(None),
         blocks_response=respond(inside) if inside else None,
         line=line,
-        step=Step(names=borrowed.names, start=borrowed.start, grads=grads, deltas=deltas),
+        step=step,
+        parameters=places.by_parameter(step, () if profile is None else profile.blocks),
+        before=before,
     )
 
 
@@ -130,6 +137,39 @@ def _short(relative: float | None) -> float:
     if relative is None or relative <= RESPONSE:
         return 1.0
     return RESPONSE / relative if math.isfinite(relative) else SHORTEST
+
+
+def _curvature(
+    borrowed: Borrowed, seen: Seen, lr: float | None, steps: int | None
+) -> tuple[Sharpness | None, list[Gap]]:
+    """The largest curvature if it is asked for (then `steps` is given) and can be had, else that along the step."""
+    along = along_the_step(seen.line, seen.slope, lr)
+    if steps is None:
+        return along, []
+    found, note = largest_curvature(borrowed, steps)
+    gaps = [Gap(what="the largest curvature", why=note)] if note else []
+    if found is None or not math.isfinite(found):
+        return along, gaps
+    return Sharpness(value=found, kind="lanczos"), gaps
+
+
+def _ranges(
+    borrowed: Borrowed, seen: Seen, blocks: Sequence[BlockStep], *, measured: bool
+) -> tuple[DepthRange, ...]:
+    """Parts of the step by range of depth; with `measured`, how much each range alone changes the function."""
+    found = places.by_range(blocks, seen.slope)
+    if not measured:
+        return found
+    return tuple(
+        msgspec.structs.replace(each, function_change=_alone(borrowed, seen, {block.name for block in part}))
+        for each, part in zip(found, places.quarters(blocks), strict=True)
+    )
+
+
+def _alone(borrowed: Borrowed, seen: Seen, blocks: set[str]) -> float:
+    names = {each.name for each in seen.parameters if each.block in blocks}
+    borrowed.move(seen.step.deltas, 1.0, names)
+    return amounts.root_mean_square(_minus(borrowed.look()[1], seen.before))
 
 
 def _minus(after: list[Tensor], before: list[Tensor]) -> list[Tensor]:

@@ -68,7 +68,10 @@ def _of_nodes(
     if nodes.shape != like.nodes.shape or nodes.is_complex():
         return Unknown(f"{base_name(func)} of {like.how} is not followed", like.source)
     numbers = ", ".join(f"{each:.4g}" for each in args if isinstance(each, int | float))
-    return of_nodes(nodes, like, f"{like.how} then {base_name(func)}({numbers})")
+    made = of_nodes(nodes, like, f"{like.how} then {base_name(func)}({numbers})")
+    if math.isfinite(made.mean) and math.isfinite(made.ms):
+        return made
+    return Unknown(f"{base_name(func)} of {like.how} has no moments", like.source)
 
 
 def _evaluate(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], laws: Mapping[int, Law]) -> Tensor:

@@ -1,0 +1,56 @@
+"""U506: the step is so small that rounding swallows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.records import Profile
+from leadline.rules.rule import Symptom, rule
+from leadline.rules.step_examples import parameter, stepped
+
+MOST = (
+    0.5  # ours: half of the entries do not learn at all, and those that do move in steps that are too coarse
+)
+
+
+@rule(
+    code="U506",
+    name="swallowed-update",
+    since="0.1",
+    sick=stepped(parameters=(parameter(dtype="bfloat16", swallowed=0.9),)),
+    healthy=stepped(parameters=(parameter(dtype="bfloat16", swallowed=0.2),)),
+)
+def swallowed_update(profile: Profile) -> Iterator[Symptom]:
+    r"""Most weights do not change, because their type cannot hold so small a step.
+
+    ## What it measures
+    One real step: the share of all entries with a gradient that are bit for bit the same afterwards. Fires above
+    `MOST` = 0.5.
+
+    ## Why it hurts
+    A bfloat16 number $w$ has 8 bits: a step smaller than $|w|/512$ is rounded away, in every step anew, so that small
+    steps never add up. Training then stalls at rates that are right, and the cure that suggests itself, a higher rate,
+    is wrong: keep the weights (or a copy of them, in the optimiser) in float32, or round stochastically.
+
+    ## When it is wrong
+    A rate of zero at the start of a schedule: nothing is meant to move. An optimiser that keeps float32 copies of the
+    weights and writes them back rounded loses nothing over many steps.
+
+    ## References
+    Micikevicius et al., "Mixed precision training", 2018, section 3.1; Zamirai et al., "Revisiting bfloat16 training",
+    2020, section 3.
+    """
+    if profile.update is None or not profile.update.lr:
+        return
+    counted = [each for each in profile.update.parameters if each.swallowed is not None]
+    total = sum(each.count for each in profile.update.parameters if each.grad_norm > 0)
+    still = sum((each.swallowed or 0.0) * each.count for each in counted)
+    if total and still > MOST * total:
+        worst = max(counted, key=lambda each: (each.swallowed or 0.0) * each.count)
+        yield Symptom(
+            severity="warning",
+            where=worst.name,
+            message=f"{still / total:.0%} of the weights are the same after a step: rounding to {worst.dtype} "
+            "swallows it; keep float32 copies of the weights, or round stochastically",
+            evidence={"swallowed": still / total, "lr": profile.update.lr},
+        )
