@@ -43,7 +43,10 @@ def disagreement(initial: Initial, tensor: Tensor) -> float:
     rounding = 1e-5 * (1e-6 + x.square().mean().item() ** 0.5), 1e-5 * (1e-12 + x.square().mean().item())
     if len(x) < FEWEST and x.std(correction=0) > 0:
         return 0.0
-    errors = [x.std(correction=0).item() / math.sqrt(len(x)), x.square().std(correction=0).item() / math.sqrt(len(x))]
+    errors = [
+        x.std(correction=0).item() / math.sqrt(len(x)),
+        x.square().std(correction=0).item() / math.sqrt(len(x)),
+    ]
     return max(gap / (error + slack) for gap, error, slack in zip(apart, errors, rounding, strict=True))
 
 

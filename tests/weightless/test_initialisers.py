@@ -113,7 +113,9 @@ EXPRESSIONS = {
     "two draws multiplied": lambda: torch.randn(80, 60) * torch.rand(80, 60),
     "a draw and its transpose": lambda: (lambda x: x + x.t().contiguous())(torch.randn(70, 70)),
     "joined": lambda: torch.cat([torch.zeros(20, 60), torch.randn(60, 60) * 2]),
-    "stacked and moved": lambda: torch.stack([torch.randn(40, 30), torch.ones(40, 30)]).permute(2, 0, 1).contiguous(),
+    "stacked and moved": lambda: (
+        torch.stack([torch.randn(40, 30), torch.ones(40, 30)]).permute(2, 0, 1).contiguous()
+    ),
     "repeated": lambda: torch.randn(40, 60).repeat(3, 1),
     "log-normal": lambda: torch.empty(9000).log_normal_(0.0, 0.3),
     "exponential": lambda: torch.empty(9000).exponential_(2.0),

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-NODES = 401  # ours: the trapezoidal rule is then exact to 1e-12 for smooth functions, and to 1e-4 behind a kink
+NODES = (
+    401  # ours: the trapezoidal rule is then exact to 1e-12 for smooth functions, and to 1e-4 behind a kink
+)
 REACH = 8.5  # standard deviations; derived: less than 1e-16 of the normal law lies outside
 STEP = 3.4  # half the range of the double exponential rule; derived: beyond, 1 - |u| is below float64's resolution
 NEVER = 1e-12  # weight of nodes at which a function is not finite; derived: a node that rounds to the end of its range
@@ -82,7 +84,6 @@ class Law:
         if self.shape is None:
             raise ValueError(f"only the moments of {self.how} are known")
         return self.shape.nodes * self.scale + self.shift
-
 
     @real()
     def largest(self, count: int) -> float:

@@ -92,7 +92,9 @@ class Session:
         """
         original = nn.init._no_grad_trunc_normal_
 
-        def draw(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None) -> Tensor:
+        def draw(
+            tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
+        ) -> Tensor:
             if not isinstance(tensor, FakeTensor) or tensor.fake_mode is not self._fake:
                 drawn: Tensor = original(tensor, mean, std, a, b, generator=generator)
                 return drawn
@@ -109,7 +111,9 @@ class Session:
 def _expected(law: Law, count: int) -> stats.Reading:
     largest = law.largest(count)
     nonzero = float(count) if law.ms else 0.0
-    return stats.Reading(count, 1.0, law.mean * count, (law.ms * count) ** 0.5, -largest, largest, nonzero, 0.0)
+    return stats.Reading(
+        count, 1.0, law.mean * count, (law.ms * count) ** 0.5, -largest, largest, nonzero, 0.0
+    )
 
 
 @contextmanager
@@ -126,7 +130,9 @@ def _explained() -> Iterator[None]:
 
 
 def _refusal(error: Exception, what: str) -> InputError:
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OURS)]
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OURS)
+    ]
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return InputError(
         expected="code that does not look at the numbers in a tensor: without weights there are none",
