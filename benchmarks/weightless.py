@@ -89,9 +89,8 @@ QUICK = partial(
 
 def predict(build: Callable[[], Any]) -> dict[str, Any]:
     """In this process: the report, and what it took since the process began."""
-    import leadline
-    from leadline.prediction import read_all, trace_of
-    from leadline.theory import predict_moments
+    from leadline.diagnosis import conclude, study
+    from leadline.prediction import trace_of
     from leadline.weightless.batches import Sizes
 
     made = build()
@@ -102,10 +101,9 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     begun = time.process_time()
     seen = trace_of(made, Sizes())
     traced = time.process_time()
-    seen = predict_moments(seen)
+    profile, coverage = study(seen)
     predicted = time.process_time()
-    profile, coverage = read_all(seen)
-    report = leadline.diagnosis.conclude(seen, profile, coverage)
+    report = conclude(seen, profile, coverage)
     done = time.process_time()
     return {
         "parameters": profile.parameters,

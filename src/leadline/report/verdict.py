@@ -54,7 +54,9 @@ def _what_is_missing(report: Report) -> str:
     profile, coverage = report.profile, report.coverage
     if profile.predicted:
         known = sum(each.backward_ms_predicted is not None for each in profile.blocks)
-        return f"theory follows the signal and its gradient to {known} of {plural(len(profile.blocks), 'block')}"
+        return (
+            f"theory follows the signal and its gradient to {known} of {plural(len(profile.blocks), 'block')}"
+        )
     if not profile.backward_ran:
         return "the backward pass did not run, so nothing is known about the gradients"
     if not profile.blocks:
