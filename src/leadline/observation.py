@@ -13,7 +13,7 @@ from leadline.records import Trace
 from leadline.theory import predict_moments
 
 
-def trace(  # noqa: PLR0913  (the five fields of a Case, and a choice)
+def trace(
     model: nn.Module,
     inputs: Inputs,
     targets: Any = None,
