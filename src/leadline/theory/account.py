@@ -106,11 +106,8 @@ def _assumption(trace: Trace, op: Op, direction: Direction) -> str:
         names = [rules()[each.name].assumes for each in readers if each.name in rules()]
         said = next((each for each in names if each), "")
         return f"gradients are independent of the signal{', and ' + said if said else ''}"
-    own = {
-        p.name: (p.mean, p.ms)
-        for p in trace.parameters
-        if p.ms and p.count > 1 and p.kind in ("matrix", "conv")
-    }
+    weights = (each for each in trace.parameters if each.ms and each.kind in ("matrix", "conv"))
+    own = {each.name: f"{each.mean:.4g} {each.ms:.5g}" for each in weights}  # digits that float32 sums agree in
     twins = [name for name in op.params if name in own and list(own.values()).count(own[name]) > 1]
     if twins:
         return f"weights are drawn anew for each layer: {twins[0]} is a copy of another"
