@@ -1,6 +1,6 @@
 """Step time and memory of our blocks beside everybody else's, measured in turns in fresh processes.
 
-`python benchmarks/blocks.py` measures and writes results/blocks.json and the tables in docs/nn.md. Peers that
+`python -m benchmarks.blocks` measures and writes results/blocks.json and the tables in docs/nn.md. Peers that
 are not installed are left out and named. Time is processor time of one thread, which is what a quiet machine
 would take and which a busy one disturbs little; models take turns, so that what disturbance there is hits all
 of them.
@@ -230,8 +230,8 @@ def peak_mb(table: str, name: str, size: Size, rounds: int) -> float:
 
 def in_fresh_process(job: str, *arguments: Any) -> Any:
     """The result of `measure_in_turns` or `peak_mb` in a process of its own."""
-    command = [sys.executable, __file__, "--job", json.dumps([job, *arguments])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.blocks", "--job", json.dumps([job, *arguments])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PAGE.parent.parent)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])

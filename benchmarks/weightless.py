@@ -89,9 +89,8 @@ QUICK = partial(
 
 def predict(build: Callable[[], Any]) -> dict[str, Any]:
     """In this process: the report, and what it took since the process began."""
-    import leadline
-    from leadline.prediction import read_all, trace_of
-    from leadline.theory import predict_moments
+    from leadline.diagnosis import conclude, study
+    from leadline.prediction import trace_of
     from leadline.weightless.batches import Sizes
 
     made = build()
@@ -102,10 +101,9 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     begun = time.process_time()
     seen = trace_of(made, Sizes())
     traced = time.process_time()
-    seen = predict_moments(seen)
-    predicted = time.process_time()
-    profile, coverage = read_all(seen)
-    report = leadline.diagnosis.conclude(seen, profile, coverage)
+    profile, coverage = study(seen)
+    studied = time.process_time()
+    report = conclude(seen, profile, coverage)
     done = time.process_time()
     return {
         "parameters": profile.parameters,
@@ -115,8 +113,8 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
         "verdict": report.verdict,
         "imports_s": begun,
         "trace_s": traced - begun,
-        "theory_s": predicted - traced,
-        "judge_s": done - predicted,
+        "study_s": studied - traced,
+        "judge_s": done - studied,
         "total_s": done,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
@@ -144,7 +142,7 @@ def render(results: Results) -> str:
         "ops",
         "imports",
         "build and trace",
-        "theory",
+        "theory and readings",
         "rules",
         "total",
         "peak memory",
@@ -156,7 +154,7 @@ def render(results: Results) -> str:
 
 def _row(name: str, found: dict[str, Any]) -> list[str]:
     seconds, memory = next(goal for text, goal in GOALS.items() if text in name)
-    parts = [f"{found[f'{part}_s']:.1f} s" for part in ("imports", "trace", "theory", "judge")]
+    parts = [f"{found[f'{part}_s']:.1f} s" for part in ("imports", "trace", "study", "judge")]
     goal = f"{seconds} s" + (f", {memory:.0f} GB" if memory else "")
     numbers = [f"{found['parameters']:.3g}", f"{found['ops']:,}"]
     return [name, *numbers, *parts, f"**{found['total_s']:.1f} s**", f"**{found['peak_gb']:.2f} GB**", goal]

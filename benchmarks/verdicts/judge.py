@@ -5,7 +5,7 @@
     python -m benchmarks.verdicts.judge --publish            both halves, stored and written to docs/verdicts.md
 
 Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept
-(`--baselines` computes those that are missing, and so does `--publish`).
+(`--baselines` computes those that are missing and no more; `--publish` does so too).
 """
 
 from __future__ import annotations
@@ -102,12 +102,14 @@ def main() -> None:
     parser.add_argument(
         "--publish", action="store_true", help="both halves; store verdicts and write the page"
     )
-    parser.add_argument("--baselines", action="store_true", help="compute missing verdicts of the baselines")
+    parser.add_argument("--baselines", action="store_true", help="ask the baselines, and stop")
     options = parser.parse_args()
     torch.set_num_threads(1)
     labels = load_labels(None if options.publish else options.half)
     if options.baselines or options.publish:
         run_baselines(labels)
+    if options.baselines:
+        return
     began = time.process_time()
     verdicts = {key: ask(case.problem) for key, case in labels.items()}
     print(f"{len(labels)} cases, {time.process_time() - began:.0f} s")

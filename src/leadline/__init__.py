@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leadline import nn
+    from leadline import nn, testing
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leadline.report import Report
     from leadline.symmetry.live import Symmetries, symmetries
     from leadline.symmetry.rescale import balance, shrink
+    from leadline.theory import critical_gain, depth_scale
     from leadline.updating import update
 
 __version__ = "0.1.0"
@@ -30,6 +31,8 @@ _HOMES = {
     "check": "leadline.diagnosis",
     "predict": "leadline.prediction",
     "trace": "leadline.observation",
+    "critical_gain": "leadline.theory",
+    "depth_scale": "leadline.theory",
     "Symmetries": "leadline.symmetry.live",
     "symmetries": "leadline.symmetry.live",
     "balance": "leadline.symmetry.rescale",
@@ -62,19 +65,22 @@ __all__ = [
     "__version__",
     "balance",
     "check",
+    "critical_gain",
+    "depth_scale",
     "forecast",
     "nn",
     "predict",
     "shrink",
     "symmetries",
+    "testing",
     "trace",
     "update",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return import_module("leadline.nn")
+    if name in ("nn", "testing"):
+        return import_module(f"leadline.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), name)

@@ -12,12 +12,13 @@ from torch import nn
 from leadline import __version__
 from leadline.case import Case, Inputs, Loss
 from leadline.errors import InputError
-from leadline.observation import trace
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
 from leadline.symmetry.reading import read_symmetry
+from leadline.theory import predict_with_account
+from leadline.tracing import trace
 from leadline.updating import read_update
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
@@ -45,21 +46,22 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     'trains'
     """
     seen = trace(model, inputs, targets, loss, optimizer)
-    profile, coverage = read_all(seen)
+    profile, coverage = study(seen)
     if update or (update is None and optimizer is not None and seen.loss is not None):
         case = Case(model, inputs, targets, loss, optimizer)
         profile, coverage = _with_update(case, profile, coverage, insist=bool(update))
     return conclude(seen, profile, coverage, rules)
 
 
-def read_all(seen: Trace) -> tuple[Profile, Coverage]:
-    """All that a trace alone tells."""
-    profile, coverage = read(seen)
-    return replace(profile, symmetry=read_symmetry(seen)), coverage
+def study(seen: Trace) -> tuple[Profile, Coverage]:
+    """All that can be read off a trace alone, theory's predictions included."""
+    told, theory = predict_with_account(seen)
+    profile, coverage = read(told)
+    return replace(profile, symmetry=read_symmetry(seen), theory=theory), coverage
 
 
 def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Rule] = ()) -> Report:
-    """Ask every rule and judge. Of a model without weights, what was predicted is judged, and said to be."""
+    """Ask every rule and judge. Of a model without weights, what was predicted is judged."""
     asked = (*all_rules(), *rules)
     findings = ask(asked, profile.shown)
     if profile.predicted:
@@ -92,6 +94,8 @@ def without(report: Report, codes: Collection[str]) -> Report:
     """The report as it would be without the rules of these codes: what they found is kept apart and not judged."""
     counted = tuple(finding for finding in report.findings if finding.code not in codes)
     ignored = tuple(finding for finding in report.findings if finding.code in codes)
+    if not ignored:
+        return report
     return replace(
         report,
         findings=counted,

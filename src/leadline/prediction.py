@@ -9,11 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from leadline.case import Case, as_case, describe
-from leadline.diagnosis import conclude, read_all
+from leadline.diagnosis import conclude, study
 from leadline.errors import InputError
 from leadline.records import Gap, Trace
 from leadline.report import Report
-from leadline.theory import predict_moments
 from leadline.weightless import build_without_weights, trace_without_weights
 from leadline.weightless.batches import Sizes, make_case
 from leadline.weightless.configs import build_model, read_config
@@ -34,8 +33,8 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     >>> leadline.predict(make).verdict
     'fails'
     """
-    seen = predict_moments(trace_of(build_or_config, Sizes(batch=batch, tokens=tokens)))
-    return conclude(seen, *read_all(seen))
+    seen = trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))
+    return conclude(seen, *study(seen))
 
 
 def trace_of(build_or_config: Any, sizes: Sizes) -> Trace:

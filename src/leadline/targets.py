@@ -331,10 +331,7 @@ def _device(name: str | None) -> torch.device | None:
         return None
     try:
         return torch.empty(0, device=name).device
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # torch says so by AssertionError if it was built without CUDA
+    except (RuntimeError, AssertionError) as error:  # an AssertionError if torch was built without CUDA
         raise InputError(
             expected="a device that this machine has, such as cpu, cuda or cuda:1",
             got=f"{name!r}: {str(error).splitlines()[0]}",

@@ -142,15 +142,35 @@ def test_several_saved_reports_are_shown_again(run):
     assert run("report", "saved.json", "--format", "junit").out == run(*both, "--format", "junit").out
 
 
-def test_a_finding_points_at_the_class_or_else_at_the_factory(run):
-    Path("own.py").write_text(
-        "import torch\nfrom nets import *\n\nclass Own(nn.Linear):\n    pass\n\n"
-        "def own():\n    return Own(4, 4), *poisoned()[1:]\n\ndef plain():\n    return poisoned()\n"
-    )
-    for factory, line in (("own", 4), ("plain", 10), ("poisoned", 9)):
-        row = json.loads(run("check", f"own.py:{factory}", "--format", "jsonl").out.splitlines()[0])
-        assert row["file"] == ("nets.py" if factory == "poisoned" else "own.py")
-        assert factory == "poisoned" or row["line"] == line
+OWN = """import torch
+from torch import nn
+
+class Own(nn.Linear):
+    pass
+
+def batch():
+    return torch.full((8, 4), torch.nan), torch.randn(8, 4), nn.functional.mse_loss
+
+def own():
+    return Own(4, 4), *batch()
+
+def plain():
+    return nn.Linear(4, 4), *batch()
+
+made = own()
+"""
+
+
+@pytest.mark.parametrize(("factory", "line"), [("own", 4), ("plain", 13), ("made", 4)])
+def test_a_finding_points_at_the_class_or_else_at_the_factory(run, factory, line):
+    Path("own.py").write_text(OWN)
+    row = json.loads(run("check", f"own.py:{factory}", "--format", "jsonl").out.splitlines()[0])
+    assert (row["file"], row["line"]) == ("own.py", line)
+
+
+def test_a_finding_in_an_installed_target_points_at_no_file(run):
+    out = run("check", "leadline.lab.demo:deep_mlp", "--format", "jsonl").out
+    assert {json.loads(line)["file"] for line in out.splitlines()} == {None}
 
 
 def test_the_schema_of_a_report_is_printed_and_fits_what_check_writes(run):

@@ -119,7 +119,8 @@ def test_a_number_that_json_cannot_write_survives(form, value, word):
     assert f'"start":{" " if form == "sarif" else ""}"{word}"' in text
 
 
-@pytest.mark.parametrize("form", sorted(FORMATS.keys() - {"text"}))  # the page has its own, in several widths
+# The page has its own files, in several widths; of the whole record it is the schema that tells its shape.
+@pytest.mark.parametrize("form", sorted(FORMATS.keys() - {"text", "json"}))
 def test_the_output_is_the_one_that_was_looked_at(form):
     """After a change that is meant: delete the file, run once, and look at what it wrote before committing it."""
     golden = GOLDEN / f"reviewed.{SUFFIXES.get(form, form)}"

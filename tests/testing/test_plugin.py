@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from leadline.report import Report
-
-INSTALLED = any(each.value == "leadline.testing.plugin" for each in entry_points(group="pytest11"))
-LOAD = (
-    () if INSTALLED else ("-p", "leadline.testing.plugin")
-)  # a checkout that is not installed has no entry point
+from testing import LOAD, PLUGIN
 
 NETS = """
 import torch
@@ -33,10 +29,10 @@ def healthy():
 def pytest_run(pytester, monkeypatch):
     """`pytest_run(tests, *options)`: a run of pytest on this file, in a folder of its own."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    pytester.makepyfile(nets=NETS)
+    pytester.makepyfile(plugin_nets=NETS)
 
     def run(tests: str, *options: str) -> pytest.RunResult:
-        pytester.makepyfile(test_it=f"import pytest\nfrom nets import sick, healthy\n{tests}")
+        pytester.makepyfile(test_it=f"import pytest\nfrom plugin_nets import sick, healthy\n{tests}")
         return pytester.runpytest_inprocess(*LOAD, "-p", "no:cacheprovider", "--strict-markers", *options)
 
     return run
@@ -121,7 +117,7 @@ sys.exit(pytest.main(sys.argv[1:], plugins=[Look()]))
 
 def test_whoever_does_not_use_it_pays_nothing(tmp_path):
     (tmp_path / "test_plain.py").write_text("def test_it(): pass\n")
-    options = ["-p", "leadline.testing.plugin", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    options = ["-p", PLUGIN, "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *options, str(tmp_path)],
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # other plugins may import what they like
@@ -132,3 +128,38 @@ def test_whoever_does_not_use_it_pays_nothing(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "heavy: []" in done.stdout
+
+
+def test_pytest_finds_the_plugin_by_the_entry_point_of_the_package(tmp_path):
+    """As if it were installed: the metadata that an installer would write, made of our own pyproject.toml."""
+    root = Path(__file__).parents[2]
+    points = tomllib.loads((root / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    info = tmp_path / "leadline-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: leadline\nVersion: 0\n")
+    (info / "RECORD").write_text("leadline/__init__.py,,\nleadline/testing/plugin.py,,\n")
+    (info / "entry_points.txt").write_text(
+        "\n".join(["[pytest11]", *(f"{k} = {v}" for k, v in points.items())])
+    )
+    (tmp_path / "test_it.py").write_text("def test_it(assert_trainable, pytestconfig): pass\n")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--strict-markers",
+            "test_it.py",
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root / "src")])},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

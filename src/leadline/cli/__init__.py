@@ -23,10 +23,10 @@ __all__ = ["leadline", "main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # a terminal that cannot draw a sparkline still gets the words
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # a terminal that cannot draw a sparkline still gets the words
+        sys.stdout.reconfigure(errors="replace")
     try:
         return int(leadline.main(arguments, prog_name="leadline", standalone_mode=False) or FINE)
     except click.ClickException as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
 from msgspec.structs import replace
 
-from leadline.baseline import Baseline, compared, read_baseline, updated, write
+from leadline.cli.known import mark_known, read_known, write_known
 from leadline.cli.options import (
     FAILED,
     FINE,
@@ -31,7 +31,6 @@ from leadline.errors import LeadlineError
 from leadline.report import Report
 from leadline.report.formats import FORMATS
 from leadline.report.look import Bar
-from leadline.report.text import clean, plural
 from leadline.report.verdict import fails
 from leadline.rules.selection import dropped
 from leadline.targets import is_config, load, locate, moved, origin, postponed
@@ -116,9 +115,11 @@ def check(
         raise click.UsageError(
             "Missing argument 'TARGET': name one, or list targets in [tool.leadline]", context
         )
+    for target in wanted:
+        if not is_config(target):
+            locate(target)
     codes = dropped(select, ignore)
-    path = write_baseline or baseline
-    known = Baseline() if path is None or (write_baseline and not path.exists()) else read_baseline(path)
+    known = read_known(baseline, write_baseline)
     try:
         with at_work(quiet=quiet):
             ways = [foresee if no_weights or is_config(target) else examine for target in wanted]
@@ -131,9 +132,9 @@ def check(
         say(explain_crash(error))
         return FAILED
     if write_baseline is not None:
-        known = _write_known(known, reports, write_baseline)
-    if path is not None:
-        reports = _compare(reports, known, path)
+        known = write_known(known, reports, write_baseline)
+    if path := write_baseline or baseline:
+        reports = mark_known(reports, known, path)
     emit(FORMATS[form](reports, look), output)
     return max((exit_code(report, fail_on) for report in reports), key=[FINE, UNDECIDED, FOUND].index)
 
@@ -157,7 +158,6 @@ def examine(
 
     What the rules in `drop` find does not count.
     """
-    locate(target)
     import torch
 
     from leadline.diagnosis import check as diagnose
@@ -197,25 +197,3 @@ def foresee(
             make = postponed(target)
             report = predict(lambda: moved(make(), device=None, dtype=dtype))
     return without(replace(report, target=target), drop)
-
-
-def _write_known(known: Baseline, reports: Sequence[Report], path: Path) -> Baseline:
-    known = updated(known, reports, path.parent)
-    try:
-        write(known, path)
-    except OSError as error:
-        raise click.FileError(str(path), error.strerror or str(error)) from None
-    amount = sum(len(report.findings) for report in reports)
-    say(f"{path}: {plural(amount, 'finding')} of {plural(len(reports), 'target')} written")
-    return known
-
-
-def _compare(reports: Sequence[Report], known: Baseline, path: Path) -> list[Report]:
-    """The reports with what is known marked. Entries that nothing matches any more are told, and fail nothing."""
-    pairs = [compared(report, known, path.parent) for report in reports]
-    stale = [entry for _, entries in pairs for entry in entries]
-    for entry in stale:
-        say(clean(f"{path}: no longer found: {entry.code} {entry.name} at {entry.where} ({entry.target})"))
-    if stale:
-        say(f"Write it again with --write-baseline {path}")
-    return [report for report, _ in pairs]

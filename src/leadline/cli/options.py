@@ -63,7 +63,10 @@ def config_option(command: Command) -> Command:
 
 def format_option(command: Command) -> Command:
     choice = click.Choice(list(FORMATS))
-    return click.option("--format", "form", type=choice, default="text", show_default=True)(command)
+    text = "How the result is written; it never changes the exit code."
+    return click.option("--format", "form", type=choice, default="text", show_default=True, help=text)(
+        command
+    )
 
 
 def color_option(command: Command) -> Command:

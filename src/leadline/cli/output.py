@@ -55,10 +55,8 @@ def emit(text: str, output: Path | None = None) -> None:
     try:
         click.echo(text, nl=False, color=True)
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # so that the flush at exit is silent too
+    except BrokenPipeError:  # what is left goes nowhere, so that the flush at exit is silent too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str) -> None:

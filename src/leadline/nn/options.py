@@ -24,8 +24,8 @@ class Options:
 
     `hidden` is the feed-forward's hidden width (None: 4 x width, or 8/3 x width for the gated one).
     `checkpoint_every` k recomputes k blocks at a time in the backward pass (0: keep everything); `lean` keeps
-    the matrix products and recomputes norms, activations and the packed QKV. `tie` shares the embedding with
-    the output.
+    the attention's matrix products and recomputes norms and the inside of the feed-forward. `tie` shares the
+    embedding with the output.
     """
 
     positions: Positions = "rotary"

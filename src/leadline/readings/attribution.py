@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from leadline.readings.graph import ROOT, is_weighted
 from leadline.readings.op_gains import predicted
+from leadline.readings.residual import Sum
 from leadline.readings.structure import Segment, Structure
 from leadline.records import BEHIND, Attribution, Factor, FactorKind, Op, Parameter, Trace, Value
 
@@ -51,8 +52,8 @@ class Step:
     op: Op
     before: Value
     behind: Value
-    skip: Value | None = None
-    """The skip's term of the add, where the step is a residual block."""
+    skip: float | None = None
+    """What the skip multiplies the second moment by, where the step is a residual block; None: not known."""
 
 
 class Share(NamedTuple):
@@ -89,7 +90,7 @@ def _steps(
     before = source if start == ROOT else trace.values[trace.ops[start].outputs[0]]
     behind = trace.values[trace.ops[segment.exit].outputs[0]]
     if segment.sum is not None:
-        skip = None if segment.sum.projected else trace.values[segment.sum.skip]
+        skip = _skip_gain(trace, segment.sum, before)
         op = trace.ops[segment.sum.add]
         yield Step(block=block, kind="branch", op=op, before=before, behind=behind, skip=skip)
         return
@@ -131,9 +132,9 @@ def _shares(
     """One share a step, two for a residual block; `direction` is 0 forward, 1 backward."""
     sign = -1 if direction else 1  # the gradient enters a step at its far end
     for step, change in _changes(steps, moment):
-        if step.skip is not None and (skip := _difference(_ms(step.skip), _ms(step.before))) is not None:
-            yield Share(step.block, "skip", "add", skip, None)
-            yield Share(step.block, "branch", "add", sign * change - skip, None)
+        if step.skip is not None:
+            yield Share(step.block, "skip", "add", step.skip, None)
+            yield Share(step.block, "branch", "add", sign * change - step.skip, None)
         else:
             theory = predicted(step.op, step.before, parameters)[direction]
             yield Share(step.block, step.kind, step.op.name, sign * change, theory)
@@ -213,5 +214,9 @@ def _log(moment: float) -> float | None:
     return math.log(moment) if moment > 0 and math.isfinite(moment) else None
 
 
-def _difference(later: float | None, earlier: float | None) -> float | None:
-    return None if later is None or earlier is None else later - earlier
+def _skip_gain(trace: Trace, found: Sum, before: Value) -> float | None:
+    """Logarithm of what the skip alone does to a second moment; forward and backward it is the same."""
+    later, earlier = _ms(trace.values[found.skip]), _ms(before)
+    if found.projected or later is None or earlier is None or not found.skip_factor:
+        return None
+    return later - earlier + 2 * math.log(abs(found.skip_factor))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from leadline.ops.arguments import argument
 from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, is_weighted
-from leadline.records import Trace
+from leadline.records import Op, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,11 @@ class Sum:
     projected: bool
     norm_before: bool
     norm_inside: bool
+    start: int
+    """The op whose output is the block's start; ROOT for the batch input."""
+    skip_factor: float = 1.0
+    branch_factor: float = 1.0
+    """What the adds themselves multiply the terms by: `torch.add(y, x, alpha=a)` is y + a x."""
 
 
 def find_sum(trace: Trace, flow: Flow, ops: Sequence[int], start: int, norms: frozenset[int]) -> Sum | None:
@@ -31,7 +37,8 @@ def find_sum(trace: Trace, flow: Flow, ops: Sequence[int], start: int, norms: fr
     if trace.ops[add].kind != "add":
         return None
     inside = set(ops)
-    terms = list(_terms(trace, add, inside, flow))
+    factors = dict(_terms(trace, add, inside, flow))
+    terms = list(factors)
     identity = [value for value in terms if _leads_straight_to(trace, value, start, flow)]
     branches = [value for value in terms if value not in identity]
     weights = {value: _made_by(trace, value, inside) for value in branches}
@@ -53,17 +60,26 @@ def find_sum(trace: Trace, flow: Flow, ops: Sequence[int], start: int, norms: fr
         projected=projected,
         norm_before=_norm_before(trace, weights[branch], norms),
         norm_inside=_norm_at_output(trace, branch, weights[branch], norms),
+        start=start,
+        skip_factor=factors[identity[0]],
+        branch_factor=factors[branch],
     )
 
 
-def _terms(trace: Trace, add: int, inside: set[int], flow: Flow) -> Iterator[int]:
-    """What is summed: nested adds, as in `x + attention + mlp`, are one sum."""
-    for value in trace.ops[add].inputs:
+def _terms(trace: Trace, add: int, inside: set[int], flow: Flow) -> Iterator[tuple[int, float]]:
+    """What is summed, and by what the sum multiplies it: nested adds, as in `x + attention + mlp`, are one sum."""
+    for position, value in enumerate(trace.ops[add].inputs):
+        factor = _alpha(trace.ops[add]) if position else 1.0
         maker = trace.values[value].op
         if maker is not None and maker in inside and trace.ops[maker].kind == "add":
-            yield from _terms(trace, maker, inside, flow)
+            yield from ((term, factor * inner) for term, inner in _terms(trace, maker, inside, flow))
         elif (maker in inside or maker in flow.parents) if maker is not None else value == flow.source.id:
-            yield value
+            yield value, factor
+
+
+def _alpha(op: Op) -> float:
+    found = argument(op, "alpha", 2, 1.0) if op.name in ("add", "sub") else 1.0
+    return float(found) if isinstance(found, int | float) else 1.0
 
 
 def _leads_straight_to(trace: Trace, value: int, start: int, flow: Flow) -> bool:

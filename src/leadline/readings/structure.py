@@ -232,11 +232,13 @@ def _residual(trace: Trace, found: Sum, norm_after: bool) -> Residual:
     return Residual(
         placement=_PLACEMENTS[found.norm_before, norm_after, found.norm_inside],
         projected=found.projected,
-        skip_ms=_ms(trace, found.skip),
-        branch_ms=_ms(trace, found.branch),
+        skip_ms=_times(_ms(trace, found.skip), found.skip_factor**2),
+        branch_ms=_times(_ms(trace, found.branch), found.branch_factor**2),
         add=trace.ops[found.add].outputs[0],
-        skip_scale=None if found.projected else _scaled_by(trace, found.skip),
-        branch_scale=_scaled_by(trace, found.branch),
+        skip_scale=None
+        if found.projected
+        else _times(_scaled_by(trace, found.skip, found.start), abs(found.skip_factor)),
+        branch_scale=_times(_scaled_by(trace, found.branch, found.start), abs(found.branch_factor)),
         branch_mean_share=_mean_share(trace, found.branch),
     )
 
@@ -246,10 +248,16 @@ def _ms(trace: Trace, value: int) -> float | None:
     return None if stats is None else stats.ms
 
 
-def _scaled_by(trace: Trace, value: int) -> float | None:
+def _times(number: float | None, factor: float) -> float | None:
+    return None if number is None else number * factor
+
+
+def _scaled_by(trace: Trace, value: int, start: int) -> float | None:
     """What a term of a residual add is multiplied by behind the op that made it; measured, so also where learned."""
     scale = 1.0
-    while (maker := trace.values[value].op) is not None and trace.ops[maker].kind in NEUTRAL:
+    while (
+        (maker := trace.values[value].op) is not None and maker != start and trace.ops[maker].kind in NEUTRAL
+    ):
         op = trace.ops[maker]
         before = next((each for each in op.inputs if _ms(trace, each) is not None), None)
         if before is None:

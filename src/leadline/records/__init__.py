@@ -11,6 +11,7 @@ from leadline.records.facts import (
     Facts,
     Head,
     InputSignal,
+    Pace,
     Precision,
     Recurrence,
     Weight,
@@ -32,6 +33,7 @@ from leadline.records.profile import (
     Verdict,
 )
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
+from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
     TRACE_SCHEMA,
     Attended,
@@ -63,6 +65,7 @@ __all__ = [
     "FORECAST_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
+    "Agreement",
     "Anomaly",
     "Asked",
     "Attended",
@@ -75,6 +78,7 @@ __all__ = [
     "DepthLimit",
     "DepthPoint",
     "DepthRange",
+    "DepthScale",
     "Direction",
     "EpsSite",
     "Exponent",
@@ -92,9 +96,11 @@ __all__ = [
     "Module",
     "Op",
     "Optimizer",
+    "Pace",
     "ParamGroup",
     "Parameter",
     "ParameterStep",
+    "Parting",
     "Phase",
     "Placement",
     "Precision",
@@ -108,6 +114,7 @@ __all__ = [
     "Stats",
     "Stream",
     "Symmetry",
+    "Theory",
     "Trace",
     "Units",
     "Update",

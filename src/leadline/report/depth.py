@@ -45,16 +45,14 @@ def jump_lines(jumps: Sequence[Jump], width: int) -> list[Text]:
 
 def block_summary(blocks: Sequence[Block]) -> str:
     """How many blocks there are, how many are residual, and where the norms of these sit."""
+    if not blocks:
+        return plural(0, "block")
     residual = [block.residual for block in blocks if block.residual is not None]
     bypassed = sum(block.bypassed for block in blocks)
     projected = sum(each.projected for each in residual)
     return joined(
         plural(len(blocks), "block"),
-        f"{len(residual)} residual ({_placements(residual)})"
-        if residual
-        else "none residual"
-        if blocks
-        else "",
+        f"{len(residual)} residual ({_placements(residual)})" if residual else "none residual",
         f"{projected} with a projected skip" if projected else "",
         f"{bypassed} bypassed by other paths" if bypassed else "",
     )

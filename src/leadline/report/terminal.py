@@ -16,6 +16,7 @@ from leadline.report.layout import ACCENT, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
 from leadline.report.table import block_lines
 from leadline.report.text import clean, count, number, plural
+from leadline.report.theory import theory_lines
 from leadline.report.verdict import TITLES, by_severity, sentence
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def lines(report: Report, look: Look) -> list[Text]:
         _facts(report.profile, width),
         axis_lines(report.profile, width, all_streams=everything),
         jump_lines(report.profile.jumps, width),
+        theory_lines(report.profile, width),
     ]
     below = [
         ignored_lines(report.ignored, width),

@@ -39,7 +39,7 @@ def default_init(profile: Profile) -> Iterator[Symptom]:
     for law, layer in blamed_on_weights(profile):
         if is_default(profile, law):
             yield Symptom(
-                severity="warning",
+                severity="info" if law.severity == "info" else "warning",
                 where=law.where,
                 message=f"PyTorch's default initialisation in {law.blocks} plain layers: the weights' gain is "
                 f"{layer.weight:.3g}, and {layer.activation} needs {layer.needed:.3g}; "

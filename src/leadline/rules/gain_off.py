@@ -40,7 +40,7 @@ def gain_off(profile: Profile) -> Iterator[Symptom]:
     for law, layer in blamed_on_weights(profile):
         if not is_default(profile, law):
             yield Symptom(
-                severity="warning",
+                severity="info" if law.severity == "info" else "warning",
                 where=law.where,
                 message=f"the weights' gain is {layer.weight:.3g} a layer, and {layer.activation} needs "
                 f"{layer.needed:.3g}: together they multiply by {layer.weight * layer.slope:.3g} in each of "

@@ -44,7 +44,7 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
     """
     for law in backward_laws(profile):
         if law.change > (FAR if law.normalised else 0.0):
-            severity: Severity = "warning" if law.normalised else law.severity
+            severity: Severity = "warning" if law.normalised and law.severity == "error" else law.severity
             message = (
                 f"the gradient's power grows {law.gain:.3g}x a block towards the input: {law.end / law.start:.3g}x "
                 f"from {law.first.name} to {law.last.name}, {law.blocks - 1} blocks earlier"

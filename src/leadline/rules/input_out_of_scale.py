@@ -18,7 +18,7 @@ SMALL = 0.02  # root mean square; ours: the same factor below 1
     name="input-out-of-scale",
     since="0.1",
     explains=("F103", "I308", "B202", "F101"),
-    sick=stack_with(Facts(sources=(InputSignal(name="input", ms=128.0**2, normalised=False),))),
+    sick=stack_with(Facts(sources=(InputSignal(name="input", ms=1e-4, normalised=False),))),
     healthy=stack_with(Facts(sources=(InputSignal(name="input", ms=1.3, normalised=False),))),
 )
 def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
@@ -26,7 +26,8 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The root mean square of each floating-point input that enters the depth axis. Fires above `LARGE` = 50 and below
-    `SMALL` = 0.02, unless a norm comes before or right behind the first weight layer.
+    `SMALL` = 0.02, unless a norm comes before or right behind the first weight layer. A large one is a note: what it
+    does is judged where it shows, in the first loss and the first step.
 
     ## Why it hurts
     Initialisations keep the size of a signal; they do not choose it. An input of size 100 makes logits of size 100:
@@ -45,7 +46,7 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
         if source.normalised or source.ms == 0 or not math.isfinite(rms) or SMALL <= rms <= LARGE:
             continue
         yield Symptom(
-            severity="warning",
+            severity="warning" if rms < SMALL else "info",
             where=source.name,
             message=f"the input {source.name!r} has a root mean square of {rms:.3g}, and the first weights expect "
             "about 1: standardise the data",

@@ -29,7 +29,7 @@ def recurrent_gain(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     For a simple recurrence that runs in one call, $\chi = \sigma_w^2\, E[\phi'^2]$ a step: $\sigma_w^2 = n\,E[W^2]$ of
     the state-to-state matrix, and the slope at the states that were measured. Fires if $T |\ln \chi|$ exceeds
-    `REACH` = 7 over the $T$ steps of the batch; an error if it decays beyond `FAR` = 14, or grows beyond it.
+    `REACH` = 7 over the $T$ steps of the batch; a warning if it grows beyond `FAR` = 14, a note otherwise.
 
     ## Why it hurts
     The same matrix acts at every step: what is far in the past has $e^{T \ln \chi}$ of the influence of what is near,
@@ -51,7 +51,7 @@ def recurrent_gain(profile: Profile) -> Iterator[Symptom]:
             continue
         verb = "shrinks" if change < 0 else "grows"
         yield Symptom(
-            severity="error" if abs(change) > FAR else "warning",
+            severity="warning" if change > FAR else "info",
             where=seen.module or seen.op,
             message=f"through {seen.steps} time steps the squared gradient {verb} by {chi:.3g} a step "
             f"(weights {seen.variance:.3g}, slope {seen.slope_ms:.3g}): {change:+.1f} e-folds",

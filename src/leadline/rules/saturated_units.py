@@ -26,7 +26,7 @@ def saturated_units(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Of each block with sigmoid, tanh or the like, the share of units that are within 2 % of a bound for every sample
-    and position of the batch. Fires where it exceeds `MANY` = 50 %; an error beyond `MOST` = 95 %.
+    and position of the batch. A note where it exceeds `MANY` = 50 %; a warning beyond `MOST` = 95 %.
 
     ## Why it hurts
     The slope of a saturated unit is almost zero: no gradient passes it, and its output does not depend on the input.
@@ -42,7 +42,7 @@ def saturated_units(profile: Profile) -> Iterator[Symptom]:
     for span in spans([share > MANY for share in shares]):
         worst = max(shares[span[0] : span[1] + 1])
         yield Symptom(
-            severity="error" if worst > MOST else "warning",
+            severity="warning" if worst > MOST else "info",
             where=named(profile, span),
             message=f"up to {100 * worst:.0f} % of the units of a block are at a bound of their activation for "
             f"every sample ({span[1] - span[0] + 1} blocks)",

@@ -15,7 +15,7 @@ from leadline.rules.step_law import evidence, excess, promise, spread, too_long
     name="step-too-long",
     since="0.1",
     explains=("U504",),
-    sick=stepped(shares=[0.7, 0.2, 0.1], safe_lr=2e-5, measured_loss_change=0.8, ratio=-8.0),
+    sick=stepped(shares=[0.7, 0.2, 0.1], safe_lr=1e-5, measured_loss_change=0.8, ratio=-8.0),
     healthy=stepped(shares=[0.7, 0.2, 0.1], safe_lr=3e-4),
 )
 def step_too_long(profile: Profile) -> Iterator[Symptom]:
@@ -24,7 +24,7 @@ def step_too_long(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The loss along one real step of the optimiser, at a few multiples of it: where measured and promised change
     $\langle g, \Delta\theta \rangle$ differ by half lies the safe rate. Fires where the user's rate is more than a
-    multiple of it: 8 for steps linear in the gradient (SGD), 32 for those free of its scale (Adam). With heavy-ball
+    multiple of it: 10 for steps linear in the gradient (SGD), 64 for those free of its scale (Adam). With heavy-ball
     momentum $\beta$ the safe rate is that of the sustained step, $1/(1-\beta)$ times the first one.
 
     ## Why it hurts

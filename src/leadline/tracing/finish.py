@@ -81,9 +81,7 @@ def _values(entries: Sequence[Entry], steps: Sequence[Step]) -> tuple[Value, ...
     backward = _settled([entry.backward for entry in entries])
     units, common = _settled_units(entries), _settled_common(entries)
     readers = Counter(value for step in steps for value in step.inputs)
-    for value, entry in enumerate(
-        entries
-    ):  # in order of appearance, so that inheritance runs down chains of views
+    for value, entry in enumerate(entries):  # in order of appearance: inheritance runs down chains of views
         if entry.op is None or not entry.moved:
             continue
         original = steps[entry.op].inputs[0]

@@ -105,14 +105,13 @@ class Borrowed:
 
     def move(self, direction: Sequence[Tensor], multiple: float, only: Collection[str] | None = None) -> None:
         """Put the parameters (or only those of these names) at start + multiple * direction, the others at start."""
-        moving = [multiple if only is None or name in only else 0.0 for name in self.names]
+        moving = [i for i, name in enumerate(self.names) if multiple and (only is None or name in only)]
         with torch.no_grad():
-            for i, parameter in enumerate(self.parameters):
-                start, target = self.start[i], parameter.detach()
-                if moving[i]:
-                    torch.add(start, direction[i].to(start.dtype), alpha=moving[i], out=target)
-                else:
-                    target.copy_(start)
+            here = [parameter.detach() for parameter in self.parameters]
+            torch._foreach_copy_(here, self.start)
+            if moving:
+                deltas = [direction[i].to(here[i].dtype) for i in moving]
+                torch._foreach_add_([here[i] for i in moving], deltas, alpha=multiple)
 
 
 @contextmanager

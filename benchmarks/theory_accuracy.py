@@ -1,0 +1,194 @@
+"""How well theory predicts: |ln(predicted / measured)| over all ops of Hugging Face architectures at initialisation.
+
+    python -m benchmarks.theory_accuracy [--again NAME ...]
+
+Resumable: architectures with a result are not run again. Writes benchmarks/results/theory_accuracy.json and the tables
+of docs/theory.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import time
+import warnings
+from collections import Counter, defaultdict
+from typing import Any
+
+import torch
+
+from benchmarks.store import ROOT, fill_file, load, save, table
+from benchmarks.theory_models import architectures
+from leadline.records import Op, Trace
+from leadline.theory.prediction import Prediction, first_floating, predict, predict_moments
+from leadline.tracing import trace
+
+NAME = "theory_accuracy"
+MISS = {
+    "forward": math.log(1.15),
+    "backward": math.log(1.5),
+}  # the goals' 90th percentiles: worse ones are misses
+SEED = 0
+
+
+def measured(trace: Trace, op: Op) -> tuple[float | None, float | None]:
+    value = first_floating(trace, op)
+    if value is None:
+        return None, None
+    stats = trace.values[value].forward, trace.values[value].backward
+    return tuple(None if each is None or not 0 < each.ms < math.inf else each.ms for each in stats)  # type: ignore[return-value]
+
+
+def error(predicted: float | None, seen: float | None) -> float | None:
+    return math.log(predicted / seen) if predicted and seen else None
+
+
+def errors(found: Trace) -> list[tuple[Op, float | None, float | None]]:
+    """Of each op, forward and backward: ln(predicted / measured)."""
+    rows = []
+    for op in found.ops:
+        forward, backward = measured(found, op)
+        rows.append((op, error(op.forward_ms_predicted, forward), error(op.backward_ms_predicted, backward)))
+    return rows
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
+
+
+def summary(values: list[float]) -> dict[str, float | int | None]:
+    return {"ops": len(values), "median": percentile(values, 0.5), "p90": percentile(values, 0.9)}
+
+
+def own_misses(seen: Trace, found: Prediction, alone: Prediction) -> dict[str, dict[str, int]]:
+    """Ops whose own rule misses although it reads measured values, by op name: the causes; all else is inherited."""
+    causes: dict[str, Counter[str]] = {"forward": Counter(), "backward": Counter()}
+    for op in seen.ops:
+        value = first_floating(seen, op)
+        if value is None or value not in found.facts.live:
+            continue
+        forward, backward = measured(seen, op)
+        fields = alone.forward.predicted.get(value), alone.backward.fields.get(value)
+        for way, field, real in zip(causes, fields, (forward, backward), strict=True):
+            miss = error(None if field is None else field.ms, real)
+            if miss is not None and abs(miss) > MISS[way]:
+                causes[way][op.name] += 1
+    return {way: dict(counts.most_common(8)) for way, counts in causes.items()}
+
+
+def judge(name: str, build: Any) -> dict[str, Any]:
+    torch.manual_seed(SEED)
+    model, inputs = build()
+    seen = trace(model, inputs)
+    started = time.process_time()
+    found = predict(seen)
+    seconds = time.process_time() - started
+    rows = errors(predict_moments(seen))
+    live = [
+        op for op in seen.ops if (value := first_floating(seen, op)) is not None and value in found.facts.live
+    ]
+    refused = Counter(seen.ops[op].name for op in found.forward.refusals if seen.ops[op] in live)
+    return {
+        "ops": len(live),
+        "covered": 1 - sum(refused.values()) / max(len(live), 1),
+        "without": dict(refused.most_common(8)),
+        "forward": summary([abs(ahead) for _, ahead, _ in rows if ahead is not None]),
+        "backward": summary([abs(back) for _, _, back in rows if back is not None]),
+        "own_misses": own_misses(seen, found, predict(seen, from_measured=True)),
+        "microseconds_an_op": 1e6 * seconds / max(len(seen.ops), 1),
+    }
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * math.expm1(value):.1f} %"
+
+
+def overall(cases: dict[str, Any]) -> dict[str, Any]:
+    """Medians over architectures, so that large models do not outvote small ones."""
+    good = [case for case in cases.values() if "error" not in case]
+    found = {
+        "architectures": len(good),
+        "covered": sum(c["covered"] * c["ops"] for c in good) / sum(c["ops"] for c in good),
+    }
+    for way in ("forward", "backward"):
+        for which in ("median", "p90"):
+            values = [case[way][which] for case in good if case[way][which] is not None]
+            found[f"{way}_{which}"] = percentile(values, 0.5)
+    return found
+
+
+def accuracy_table(cases: dict[str, Any]) -> str:
+    header = ["architecture", "ops", "covered", "forward median", "90th", "backward median", "90th"]
+    rows = [
+        [
+            name,
+            str(case["ops"]),
+            f"{100 * case['covered']:.0f} %",
+            percent(case["forward"]["median"]),
+            percent(case["forward"]["p90"]),
+            percent(case["backward"]["median"]),
+            percent(case["backward"]["p90"]),
+        ]
+        for name, case in cases.items()
+        if "error" not in case
+    ]
+    whole = overall(cases)
+    rows.append(
+        [f"**median of {whole['architectures']}**", "", f"{100 * whole['covered']:.1f} %"]
+        + [percent(whole[f"{way}_{which}"]) for way in ("forward", "backward") for which in ("median", "p90")]
+    )
+    return table(header, rows)
+
+
+def causes_table(cases: dict[str, Any]) -> str:
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    where: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for name, case in cases.items():
+        for way, found in case.get("own_misses", {}).items():
+            for op, count in found.items():
+                counts[way, op] += count
+                where[way, op].add(name)
+    worst = sorted(counts, key=lambda key: -counts[key])[:14]
+    rows = [[way, f"`{op}`", str(counts[way, op]), str(len(where[way, op]))] for way, op in worst]
+    return table(["direction", "op", "misses of its own", "in architectures"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--again", nargs="*", default=[], help="architectures to run again; 'all' for every one"
+    )
+    again = parser.parse_args().again
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    results = load(NAME)
+    for name, build in architectures():
+        if name in results["cases"] and not {name, "all"} & set(again):
+            continue
+        try:
+            results["cases"][name] = case = judge(name, build)
+            print(
+                name,
+                percent(case["forward"]["median"]),
+                percent(case["forward"]["p90"]),
+                percent(case["backward"]["median"]),
+                percent(case["backward"]["p90"]),
+                f"{case['covered']:.3f}",
+                flush=True,
+            )
+        except (ImportError, AttributeError, TypeError, ValueError, RuntimeError, KeyError) as failure:
+            results["cases"][name] = {"error": f"{type(failure).__name__}: {failure}"[:200]}
+            print(name, results["cases"][name]["error"], flush=True)
+        save(NAME, results)
+    page = ROOT / "docs" / "theory.md"
+    if page.exists():
+        fill_file(page, "theory-accuracy", accuracy_table(results["cases"]))
+        fill_file(page, "theory-misses", causes_table(results["cases"]))
+    print(overall(results["cases"]))
+
+
+if __name__ == "__main__":
+    main()

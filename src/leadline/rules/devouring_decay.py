@@ -1,0 +1,45 @@
+"""U524: weight decay that shrinks weights faster than they can learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.records import Profile
+from leadline.rules.pace import paced, step_of
+from leadline.rules.rule import Symptom, rule
+
+MOST = 0.02  # of a weight a step; calibrated by benchmarks/verdicts; usual recipes have 1e-6 to 1e-3
+
+
+@rule(
+    code="U524",
+    name="devouring-decay",
+    since="0.1",
+    sick=paced(decay=0.1),
+    healthy=paced(decay=1e-4),
+)
+def devouring_decay(profile: Profile) -> Iterator[Symptom]:
+    r"""Weight decay takes more than a fiftieth of every weight at every step.
+
+    ## What it measures
+    The largest product of rate and weight decay over the optimiser's groups, divided by $1 - \mu$ for momentum $\mu$.
+    Fires above `MOST` = 0.02.
+
+    ## Why it hurts
+    Decay alone leaves $(1 - \eta\lambda)^t$ of a weight after $t$ steps. What learning puts in must replace that all
+    the time; at a fiftieth a step weights settle where the signal dies out with depth.
+
+    ## When it is wrong
+    Weights in front of a norm may be of any size: for them decay only sets the effective rate.
+
+    ## References
+    Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
+    """
+    step = step_of(profile)
+    if step is not None and step.decay > MOST:
+        yield Symptom(
+            severity="warning",
+            where="the optimiser",
+            message=f"weight decay takes {100 * step.decay:.3g} % of every weight at every step of {step.optimizer}",
+            evidence={"decay_a_step": step.decay, "lr": step.lr},
+        )

@@ -1,0 +1,1 @@
+"""Networks in good order, on which no rule may speak up."""

@@ -1,0 +1,37 @@
+"""The law of no false alarms: on a network in good order no rule says more than a note."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import leadline
+from healthy import deep, plain
+from leadline.case import Case
+from leadline.report import Report
+
+ZOO = {**plain.HEALTHY, **deep.HEALTHY}
+
+
+def checked(case: Case) -> Report:
+    return leadline.check(case.model, case.inputs, case.targets, case.loss, case.optimizer)
+
+
+@pytest.mark.filterwarnings("ignore")  # those of other people's models
+@pytest.mark.parametrize("name", ZOO)
+def test_a_healthy_network_gets_no_warning(name: str):
+    torch.manual_seed(0)
+    report = checked(ZOO[name]())
+    loud = [f"{f.code} {f.severity} {f.where}: {f.message}" for f in report.findings if f.severity != "info"]
+    assert loud == []
+    assert report.verdict == "trains"
+
+
+def test_the_zoo_is_as_large_as_promised():
+    assert len(ZOO) >= 40
+
+
+def test_the_law_can_be_broken():
+    torch.manual_seed(0)
+    sick = plain.case(plain.mlp(40, 64, torch.nn.ReLU), plain.vectors())
+    assert any(finding.severity == "error" for finding in checked(sick).findings)

@@ -1,0 +1,1 @@
+"""Theory against samples: every rule against its own op, and whole networks."""
