@@ -59,6 +59,14 @@ MODELS: dict[str, Callable[[], Any]] = {
         num_key_value_heads=8,
         intermediate_size=28672,
     ),
+    "Llama, 96 layers, a trillion parameters": partial(
+        llama,
+        hidden_size=25600,
+        num_hidden_layers=96,
+        num_attention_heads=200,
+        num_key_value_heads=200,
+        intermediate_size=102400,
+    ),
     "Llama, 1000 layers of width 256": partial(
         llama,
         hidden_size=256,
@@ -68,14 +76,6 @@ MODELS: dict[str, Callable[[], Any]] = {
         intermediate_size=1024,
     ),
     "leadline.nn.LanguageModel, 1000 blocks of width 256": lambda: stack,
-    "Llama, 96 layers, a trillion parameters": partial(
-        llama,
-        hidden_size=25600,
-        num_hidden_layers=96,
-        num_attention_heads=200,
-        num_key_value_heads=200,
-        intermediate_size=102400,
-    ),
 }
 QUICK = partial(
     llama,
@@ -134,6 +134,8 @@ def _rounded(value: Any) -> Any:
 
 def render(results: Results) -> str:
     """The table of docs/weightless.md."""
+    if not results["cases"]:
+        return "Not measured yet."
     where = results["machine"]
     rows = [_row(name, found) for name, found in results["cases"].items()]
     header = [
