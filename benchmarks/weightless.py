@@ -59,6 +59,14 @@ MODELS: dict[str, Callable[[], Any]] = {
         num_key_value_heads=8,
         intermediate_size=28672,
     ),
+    "Llama, 96 layers, a trillion parameters": partial(
+        llama,
+        hidden_size=25600,
+        num_hidden_layers=96,
+        num_attention_heads=200,
+        num_key_value_heads=200,
+        intermediate_size=102400,
+    ),
     "Llama, 1000 layers of width 256": partial(
         llama,
         hidden_size=256,
@@ -68,14 +76,6 @@ MODELS: dict[str, Callable[[], Any]] = {
         intermediate_size=1024,
     ),
     "leadline.nn.LanguageModel, 1000 blocks of width 256": lambda: stack,
-    "Llama, 96 layers, a trillion parameters": partial(
-        llama,
-        hidden_size=25600,
-        num_hidden_layers=96,
-        num_attention_heads=200,
-        num_key_value_heads=200,
-        intermediate_size=102400,
-    ),
 }
 QUICK = partial(
     llama,
@@ -102,7 +102,7 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     seen = trace_of(made, Sizes())
     traced = time.process_time()
     profile, coverage = study(seen)
-    predicted = time.process_time()
+    studied = time.process_time()
     report = conclude(seen, profile, coverage)
     done = time.process_time()
     return {
@@ -113,8 +113,8 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
         "verdict": report.verdict,
         "imports_s": begun,
         "trace_s": traced - begun,
-        "theory_s": predicted - traced,
-        "judge_s": done - predicted,
+        "study_s": studied - traced,
+        "judge_s": done - studied,
         "total_s": done,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
@@ -134,6 +134,8 @@ def _rounded(value: Any) -> Any:
 
 def render(results: Results) -> str:
     """The table of docs/weightless.md."""
+    if not results["cases"]:
+        return "Not measured yet."
     where = results["machine"]
     rows = [_row(name, found) for name, found in results["cases"].items()]
     header = [
@@ -142,7 +144,7 @@ def render(results: Results) -> str:
         "ops",
         "imports",
         "build and trace",
-        "theory",
+        "theory and readings",
         "rules",
         "total",
         "peak memory",
@@ -154,7 +156,7 @@ def render(results: Results) -> str:
 
 def _row(name: str, found: dict[str, Any]) -> list[str]:
     seconds, memory = next(goal for text, goal in GOALS.items() if text in name)
-    parts = [f"{found[f'{part}_s']:.1f} s" for part in ("imports", "trace", "theory", "judge")]
+    parts = [f"{found[f'{part}_s']:.1f} s" for part in ("imports", "trace", "study", "judge")]
     goal = f"{seconds} s" + (f", {memory:.0f} GB" if memory else "")
     numbers = [f"{found['parameters']:.3g}", f"{found['ops']:,}"]
     return [name, *numbers, *parts, f"**{found['total_s']:.1f} s**", f"**{found['peak_gb']:.2f} GB**", goal]
