@@ -159,3 +159,17 @@ def test_a_config_object_is_not_changed():
     before = config.to_dict()
     leadline.predict(config)
     assert config.to_dict() == before
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(leadline.InputError, match="batch of at least 1"):
+        leadline.predict({"model_type": "gpt2"}, batch=0)
+
+
+def test_the_advice_for_a_built_model_works():
+    with pytest.raises(leadline.InputError, match="pass the constructor"):
+        leadline.predict(torch.nn.Linear(64, 1))
+    report = leadline.predict(
+        lambda: leadline.Case(torch.nn.Linear(64, 1), torch.randn(8, 64), loss=lambda y: y.square().mean())
+    )
+    assert report.profile.predicted

@@ -33,6 +33,11 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     >>> leadline.predict(make).verdict
     'fails'
     """
+    for name, size in (("batch", batch), ("tokens", tokens)):
+        if size < 1:
+            raise InputError(
+                expected=f"{name} of at least 1", got=f"{name}={size}", fix="leave it out, or make it larger"
+            )
     seen = trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))
     return conclude(seen, *study(seen))
 
@@ -46,7 +51,8 @@ def trace_of(build_or_config: Any, sizes: Sizes) -> Trace:
     raise InputError(
         expected="a function that builds the model and its batch, or a Hugging Face config (path, dict or object)",
         got=describe(build_or_config),
-        fix="pass the constructor, not the model: leadline.predict(lambda: (make_model(), torch.randn(8, 64)))",
+        fix="pass the constructor, not the model: "
+        "leadline.predict(lambda: leadline.Case(make_model(), torch.randn(8, 64), loss=lambda y: y.square().mean()))",
     )
 
 

@@ -96,10 +96,10 @@ def _symmetry(profile: Profile, width: int) -> list[Text]:
     found = profile.symmetry
     if found is None or not found.dimension:
         return []
-    inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else "decay inert nowhere"
-    share = "" if found.free_share is None else f" ({found.free_share:.0%} of the penalty is free)"
+    inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else ""
+    share = "" if found.free_share is None else f"they could save {found.free_share:.0%} of the penalty"
     return labelled(
-        "symmetry", joined(plural(found.dimension, "free rescaling"), f"{inert}{share}"), width, most=1
+        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, share), width, most=1
     )
 
 

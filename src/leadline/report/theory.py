@@ -30,8 +30,11 @@ def theory_lines(profile: Profile, width: int) -> list[Text]:
 
 
 def _off(direction: str, agreement: Agreement | None) -> str:
-    """The median factor between prediction and measurement, as a percentage."""
-    return "" if agreement is None else f"{direction} within {100 * math.expm1(agreement.median):.0f} %"
+    """The median factor between prediction and measurement, as a percentage while it is less than double."""
+    if agreement is None:
+        return ""
+    off = math.exp(agreement.median)
+    return f"{direction} within {100 * (off - 1):.0f} %" if off < 2 else f"{direction} off {factor(off)}"
 
 
 def _scale(scale: DepthScale | None) -> str:

@@ -37,7 +37,7 @@ def critical_gain(activation: str | Activation, bias_variance: float | None = No
 
 
 def depth_scale(
-    activation: str | Activation, *, weight_variance: float, bias_variance: float = 0.0
+    activation: str | Activation, weight_variance: float, bias_variance: float = 0.0
 ) -> DepthScale:
     r"""How deep a plain stack of equal layers can be: $\chi$, $\xi$, the phase and the trainable depth.
 
