@@ -18,7 +18,7 @@ from functools import partial
 import torch
 
 import leadline
-from benchmarks.store import ROOT, fill_file, run_missing, save
+from benchmarks.store import ROOT, fill_file, run_missing, save, table
 from benchmarks.verdicts.baselines import ask_baselines
 from benchmarks.verdicts.build import build
 from benchmarks.verdicts.cases import (
@@ -34,7 +34,7 @@ from benchmarks.verdicts.cases import (
     verdict_to_json,
 )
 from benchmarks.verdicts.observe import observe
-from benchmarks.verdicts.page import TABLES, family_scores, misses, scores
+from benchmarks.verdicts.page import TABLES, clear, family_scores, misses, scores
 from benchmarks.verdicts.problem import Problem, to_dict
 from benchmarks.verdicts.score import figures
 
@@ -81,6 +81,22 @@ def print_misses(labels: Labels, verdicts: Verdicts) -> None:
         print(f"{count:4d} {kind}: {cause}")
 
 
+def print_codes(labels: Labels, verdicts: Verdicts) -> None:
+    """Of each rule: on how many failed and on how many healthy runs it fired, and how often alone."""
+    known = clear(labels)
+    rows = []
+    for code in sorted({code for key in known for code in verdicts[key].codes}):
+        fired = [
+            (known[key].failed, verdicts[key].codes == (code,))
+            for key in known
+            if code in verdicts[key].codes
+        ]
+        counts = Counter(fired)
+        rows.append([code, *(str(sum(failed == truth for failed, _ in fired)) for truth in (True, False))])
+        rows[-1] += [str(counts[True, True]), str(counts[False, True])]
+    print(table(["code", "failed", "reached", "alone on failed", "alone on reached"], rows))
+
+
 def publish(verdicts: Verdicts) -> None:
     """Store the verdicts and write the tables of the page."""
     cases = {key: verdict_to_json(said) for key, said in verdicts.items()}
@@ -117,6 +133,7 @@ def main() -> None:
     print(figures(family_scores(labels, verdicts)))
     print(dict(Counter(said.verdict for said in verdicts.values())))
     if options.half == "calibration" and not options.publish:
+        print_codes(labels, verdicts)
         print_misses(labels, verdicts)
     if options.publish:
         publish(verdicts)

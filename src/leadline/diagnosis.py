@@ -16,6 +16,7 @@ from leadline.readings import read
 from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
 from leadline.report import Report
 from leadline.rules import Rule, all_rules
+from leadline.rules.explaining import explained
 from leadline.symmetry.reading import read_symmetry
 from leadline.theory import predict_with_account
 from leadline.tracing import trace
@@ -105,11 +106,13 @@ def without(report: Report, codes: Collection[str]) -> Report:
 
 
 def ask(rules: Sequence[Rule], profile: Profile) -> tuple[Finding, ...]:
-    """What all rules find, worst first; numbers that are no numbers come before whatever they make other rules say."""
+    """What all rules find, worst first, and which finding explains which.
+
+    Numbers that are no numbers come before whatever they make other rules say.
+    """
     found = [finding for rule in rules for finding in rule(profile)]
-    return tuple(
-        sorted(found, key=lambda each: (_RANK[each.severity], not each.code.startswith("N"), each.code))
-    )
+    found.sort(key=lambda each: (_RANK[each.severity], not each.code.startswith("N"), each.code))
+    return explained(found, rules)
 
 
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:

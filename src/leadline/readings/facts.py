@@ -9,7 +9,6 @@ import msgspec
 
 from leadline.readings.attentions import read_attentions, read_recurrences
 from leadline.readings.ends import read_head, read_precision, read_sources
-from leadline.readings.pace import read_pace
 from leadline.readings.structure import Segment, Structure
 from leadline.readings.weights import find_places, read_clones, read_weights
 from leadline.records import Block, Facts, Trace, Units, Value
@@ -27,7 +26,6 @@ def read_facts(trace: Trace, structure: Structure) -> Facts:
         sources=tuple(read_sources(structure, weights)),
         head=read_head(trace),
         precision=read_precision(trace),
-        pace=read_pace(trace),
     )
 
 

@@ -114,29 +114,6 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
     """The module whose output loses most."""
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    r"""How large the first steps of the given optimiser are, by its rates and the gradients of this pass alone.
-
-    A scale-free optimiser (Adam and its kin) moves each entry by the rate $\eta$; a linear one (SGD with momentum
-    $\mu$, once that has built up) by $\eta g / (1 - \mu)$. Which of the two applies depends on the optimiser.
-    """
-
-    lr: float
-    """The largest rate."""
-    matrices: int
-    """Trainable matrices that the optimiser holds and that are not zero."""
-    scale_free_relative: float
-    r"""Median over these of $\eta / \mathrm{rms}(W)$."""
-    linear_relative: float
-    r"""Median of $\eta\,\mathrm{rms}(g) / ((1 - \mu)\,\mathrm{rms}(W))$."""
-    scale_free_loss_change: float
-    r"""$\eta \lVert g \rVert_1$, with Gaussian entries: what the step takes off the loss if that were linear."""
-    linear_loss_change: float
-    r"""$\eta \lVert g \rVert^2 / (1 - \mu)$."""
-    decay: float
-    """Largest rate times weight decay: the share of a weight that decay alone takes in a step."""
-
-
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All of these of one model."""
 
@@ -147,4 +124,3 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[InputSignal, ...] = ()
     head: Head | None = None
     precision: Precision | None = None
-    pace: Pace | None = None

@@ -11,14 +11,15 @@ from rich.text import Text
 from leadline.records import Finding
 from leadline.report.layout import LABEL, QUIET, TONES, labelled, wrapped
 from leadline.report.text import clean, plural
+from leadline.report.verdict import rooted
 
 MESSAGE_LINES = 3
 
 
 def finding_lines(findings: Sequence[Finding], width: int, *, room: int | None = None) -> list[Text]:
-    """A summary line, then each finding with its message; with `room`, as many as fit and how many do not."""
+    """A summary line, then each root with its message and what it leads to; with `room`, as many as fit."""
     most = None if room is None else min(MESSAGE_LINES, max(room - 3, 1))
-    entries = [_entry(finding, width, most) for finding in findings]
+    entries = [_entry(root, below, width, most) for root, below in rooted(findings)]
     shown = len(entries) if room is None else _fitting([len(entry) for entry in entries], room - 1)
     lines = labelled("findings", _summary(findings), width)
     lines += [line for entry in entries[:shown] for line in entry]
@@ -51,9 +52,19 @@ def _summary(findings: Sequence[Finding]) -> str:
     return ", ".join(plural(amount, noun) for amount, noun in kinds if amount) or "none"
 
 
-def _entry(finding: Finding, width: int, most: int | None) -> list[Text]:
+def _entry(finding: Finding, below: Sequence[Finding], width: int, most: int | None) -> list[Text]:
     severity = (finding.severity.ljust(LABEL - 2), TONES[finding.severity])
     rule = (clean(f"{finding.code} {finding.name}"), "bold")
     known = (" (known)", QUIET) if finding.known else ""
     title = Text.assemble("  ", severity, rule, known, "  ", clean(finding.where))
-    return [*wrapped(title, width, most=1), *labelled("", clean(finding.message), width, most=most)]
+    lines = [*wrapped(title, width, most=1), *labelled("", clean(finding.message), width, most=most)]
+    return lines + (_consequences(below, width, detailed=most is None) if below else [])
+
+
+def _consequences(below: Sequence[Finding], width: int, *, detailed: bool) -> list[Text]:
+    """What a root leads to: one line of names, or all of their messages."""
+    if detailed:
+        told = [f"leads to {each.code} {each.name}, {each.where}: {each.message}" for each in below]
+        return [line for text in told for line in labelled("", Text(clean(text)), width)]
+    names = ", ".join(f"{each.code} {each.name}" for each in below)
+    return labelled("", Text(f"leads to {clean(names)}", style=QUIET), width, most=2)

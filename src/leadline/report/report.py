@@ -23,6 +23,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     profile: Profile
     coverage: Coverage
+    reason: str = ""
+    """One sentence with the number that decided the verdict."""
+    confidence: float | None = None
+    """How often this verdict was right on networks that were really trained; None where that is not known."""
     target: str = ""
     """What was checked, as the command line names it; "" if the check was called from Python."""
     rules: tuple[Asked, ...] = ()

@@ -21,7 +21,9 @@ def block_lines(profile: Profile, width: int) -> list[Text]:
     room -= 2 * NUMBER if beside else 0
     header = f"{'block':<{INDEX}}{'name':<{room}}{''.join(f'{each:>{NUMBER}}' for each in titles)}  {'kind':<{KIND}}"
     lines = [Text(header.rstrip(), style=QUIET)]
-    return lines + [_line(place, block, room, beside=beside) for place, block in enumerate(profile.shown.blocks)]
+    return lines + [
+        _line(place, block, room, beside=beside) for place, block in enumerate(profile.shown.blocks)
+    ]
 
 
 def _line(place: int, block: Block, room: int, *, beside: bool) -> Text:

@@ -17,7 +17,7 @@ from leadline.report.look import Look
 from leadline.report.table import block_lines
 from leadline.report.text import clean, count, number, plural
 from leadline.report.theory import theory_lines
-from leadline.report.verdict import TITLES, by_severity, sentence
+from leadline.report.verdict import TITLES, rooted, sentence
 
 if TYPE_CHECKING:
     from leadline.report.report import Report
@@ -60,7 +60,7 @@ def lines(report: Report, look: Look) -> list[Text]:
         above.append(block_lines(report.profile, width))
     taken = len(_paragraphs([*above, *below])) + 1
     room = None if everything else MOST_LINES - taken
-    findings = finding_lines(by_severity(report.findings), width, room=room)
+    findings = finding_lines(report.findings, width, room=room)
     return _paragraphs([*above, findings, *below])
 
 
@@ -120,7 +120,7 @@ def _update(update: Update | None, width: int) -> list[Text]:
 
 
 def _next(report: Report, width: int) -> list[Text]:
-    codes = [clean(finding.code) for finding in by_severity(report.findings)]
+    codes = [clean(root.code) for root, _ in rooted(report.findings)]
     if codes:
         command, why = f"leadline explain {codes[0]}", "why, and when it is wrong"
     elif report.verdict == "undecided":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leadline.records import Finding
@@ -20,6 +20,27 @@ SEVERITIES = ("info", "warning", "error")
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
     """The worst first; otherwise in the order of the rules."""
     return sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity))
+
+
+def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
+    """Each root with its consequences, however far: the tree that holds the worst finding first."""
+    ordered = by_severity(findings)
+    codes = {finding.code for finding in findings}
+    causes = {each.code: each.explained_by for each in findings if each.explained_by in codes}
+    below: dict[str, list[Finding]] = {}
+    for each in ordered:
+        if each.code in causes:
+            below.setdefault(_root(each.code, causes), []).append(each)
+    trees = [(each, below.pop(each.code, [])) for each in ordered if each.code not in causes]
+    return sorted(
+        trees, key=lambda tree: -max(SEVERITIES.index(each.severity) for each in (tree[0], *tree[1]))
+    )
+
+
+def _root(code: str, causes: Mapping[str, str]) -> str:
+    for _ in causes:
+        code = causes.get(code, code)
+    return code
 
 
 def fails(finding: Finding, bar: Bar) -> bool:
@@ -46,15 +67,19 @@ def _reason(report: Report) -> str:
         return _what_is_missing(report)
     if report.verdict == "trains" or not report.findings:
         return _evidence_of_health(report)
-    worst = by_severity(report.findings)[0]
-    return first_clause(clean(worst.message))
+    root, below = rooted(report.findings)[0]
+    worst = by_severity([root, *below])[0]
+    told = first_clause(clean(worst.message))
+    return told if worst is root else f"{told}, because of {root.code} {clean(root.name)}"
 
 
 def _what_is_missing(report: Report) -> str:
     profile, coverage = report.profile, report.coverage
     if profile.predicted:
         known = sum(each.backward_ms_predicted is not None for each in profile.blocks)
-        return f"theory follows the signal and its gradient to {known} of {plural(len(profile.blocks), 'block')}"
+        return (
+            f"theory follows the signal and its gradient to {known} of {plural(len(profile.blocks), 'block')}"
+        )
     if not profile.backward_ran:
         return "the backward pass did not run, so nothing is known about the gradients"
     if not profile.blocks:

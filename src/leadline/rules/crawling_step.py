@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.records import Profile
-from leadline.rules.pace import paced, step_of
+from leadline.rules.pace import pace_of, paced
 from leadline.rules.rule import Symptom, rule
 
 LEAST_MOVE = 3e-4  # of a weight's size a step, scale-free optimisers; calibrated by benchmarks/verdicts
@@ -39,7 +39,7 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
     ## References
     Calibrated on really trained networks: `benchmarks/verdicts`.
     """
-    step = step_of(profile)
+    step = pace_of(profile)
     if step is None:
         return
     if step.family == "adam" and step.relative < LEAST_MOVE:

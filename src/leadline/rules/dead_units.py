@@ -17,7 +17,7 @@ MOST = 0.97  # of a block's units: what is left cannot carry a layer (ours)
     code="F104",
     name="dead-units",
     since="0.1",
-    explains=("B201", "B206", "F102", "F106"),
+    explains=("B201", "B206", "F102", "F106", "U522", "U506"),
     sick=each_block(geometric(blocks=6), units=Units(count=64, dead=60)),
     healthy=each_block(geometric(blocks=6), units=Units(count=64, dead=33)),
 )

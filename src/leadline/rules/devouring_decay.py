@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.records import Profile
-from leadline.rules.pace import paced, step_of
+from leadline.rules.pace import decay_a_step, paced
 from leadline.rules.rule import Symptom, rule
 
 MOST = 0.02  # of a weight a step; calibrated by benchmarks/verdicts; usual recipes have 1e-6 to 1e-3
@@ -35,11 +35,11 @@ def devouring_decay(profile: Profile) -> Iterator[Symptom]:
     ## References
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
-    step = step_of(profile)
-    if step is not None and step.decay > MOST:
+    decay = decay_a_step(profile)
+    if decay > MOST and profile.optimizer is not None:
         yield Symptom(
             severity="warning",
             where="the optimiser",
-            message=f"weight decay takes {100 * step.decay:.3g} % of every weight at every step of {step.optimizer}",
-            evidence={"decay_a_step": step.decay, "lr": step.lr},
+            message=f"weight decay takes {100 * decay:.3g} % of every weight at every step of {profile.optimizer.name}",
+            evidence={"decay_a_step": decay},
         )

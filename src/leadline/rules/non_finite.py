@@ -16,7 +16,14 @@ def _example() -> Profile:
     return profile_of([1.0, float("nan"), float("nan")], [float("nan")] * 3, [first])
 
 
-@rule(code="N701", name="non-finite", since="0.1", sick=_example(), healthy=geometric(blocks=3))
+@rule(
+    code="N701",
+    name="non-finite",
+    since="0.1",
+    explains=("F101", "F102", "B201", "B202"),
+    sick=_example(),
+    healthy=geometric(blocks=3),
+)
 def non_finite(profile: Profile) -> Iterator[Symptom]:
     r"""Some number of the pass is NaN or infinite.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.records import Profile
-from leadline.rules.pace import paced, step_of
+from leadline.rules.pace import pace_of, paced
 from leadline.rules.rule import Symptom, rule
 
 MOST = {
@@ -18,6 +18,7 @@ MOST = {
     code="U523",
     name="overreaching-step",
     since="0.1",
+    explains=("U502", "U503", "U504"),
     sick=paced(promised=300.0),
     healthy=paced(promised=1.5),
 )
@@ -38,7 +39,7 @@ def overreaching_step(profile: Profile) -> Iterator[Symptom]:
     ## References
     Derived; the linear prediction is that of any gradient step. Thresholds: `benchmarks/verdicts`.
     """
-    step = step_of(profile)
+    step = pace_of(profile)
     if step is not None and step.promised > MOST[step.family]:
         yield Symptom(
             severity="warning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.records import Profile
-from leadline.rules.pace import paced, step_of
+from leadline.rules.pace import pace_of, paced
 from leadline.rules.rule import Symptom, rule
 
 MOST = {
@@ -18,6 +18,7 @@ MOST = {
     code="U521",
     name="overwriting-step",
     since="0.1",
+    explains=("U502", "U503", "U504", "U523"),
     sick=paced(relative=3.0),
     healthy=paced(relative=0.05),
 )
@@ -41,7 +42,7 @@ def overwriting_step(profile: Profile) -> Iterator[Symptom]:
     Derived from the update rules; Karpathy, CS231n notes, "Neural networks part 3" (ratio of updates to weights near
     $10^{-3}$).
     """
-    step = step_of(profile)
+    step = pace_of(profile)
     if step is not None and step.relative > MOST[step.family]:
         yield Symptom(
             severity="error",

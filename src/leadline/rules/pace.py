@@ -1,54 +1,51 @@
-"""The first steps of the given optimiser, as rules ask about them."""
+"""The first steps of the given optimiser, as rules ask about them: read off the one step that was measured."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import median
 
 import msgspec
 
-from leadline.records import Facts, Optimizer, Pace, Profile
-from leadline.rules.examples import stack_with
+from leadline.records import Facts, Optimizer, ParameterStep, ParamGroup, Profile, Update
+from leadline.rules.examples import stack_with, weight
 from leadline.rules.families import Family, family_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """How far one step moves the weights, and what it promises to take off the loss."""
+class Pace:
+    r"""How far steps move the weights, and what they promise to take off the loss.
+
+    Of a fresh optimiser with momentum $\mu$ the first step is the smallest: once momentum has built up, steps along a
+    steady gradient are $1/(1-\mu)$ times as long. That is what counts here.
+    """
 
     family: Family
     optimizer: str
     lr: float
     relative: float
-    """Median over matrices of the step's size over the weight's."""
+    """Median over weight layers of the step's size over the weight's."""
     promised: float
     """The change of the loss, if that were linear, over the loss."""
-    decay: float
 
 
-def step_of(profile: Profile) -> Step | None:
-    """None where nothing is known: no optimiser, one of unknown kind, or a loss that is no positive number."""
-    pace = profile.facts.pace if profile.facts else None
-    family = optimizer_family(profile)
-    if (
-        pace is None
-        or family is None
-        or profile.optimizer is None
-        or not profile.loss
-        or not profile.loss > 0
-    ):
+def pace_of(profile: Profile) -> Pace | None:
+    """None where nothing is known: no step was measured, the optimiser is of unknown kind, the loss is no number."""
+    update, family = profile.update, optimizer_family(profile)
+    if update is None or family is None or not update.loss > 0:
         return None
-    free = family == "adam"
-    change = pace.scale_free_loss_change if free else pace.linear_loss_change
-    step = Step(
+    names = {each.name for each in profile.facts.weights} if profile.facts else set()
+    ratios = [r for step in update.parameters if step.name in names and (r := step.update_ratio) is not None]
+    built_up = 1 / (1 - _momentum(profile)) if update.steps == 0 else 1.0
+    pace = Pace(
         family=family,
-        optimizer=profile.optimizer.name,
-        lr=pace.lr,
-        relative=pace.scale_free_relative if free else pace.linear_relative,
-        promised=change / profile.loss,
-        decay=pace.decay,
+        optimizer=update.optimizer,
+        lr=update.lr or 0.0,
+        relative=median(ratios) * built_up if ratios else math.nan,
+        promised=-update.predicted_loss_change / update.loss * built_up,
     )
-    return step if math.isfinite(step.relative) and math.isfinite(step.promised) else None
+    return pace if math.isfinite(pace.relative) and math.isfinite(pace.promised) else None
 
 
 def optimizer_family(profile: Profile) -> Family | None:
@@ -56,18 +53,77 @@ def optimizer_family(profile: Profile) -> Family | None:
     return None if profile.optimizer is None else family_of(profile.optimizer.name)
 
 
+def decay_a_step(profile: Profile) -> float:
+    """The largest share of a weight that decay alone takes in a step; 0 without an optimiser."""
+    groups = profile.optimizer.groups if profile.optimizer else ()
+    return max((_decay(group) for group in groups), default=0.0)
+
+
+def _decay(group: ParamGroup) -> float:
+    return (group.lr or 0.0) * group.weight_decay / (1 - _of(group))
+
+
+def _momentum(profile: Profile) -> float:
+    groups = profile.optimizer.groups if profile.optimizer else ()
+    return max((_of(group) for group in groups), default=0.0)
+
+
+def _of(group: ParamGroup) -> float:
+    momentum = group.options.get("momentum", 0.0)
+    return float(momentum) if isinstance(momentum, int | float) and 0 <= momentum < 1 else 0.0
+
+
 def paced(
     *, name: str = "AdamW", relative: float = 0.02, promised: float = 0.5, decay: float = 0.0
 ) -> Profile:
-    """An example: an even stack with a loss of 1 and an optimiser that takes such steps."""
-    pace = Pace(
-        lr=1e-3,
-        matrices=8,
-        scale_free_relative=relative,
-        linear_relative=relative,
-        scale_free_loss_change=promised,
-        linear_loss_change=promised,
-        decay=decay,
+    """An example: an even stack with a loss of 1 and an optimiser that takes such a step."""
+    matrix = weight(0)
+    step = ParameterStep(
+        name=matrix.name,
+        block="layers.0",
+        count=matrix.fan_in * matrix.fan_out,
+        dtype="float32",
+        predicted=-promised,
+        grad_norm=1.0,
+        update_norm=relative,
+        weight_norm=1.0,
     )
-    optimizer = Optimizer(name=name, groups=(), steps=0)
-    return msgspec.structs.replace(stack_with(Facts(pace=pace)), optimizer=optimizer)
+    group = ParamGroup(parameters=(matrix.name,), lr=1e-3, weight_decay=decay / 1e-3, options={})
+    return msgspec.structs.replace(
+        stack_with(Facts(weights=(matrix,))),
+        optimizer=Optimizer(name=name, groups=(group,), steps=0),
+        update=_update(name, promised, step),
+    )
+
+
+def _update(name: str, promised: float, step: ParameterStep) -> Update:
+    return Update(
+        optimizer=name,
+        steps=0,
+        lr=1e-3,
+        loss=1.0,
+        predicted_loss_change=-promised,
+        measured_loss_change=-promised,
+        ratio=1.0,
+        loss_resolution=1e-7,
+        function_change=0.01,
+        function_change_relative=0.01,
+        function_response=None,
+        blocks_response=None,
+        grad_square=1.0,
+        update_norm=step.update_norm,
+        weight_norm=1.0,
+        line=(),
+        parting=None,
+        parting_is_bound=False,
+        sharpness=None,
+        sharpness_kind=None,
+        stability_lr=None,
+        safe_lr=None,
+        warmup_steps=None,
+        confidence="high",
+        confidence_why="",
+        parameters=(step,),
+        blocks=(),
+        ranges=(),
+    )

@@ -8,7 +8,7 @@ import msgspec
 
 from leadline.records import Attention, Block, Facts, Profile
 from leadline.rules.examples import each_block, residual
-from leadline.rules.pace import paced, step_of
+from leadline.rules.pace import pace_of, paced
 from leadline.rules.rule import Symptom, rule
 
 FEWEST = 12  # sub-layers: six layers, the depth post-norm was published with (Vaswani et al. 2017)
@@ -29,7 +29,7 @@ def _example(promised: float) -> Profile:
     code="R402",
     name="post-norm-at-depth",
     since="0.1",
-    explains=("F106", "U523", "B201"),
+    explains=("F106", "B201", "U501", "U502", "U503", "U504", "U505", "U523"),
     sick=_example(2.0),
     healthy=_example(0.1),
 )
@@ -60,7 +60,7 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
     attentions = profile.facts.attentions if profile.facts else ()
     if len(found) < FEWEST or not attentions:
         return
-    step = step_of(profile)
+    step = pace_of(profile)
     harsh = step.promised > PROMISE if step is not None else len(found) > DEEP
     if not harsh and len(found) < 2 * FEWEST:
         return

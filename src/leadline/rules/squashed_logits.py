@@ -23,6 +23,7 @@ def _example(behind: str) -> Profile:
     code="I309",
     name="squashed-logits",
     since="0.1",
+    explains=("U522",),
     sick=_example("softmax"),
     healthy=_example(""),
 )

@@ -6,9 +6,9 @@ from leadline.records import Profile, Severity, Update
 from leadline.rules.families import Family, family_of
 
 # Rates over the safe rate, calibrated by benchmarks/update_limits.py:
-BEYOND: dict[Family, float] = {"sgd": 10.0, "adam": 64.0}  # the farthest at which a network of its set still learned
+BEYOND: dict[Family, float] = {"sgd": 10.0, "adam": 64.0}  # farther, at most one network in twenty learned
 FAILS: dict[Family, float] = {"sgd": 4.0, "adam": 16.0}  # about half of all its networks fail there
-HOPELESS = 4.0  # times BEYOND; calibrated by benchmarks/update_limits.py: nothing of its sets learned there
+HOPELESS = 4.0  # times BEYOND; calibrated by benchmarks/update_limits.py: one run in sixty learned there
 MIN_BLOCKS = 8  # ours: a sum over fewer blocks is no matter of depth
 
 

@@ -29,8 +29,8 @@ def step_too_long(profile: Profile) -> Iterator[Symptom]:
 
     ## Why it hurts
     Up to twice the safe rate a step still lowers a quadratic loss; far beyond it raises it, and what the next gradient
-    corrects is no longer what the network had learned. In the networks of `benchmarks/update_limits.py` none learned at
-    four times the limits of this rule.
+    corrects is no longer what the network had learned. In the networks of `benchmarks/update_limits.py` one run in
+    sixty learned at four times the limits of this rule.
 
     ## When it is wrong
     Losses are not quadratic: some networks are thrown out and come back at a flatter place (a catapult), and learn. A

@@ -16,7 +16,7 @@ MOST = 0.5  # of the blocks in the range (ours)
     code="R401",
     name="unscaled-residual-stack",
     since="0.1",
-    explains=("F101", "B202", "I308", "U523", "F107", "N701", "N703"),
+    explains=("F101", "B202", "I308", "F107", "N701", "N703", "U501", "U502", "U503", "U504", "U505", "U523"),
     sick=each_block(geometric(blocks=32, forward_gain=2.0), residual=residual()),
     healthy=each_block(geometric(blocks=32, forward_gain=1.03), residual=residual(branch_ms=0.03)),
 )

@@ -2,7 +2,8 @@ r"""Where weight decay takes a scale-invariant weight: an equilibrium of norm an
 
 The gradient of a scale-invariant weight $w$ is orthogonal to it and falls as $1/\|w\|$, so steps lengthen $w$ while
 decay shortens it. With $\eta$ the rate, $\lambda$ the decay, $d$ the number of elements and $G = \|g\|\,\|w\|$, which
-does not depend on $\|w\|$, and with gradients of successive steps taken as uncorrelated, the two balance at
+does not depend on $\|w\|$, with gradients of successive steps taken as uncorrelated and the optimiser's memory as
+short beside $1/\eta\lambda$ steps, the two balance at
 
 | optimiser | $\|w\|$ | angle a step |
 |---|---|---|

@@ -107,7 +107,9 @@ def _assumption(trace: Trace, op: Op, direction: Direction) -> str:
         said = next((each for each in names if each), "")
         return f"gradients are independent of the signal{', and ' + said if said else ''}"
     weights = (each for each in trace.parameters if each.ms and each.kind in ("matrix", "conv"))
-    own = {each.name: f"{each.mean:.4g} {each.ms:.5g}" for each in weights}  # digits that float32 sums agree in
+    own = {
+        each.name: f"{each.mean:.4g} {each.ms:.5g}" for each in weights
+    }  # digits that float32 sums agree in
     twins = [name for name in op.params if name in own and list(own.values()).count(own[name]) > 1]
     if twins:
         return f"weights are drawn anew for each layer: {twins[0]} is a copy of another"

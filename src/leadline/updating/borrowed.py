@@ -158,13 +158,6 @@ def _moved(optimizer: Optimizer, census: Census) -> tuple[list[str], Tensors, Te
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     ours = [(census.parameters[key].names[0], p) for key, p in held.items() if key in census.parameters]
     strangers = [p for key, p in held.items() if key not in census.parameters]
-    if not ours:
-        raise InputError(
-            expected="an optimiser that holds parameters of the model",
-            got=f"{type(optimizer).__name__} with {len(held)} tensors, none of which is a parameter of this model",
-            fix="build it on the same model object: torch.optim.AdamW(model.parameters(), ...); "
-            "a deep copy, or a model moved by assignment, has other parameters",
-        )
     return [name for name, _ in ours], [p for _, p in ours], strangers
 
 
