@@ -64,6 +64,7 @@ def exponents(scheme: str, optimizer: str) -> dict[str, Any]:
     return {
         name: {key: significant(getattr(each, key), 3) for key in ("value", "low", "high")}
         for name, each in found.exponents.items()
+        if each.low is not None  # a quantity that only one seed shows is no measurement
     }
 
 
