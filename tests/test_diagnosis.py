@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
-from leadline.records import Profile
+from leadline.records import Finding, Profile
 from leadline.report import Report
 from leadline.rules import Symptom, rule
 from leadline.rules.examples import geometric
@@ -37,13 +37,13 @@ def check(model: nn.Module) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("model", "verdict", "codes"),
+    ("model", "verdict", "root", "consequences"),
     [
-        (stack(5, gain=2.0), "trains", []),
-        (stack(40), "fails", ["B201"]),
-        (stack(20, nn.Sigmoid), "fails", ["B201"]),
-        (stack(30, gain=8.0), "fails", ["B202", "F101"]),
-        (stack(30, gain=0.5), "fails", ["B201", "F102"]),
+        (stack(5, gain=2.0), "trains", None, set()),
+        (stack(40), "fails", "I302", {"B201"}),
+        (stack(20, nn.Sigmoid), "fails", "B201", set()),
+        (stack(30, gain=8.0), "fails", "I301", {"B202", "F101"}),
+        (stack(30, gain=0.5), "fails", "I301", {"B201", "F102"}),
     ],
     ids=[
         "He initialisation",
@@ -53,15 +53,43 @@ def check(model: nn.Module) -> Report:
         "gain too small",
     ],
 )
-def test_deep_plain_networks_get_the_verdict_that_theory_gives_them(model, verdict, codes):
+def test_deep_plain_networks_get_the_verdict_and_the_cause_that_theory_gives_them(
+    model, verdict, root, consequences
+):
     report = check(model)
     assert report.verdict == verdict
-    assert [finding.code for finding in report.findings] == codes
+    roots = {finding.code for finding in report.findings if not finding.explained_by}
+    assert roots == ({root} if root else set())
+    assert consequences <= {finding.code for finding in report.findings if finding.explained_by == root}
 
 
-def test_default_initialisation_loses_five_sixths_of_the_gradient_a_layer():
-    (finding,) = check(stack(40)).findings
+def found(report: Report, code: str) -> Finding:
+    (finding,) = [each for each in report.findings if each.code == code]
+    return finding
+
+
+def test_default_initialisation_loses_five_sixths_of_the_gradient_a_layer_and_the_weights_are_blamed():
+    finding = found(check(stack(40)), "B201")
     assert finding.evidence["gain_per_block"] == pytest.approx(1 / 6, rel=0.15)  # chi = sigma_w^2 / 2 = 1/6
+    assert "all of it is the weights" in finding.message
+
+
+def test_a_sigmoid_stack_blames_the_slope_of_the_sigmoid():
+    message = found(check(stack(20, nn.Sigmoid, gain=1.0)), "B201").message
+    assert "% of it is the slope of sigmoid" in message
+    assert "at most 0.0625" in message
+
+
+def test_the_reason_is_in_the_report_and_confidence_needs_an_optimiser():
+    report = check(stack(40))
+    assert report.reason
+    assert report.confidence is None
+    model = stack(3, gain=2.0)
+    optimizer = torch.optim.Adam(model.parameters())
+    known = leadline.check(
+        model, torch.randn(16, WIDTH), torch.randint(0, 4, (16,)), F.cross_entropy, optimizer
+    )
+    assert 0.5 < known.confidence < 1
 
 
 def test_a_resnet_50_at_initialisation_is_not_called_sick():
@@ -71,7 +99,7 @@ def test_a_resnet_50_at_initialisation_is_not_called_sick():
     report = leadline.check(
         model, {"pixel_values": torch.randn(4, 3, 64, 64), "labels": torch.randint(0, 10, (4,))}
     )
-    assert report.findings == ()
+    assert [finding for finding in report.findings if finding.severity != "info"] == []
     body = report.profile.blocks[:-1]
     first, last = (block.backward_ms * block.elements for block in (body[0], body[-1]))
     gain = (first / last) ** (1 / (len(body) - 1))

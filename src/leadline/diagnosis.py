@@ -15,6 +15,7 @@ from leadline.errors import InputError
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
 from leadline.report import Report
+from leadline.report.verdict import sentence
 from leadline.rules import Rule, all_rules
 from leadline.rules.explaining import explained
 from leadline.symmetry.reading import read_symmetry
@@ -23,6 +24,13 @@ from leadline.tracing import trace
 from leadline.updating import read_update
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
+CONFIDENCE: dict[
+    Verdict, float
+] = {  # share of such verdicts that came true; calibrated by benchmarks/confidence.py
+    "trains": 0.94,
+    "poor": 0.95,
+    "fails": 0.92,
+}
 
 
 def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
@@ -67,7 +75,7 @@ def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[
     findings = ask(asked, profile.shown)
     if profile.predicted:
         findings = tuple(replace(each, message=f"{each.message} (predicted)") for each in findings)
-    return Report(
+    report = Report(
         leadline=__version__,
         verdict=judge(profile, coverage, findings),
         findings=findings,
@@ -76,6 +84,16 @@ def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[
         rules=tuple(each.asked(findings) for each in asked),
         sources={module.path: module.source for module in seen.modules if module.source is not None},
     )
+    return _with_reason(report)
+
+
+def _with_reason(report: Report) -> Report:
+    """The report with the sentence that decided, and how far it can be trusted.
+
+    Confidence was measured on networks whose optimiser was known; without a step of one it is not given.
+    """
+    known = CONFIDENCE.get(report.verdict) if report.profile.update is not None else None
+    return replace(report, reason=sentence(report), confidence=known)
 
 
 def _with_update(
@@ -97,12 +115,13 @@ def without(report: Report, codes: Collection[str]) -> Report:
     ignored = tuple(finding for finding in report.findings if finding.code in codes)
     if not ignored:
         return report
-    return replace(
+    judged = replace(
         report,
         findings=counted,
         ignored=(*report.ignored, *ignored),
         verdict=judge(report.profile, report.coverage, counted),
     )
+    return _with_reason(judged)
 
 
 def ask(rules: Sequence[Rule], profile: Profile) -> tuple[Finding, ...]:

@@ -45,7 +45,8 @@ def test_the_demo_shows_the_failure_and_the_next_step(run):
     done = run("demo")
     assert done.code == 0
     assert done.out.startswith("DOES NOT TRAIN: ")
-    assert "leadline explain B201" in done.out
+    assert "leadline explain I302" in done.out  # the root; what it leads to stands below it
+    assert "leads to B201" in done.out
     assert "leadline check leadline.lab.demo:deep_mlp" in done.err
     assert "leadline check leadline.lab.demo:residual_mlp" in done.err
 
@@ -59,5 +60,5 @@ def test_check_tells_the_twins_apart(run):
 
 def test_the_page_and_the_rule_agree_on_the_change_a_block(run):
     report = Report.from_json(run("check", "leadline.lab.demo:deep_mlp", "--format", "json").out)
-    (found,) = report.findings
+    found = next(finding for finding in report.findings if finding.code == "B201")
     assert gains(report.profile, 0)[1] == pytest.approx(found.evidence["gain_per_block"])

@@ -1,4 +1,4 @@
-"""Healthy deep networks: every sound residual scheme of `leadline.nn`, and Hugging Face models as they are initialised."""
+"""Healthy deep networks: every sound residual scheme of `leadline.nn`, and Hugging Face models as initialised."""
 
 from __future__ import annotations
 

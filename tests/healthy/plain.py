@@ -97,7 +97,7 @@ class LowRank(nn.Module):
 
     def __init__(self, base: nn.Linear, rank: int = 4) -> None:
         super().__init__()
-        self.base = base.requires_grad_(False)
+        self.base = base.requires_grad_(requires_grad=False)
         self.down = nn.Parameter(torch.randn(rank, base.in_features) / math.sqrt(base.in_features))
         self.up = nn.Parameter(torch.zeros(base.out_features, rank))
 
@@ -113,7 +113,7 @@ def lora() -> nn.Sequential:
 def frozen() -> nn.Sequential:
     model = mlp(6, 64, nn.ReLU, nn.LayerNorm, he=True)
     for layer in model[:-1]:
-        layer.requires_grad_(False)
+        layer.requires_grad_(requires_grad=False)
     return model
 
 
@@ -121,7 +121,10 @@ def feature_extractor() -> nn.Module:
     class Extracts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.body, self.head = mlp(3, 64, nn.ReLU, he=True)[:-1].requires_grad_(False), nn.Linear(64, 10)
+            self.body, self.head = (
+                mlp(3, 64, nn.ReLU, he=True)[:-1].requires_grad_(requires_grad=False),
+                nn.Linear(64, 10),
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             with torch.no_grad():
@@ -135,7 +138,7 @@ def generator_case() -> Case:
     """The generator's step of a GAN: the discriminator is frozen, the loss is that of fooling it."""
     generator = nn.Sequential(nn.Linear(8, 64), nn.LeakyReLU(0.2), nn.Linear(64, 64), nn.Tanh())
     discriminator = nn.Sequential(nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1)).requires_grad_(
-        False
+        requires_grad=False
     )
     model = nn.Sequential(generator, discriminator)
     optimizer = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.999))

@@ -33,8 +33,8 @@ def attention_collapse(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The variance $s^2$ over the keys of a query's logits, and the purity $E \sum p^2$ of its weights $p$ ($1/n$ if all
     $n$ keys count the same, 1 if one takes everything). Fires if $s^2 > 2 \ln n$, or the purity exceeds `ONE_KEY` =
-    0.8, in most attentions with at least `FEWEST_KEYS` = 8 keys. A note with Adam and its kin, which shrink queries and
-    keys all the same; otherwise a warning.
+    0.8, in most attentions with at least `FEWEST_KEYS` = 8 keys. A warning with SGD; a note otherwise, since Adam and
+    its kin shrink queries and keys all the same.
 
     ## Why it hurts
     Beyond $s^2 = 2 \ln n$ the largest of $n$ Gaussian logits carries a finite share of the sum: the softmax is in its
@@ -57,7 +57,7 @@ def attention_collapse(profile: Profile) -> Iterator[Symptom]:
     blocks = [each.block for each in frozen if each.block >= 0]
     var = f", with logits of variance {worst.logit_var:.3g}" if worst.logit_var is not None else ""
     yield Symptom(
-        severity="info" if optimizer_family(profile) == "adam" else "warning",
+        severity="warning" if optimizer_family(profile) == "sgd" else "info",
         where=f"{frozen[0].module} … {frozen[-1].module}",
         message=f"{len(frozen)} of {len(seen)} attentions look at a single key: sum p^2 = {worst.purity:.2g} over "
         f"{worst.keys} keys{var}; frozen beyond 2 ln n = {2 * math.log(worst.keys):.3g}",

@@ -25,7 +25,7 @@ class Pace:
     optimizer: str
     lr: float
     relative: float
-    """Median over weight layers of the step's size over the weight's."""
+    """Median of the step's size over the weight's, over the weight layers that move (a zero start holds some back)."""
     promised: float
     """The change of the loss, if that were linear, over the loss."""
 
@@ -36,7 +36,7 @@ def pace_of(profile: Profile) -> Pace | None:
     if update is None or family is None or not update.loss > 0:
         return None
     names = {each.name for each in profile.facts.weights} if profile.facts else set()
-    ratios = [r for step in update.parameters if step.name in names and (r := step.update_ratio) is not None]
+    ratios = [ratio for step in update.parameters if step.name in names and (ratio := step.update_ratio)]
     built_up = 1 / (1 - _momentum(profile)) if update.steps == 0 else 1.0
     pace = Pace(
         family=family,
