@@ -1,6 +1,6 @@
 """Step time and memory of our blocks beside everybody else's, measured in turns in fresh processes.
 
-`python benchmarks/blocks.py` measures and writes results/blocks.json and the tables in docs/nn.md. Peers that
+`python -m benchmarks.blocks` measures and writes results/blocks.json and the tables in docs/nn.md. Peers that
 are not installed are left out and named. Time is processor time of one thread, which is what a quiet machine
 would take and which a busy one disturbs little; models take turns, so that what disturbance there is hits all
 of them.
@@ -173,6 +173,7 @@ MODES: dict[str, Callable[[Size], nn.Module]] = {
     "hand-written SDPA": hand_written,
 }
 TABLES = {"models": MODELS, "modes": MODES}
+PARTS = [*SIZES, "depth"]
 
 
 def measure_in_turns(table: str, names: list[str], size: Size, rounds: int) -> dict[str, Any]:
@@ -230,8 +231,8 @@ def peak_mb(table: str, name: str, size: Size, rounds: int) -> float:
 
 def in_fresh_process(job: str, *arguments: Any) -> Any:
     """The result of `measure_in_turns` or `peak_mb` in a process of its own."""
-    command = [sys.executable, __file__, "--job", json.dumps([job, *arguments])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.blocks", "--job", json.dumps([job, *arguments])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PAGE.parent.parent)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
@@ -251,14 +252,17 @@ def by_depth(rounds: dict[int, int]) -> dict[str, Any]:
     return rows
 
 
-def run() -> dict[str, Any]:
-    results: dict[str, Any] = {"torch": torch.__version__, "threads": 1, "sizes": SIZES}
-    results["load_before"] = os.getloadavg()
-    for label, size in SIZES.items():
-        results[label] = in_fresh_process("turns", "models", [*MODELS], size, ROUNDS)
-        print(label, {name: row["ratio"] for name, row in results[label].items()}, flush=True)
-    results["depth"] = by_depth({10: 4 * ROUNDS, 100: ROUNDS, 1000: 3})
-    results["load_after"] = os.getloadavg()
+def run(parts: list[str]) -> dict[str, Any]:
+    """Measure these parts, each with the load of the machine before it; what is stored of the others stays."""
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results |= {"torch": torch.__version__, "threads": 1, "sizes": SIZES}
+    for part in parts:
+        results.setdefault("load", {})[part] = os.getloadavg()
+        if part == "depth":
+            results[part] = by_depth({10: 4 * ROUNDS, 100: ROUNDS, 1000: 3})
+        else:
+            results[part] = in_fresh_process("turns", "models", [*MODELS], SIZES[part], ROUNDS)
+            print(part, {name: row["ratio"] for name, row in results[part].items()}, flush=True)
     return results
 
 
@@ -307,6 +311,7 @@ def write_between_markers(name: str, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", help="one measurement in this process (used by the script itself)")
+    parser.add_argument("--part", action="append", choices=PARTS, help="measure this part only (repeatable)")
     parser.add_argument("--table", action="store_true", help="only write the tables from the stored results")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -315,7 +320,7 @@ def main() -> None:
         print(json.dumps({"turns": measure_in_turns, "peak": peak_mb}[job](*arguments)))
         return
     if not options.table:
-        RESULTS.write_text(json.dumps(run(), indent=1) + "\n")
+        RESULTS.write_text(json.dumps(run(options.part or PARTS), indent=1) + "\n")
     results = json.loads(RESULTS.read_text())
     write_between_markers("block-speed", render_speed(results))
     write_between_markers("block-depth", render_depth(results))

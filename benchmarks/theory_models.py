@@ -248,8 +248,8 @@ def _pairs(s: Size) -> dict[str, Callable[[], Built]]:
 
 def _vision(s: Size) -> dict[str, Callable[[], Built]]:
     patches = {**s.hidden, "image_size": 32, "patch_size": 4, "num_labels": CLASSES}
-    same = "ViTForImageClassification DeiTForImageClassification BeitForImageClassification Dinov2ForImageClassification"
-    models = {name: lambda name=name: pictures(made(name, patches)) for name in same.split()}
+    same = [f"{family}ForImageClassification" for family in ("ViT", "DeiT", "Beit", "Dinov2")]
+    models = {name: lambda name=name: pictures(made(name, patches)) for name in same}
     stages = [s.width // 2, s.width, s.width, 2 * s.width]
     depths = [1, 1, max(s.layers - 2, 1), 1]
     return models | {

@@ -1,6 +1,6 @@
 """The published runs of examples/thousand_layers.py: gathers their records, writes the table and the curves.
 
-`python benchmarks/thousand_layers.py FOLDER` reads every record in the folder that the example wrote to, and
+`python -m benchmarks.thousand_layers FOLDER` reads every record in the folder that the example wrote to, and
 writes results/thousand_layers.json, the table in docs/nn.md and docs/nn/thousand_layers.svg.
 """
 

@@ -49,7 +49,7 @@ def plain(case: Case) -> None:
 
 
 def traced(case: Case) -> leadline.Trace:
-    return leadline.trace(case.model, case.inputs, case.targets, case.loss)
+    return leadline.trace(case.model, case.inputs, case.targets, case.loss, theory=False)
 
 
 WAYS: dict[str, Callable[[Case], Any]] = {"plain": plain, "traced": traced}

@@ -1,6 +1,6 @@
 """How the change of the function by one optimiser step grows with depth, for every residual scheme.
 
-`python benchmarks/update_exponents.py` measures and writes results/update_exponents.json and the table in
+`python -m benchmarks.update_exponents` measures and writes results/update_exponents.json and the table in
 docs/nn.md.
 """
 

@@ -33,6 +33,7 @@ from leadline.updating import read_update
 STEPS = 100
 BATCH, JUDGED = 64, 512
 MULTIPLES = (1 / 16, 1 / 4, 1.0, 4.0, 16.0, 64.0)  # of the rate at which the first step parts by half
+FARTHER = {"Adam": (256.0,)}  # Adam bears more
 DEPTHS = (4, 16)
 LEARNED = 0.5  # share of the best rate's fall of the loss that counts as having learned
 FAILED = 0.1  # and below which it counts as having failed
@@ -113,7 +114,7 @@ def measure(kind: str, depth: int, optimizer: str, *, steps: int = STEPS) -> dic
     with torch.no_grad():
         start = F.cross_entropy(network(kind, depth)(x[:JUDGED]), y[:JUDGED]).item()
     runs = []
-    for multiple in MULTIPLES:
+    for multiple in (*MULTIPLES, *FARTHER.get(optimizer, ())):
         model = network(kind, depth)
         stepper = OPTIMIZERS[optimizer](list(model.parameters()), multiple * rate)
         seen = first_step(model, stepper, x, y)

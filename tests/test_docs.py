@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import statistics, trace
+from benchmarks import statistics, symmetry, theory_accuracy, trace, weightless
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
+    ("weightless.md", "weightless", weightless.render),
+    ("symmetry.md", "symmetry", symmetry.render),
+    ("theory.md", "theory_accuracy", theory_accuracy.render),
 ]
 
 

@@ -106,7 +106,7 @@ def _unequal(step: StepSeen) -> bool:
 
 
 def _narrow(step: StepSeen) -> bool:
-    return any(p.grad_spread < GRADIENT_RANGE for p in step.parameters if p.matrix)
+    return any(p.grad_spread is not None and p.grad_spread < GRADIENT_RANGE for p in step.parameters)
 
 
 def torchmortem(problem: Problem, seen: Observation) -> bool:

@@ -5,7 +5,7 @@
     python -m benchmarks.verdicts.judge --publish            both halves, stored and written to docs/verdicts.md
 
 Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept
-(`--baselines` computes those that are missing, and so does `--publish`).
+(`--baselines` computes those that are missing and no more; `--publish` does so too).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 import torch
 
 import leadline
-from benchmarks.store import ROOT, fill_file, run_missing, save
+from benchmarks.store import ROOT, fill_file, run_missing, save, table
 from benchmarks.verdicts.baselines import ask_baselines
 from benchmarks.verdicts.build import build
 from benchmarks.verdicts.cases import (
@@ -34,7 +34,7 @@ from benchmarks.verdicts.cases import (
     verdict_to_json,
 )
 from benchmarks.verdicts.observe import observe
-from benchmarks.verdicts.page import TABLES, family_scores, misses, scores
+from benchmarks.verdicts.page import TABLES, clear, family_scores, misses, scores
 from benchmarks.verdicts.problem import Problem, to_dict
 from benchmarks.verdicts.score import figures
 
@@ -81,6 +81,22 @@ def print_misses(labels: Labels, verdicts: Verdicts) -> None:
         print(f"{count:4d} {kind}: {cause}")
 
 
+def print_codes(labels: Labels, verdicts: Verdicts) -> None:
+    """Of each rule: on how many failed and on how many healthy runs it fired, and how often alone."""
+    known = clear(labels)
+    rows = []
+    for code in sorted({code for key in known for code in verdicts[key].codes}):
+        fired = [
+            (known[key].failed, verdicts[key].codes == (code,))
+            for key in known
+            if code in verdicts[key].codes
+        ]
+        counts = Counter(fired)
+        rows.append([code, *(str(sum(failed == truth for failed, _ in fired)) for truth in (True, False))])
+        rows[-1] += [str(counts[True, True]), str(counts[False, True])]
+    print(table(["code", "failed", "reached", "alone on failed", "alone on reached"], rows))
+
+
 def publish(verdicts: Verdicts) -> None:
     """Store the verdicts and write the tables of the page."""
     cases = {key: verdict_to_json(said) for key, said in verdicts.items()}
@@ -102,12 +118,14 @@ def main() -> None:
     parser.add_argument(
         "--publish", action="store_true", help="both halves; store verdicts and write the page"
     )
-    parser.add_argument("--baselines", action="store_true", help="compute missing verdicts of the baselines")
+    parser.add_argument("--baselines", action="store_true", help="ask the baselines, and stop")
     options = parser.parse_args()
     torch.set_num_threads(1)
     labels = load_labels(None if options.publish else options.half)
     if options.baselines or options.publish:
         run_baselines(labels)
+    if options.baselines:
+        return
     began = time.process_time()
     verdicts = {key: ask(case.problem) for key, case in labels.items()}
     print(f"{len(labels)} cases, {time.process_time() - began:.0f} s")
@@ -115,6 +133,7 @@ def main() -> None:
     print(figures(family_scores(labels, verdicts)))
     print(dict(Counter(said.verdict for said in verdicts.values())))
     if options.half == "calibration" and not options.publish:
+        print_codes(labels, verdicts)
         print_misses(labels, verdicts)
     if options.publish:
         publish(verdicts)

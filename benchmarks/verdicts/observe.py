@@ -34,8 +34,8 @@ class ParameterSeen:
     grad_norm: float
     grad_mean_abs: float
     grad_zero_share: float
-    grad_spread: float
-    """95th less 5th percentile."""
+    grad_spread: float | None
+    """95th less 5th percentile; None unless a matrix."""
     update_ratio: float
 
 
@@ -95,7 +95,6 @@ def _parameters(model: nn.Module, before: dict[str, Tensor]) -> Iterator[Paramet
         if parameter.grad is None:
             continue
         grad, old = parameter.grad.float(), before[name].float()
-        low, high = torch.quantile(grad.flatten(), torch.tensor([0.05, 0.95])).tolist()
         yield ParameterSeen(
             name=name,
             matrix=parameter.ndim > 1,
@@ -103,9 +102,15 @@ def _parameters(model: nn.Module, before: dict[str, Tensor]) -> Iterator[Paramet
             grad_norm=float(grad.norm()),
             grad_mean_abs=float(grad.abs().mean()),
             grad_zero_share=float((grad == 0).float().mean()),
-            grad_spread=high - low,
+            grad_spread=spread(grad) if parameter.ndim > 1 else None,
             update_ratio=float((parameter.detach().float() - old).norm() / old.norm().clamp_min(1e-30)),
         )
+
+
+def spread(values: Tensor) -> float:
+    """95th less 5th percentile."""
+    low, high = torch.quantile(values.flatten(), torch.tensor([0.05, 0.95])).tolist()
+    return float(high - low)
 
 
 class _Watch:

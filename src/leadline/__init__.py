@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leadline.report import Report
     from leadline.symmetry.live import Symmetries, symmetries
     from leadline.symmetry.rescale import balance, shrink
+    from leadline.theory import critical_gain, depth_scale
     from leadline.updating import update
 
 __version__ = "0.1.0"
@@ -30,6 +31,8 @@ _HOMES = {
     "check": "leadline.diagnosis",
     "predict": "leadline.prediction",
     "trace": "leadline.observation",
+    "critical_gain": "leadline.theory",
+    "depth_scale": "leadline.theory",
     "Symmetries": "leadline.symmetry.live",
     "symmetries": "leadline.symmetry.live",
     "balance": "leadline.symmetry.rescale",
@@ -62,6 +65,8 @@ __all__ = [
     "__version__",
     "balance",
     "check",
+    "critical_gain",
+    "depth_scale",
     "forecast",
     "nn",
     "predict",

@@ -12,7 +12,6 @@ from torch import nn
 from leadline import __version__
 from leadline.case import Case, Inputs, Loss
 from leadline.errors import InputError
-from leadline.observation import trace
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
 from leadline.report import Report
@@ -20,6 +19,8 @@ from leadline.report.verdict import sentence
 from leadline.rules import Rule, all_rules
 from leadline.rules.explaining import explained
 from leadline.symmetry.reading import read_symmetry
+from leadline.theory import predict_with_account
+from leadline.tracing import trace
 from leadline.updating import read_update
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
@@ -62,9 +63,10 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
 
 
 def study(seen: Trace) -> tuple[Profile, Coverage]:
-    """All that can be read off a trace alone."""
-    profile, coverage = read(seen)
-    return replace(profile, symmetry=read_symmetry(seen)), coverage
+    """All that can be read off a trace alone, theory's predictions included."""
+    told, theory = predict_with_account(seen)
+    profile, coverage = read(told)
+    return replace(profile, symmetry=read_symmetry(seen), theory=theory), coverage
 
 
 def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Rule] = ()) -> Report:

@@ -19,11 +19,13 @@ def trace(
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    *,
+    theory: bool = True,
 ) -> Trace:
     """Run the model forward and backward once and write down every op, its statistics and its gradient's.
 
-    Beside each measured second moment stands the one that theory predicts from the weights' two moments alone
-    (`leadline.theory`); `leadline.tracing.trace` is the same without it.
+    Beside each measured second moment stands the one that theory predicts from the weights' two moments alone. That
+    takes about as long as writing the pass down; `theory=False` leaves it out.
 
     The model runs as it is (train or eval mode, dtype, device); compiled parts run uncompiled. Afterwards parameters,
     buffers, gradients, random number generators, flags and hooks are bit for bit as before, also if the model raises:
@@ -31,4 +33,5 @@ def trace(
 
     `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
     """
-    return predict_moments(tracing.trace(model, inputs, targets, loss, optimizer))
+    seen = tracing.trace(model, inputs, targets, loss, optimizer)
+    return predict_moments(seen) if theory else seen

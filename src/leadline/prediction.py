@@ -13,7 +13,6 @@ from leadline.diagnosis import conclude, study
 from leadline.errors import InputError
 from leadline.records import Gap, Trace
 from leadline.report import Report
-from leadline.theory import predict_moments
 from leadline.weightless import build_without_weights, trace_without_weights
 from leadline.weightless.batches import Sizes, make_case
 from leadline.weightless.configs import build_model, read_config
@@ -34,7 +33,12 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     >>> leadline.predict(make).verdict
     'fails'
     """
-    seen = predict_moments(trace_of(build_or_config, Sizes(batch=batch, tokens=tokens)))
+    for name, size in (("batch", batch), ("tokens", tokens)):
+        if size < 1:
+            raise InputError(
+                expected=f"{name} of at least 1", got=f"{name}={size}", fix="leave it out, or make it larger"
+            )
+    seen = trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))
     return conclude(seen, *study(seen))
 
 
@@ -47,7 +51,8 @@ def trace_of(build_or_config: Any, sizes: Sizes) -> Trace:
     raise InputError(
         expected="a function that builds the model and its batch, or a Hugging Face config (path, dict or object)",
         got=describe(build_or_config),
-        fix="pass the constructor, not the model: leadline.predict(lambda: (make_model(), torch.randn(8, 64)))",
+        fix="pass the constructor, not the model: "
+        "leadline.predict(lambda: leadline.Case(make_model(), torch.randn(8, 64), loss=lambda y: y.square().mean()))",
     )
 
 

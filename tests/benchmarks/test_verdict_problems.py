@@ -85,3 +85,15 @@ def test_every_committed_label_belongs_to_a_problem_of_the_generator():
     known = {p.key: p for p in PROBLEMS}
     for key, case in load_labels().items():
         assert case.problem == known[key]
+
+
+def test_the_models_built_today_are_those_that_were_labelled():
+    cases = [
+        case for case in load_labels().values() if case.problem.depth <= 6 and case.first_loss is not None
+    ]
+    one_each = {(case.problem.family, case.problem.scheme): case for case in cases}.values()
+    assert len(one_each) > 20
+    for case in one_each:
+        built = build(case.problem)
+        first = built.loss(built.model(built.inputs), built.targets).item()
+        assert first == pytest.approx(case.first_loss, rel=2e-3), case.problem.key

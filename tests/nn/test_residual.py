@@ -11,6 +11,7 @@ from leadline.errors import InputError
 from leadline.nn import SCHEMES, Encoder, Layout, Options, Residual
 from leadline.nn.attention import SelfAttention
 from leadline.nn.roles import fill_branch_
+from leadline.nn.scheme import one
 
 x = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
 
@@ -165,10 +166,14 @@ def test_recomputation_gives_the_very_same_gradients(name, options):
     gradients = []
     for choice in (Options(), options):
         model = Encoder(32, 2, 3, scheme=name, options=choice, generator=torch.Generator().manual_seed(0))
-        model(tokens, causal=True).square().sum().backward()
+        (model(tokens, causal=True) * tokens).sum().backward()
         gradients.append([p.grad for p in model.parameters()])
     for plain, recomputed in zip(*gradients, strict=True):
-        assert (plain is None and recomputed is None) or torch.equal(plain, recomputed)
+        assert (plain is None) == (recomputed is None)
+        if plain is not None and SCHEMES[name].branch is one:
+            assert torch.equal(plain, recomputed)
+        elif plain is not None:  # lean weights the branch before it adds, plain in one rounding
+            torch.testing.assert_close(plain, recomputed, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["gelu", "relu", "swiglu"])
@@ -194,26 +199,16 @@ def test_lean_memory_keeps_less_for_the_backward_pass():
         sizes: dict[int, int] = {}
 
         def note(t):
-            if isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() not in own:
+            if t.untyped_storage().data_ptr() not in own:
                 sizes[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
             return t
 
-        from leadline.nn import lean
-
-        original = lean._pack
-        try:
-            lean._pack = lambda t: note(original(t))
-            tokens = torch.randn(4, 32, 64)
-            if options.lean:
-                model(tokens).sum()
-            else:
-                with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
-                    model(tokens).sum()
-        finally:
-            lean._pack = original
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+            model(torch.randn(4, 32, 64)).sum()
         return sum(sizes.values())
 
-    assert kept(Options(lean=True, positions="none")) < 0.6 * kept(Options(positions="none"))  # 7 of 16 units
+    lean, plain = kept(Options(lean=True, positions="none")), kept(Options(positions="none"))
+    assert lean < 0.45 * plain  # 6 of 16 tensors of the stream's size, and small statistics
 
 
 def test_a_stack_of_2000_blocks_survives_deepcopy_pickle_and_a_backward_pass():

@@ -1,6 +1,7 @@
 """Transformers: what may see what, positions, caches, ties, and clear answers to bad input."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -196,3 +197,20 @@ def test_models_can_be_built_without_memory_on_the_meta_device():
     with torch.device("meta"):
         encoder = Encoder(512, 8, 100, scheme="deepnorm")
     assert encoder.stack.blocks[99].feed_forward.branch.fc1.weight.device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (lambda: Options(checkpoint_every=-1), "checkpoint_every=-1"),
+        (lambda: Options(hidden=0), "hidden=0"),
+        (lambda: LanguageModel(0, 8, 2, 1), "a layer from 8 to 0"),
+        (lambda: model().generate(tokens, 1, top_k=0), "top_k=0"),
+        (lambda: model().generate(tokens, 1, temperature=-1.0), "temperature=-1.0"),
+        (lambda: EncoderDecoder(8, 8, 2, 1)(tokens.float(), tokens), "source"),
+        (lambda: EncoderDecoder(8, 8, 2, 1)(tokens, tokens.float()), "target"),
+    ],
+)
+def test_sizes_and_ids_that_cannot_be_are_refused_by_name(build, named):
+    with pytest.raises(InputError, match=re.escape(named)):
+        build()

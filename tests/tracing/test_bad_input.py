@@ -136,3 +136,11 @@ def test_a_loss_with_one_element_in_one_dimension_is_taken():
 def test_a_word_that_is_missing_is_noticed():
     error = InputError(expected="a", got="b", fix="c")
     assert "function" not in str(error)
+
+
+def test_an_optimiser_of_another_model_is_refused():
+    model, other = nn.Linear(4, 2), nn.Linear(4, 2)
+    with pytest.raises(InputError, match="none of which is a parameter of this model"):
+        leadline.trace(
+            model, torch.randn(3, 4), loss=torch.sum, optimizer=torch.optim.Adam(other.parameters())
+        )

@@ -55,7 +55,7 @@ def forecast(
     finally:
         restore_random(before)
     exponents = fit_exponents(points, depths)
-    limits = find_limits(points, depths)
+    limits = find_limits(points, depths, last[1].optimizer)
     return _forecast(last, points, exponents, limits, depths=tuple(depths), seeds=seeds)
 
 
@@ -108,7 +108,7 @@ def _forecast(
     seeds: int,
 ) -> Forecast:
     profile, update = last
-    nearest = limits[0] if limits else None
+    nearest = next((limit for limit in limits if limit.cause != "promise"), None)
     return Forecast(
         model=profile.model,
         optimizer=update.optimizer,
@@ -122,6 +122,7 @@ def _forecast(
         max_depth=None if nearest is None else max(int(nearest.depth), 0),
         max_depth_low=None if nearest is None else nearest.low,
         max_depth_high=None if nearest is None else nearest.high,
+        safe_depth=max(int(limits[0].depth), 0) if limits else None,
         advice=advise(exponents, limits, update.optimizer, depths[-1]),
     )
 
@@ -131,7 +132,7 @@ def _from_one(case: Case) -> Forecast:
     steps = extrapolate.repeated(profile, update)
     point = point_of(profile, update, len(steps), 0)
     exponents = extrapolate.exponents_of(steps)
-    limits = extrapolate.limits_of(point, len(steps), exponents)
+    limits = extrapolate.limits_of(point, len(steps), exponents, update.optimizer)
     return _forecast((profile, update), [point], exponents, limits, depths=(len(steps),), seeds=0)
 
 

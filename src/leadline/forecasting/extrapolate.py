@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from leadline.errors import InputError
 from leadline.forecasting.fit import log_line
-from leadline.forecasting.limits import STEP
+from leadline.forecasting.limits import levels
 from leadline.records import BlockStep, DepthLimit, DepthPoint, Exponent, Profile, Update
 from leadline.records.forecast import Cause
 from leadline.rules.depth_law import REACH
@@ -57,16 +57,18 @@ def _growth(parts: Sequence[float]) -> Exponent | None:
     return Exponent(value=line[0], low=None, high=None, seeds=1, depths=depths)
 
 
-def limits_of(point: DepthPoint, blocks: int, exponents: dict[str, Exponent]) -> tuple[DepthLimit, ...]:
+def limits_of(
+    point: DepthPoint, blocks: int, exponents: dict[str, Exponent], optimizer: str
+) -> tuple[DepthLimit, ...]:
     """Depths in blocks of the same kind."""
     found = []
     power = exponents["loss_change"].value if "loss_change" in exponents else 0.0
     if point.parting and not point.parting_is_bound and power > 0:
-        log_depth = math.log(blocks) + math.log(point.parting / STEP) / power
-        if log_depth < math.log(FARTHEST):
-            depth = math.exp(log_depth)
-            words = "blocks one step would lose half of the decrease that its gradient promises"
-            found.append(_limit("step", depth, f"beyond about {depth:.3g} {words}"))
+        for cause, (level, words) in levels(optimizer).items():
+            log_depth = math.log(blocks) + math.log(point.parting / level) / power
+            if log_depth < math.log(FARTHEST):
+                depth = math.exp(log_depth)
+                found.append(_limit(cause, depth, f"beyond about {depth:.3g} such blocks {words}"))
     changes: dict[Cause, float | None] = {
         "forward": point.forward_e_folds,
         "backward": point.backward_e_folds,

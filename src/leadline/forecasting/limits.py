@@ -1,8 +1,9 @@
 r"""How deep a family goes: where its first step leaves the linear regime, and where its signal gives out.
 
 The step: the multiple $c(N)$ of the user's step at which measured and predicted change of the loss part by half falls
-like a power of depth; beyond the depth at which it is `STEP`, the step is not what the gradient promises. The signal:
-e-folds of a geometric law grow in proportion to depth, up to `REACH`.
+like a power of depth. Beyond the depth at which it is `PROMISE` the first step is not what the gradient promises (a
+warm-up is needed); beyond that at which it is one over `FAILS` training at that rate failed in about half of all
+cases tried. The signal: e-folds of a geometric law grow in proportion to depth, up to `REACH`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from leadline.forecasting.fit import Curve, crossing, deeper_part, interval, lin
 from leadline.records import DepthLimit, DepthPoint
 from leadline.records.forecast import Cause
 from leadline.rules.depth_law import FAR, REACH
+from leadline.rules.families import family_of
+from leadline.rules.step_law import FAILS
 
-STEP = 1.0  # derived: at the parting itself half of the promised gain is lost
+PROMISE = 1.0  # derived: at the parting itself half of the promised gain is lost
 GEOMETRIC = 0.5  # ours: e-folds that grow less than half as fast as depth are a power law, which has no reach
 
 
-def find_limits(points: Sequence[DepthPoint], depths: Sequence[int]) -> tuple[DepthLimit, ...]:
+def find_limits(
+    points: Sequence[DepthPoint], depths: Sequence[int], optimizer: str
+) -> tuple[DepthLimit, ...]:
     """Every limit that the points show, the nearest first."""
-    found = [*_step_limit(points, depths), *_signal_limits(points, depths), *_broken(points)]
+    found = [*_step_limits(points, depths, optimizer), *_signal_limits(points, depths), *_broken(points)]
     return tuple(sorted(found, key=lambda each: each.depth))
 
 
@@ -41,14 +46,28 @@ def log_parting(point: DepthPoint) -> float | None:
     return math.log(point.parting) if point.parting > 0 else -math.inf
 
 
-def _step_limit(points: Sequence[DepthPoint], depths: Sequence[int]) -> list[DepthLimit]:
-    curves = by_seed(points, log_parting)
-    used = deeper_part(depths)
-    crossings = [at for curve in curves if (at := crossing(curve, used, math.log(STEP))) is not None]
-    if len(crossings) * 2 <= len(curves):
-        return []
-    words = "one step loses half of the decrease that its gradient promises"
-    return [_limit("step", crossings, depths, words)]
+def levels(optimizer: str) -> Mapping[Cause, tuple[float, str]]:
+    """For each limit of the step, the multiple at which it lies and what happens there.
+
+    An optimiser of unknown kind is judged like SGD, which bears less.
+    """
+    fails = FAILS[family_of(optimizer) or "sgd"]
+    return {
+        "promise": (PROMISE, "the first step loses half of the decrease that its gradient promises: warm up"),
+        "step": (
+            1 / fails,
+            f"the rate is more than {fails:.0f} times a safe one: training is likely to fail",
+        ),
+    }
+
+
+def _step_limits(points: Sequence[DepthPoint], depths: Sequence[int], optimizer: str) -> list[DepthLimit]:
+    curves, used, found = by_seed(points, log_parting), deeper_part(depths), []
+    for cause, (level, words) in levels(optimizer).items():
+        crossings = [at for curve in curves if (at := crossing(curve, used, math.log(level))) is not None]
+        if len(crossings) * 2 > len(curves):
+            found.append(_limit(cause, crossings, depths, words))
+    return found
 
 
 def _signal_limits(points: Sequence[DepthPoint], depths: Sequence[int]) -> list[DepthLimit]:

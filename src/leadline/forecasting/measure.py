@@ -15,7 +15,7 @@ def measure(case: Case) -> tuple[Profile, Update, int]:
     """Profile and update of a case, and the number of ops of its pass."""
     seen = trace(case.model, case.inputs, case.targets, case.loss, case.optimizer)
     profile, _ = read(seen)
-    return profile, read_update(case, profile), len(seen.ops)
+    return profile, read_update(case, profile, responses=True), len(seen.ops)
 
 
 def point_of(profile: Profile, update: Update, depth: int, seed: int) -> DepthPoint:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.errors import InputError
-from leadline.nn.lean import remade
+from leadline.nn.lean import Remade, lean_linear
 from leadline.nn.options import Options
 from leadline.nn.positions import rotate
 from leadline.nn.roles import RoleWeight
@@ -42,6 +42,9 @@ class Context(NamedTuple):
     cache: KeyValueCache | None = None
 
 
+EVERYONE = Context()
+
+
 class SelfAttention(nn.Module):
     r"""$O\,\mathrm{softmax}(QK^\top/\sqrt{d_h})V$ over (batch, time, width), with Q, K, V in one packed
     matrix.
@@ -54,16 +57,16 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.width, self.heads = width, heads
         self.head_width = check_heads(width, heads)
-        self.dropout, self.lean = options.dropout, options.lean
+        self.dropout = options.dropout
         self.qkv = make_linear(width, 3 * width, bias=options.bias)
         self.output = make_linear(width, width, bias=options.bias)
         self.norm_query = options.make_norm(self.head_width) if options.qk_norm else None
         self.norm_key = options.make_norm(self.head_width) if options.qk_norm else None
         self.norm_inner = options.make_norm(width) if inner_norm else None
 
-    def forward(self, x: Tensor, context: Context = Context()) -> Tensor:  # noqa: B008  (an immutable tuple)
-        batch, time, _ = x.shape
-        packed = remade(self.qkv, x) if self.lean else self.qkv(x)
+    def forward(self, x: Tensor | Remade, context: Context = EVERYONE) -> Tensor:
+        packed = lean_linear(self.qkv, x)
+        batch, time, _ = packed.shape
         query, key, value = (_split_heads(part, self.heads) for part in packed.chunk(3, dim=-1))
         if self.norm_query is not None and self.norm_key is not None:
             query, key = self.norm_query(query), self.norm_key(key)
@@ -108,9 +111,10 @@ class CrossAttention(nn.Module):
         self.norm_key = options.make_norm(self.head_width) if options.qk_norm else None
         self.norm_inner = options.make_norm(width) if inner_norm else None
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        batch, time, _ = x.shape
-        query = _split_heads(self.query(x), self.heads)
+    def forward(self, x: Tensor | Remade, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        projected = lean_linear(self.query, x)
+        batch, time, _ = projected.shape
+        query = _split_heads(projected, self.heads)
         key, value = (_split_heads(part, self.heads) for part in self.key_value(memory).chunk(2, dim=-1))
         if self.norm_query is not None and self.norm_key is not None:
             query, key = self.norm_query(query), self.norm_key(key)

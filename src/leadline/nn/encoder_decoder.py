@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from leadline.nn.attention import Context, attention_mask
-from leadline.nn.language import DEFAULTS, make_embedding, make_head
+from leadline.nn.language import DEFAULTS, check_tokens, make_embedding, make_head
 from leadline.nn.options import Options
 from leadline.nn.scheme import Layout, Place, Scheme, check_depth
 from leadline.nn.schemes import find_scheme
@@ -39,11 +39,8 @@ class EncoderDecoder(nn.Module):
         blocks = depth if decoder_depth is None else decoder_depth
         check_depth(depth)
         check_depth(blocks)
-        self.scheme, self.width, self.dropout = (
-            find_scheme(scheme, max(depth, blocks)),
-            width,
-            options.dropout,
-        )
+        self.scheme = find_scheme(scheme, max(depth, blocks))
+        self.width, self.dropout = width, options.dropout
         source = Layout(sublayers=2, stack="encoder", partner=blocks)
         target = Layout(sublayers=3, stack="decoder", partner=depth)
         gain = self.scheme.embedding_gain(Place(index=0, depth=depth, layout=source))
@@ -63,6 +60,7 @@ class EncoderDecoder(nn.Module):
         source_mask: Tensor | None = None,
         target_mask: Tensor | None = None,
     ) -> Tensor:
+        check_tokens(target, "target")
         memory = self.encode(source, source_mask)
         mask = attention_mask(
             target_mask, (target.shape[0], target.shape[1]), causal=True, name="target_mask"
@@ -80,6 +78,7 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """The memory (batch, source time, width) that the decoder attends to."""
+        check_tokens(source, "source")
         mask = attention_mask(
             source_mask, (source.shape[0], source.shape[1]), causal=False, name="source_mask"
         )

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.nn.activations import find_activation, gaussian_moments
-from leadline.nn.lean import remade
+from leadline.nn.lean import Remade, lean_feed_forward, lean_linear
 from leadline.nn.options import Options
 from leadline.nn.roles import RoleWeight
 from leadline.nn.undrawn import make_linear
@@ -27,12 +27,12 @@ class FeedForward(nn.Module):
         self.lean = options.lean
         self._function = find_activation(self.activation)
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.fc1(x)
-        h = remade(self._activate, h) if self.lean else self._activate(h)
-        if self.norm_inner is not None:
-            h = self.norm_inner(h)
-        y = self.fc2(h)
+    def forward(self, x: Tensor | Remade) -> Tensor:
+        if self.lean and self.norm_inner is None:
+            y = lean_feed_forward(self.fc1, self._activate, self.fc2, x)
+        else:
+            h = self._activate(lean_linear(self.fc1, x))
+            y = self.fc2(h if self.norm_inner is None else self.norm_inner(h))
         return F.dropout(y, self.dropout, self.training) if self.dropout else y
 
     def _activate(self, h: Tensor) -> Tensor:

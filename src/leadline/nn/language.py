@@ -74,6 +74,7 @@ class LanguageModel(nn.Module):
         Each step feeds only the new token: the keys and values of the others are cached. Runs in eval mode.
         """
         self._check(tokens, extra=length)
+        _check_drawing(temperature, top_k)
         training = self.training
         self.eval()
         try:
@@ -118,13 +119,27 @@ class LanguageModel(nn.Module):
         return F.linear(x, self.embedding.weight).mul(self.width**-0.5)
 
     def _check(self, tokens: Tensor, *, extra: int = 0) -> None:
-        if tokens.ndim != 2 or tokens.is_floating_point():
-            raise InputError(
-                expected="tokens: whole numbers of shape (batch, time)",
-                got=f"{tokens.dtype} of shape {tuple(tokens.shape)}",
-                fix="pass token ids; for vectors use Encoder",
-            )
+        check_tokens(tokens)
         self.positions.check(tokens.shape[1] + extra)
+
+
+def check_tokens(tokens: Tensor, name: str = "tokens") -> None:
+    """Raise unless `tokens` are ids of shape (batch, time)."""
+    if tokens.ndim != 2 or tokens.is_floating_point():
+        raise InputError(
+            expected=f"{name}: whole numbers of shape (batch, time)",
+            got=f"{tokens.dtype} of shape {tuple(tokens.shape)}",
+            fix="pass token ids; for vectors use Encoder",
+        )
+
+
+def _check_drawing(temperature: float, top_k: int | None) -> None:
+    if temperature < 0 or (top_k is not None and top_k < 1):
+        raise InputError(
+            expected="temperature: 0 or more; top_k: 1 or more, or None",
+            got=f"temperature={temperature}, top_k={top_k}",
+            fix="temperature=0 takes the likeliest token, 1 draws from the model's own distribution",
+        )
 
 
 def make_embedding(vocab: int, width: int, *, gain: float, generator: Generator | None) -> nn.Embedding:

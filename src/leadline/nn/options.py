@@ -24,8 +24,8 @@ class Options:
 
     `hidden` is the feed-forward's hidden width (None: 4 x width, or 8/3 x width for the gated one).
     `checkpoint_every` k recomputes k blocks at a time in the backward pass (0: keep everything); `lean` keeps
-    the matrix products and recomputes norms, activations and the packed QKV. `tie` shares the embedding with
-    the output.
+    the attention's matrix products and recomputes norms and the inside of the feed-forward. `tie` shares the
+    embedding with the output.
     """
 
     positions: Positions = "rotary"
@@ -43,6 +43,9 @@ class Options:
         _one_of("positions", self.positions, get_args(Positions))
         _one_of("feed_forward", self.feed_forward, get_args(FeedForwardKind))
         _one_of("norm", self.norm, get_args(NormKind))
+        _at_least("checkpoint_every", self.checkpoint_every, 0)
+        if self.hidden is not None:
+            _at_least("hidden", self.hidden, 1)
         if not 0.0 <= self.dropout < 1.0:
             raise InputError(
                 expected="dropout: a share from 0 up to, not including, 1",
@@ -61,6 +64,15 @@ class Options:
     def make_norm(self, width: int) -> nn.Module:
         """A norm over the last `width` features."""
         return nn.LayerNorm(width) if self.norm == "layer" else nn.RMSNorm(width)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(
+            expected=f"{name}: a whole number, {least} or more",
+            got=f"{name}={value!r}",
+            fix=f"leave {name} out for the default",
+        )
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

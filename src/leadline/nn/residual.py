@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leadline.errors import InputError
-from leadline.nn.lean import remade
+from leadline.nn.lean import Remade
 from leadline.nn.roles import apply_gains_, role_weights
 from leadline.nn.scheme import Layout, Place, Scheme
 from leadline.nn.schemes import find_scheme
@@ -67,20 +67,16 @@ class Residual(nn.Module):
         self.skip = scheme.skip(place) if scheme.has_skip else 0.0
         self.branch_weight = scheme.branch(place)
         self.norm_scale = scheme.norm_scale(place)
-        size = (_width(self.branch),) if scheme.learned == "vector" else ()
+        size = (_width(self.branch),) if scheme.learned in ("vector", "skip") else ()
         learns_branch = scheme.learned in ("scalar", "vector")
         self.weight = nn.Parameter(torch.full(size, self.branch_weight)) if learns_branch else None
-        self.skip_weight = nn.Parameter(torch.full((), self.skip)) if scheme.learned == "skip" else None
+        self.skip_weight = nn.Parameter(torch.full(size, self.skip)) if scheme.learned == "skip" else None
         self.bias_in = nn.Parameter(torch.zeros(())) if scheme.scalar_biases else None
         self.bias_out = nn.Parameter(torch.zeros(())) if scheme.scalar_biases else None
 
     def forward(self, x: Tensor, *arguments: Any, bypass: Tensor | None = None) -> Tensor:
         """The stream after this sub-layer; `bypass` is added before the last norm (the B2T connection)."""
-        h = x if self.norm_pre is None else remade(self.norm_pre, x) if self.lean else self.norm_pre(x)
-        if self.norm_scale != 1.0:
-            h = h * self.norm_scale
-        if self.bias_in is not None:
-            h = h + self.bias_in
+        h = Remade(self._feed, x) if self.lean and self.norm_pre is not None else self._feed(x)
         y = self.branch(h, *arguments)
         if self.norm_out is not None:
             y = self.norm_out(y)
@@ -89,17 +85,31 @@ class Residual(nn.Module):
             y = y + bypass
         return y if self.norm_post is None else self.norm_post(y)
 
+    def _feed(self, x: Tensor) -> Tensor:
+        h = x if self.norm_pre is None else self.norm_pre(x)
+        if self.norm_scale != 1.0:
+            h = h * self.norm_scale
+        return h if self.bias_in is None else h + self.bias_in
+
     def _join(self, x: Tensor, y: Tensor) -> Tensor:
         if self.weight is not None:
             y = y * _per_channel(self.weight, y)
             return x + y if self.bias_out is None else x + y + self.bias_out
         if self.skip_weight is not None:
-            return x * self.skip_weight + y
+            return x * _per_channel(self.skip_weight, x) + y
         if self.branch_weight != 1.0:
+            if self._may_overwrite(x, y):
+                return y.mul_(self.branch_weight).add_(x)
             return torch.add(x, y, alpha=self.branch_weight)
         if self.skip == 0.0:
             return y
+        if self._may_overwrite(x, y):
+            return y.add_(x, alpha=self.skip)
         return x + y if self.skip == 1.0 else torch.add(y, x, alpha=self.skip)
+
+    def _may_overwrite(self, x: Tensor, y: Tensor) -> bool:
+        """Whether the sum may take the place of the branch's output: ours ends in a linear map or dropout."""
+        return self.lean and self.norm_out is None and y.dtype == x.dtype
 
     def extra_repr(self) -> str:
         place = self.place

@@ -11,9 +11,15 @@ from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from leadline.errors import InputError
-from leadline.nn.attention import Context, CrossAttention, KeyValueCache, SelfAttention, attention_mask
+from leadline.nn.attention import (
+    EVERYONE,
+    Context,
+    CrossAttention,
+    KeyValueCache,
+    SelfAttention,
+    attention_mask,
+)
 from leadline.nn.feedforward import FeedForward
-from leadline.nn.lean import lean_memory
 from leadline.nn.options import Options
 from leadline.nn.positions import rotary_tables, sinusoidal_table
 from leadline.nn.residual import Residual
@@ -22,7 +28,6 @@ from leadline.nn.scheme import Layout, Scheme, check_depth
 from leadline.nn.schemes import find_scheme
 
 NO_POSITIONS = Options(positions="none")
-EVERYONE = Context()
 HALF_EACH = math.sqrt(0.5)  # two unit signals, added, keep a unit second moment
 
 
@@ -51,7 +56,7 @@ class Stack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = final_norm
-        self.checkpoint_every, self.lean = options.checkpoint_every, options.lean
+        self.checkpoint_every, self.is_random = options.checkpoint_every, options.dropout > 0
 
     def forward(
         self,
@@ -60,17 +65,31 @@ class Stack(nn.Module):
         memory: Sequence[Tensor | None] = (),
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Tensor:
-        with lean_memory(enabled=self.lean):
-            if caches is not None:
-                for block, cache in zip(self.blocks, caches, strict=True):
-                    x = block(x, context._replace(cache=cache), memory)
-            elif self.checkpoint_every and torch.is_grad_enabled():
-                for start in range(0, len(self.blocks), self.checkpoint_every):
-                    x = checkpoint(self._run, x, start, context, memory, use_reentrant=False)
-            else:
-                for block in self.blocks:
-                    x = block(x, context, memory)
+        if caches is not None:
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = block(x, context._replace(cache=cache), memory)
+        elif self.checkpoint_every and torch.is_grad_enabled():
+            x = self._run_checkpointed(x, context, memory)
+        else:
+            for block in self.blocks:
+                x = block(x, context, memory)
         return x if self.final_norm is None else self.final_norm(x)
+
+    def _run_checkpointed(self, x: Tensor, context: Context, memory: Sequence[Tensor | None]) -> Tensor:
+        """Segments one by one; the last runs plainly, for it would be made again as soon as it is thrown away."""
+        *earlier, last = range(0, len(self.blocks), self.checkpoint_every)
+        for start in earlier:
+            x = checkpoint(
+                self._run,
+                x,
+                start,
+                context,
+                memory,
+                use_reentrant=False,
+                preserve_rng_state=self.is_random,
+                determinism_check="none",
+            )
+        return self._run(x, last, context, memory)
 
     def _run(self, x: Tensor, start: int, context: Context, memory: Sequence[Tensor | None]) -> Tensor:
         for i in range(start, min(start + self.checkpoint_every, len(self.blocks))):

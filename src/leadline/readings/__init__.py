@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from leadline.readings.attribution import attribute
 from leadline.readings.facts import read_facts, with_likeness
+from leadline.readings.physics import read_depth_scale
 from leadline.readings.signal import find_anomalies, find_jumps
 from leadline.readings.structure import Structure, read_structure
 from leadline.records import Coverage, Profile, Trace
@@ -35,6 +36,7 @@ def _profile(trace: Trace, structure: Structure) -> Profile:
         backward_ran=trace.loss is not None,
         attribution=attribute(trace, structure),
         facts=read_facts(trace, structure),
+        depth_scale=read_depth_scale(structure.blocks, structure.streams),
     )
     return replace(profile, jumps=find_jumps(profile.shown.blocks))
 

@@ -32,6 +32,7 @@ from leadline.records.profile import (
     Verdict,
 )
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
+from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
     TRACE_SCHEMA,
     Attended,
@@ -63,6 +64,7 @@ __all__ = [
     "FORECAST_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
+    "Agreement",
     "Anomaly",
     "Asked",
     "Attended",
@@ -75,6 +77,7 @@ __all__ = [
     "DepthLimit",
     "DepthPoint",
     "DepthRange",
+    "DepthScale",
     "Direction",
     "EpsSite",
     "Exponent",
@@ -95,6 +98,7 @@ __all__ = [
     "ParamGroup",
     "Parameter",
     "ParameterStep",
+    "Parting",
     "Phase",
     "Placement",
     "Precision",
@@ -108,6 +112,7 @@ __all__ = [
     "Stats",
     "Stream",
     "Symmetry",
+    "Theory",
     "Trace",
     "Units",
     "Update",

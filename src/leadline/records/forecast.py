@@ -13,7 +13,7 @@ FORECAST_SCHEMA = "leadline.forecast/1"
 FLAT = 0.1  # ours: the accuracy that is asked of an exponent
 WIDE = 0.5  # derived: half a power separates the laws of the known schemes; a wider interval cannot tell them apart
 
-Cause = Literal["step", "forward", "backward", "non-finite"]
+Cause = Literal["promise", "step", "forward", "backward", "non-finite"]
 
 
 class DepthPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,10 +95,12 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     exponents: dict[str, Exponent]
     limits: tuple[DepthLimit, ...]
     max_depth: int | None
-    """The deepest network of this family, at this rate, whose first step does what its gradient promises and whose
-    signal arrives; None: no limit in sight."""
+    """The deepest network of this family that is expected to train at this rate, from the first step on at the full
+    rate; None: no limit in sight."""
     max_depth_low: float | None
     max_depth_high: float | None
+    safe_depth: int | None
+    """The deepest one whose first step also does what its gradient promises; None: no limit in sight."""
     advice: tuple[str, ...]
 
     def to_json(self) -> str:

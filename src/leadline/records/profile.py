@@ -9,6 +9,7 @@ import msgspec
 from leadline.records.attribution import Attribution
 from leadline.records.facts import Facts
 from leadline.records.symmetry import Symmetry
+from leadline.records.theory import DepthScale, Theory
 from leadline.records.trace import Gap, Optimizer, Units
 from leadline.records.update import Update
 
@@ -122,6 +123,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     symmetry: Symmetry | None = None
     update: Update | None = None
     """What one step of the optimiser does; None: not measured."""
+    theory: Theory | None = None
+    """What theory covers of the pass, and where it parts from measurement."""
+    depth_scale: DepthScale | None = None
+    """By theory: the gain a block of the depth axis, and how deep such a stack can be."""
 
     @property
     def predicted(self) -> bool:

@@ -98,7 +98,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     function_change_relative: float | None
     """The same, as a part of the rms of the outputs."""
     function_response: float | None
-    """rms change of the outputs for an infinitesimal step, scaled up to the whole one."""
+    """rms change of the outputs for an infinitesimal step, scaled up to the whole one; None: not measured."""
     blocks_response: float | None
     """The same if only the repeated blocks move; None: there are none, or not measured."""
     grad_square: float

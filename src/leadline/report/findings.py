@@ -14,12 +14,15 @@ from leadline.report.text import clean, plural
 from leadline.report.verdict import rooted
 
 MESSAGE_LINES = 3
+FIRST_LINES = 6  # of the first finding: its message ends with the cause, which is what one came for
 
 
 def finding_lines(findings: Sequence[Finding], width: int, *, room: int | None = None) -> list[Text]:
     """A summary line, then each root with its message and what it leads to; with `room`, as many as fit."""
-    most = None if room is None else min(MESSAGE_LINES, max(room - 3, 1))
-    entries = [_entry(root, below, width, most) for root, below in rooted(findings)]
+    entries = [
+        _entry(root, below, width, _most(room, MESSAGE_LINES if place else FIRST_LINES))
+        for place, (root, below) in enumerate(rooted(findings))
+    ]
     shown = len(entries) if room is None else _fitting([len(entry) for entry in entries], room - 1)
     lines = labelled("findings", _summary(findings), width)
     lines += [line for entry in entries[:shown] for line in entry]
@@ -27,6 +30,10 @@ def finding_lines(findings: Sequence[Finding], width: int, *, room: int | None =
         more = f"and {plural(len(entries) - shown, 'further finding')}: -v shows all"
         lines += labelled("", Text(more, style=QUIET), width)
     return lines
+
+
+def _most(room: int | None, lines: int) -> int | None:
+    return None if room is None else min(lines, max(room - 3, 1))
 
 
 def ignored_lines(ignored: Sequence[Finding], width: int) -> list[Text]:

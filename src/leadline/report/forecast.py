@@ -54,12 +54,15 @@ def lines(forecast: Forecast, width: int, *, short: bool = False) -> list[Text]:
 
 def _headline(forecast: Forecast) -> Text:
     if forecast.max_depth is None:
-        return Text.assemble(("NO LIMIT IN SIGHT", TONES["trains"]), f" up to depth {forecast.depths[-1]}")
-    low, high = forecast.max_depth_low, forecast.max_depth_high
-    span = "" if low is None or high is None else f" (95 %: {number(low)} to {number(high)})"
-    tone = TONES["warning"] if forecast.max_depth <= forecast.depths[-1] else "bold"
-    origin = ", extrapolated" if forecast.limits[0].extrapolated else ""
-    return Text.assemble(("SAFE UP TO DEPTH ", tone), (str(forecast.max_depth), tone), f"{span}{origin}")
+        head = Text.assemble(("NO LIMIT IN SIGHT", TONES["trains"]), f" up to depth {forecast.depths[-1]}")
+    else:
+        low, high = forecast.max_depth_low, forecast.max_depth_high
+        span = "" if low is None or high is None else f" (95 %: {number(low)} to {number(high)})"
+        tone = TONES["warning"] if forecast.max_depth <= forecast.depths[-1] else "bold"
+        head = Text.assemble((f"TRAINS UP TO DEPTH {forecast.max_depth}", tone), span)
+    if forecast.safe_depth is not None and forecast.safe_depth != forecast.max_depth:
+        head.append(f"; beyond {forecast.safe_depth} with a warm-up")
+    return head
 
 
 def _measured_on(forecast: Forecast) -> str:

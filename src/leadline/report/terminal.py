@@ -16,6 +16,7 @@ from leadline.report.layout import ACCENT, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
 from leadline.report.table import block_lines
 from leadline.report.text import clean, count, number, plural
+from leadline.report.theory import theory_lines
 from leadline.report.verdict import TITLES, rooted, sentence
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def lines(report: Report, look: Look) -> list[Text]:
         _facts(report.profile, width),
         axis_lines(report.profile, width, all_streams=everything),
         jump_lines(report.profile.jumps, width),
+        theory_lines(report.profile, width),
     ]
     below = [
         ignored_lines(report.ignored, width),
@@ -94,10 +96,10 @@ def _symmetry(profile: Profile, width: int) -> list[Text]:
     found = profile.symmetry
     if found is None or not found.dimension:
         return []
-    inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else "decay inert nowhere"
-    share = "" if found.free_share is None else f" ({found.free_share:.0%} of the penalty is free)"
+    inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else ""
+    share = "" if found.free_share is None else f"they could save {found.free_share:.0%} of the penalty"
     return labelled(
-        "symmetry", joined(plural(found.dimension, "free rescaling"), f"{inert}{share}"), width, most=1
+        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, share), width, most=1
     )
 
 

@@ -94,6 +94,7 @@ def _evidence_of_health(report: Report) -> str:
     profile = report.profile
     forward, backward = gains(profile, 0) if profile.streams else (None, None)
     if forward is None or backward is None:
-        return f"no rule found anything in {plural(len(profile.blocks), 'block')}"
+        found = "nothing worse than a note" if report.findings else "nothing"
+        return f"{len(report.rules)} rules found {found} in {plural(len(profile.blocks), 'block')}"
     depth = plural(profile.streams[0].blocks, "block")
     return f"over {depth} the signal changes {factor(forward)} a block, its gradient {factor(backward)}"

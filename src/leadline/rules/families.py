@@ -7,7 +7,7 @@ from typing import Literal
 Family = Literal["sgd", "adam"]
 
 _SCALE_FREE = {"adam", "adamw", "nadam", "radam", "adamax", "stableadamw", "rmsprop", "adagrad", "adadelta"}
-_SCALE_FREE |= {"adafactor", "rprop", "lion", "lamb", "muon", "sparseadam"}
+_SCALE_FREE |= {"adafactor", "rprop", "lion", "lamb", "muon", "sparseadam", "sign"}
 _LINEAR = {"sgd", "asgd"}
 
 

@@ -15,7 +15,7 @@ from leadline.rules.step_law import evidence, excess, promise, spread, too_long
     name="incremental-explosion",
     since="0.1",
     explains=("U504",),
-    sick=stepped(shares=[1 / 64] * 64, safe_lr=2e-5, measured_loss_change=0.8, ratio=-8.0),
+    sick=stepped(shares=[1 / 64] * 64, safe_lr=1e-5, measured_loss_change=0.8, ratio=-8.0),
     healthy=stepped(shares=[1 / 64] * 64),
 )
 def incremental_explosion(profile: Profile) -> Iterator[Symptom]:
@@ -24,7 +24,7 @@ def incremental_explosion(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     One real step of the optimiser. The change of the loss that the gradient promises,
     $\langle g, \Delta\theta \rangle$, and the one that is measured part by half at some rate, the safe one. Fires where
-    the user's rate is beyond a multiple of it (8 for steps linear in the gradient, 32 for those free of its scale; see
+    the user's rate is beyond a multiple of it (10 for steps linear in the gradient, 64 for those free of its scale; see
     `BEYOND`), at least half of the promise comes from eight or more repeated blocks, and no single block has half of
     it.
 

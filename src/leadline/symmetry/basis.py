@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import gcd, lcm
 
-from leadline.symmetry.system import Form, Number, quotient
+from leadline.symmetry.system import Form, Number
 
 Vector = dict[str, int]
 """Exponents by parameter name."""
@@ -21,81 +21,81 @@ def make_basis(forms: Mapping[str, Form], followers: Mapping[str, Form]) -> list
     `followers` are tensors that scale along without being parameters (running statistics); each generator comes as
     its parameters and its followers.
     """
-    pairs = [_split(vector, forms) for vector in _short_vectors({**followers, **forms}, frozenset(followers))]
     order = {name: place for place, name in enumerate(forms)}
+    vectors = _columns({**forms, **followers})
+    for _ in range(ROUNDS):
+        if not _shorten(vectors, order):
+            break
+    pairs = [_split(_signed(vector, order), order) for vector in vectors]
     return sorted(
         ((own, rest) for own, rest in pairs if own),
         key=lambda pair: (len(pair[0]), min(order[name] for name in pair[0])),
     )
 
 
-def _split(vector: Vector, forms: Mapping[str, Form]) -> tuple[Vector, Vector]:
-    own = {name: each for name, each in vector.items() if name in forms}
-    return own, {name: each for name, each in vector.items() if name not in forms}
-
-
-def _short_vectors(forms: Mapping[str, Form], quiet: frozenset[str]) -> list[Vector]:
-    """One vector for each free unknown, shortened as far as it goes; `quiet` names do not count."""
+def _columns(forms: Mapping[str, Form]) -> list[Vector]:
+    """One vector for each free unknown, in whole numbers."""
     columns: dict[int, dict[str, Number]] = defaultdict(dict)
     for name, form in forms.items():
         for unknown, coefficient in form.items():
             columns[unknown][name] = coefficient
-    order = {name: -1 if name in quiet else place for place, name in enumerate(forms)}
-    vectors = [_whole(column, order) for column in columns.values()]
-    for _ in range(ROUNDS):
-        if not _shorten(vectors, order):
-            break
-    return vectors
+    found = []
+    for column in columns.values():
+        scale = lcm(*(Fraction(each).denominator for each in column.values()))
+        found.append({name: int(each * scale) for name, each in column.items()})
+    return found
 
 
 def _shorten(vectors: list[Vector], order: Mapping[str, int]) -> bool:
-    """Take a multiple of one vector from another wherever that shortens it; True if it did somewhere."""
+    """Take whole multiples of one vector from another wherever that shortens it; True if it did somewhere."""
     holders: dict[str, set[int]] = defaultdict(set)
     for index, vector in enumerate(vectors):
-        for name in _loud(vector, order):
+        for name in vector:
             holders[name].add(index)
     changed = False
     for index in sorted(range(len(vectors)), key=lambda each: len(vectors[each])):
-        shared = {other for name in _loud(vectors[index], order) for other in holders[name]} - {index}
-        for other in sorted(shared):
-            shorter = _shortest(vectors[other], vectors[index], order)
-            if _length(shorter, order) < _length(vectors[other], order):
-                for name in vectors[other].keys() - shorter.keys():
-                    holders[name].discard(other)
-                for name in _loud(shorter, order).keys() - vectors[other].keys():
-                    holders[name].add(other)
-                vectors[other], changed = shorter, True
+        taken = vectors[index]
+        loud = [name for name in taken if name in order]
+        for other in sorted({each for name in loud for each in holders[name]} - {index}):
+            if len(loud) > 2 * len(vectors[other]):  # would bring in more than it can cancel
+                continue
+            if times := _best(vectors[other], taken, loud):
+                _take(vectors[other], taken, times, other, holders)
+                changed = True
     return changed
 
 
-def _shortest(vector: Vector, taken: Vector, order: Mapping[str, int]) -> Vector:
-    """`vector` minus that multiple of `taken` which cancels most."""
-    ratios: dict[Number, int] = defaultdict(int)
-    for name in _loud(vector, order).keys() & taken.keys():
-        ratios[quotient(vector[name], taken[name])] += 1
+def _best(vector: Vector, taken: Vector, names: Iterable[str]) -> int:
+    """How often to take one vector from the other to make it shortest; 0 if that is never."""
+    shared = [(vector.get(name, 0), taken[name]) for name in names]
+    ratios = Counter(one // other for one, other in shared if one and one % other == 0)
     if not ratios:
-        return vector
-    best = max(ratios, key=lambda ratio: (ratios[ratio], -abs(Fraction(ratio)), ratio))
-    names = list(dict.fromkeys([*vector, *taken]))
-    left = {name: vector.get(name, 0) - best * taken.get(name, 0) for name in names}
-    return _whole({name: each for name, each in left.items() if each}, order)
+        return 0
+    times = max(ratios, key=lambda ratio: (ratios[ratio], -abs(ratio), ratio))
+    before = sum(abs(one) for one, _ in shared)
+    return times if sum(abs(one - times * other) for one, other in shared) < before else 0
 
 
-def _loud(vector: Mapping[str, Number], order: Mapping[str, int]) -> dict[str, Number]:
-    return {name: each for name, each in vector.items() if order[name] >= 0}
+def _take(vector: Vector, taken: Vector, times: int, index: int, holders: Mapping[str, set[int]]) -> None:
+    for name, exponent in taken.items():
+        left = vector.get(name, 0) - times * exponent
+        if left:
+            vector[name] = left
+            holders[name].add(index)
+        else:
+            vector.pop(name, None)
+            holders[name].discard(index)
 
 
-def _length(vector: Vector, order: Mapping[str, int]) -> Number:
-    """Few parameters and small exponents make a short vector."""
-    return sum((abs(Fraction(each)) for each in _loud(vector, order).values()), Fraction(0))
-
-
-def _whole(vector: Mapping[str, Number], order: Mapping[str, int]) -> Vector:
-    """The vector in whole numbers without a common divisor; more parameters grow than shrink, or the first does."""
-    scale = lcm(*(Fraction(each).denominator for each in vector.values()))
-    whole = {name: int(vector[name] * scale) for name in sorted(vector, key=order.__getitem__)}
-    common = gcd(*whole.values())
-    loud = [whole[name] for name in _loud(whole, order)] or [1]
+def _signed(vector: Vector, order: Mapping[str, int]) -> Vector:
+    """Without a common divisor; more parameters grow than shrink, or else the first one does."""
+    common = gcd(*vector.values())
+    loud = [vector[name] for name in sorted(vector.keys() & order.keys(), key=order.__getitem__)] or [1]
     growing = sum(1 if each > 0 else -1 for each in loud)
     sign = 1 if growing > 0 or (growing == 0 and loud[0] > 0) else -1
-    return {name: sign * each // common for name, each in whole.items()}
+    return {name: sign * each // common for name, each in vector.items()}
+
+
+def _split(vector: Vector, order: Mapping[str, int]) -> tuple[Vector, Vector]:
+    own = {name: vector[name] for name in sorted(vector.keys() & order.keys(), key=order.__getitem__)}
+    return own, {name: each for name, each in vector.items() if name not in order}

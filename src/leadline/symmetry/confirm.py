@@ -99,7 +99,7 @@ def verify(found: Symmetry, case: Case, *, seed: int = 0, passes: int | None = N
 def _why(rows: Sequence[Tensor], enough: int, *, surrogate: bool) -> str:
     """Why the gradients cannot tell the whole group; "" if they can."""
     if surrogate:
-        return "the gradients of this model are not the derivatives of its outputs"
+        return "the gradients of this model are not, or not precisely enough, the derivatives of its outputs"
     if not all(row.isfinite().all() for row in rows):
         return "some gradients are not finite"
     if rows and not any(row.any() for row in rows):

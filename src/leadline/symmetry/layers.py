@@ -74,7 +74,7 @@ def normalised(walk: Walk, op: Op) -> Degree:
     _note_eps(walk, op, argument(op, "eps", eps, DEFAULT_EPS.get(op.name, 1e-5)))
     if op.name == "instance_norm" and argument(op, "use_input_stats", 5) is False:
         walk.forbid([walk.of(argument(op, "input", 0))])
-    return _gained(walk, argument(op, "weight", gain), argument(op, "bias", shift))
+    return _gained(walk, op, argument(op, "weight", gain), argument(op, "bias", shift))
 
 
 def batch_norm(walk: Walk, op: Op) -> Degree:
@@ -85,7 +85,7 @@ def batch_norm(walk: Walk, op: Op) -> Degree:
     else:
         _note_eps(walk, op, argument(op, "eps", 7, 1e-5))
         _note_statistics(walk, op)
-    return _gained(walk, argument(op, "weight", 3), argument(op, "bias", 4))
+    return _gained(walk, op, argument(op, "weight", 3), argument(op, "bias", 4))
 
 
 def direction(walk: Walk, op: Op) -> Degree:
@@ -150,9 +150,9 @@ def _with_bias(walk: Walk, op: Op, out: Degree, bias: Any) -> Degree:
     return walk.agree([out, walk.of(bias)])
 
 
-def _gained(walk: Walk, gain: Any, shift: Any) -> Degree:
+def _gained(walk: Walk, op: Op, gain: Any, shift: Any) -> Degree:
     out = ZERO if gain is None else walk.of(gain)
-    return out if shift is None else walk.agree([out, walk.of(shift)])
+    return out if shift is None or is_lost(walk, op) else walk.agree([out, walk.of(shift)])
 
 
 def _float_degree(walk: Walk, tensor: Any) -> Degree:

@@ -9,6 +9,7 @@ from leadline.records import EpsSite, Generator, Op, Parameter, ScaledTensor, Sy
 from leadline.symmetry.basis import Vector, make_basis
 from leadline.symmetry.cone import shrinking, total
 from leadline.symmetry.penalty import balancing
+from leadline.symmetry.shifts import find_subtracted
 from leadline.symmetry.system import Solution
 from leadline.symmetry.table import scale_through
 from leadline.symmetry.walk import Guard, Walk
@@ -22,6 +23,7 @@ def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True) -> Symmetry:
     nought; without `in_front_of_norms` only those rescalings count that no eps can feel.
     """
     walk = Walk(trace)
+    walk.subtracted = find_subtracted(walk)
     for op in walk.ops:
         _pass(walk, op)
     if trace.loss_value is not None:

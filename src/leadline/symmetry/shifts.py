@@ -10,34 +10,72 @@ from leadline.records import Op
 from leadline.symmetry.walk import Walk
 
 STEPS = 12  # ours: views, scales and masks between a projection of keys and the softmax that it ends in
-_TURNS = frozenset({"transpose", "permute", "movedim", "swapaxes", "contiguous", "clone", "t", "mT", "T"})
-_SHAPES = _TURNS | frozenset({"view", "reshape", "unflatten", "expand", "unsqueeze", "repeat_interleave"})
+_TURNS = frozenset(
+    {
+        "transpose",
+        "permute",
+        "movedim",
+        "swapaxes",
+        "contiguous",
+        "clone",
+        "t",
+        "mT",
+        "T",
+        "squeeze",
+        "unsqueeze",
+    }
+)
+_SHAPES = _TURNS | frozenset({"view", "reshape", "unflatten", "expand", "repeat_interleave"})
 
 
 def is_lost(walk: Walk, op: Op) -> bool:
     """Whether a bias that this op adds, one number a feature and the same at all positions, changes nothing later."""
-    return len(op.outputs) == 1 and (_subtracted(walk, op.outputs[0]) or _only_a_key(walk, op.outputs[0]))
+    if len(op.outputs) != 1:
+        return False
+    return op.outputs[0] in walk.subtracted or _only_a_key(walk, op.outputs[0])
+
+
+def find_subtracted(walk: Walk) -> set[int]:
+    """Values to which adding a vector, the same for all samples and positions, changes nothing.
+
+    From the end: such a shift is lost in a norm that takes out the mean of each channel, and linear maps, sums and
+    attention's averages hand it on. All that read the value must lose it.
+    """
+    lost: set[int] = set()
+    for op in reversed(walk.ops):
+        for value in op.inputs:
+            readers = _readers(walk, value)
+            passed = walk.trace.loss_value != value and walk.trace.values[value].floating
+            if passed and all(_loses(reader, value, lost) for reader in readers):
+                lost.add(value)
+    return lost
 
 
 def _readers(walk: Walk, value: int) -> list[Op]:
     return [walk.trace.ops[each] for each in walk.readers[value]]
 
 
-def _subtracted(walk: Walk, value: int) -> bool:
-    """The value goes only into a norm that takes out the mean of each channel."""
-    for _ in range(STEPS):
-        readers = _readers(walk, value)
-        if len(readers) != 1 or walk.trace.loss_value == value:
-            return False
-        (reader,) = readers
-        if reader.name == "batch_norm":
-            return argument(reader, "running_mean", 1) is None or argument(reader, "training", 5) is True
-        if reader.name == "instance_norm":
-            return argument(reader, "use_input_stats", 5) is not False
-        if reader.name not in _TURNS or len(reader.outputs) != 1:
-            return False
-        value = reader.outputs[0]
-    return False
+def _loses(reader: Op, value: int, lost: set[int]) -> bool:
+    place = value_of(argument(reader, "input", 0)) == value and reader.phase == "forward"
+    if reader.name == "batch_norm":
+        fresh = argument(reader, "running_mean", 1) is None or argument(reader, "training", 5) is True
+        return place and fresh
+    if reader.name == "instance_norm":
+        return place and argument(reader, "use_input_stats", 5) is not False
+    if reader.phase != "forward" or len(reader.outputs) != 1 or reader.outputs[0] not in lost:
+        return False
+    if reader.name == "scaled_dot_product_attention":  # an average of values: its weights add up to one
+        sides = (argument(reader, "query", 0), argument(reader, "key", 1))
+        return (
+            value_of(argument(reader, "value", 2)) == value
+            and f"%{value}" not in sides
+            and not _drops(reader)
+        )
+    return reader.name in _TURNS or reader.name == "add" or (reader.name == "linear" and place)
+
+
+def _drops(attention: Op) -> bool:
+    return bool(argument(attention, "dropout_p", 4))
 
 
 def _only_a_key(walk: Walk, value: int) -> bool:

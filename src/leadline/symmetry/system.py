@@ -97,7 +97,8 @@ class Solution:
 def _eliminate(rows: list[Form], unknowns: Iterable[int]) -> dict[int, Form]:
     """Gaussian elimination that takes the sparsest pivot first (Markowitz, 1957), then substitutes back.
 
-    An unknown that stands in a single row, as most parameters do, is a pivot that touches no other row.
+    An unknown that stands in a single row, as most parameters do, is a pivot that touches no other row; what stands in
+    several from the start, the scale of a stream, stays free where there is a choice: so forms stay local.
     """
     columns: dict[int, set[int]] = {unknown: set() for unknown in unknowns}
     for index, row in enumerate(rows):
@@ -113,6 +114,7 @@ def _eliminate(rows: list[Form], unknowns: Iterable[int]) -> dict[int, Form]:
 
 def _pivots(rows: list[Form], columns: dict[int, set[int]]) -> Iterator[tuple[int, Form]]:
     """Each pivot with what it equals in terms of later pivots and free unknowns."""
+    uses = {unknown: len(column) for unknown, column in columns.items()}
     queue = [(_cost(row, columns), index) for index, row in enumerate(rows)]
     heapify(queue)
     while queue:
@@ -123,7 +125,7 @@ def _pivots(rows: list[Form], columns: dict[int, set[int]]) -> Iterator[tuple[in
         if (now := _cost(row, columns)) > cost:  # others changed meanwhile
             heappush(queue, (now, index))
             continue
-        pivot = min(row, key=lambda unknown: (len(columns[unknown]), unknown))
+        pivot = min(row, key=lambda unknown: (len(columns[unknown]), uses[unknown], unknown))
         for unknown in row:
             columns[unknown].discard(index)
         rest = {

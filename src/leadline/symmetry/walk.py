@@ -51,6 +51,8 @@ class Walk:
         read = {name for op in self.ops for name in op.params}
         free = [each for each in trace.parameters if each.trainable and each.name in read]
         self.parameters = {each.name: self.system.unknown() for each in free}
+        self.subtracted: set[int] = set()
+        """Values whose shift is lost (see `shifts`)."""
         self.statistics: dict[str, int] = {}
         """Running statistics of norms in training mode, by buffer name: they follow the signal, but none reads them."""
         self.held: list[str] = []

@@ -9,6 +9,15 @@ forward, backward   one pass each over the trace
 
 from __future__ import annotations
 
-from leadline.theory.prediction import predict_moments
+from leadline.records import Theory, Trace
+from leadline.theory.account import account_for
+from leadline.theory.criticality import critical_gain, depth_scale
+from leadline.theory.prediction import filled, predict, predict_moments
 
-__all__ = ["predict_moments"]
+__all__ = ["critical_gain", "depth_scale", "predict_moments", "predict_with_account"]
+
+
+def predict_with_account(trace: Trace) -> tuple[Trace, Theory]:
+    """The trace with predictions, and the account of them: what they cover and where they part from measurement."""
+    found = predict(trace)
+    return filled(trace, found), account_for(trace, found)

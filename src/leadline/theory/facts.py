@@ -20,6 +20,8 @@ class Facts:
     """Has a gradient: depends on a trainable parameter by a way that gradients go."""
     ignored: dict[int, float]
     """Of labels: the share that a loss leaves out."""
+    causal: frozenset[int]
+    """Made by comparing positions or by cutting a triangle out: a mask that hides what comes later."""
 
 
 def read_facts(trace: Trace) -> Facts:
@@ -27,7 +29,12 @@ def read_facts(trace: Trace) -> Facts:
     live = {value.id for value in trace.values if value.source in ("input", "target", "parameter")}
     trained = {value.id for value in trace.values if value.source == "parameter" and value.name in trainable}
     ignored: dict[int, float] = {}
+    causal: set[int] = set()
     for op in trace.ops:
+        if causal.intersection(op.inputs) or _hides_the_future(op, trace):
+            causal.update(
+                value for value in op.outputs if value not in live or not trace.values[value].floating
+            )
         if live.intersection(op.inputs):
             live.update(op.outputs)
         if op.name not in ("detach", "data") and trained.intersection(op.inputs):
@@ -35,7 +42,15 @@ def read_facts(trace: Trace) -> Facts:
         share = _ignored_by(op, trace, ignored)
         if share:
             ignored.update(dict.fromkeys(op.outputs, share))
-    return Facts(live=frozenset(live), trained=frozenset(trained), ignored=ignored)
+    return Facts(live=frozenset(live), trained=frozenset(trained), ignored=ignored, causal=frozenset(causal))
+
+
+def _hides_the_future(op: Op, trace: Trace) -> bool:
+    """A triangle, or a comparison of two tensors of positions that spans a square."""
+    shape = trace.values[op.outputs[0]].shape
+    square = len(shape) > 1 and shape[-1] == shape[-2] > 1
+    compares = op.name in ("le", "lt", "ge", "gt") and len(op.inputs) == 2
+    return square and (op.name in ("tril", "triu") or compares)
 
 
 def _ignored_by(op: Op, trace: Trace, known: dict[int, float]) -> float:

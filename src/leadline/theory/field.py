@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 
@@ -52,11 +53,11 @@ def constant(shape: Sequence[int], value: float) -> Field:
 def scaled(field: Field, factor: float) -> Field:
     """Of `factor * x`."""
     square = factor * factor
-    return replace(
-        field,
+    return Field(
+        shape=field.shape,
         mean=field.mean * factor,
         ms=field.ms * square,
-        share=tuple(each * square for each in field.share),
+        share=tuple([each * square for each in field.share]),
     )
 
 
@@ -140,10 +141,11 @@ def unbroadcast(field: Field, shape: Sequence[int]) -> Field:
 
 
 def permuted(field: Field, order: Sequence[int]) -> Field:
-    return replace(
-        field,
-        shape=tuple(field.shape[axis] for axis in order),
-        share=tuple(field.share[axis] for axis in order),
+    return Field(
+        shape=tuple([field.shape[axis] for axis in order]),
+        mean=field.mean,
+        ms=field.ms,
+        share=tuple([field.share[axis] for axis in order]),
     )
 
 
@@ -158,7 +160,7 @@ def reshaped(field: Field, shape: Sequence[int]) -> Field:
             found = _merged(field, old)
             for axis in new:
                 share[axis] = field.ms if shape[axis] == 1 else found
-    return replace(field, shape=shape, share=tuple(share))
+    return Field(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share))
 
 
 def _merged(field: Field, axes: Sequence[int]) -> float:
@@ -169,7 +171,8 @@ def _merged(field: Field, axes: Sequence[int]) -> float:
     return (size * within(field, long) - field.ms) / (size - 1)
 
 
-def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+@lru_cache(maxsize=4096)
+def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
     """The smallest runs of axes of `old` and `new` that hold the same elements."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
@@ -189,12 +192,6 @@ def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], lis
                 break
         groups.append((left, right))
     return groups
-
-
-def resized(field: Field, shape: Sequence[int]) -> Field:
-    """Of a part of the tensor, or a longer one made alike: the same moments in another shape with as many axes."""
-    share = tuple(field.ms if size == 1 else value for size, value in zip(shape, field.share, strict=True))
-    return replace(field, shape=tuple(shape), share=share)
 
 
 def product(a: Field, b: Field) -> Field:

@@ -76,9 +76,16 @@ def _apply(trace: Trace, facts: Facts, op: Op, state: Forward, sources: Sources)
     try:
         if rule is None:
             raise UnpredictableError("no rule")
-        call = Call(op=op, trace=trace, signals=state.signals, sources=sources, facts=facts.ignored)
+        call = Call(
+            op=op,
+            trace=trace,
+            signals=state.signals,
+            sources=sources,
+            facts=facts.ignored,
+            causal=facts.causal,
+        )
         transfer = _checked(rule.run(call), written)
-        _keep(trace, op, transfer, state)
+        _keep(trace, facts, op, transfer, state)
     except _REFUSALS as refusal:
         known = isinstance(refusal, UnpredictableError)
         state.refusals[op.index] = (
@@ -106,24 +113,31 @@ def _checked(transfer: Transfer, written: list[Value]) -> Transfer:
     return transfer
 
 
-def _keep(trace: Trace, op: Op, transfer: Transfer, state: Forward) -> None:
+def _keep(trace: Trace, facts: Facts, op: Op, transfer: Transfer, state: Forward) -> None:
     state.transfers[op.index] = transfer
     for value, signal in zip(op.outputs, transfer.outputs, strict=False):
         if signal is None:
             continue
-        own = _told_by_data(trace, op, value, signal)
+        own = _told_by_data(trace, op, value, signal, facts.live)
         state.signals[value] = own
         state.predicted[value] = own.field
 
 
-def _told_by_data(trace: Trace, op: Op, number: int, signal: Signal) -> Signal:
+def _told_by_data(trace: Trace, op: Op, number: int, signal: Signal, live: frozenset[int]) -> Signal:
     """How alike the samples of a batch are is a fact of the batch, read off the first weights that see it."""
     value = trace.values[number]
-    if op.kind != "weight" or value.common_ms is None or value.forward is None or not value.forward.ms:
+    if value.common_ms is None or value.forward is None or not value.forward.ms:
         return signal
-    if any(_made_of(trace, each) == "signal" for each in op.inputs):
+    first = op.kind == "weight" and all(_made_of(trace, each) != "signal" for each in op.inputs)
+    if not first and not (op.name == "add" and any(_is_table(trace, each, live) for each in op.inputs)):
         return signal
     return replace(signal, field=_shared(signal.field, value, _unit_axis(op, value)))
+
+
+def _is_table(trace: Trace, value: int, live: frozenset[int]) -> bool:
+    """A constant with rows: a table of positions, whose likeness is a fact as that of the batch is."""
+    record = trace.values[value]
+    return record.floating and value not in live and len([size for size in record.shape if size > 1]) > 1
 
 
 def _made_of(trace: Trace, value: int) -> str:

@@ -41,7 +41,11 @@ def predict_moments(trace: Trace) -> Trace:
     None where there is no prediction: ops without a signal, without a rule, behind such ops where nothing was measured,
     and where the finite-width band is wider than `WIDEST`.
     """
-    found = predict(trace)
+    return filled(trace, predict(trace))
+
+
+def filled(trace: Trace, found: Prediction) -> Trace:
+    """The trace with the predictions in its ops."""
     return msgspec.structs.replace(trace, ops=tuple(_filled(trace, op, found) for op in trace.ops))
 
 

@@ -34,6 +34,8 @@ class Call:
     sources: Sources
     facts: dict[int, float] = field(default_factory=dict)
     """Of integer values: the share of elements that a loss is told to ignore."""
+    causal: frozenset[int] = frozenset()
+    """Masks that hide what comes later."""
 
     def argument(self, name: str, position: int, default: Any = None) -> Any:
         return argument(self.op, name, position, default)

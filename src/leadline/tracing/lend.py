@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
@@ -36,6 +37,7 @@ def check(case: Case, census: Census, running: type) -> None:
     _check_materialised(census)
     _check_inputs(case.inputs)
     _check_loss(case.loss)
+    _check_optimizer(case.optimizer, census)
     for what, part in (("inputs", case.inputs), ("targets", case.targets)):
         _check_device(what, part, census)
 
@@ -126,6 +128,19 @@ def _check_loss(loss: Any) -> None:
             expected="loss as a function of (output, targets) or of (output)",
             got=describe(loss),
             fix="pass a callable, for instance torch.nn.functional.mse_loss or torch.nn.CrossEntropyLoss()",
+        )
+
+
+def _check_optimizer(optimizer: Optimizer | None, census: Census) -> None:
+    if optimizer is None:
+        return
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    if not any(id(each) in census.parameters for each in held):
+        raise InputError(
+            expected="an optimiser that holds parameters of the model",
+            got=f"{type(optimizer).__name__} with {len(held)} tensors, none of which is a parameter of this model",
+            fix="build it on the same model object: torch.optim.AdamW(model.parameters(), ...); "
+            "a deep copy, or a model moved by assignment, has other parameters",
         )
 
 

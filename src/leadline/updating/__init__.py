@@ -38,8 +38,9 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two questions)
     """Let the optimiser make one step, measure what it does, and undo it bit for bit, optimiser state included.
 
     Arguments are those of `leadline.Case`; the optimiser is required, fresh or in the middle of training. With
-    `sharpness` the largest curvature is found by Lanczos iteration, at some ten times the cost. `before_step` is what
-    your loop does between `backward` and `step`, clipping for instance. Step hooks of the optimiser are not run.
+    `sharpness` the largest curvature is found by Lanczos iteration, and the outputs' response to an infinitesimal step
+    and to each quarter of the depth is measured, at several times the cost. `before_step` is what your loop does
+    between `backward` and `step`, clipping for instance. Step hooks of the optimiser are not run.
 
     >>> import leadline, torch
     >>> model = torch.nn.Linear(4, 1)

@@ -105,14 +105,13 @@ class Borrowed:
 
     def move(self, direction: Sequence[Tensor], multiple: float, only: Collection[str] | None = None) -> None:
         """Put the parameters (or only those of these names) at start + multiple * direction, the others at start."""
-        moving = [multiple if only is None or name in only else 0.0 for name in self.names]
+        moving = [i for i, name in enumerate(self.names) if multiple and (only is None or name in only)]
         with torch.no_grad():
-            for i, parameter in enumerate(self.parameters):
-                start, target = self.start[i], parameter.detach()
-                if moving[i]:
-                    torch.add(start, direction[i].to(start.dtype), alpha=moving[i], out=target)
-                else:
-                    target.copy_(start)
+            here = [parameter.detach() for parameter in self.parameters]
+            torch._foreach_copy_(here, self.start)
+            if moving:
+                deltas = [direction[i].to(here[i].dtype) for i in moving]
+                torch._foreach_add_([here[i] for i in moving], deltas, alpha=multiple)
 
 
 @contextmanager
@@ -159,13 +158,6 @@ def _moved(optimizer: Optimizer, census: Census) -> tuple[list[str], Tensors, Te
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     ours = [(census.parameters[key].names[0], p) for key, p in held.items() if key in census.parameters]
     strangers = [p for key, p in held.items() if key not in census.parameters]
-    if not ours:
-        raise InputError(
-            expected="an optimiser that holds parameters of the model",
-            got=f"{type(optimizer).__name__} with {len(held)} tensors, none of which is a parameter of this model",
-            fix="build it on the same model object: torch.optim.AdamW(model.parameters(), ...); "
-            "a deep copy, or a model moved by assignment, has other parameters",
-        )
     return [name for name, _ in ours], [p for _, p in ours], strangers
 
 

@@ -56,7 +56,7 @@ def _lanczos(product: Product, root: Diagonal, like: Sequence[Tensor]) -> float:
         diagonal.append(alpha)
         image = [w - alpha * v - beta * u for w, v, u in zip(image, vector, before, strict=True)]
         beta = _length(image)
-        if not math.isfinite(beta) or beta < 1e-12 * abs(alpha):
+        if not math.isfinite(beta) or beta <= 1e-12 * abs(alpha):
             break
         beside.append(beta)
         before, vector = vector, _scaled(image, 1 / beta)
@@ -76,12 +76,16 @@ def _by_double_backward(borrowed: Borrowed) -> Product:
     leaves = [parameter for parameter in borrowed.parameters if parameter.requires_grad]
     found = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
     used = [(g, index) for index, g in enumerate(found) if g is not None and g.requires_grad]
+    if len(used) < sum(g is not None for g in found):
+        raise RuntimeError("a gradient does not say what it depends on")
 
     def product(vector: Sequence[Tensor]) -> list[Tensor]:
         here = [v for v, p in zip(vector, borrowed.parameters, strict=True) if p.requires_grad]
         images = torch.autograd.grad(
             [g for g, _ in used], leaves, [here[i] for _, i in used], retain_graph=True, allow_unused=True
         )
+        if any(images[index] is None for _, index in used):
+            raise RuntimeError("a gradient does not say what it depends on")
         by_leaf = {id(leaf): image for leaf, image in zip(leaves, images, strict=True)}
         return [_or_zeros(by_leaf.get(id(p)), p) for p in borrowed.parameters]
 

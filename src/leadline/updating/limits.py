@@ -69,10 +69,12 @@ def momentum_room(group: Mapping[str, Any]) -> float:
 def first_of_many(group: Mapping[str, Any], steps: int) -> float:
     r"""How much of a sustained step the first one is: heavy-ball momentum $\beta$ adds up gradients to $1/(1-\beta)$.
 
-    A running mean of gradients, as in Adam, is corrected for its start, so that its first step is a whole one.
+    Dampening $d$ weakens all but the first gradient by $1 - d$. A running mean of gradients, as in Adam, is corrected
+    for its start, so that its first step is a whole one.
     """
     beta = 0.0 if "betas" in group or steps else float(group.get("momentum") or 0.0)
-    return 1 - beta * (1 - float(group.get("dampening") or 0.0))
+    kept = 1 - float(group.get("dampening") or 0.0)
+    return min((1 - beta) / kept, 1.0) if kept > 0 else 1.0
 
 
 def find_limits(

@@ -45,12 +45,20 @@ class Seen:
 
 
 def read_update(
-    case: Case, profile: Profile | None, *, sharpness: bool = False, before_step: BeforeStep | None = None
+    case: Case,
+    profile: Profile | None,
+    *,
+    sharpness: bool = False,
+    responses: bool = False,
+    before_step: BeforeStep | None = None,
 ) -> Update:
-    """Step for real, look at what it did, and put everything back; `profile` says where on the depth axis it was."""
+    """Step for real, look at what it did, and put everything back; `profile` says where on the depth axis it was.
+
+    `sharpness` asks for the largest curvature, `responses` for the change of the outputs by an infinitesimal step.
+    """
     with borrow(case) as borrowed:
         optimizer = read_optimizer(borrowed.optimizer, borrowed.census)
-        seen = _step(borrowed, profile, before_step)
+        seen = _step(borrowed, profile, before_step, responses=responses or sharpness)
         parameters = seen.parameters
         lr = largest_lr(borrowed.optimizer)
         curvature, notes = _curvature(borrowed, seen, lr, optimizer.steps if sharpness else None)
@@ -93,7 +101,9 @@ def _ratio(seen: Seen) -> float | None:
     return seen.measured / seen.slope if abs(seen.slope) > seen.noise else None
 
 
-def _step(borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep | None) -> Seen:
+def _step(
+    borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep | None, *, responses: bool
+) -> Seen:
     loss, before, grads = borrowed.gradient()
     borrowed.step(before_step)
     deltas = amounts.differences(borrowed.parameters, borrowed.start)
@@ -123,8 +133,8 @@ def _step(borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep |
         measured=first - loss.item(),
         change=change,
         relative=relative,
-        response=change if short == 1.0 else respond(None),
-        blocks_response=respond(inside) if inside else None,
+        response=None if not responses else change if short == 1.0 else respond(None),
+        blocks_response=respond(inside) if responses and inside else None,
         line=line,
         step=step,
         parameters=places.by_parameter(step, () if profile is None else profile.blocks),

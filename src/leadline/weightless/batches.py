@@ -21,8 +21,19 @@ from leadline.weightless.law import real
 
 SEED = 0
 WAVE = 4000  # samples of a waveform: a quarter of a second at 16 kHz; ours
-_BY_SAMPLE = ("ForSequenceClassification", "ForImageClassification", "ForVideoClassification", "ForAudioFrame")
-_BY_TOKEN = ("LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "ForTokenClassification")
+_BY_SAMPLE = (
+    "ForSequenceClassification",
+    "ForImageClassification",
+    "ForVideoClassification",
+    "ForAudioFrame",
+)
+_BY_TOKEN = (
+    "LMHeadModel",
+    "ForCausalLM",
+    "ForMaskedLM",
+    "ForConditionalGeneration",
+    "ForTokenClassification",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +56,9 @@ def make_case(model: Any, sizes: Sizes) -> tuple[Case, tuple[Gap, ...]]:
     notes = [Gap(what="the batch", why=f"none was given: {assumed}", where=names)]
     if labels:
         return Case(model, {**inputs, **labels}), tuple(notes)
-    notes.append(Gap(what="the loss", why="the model has none of its own: the sum of squares of its output stands in"))
+    notes.append(
+        Gap(what="the loss", why="the model has none of its own: the sum of squares of its output stands in")
+    )
     return Case(model, inputs, loss=sum_of_squares), tuple(notes)
 
 
@@ -87,7 +100,9 @@ def _tokens(config: Any, sizes: Sizes, generator: torch.Generator) -> Tensor:
     return _whole_numbers(config.vocab_size, shape, generator)
 
 
-def _labels(model: nn.Module, accepted: Any, inputs: dict[str, Tensor], generator: torch.Generator) -> dict[str, Any]:
+def _labels(
+    model: nn.Module, accepted: Any, inputs: dict[str, Tensor], generator: torch.Generator
+) -> dict[str, Any]:
     name, config = type(model).__name__, getattr(model, "config", None)
     if "return_loss" in accepted and len(inputs) > 1:
         return {"return_loss": True}

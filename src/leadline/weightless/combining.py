@@ -28,9 +28,7 @@ FEW = 16  # terms; derived: the mean of a norm below is then right to about 1 %
 
 
 @real()
-def apply(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: Mapping[int, Known]
-) -> Known:
+def apply(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: Mapping[int, Known]) -> Known:
     """The law of `func(*args, **kwargs)`, a pointwise op; `known` has the law of each tensor argument, by identity."""
     unknown = next((each for each in known.values() if isinstance(each, Unknown)), None)
     if unknown is not None:
@@ -56,9 +54,15 @@ def base_name(func: Any) -> str:
     return str(func._schema.name).rpartition("::")[2].rstrip("_")
 
 
-def _of_constants(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], laws: Mapping[int, Law]) -> Known:
+def _of_constants(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], laws: Mapping[int, Law]
+) -> Known:
     value = _evaluate(func, args, kwargs, laws)
-    return constant(float(value.reshape(-1)[0].item())) if not value.is_complex() else Unknown("a complex constant")
+    return (
+        constant(float(value.reshape(-1)[0].item()))
+        if not value.is_complex()
+        else Unknown("a complex constant")
+    )
 
 
 def _of_nodes(
@@ -68,7 +72,10 @@ def _of_nodes(
     if nodes.shape != like.nodes.shape or nodes.is_complex():
         return Unknown(f"{base_name(func)} of {like.how} is not followed", like.source)
     numbers = ", ".join(f"{each:.4g}" for each in args if isinstance(each, int | float))
-    return of_nodes(nodes, like, f"{like.how} then {base_name(func)}({numbers})")
+    made = of_nodes(nodes, like, f"{like.how} then {base_name(func)}({numbers})")
+    if math.isfinite(made.mean) and math.isfinite(made.ms):
+        return made
+    return Unknown(f"{base_name(func)} of {like.how} has no moments", like.source)
 
 
 def _evaluate(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], laws: Mapping[int, Law]) -> Tensor:
@@ -84,9 +91,7 @@ def _evaluate(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], laws: M
     return result
 
 
-def _affine(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], laws: Mapping[int, Law]
-) -> Law | None:
+def _affine(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], laws: Mapping[int, Law]) -> Law | None:
     """Scaling and shifting, in closed form; None if it is something else."""
     if name == "neg":
         return scaled(laws[id(args[0])], -1.0)
@@ -99,7 +104,9 @@ def _affine(
         number = fixed[1]
         if name in ("add", "sub"):
             return shifted(first, number if name == "add" else -number)
-        return None if name == "div" and number == 0 else scaled(first, number if name == "mul" else 1 / number)
+        return (
+            None if name == "div" and number == 0 else scaled(first, number if name == "mul" else 1 / number)
+        )
     if isinstance(second, Law) and fixed[0] is not None and name in ("mul", "add"):
         return scaled(second, fixed[0]) if name == "mul" else shifted(second, fixed[0])
     return None
@@ -118,7 +125,12 @@ def _independent(
     if len(args) != 2 or kwargs or not all(isinstance(each, Tensor) for each in args):
         return None
     a, b = (laws[id(each)] for each in args)
-    if a.source is not None and b.source is not None and a.source.root is b.source.root and not _rearranged(a, b):
+    if (
+        a.source is not None
+        and b.source is not None
+        and a.source.root is b.source.root
+        and not _rearranged(a, b)
+    ):
         return None
     source = a.source or b.source
     if name in ("add", "sub"):

@@ -36,10 +36,10 @@ def read_config(origin: Any) -> Any:
     _check_type(kind, origin)
     try:
         return AutoConfig.for_model(kind, **fields)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # each config class has errors of its own
         raise InputError(
             expected=f"a config that transformers accepts for model_type {kind!r}",
-            got=str(error).strip().splitlines()[0],
+            got=" ".join(str(error).split()),
             fix="compare it with the config that transformers writes: config.save_pretrained(folder)",
         ) from error
 
@@ -89,7 +89,9 @@ def _read_file(path: Path) -> dict[str, Any]:
         ) from None
     except ValueError as error:
         raise InputError(
-            expected="a config file in JSON", got=f"{str(path)!r}: {error}", fix="check the file; was it cut short?"
+            expected="a config file in JSON",
+            got=f"{str(path)!r}: {error}",
+            fix="check the file; was it cut short?",
         ) from None
     if not isinstance(fields, dict):
         raise InputError(
@@ -101,12 +103,12 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _check_type(kind: Any, origin: Any) -> None:
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers import CONFIG_MAPPING
 
-    if kind in CONFIG_MAPPING_NAMES:
+    if kind in CONFIG_MAPPING:
         return
     where = "the dict" if isinstance(origin, Mapping) else repr(str(origin))
-    close = get_close_matches(str(kind), CONFIG_MAPPING_NAMES, n=1)
+    close = get_close_matches(str(kind), CONFIG_MAPPING, n=1)
     raise InputError(
         expected="a config with a model_type that transformers knows",
         got=f"{where} has {'no model_type' if kind is None else f'model_type {kind!r}'}",

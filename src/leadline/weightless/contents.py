@@ -10,7 +10,9 @@ from torch import Tensor
 from leadline.weightless.law import UNWRITTEN, Known, Law, Source, Unknown, mixture
 from leadline.weightless.regions import Box, joined, meet, volume, whole, without
 
-MANY_PIECES = 256  # ours: initialisers write a handful of slices; more is a pattern that boxes do not describe
+MANY_PIECES = (
+    256  # ours: initialisers write a handful of slices; more is a pattern that boxes do not describe
+)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from leadline.weightless.law import (
     moments,
     normal,
     of_nodes,
+    real,
     uniform,
 )
 
@@ -34,6 +35,7 @@ def _uniform(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
     return uniform(_argument(args, kwargs, 0, "from", 0.0), _argument(args, kwargs, 1, "to", 1.0))
 
 
+@real()
 def _exponential(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
     r"""$-\ln(1 - u) / \lambda$ of a uniform $u$."""
     rate = _argument(args, kwargs, 0, "lambd", 1.0)
@@ -41,6 +43,7 @@ def _exponential(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
     return of_nodes(-(1 - drawn.nodes).log() / rate, drawn, f"exponential({rate:.4g})")
 
 
+@real()
 def _log_normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
     mean, std = _argument(args, kwargs, 0, "mean", 1.0), _argument(args, kwargs, 1, "std", 2.0)
     drawn = normal(mean, std)

@@ -29,10 +29,9 @@ _FILLED = {"zeros": 0.0, "ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0, "new_
 _FULL = {"full", "full_like", "new_full", "scalar_tensor"}
 _COPIES = {"clone", "_to_copy", "lift_fresh", "lift_fresh_copy", "alias_copy", "detach_copy", "view_copy"}
 _DEVICE = torch.ops.prim.device.default
-_RANDOM = torch.Tag.nondeterministic_seeded
 
 
-class FakeMode(FakeTensorMode):
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Fake tensors that can be deep-copied: PyTorch's own would copy the mode along with the tensor."""
 
     def __init__(self) -> None:
@@ -42,16 +41,17 @@ class FakeMode(FakeTensorMode):
         return self
 
 
-class Follower(TorchDispatchMode):
+class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows ops while it is entered. With `laws` off, only what can be computed for real is."""
 
     def __init__(self, fake: FakeMode) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.memory = Memory()
         self.laws = True
         self._fake = fake
         self._kernels = Kernels(fake)
         self._steps: dict[Any, Step] = {}
+        self._traits: dict[Any, writing.Traits] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -137,7 +137,9 @@ class Follower(TorchDispatchMode):
 
     def _make_full(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
-        value = args[0] if _name(func) == "scalar_tensor" else args[2] if _name(func) == "new_full" else args[1]
+        value = (
+            args[0] if _name(func) == "scalar_tensor" else args[2] if _name(func) == "new_full" else args[1]
+        )
         self.memory.write(made, self._constant(value))
         return made
 
@@ -152,7 +154,9 @@ class Follower(TorchDispatchMode):
                 return Unknown("filled with a number that is not known")
             with real():
                 value = known.item()
-        return Unknown("filled with a complex number") if isinstance(value, complex) else constant(float(value))
+        return (
+            Unknown("filled with a complex number") if isinstance(value, complex) else constant(float(value))
+        )
 
     def _copy_in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         writing.copy(self.memory, args[0], args[1])
@@ -179,12 +183,15 @@ class Follower(TorchDispatchMode):
             return values.item()
 
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        traits = self._traits.get(func)
+        if traits is None:
+            traits = self._traits[func] = writing.traits_of(func)
         given = _tensors(args, kwargs)
-        written = writing.written(func, args, kwargs)
-        pointwise = torch.Tag.pointwise in func.tags
-        if self._is_certain(func, given, pointwise=pointwise):
+        written = traits.written(args, kwargs) if traits.writes else []
+        if self._is_certain(traits, given):
             return self._compute_values(func, args, kwargs, written)
-        made = written[0] if pointwise and len(written) == 1 and written[0] is args[0] else self._kernels.run(func, args, kwargs, given)
+        in_place = traits.pointwise and len(written) == 1 and written[0] is args[0]
+        made = args[0] if in_place else self._kernels.run(func, args, kwargs, given)
         if self.laws:
             writing.note(self.memory, func, (args, kwargs), written or _tensors((made,), {}))
         else:
@@ -192,16 +199,17 @@ class Follower(TorchDispatchMode):
                 self.memory.write(tensor, Unknown("changed during the pass"))
         return made
 
-    def _is_certain(self, func: Any, given: Sequence[Tensor], *, pointwise: bool) -> bool:
+    def _is_certain(self, traits: writing.Traits, given: Sequence[Tensor]) -> bool:
         """All inputs are known numbers and few; with one constant each, a law is cheaper than the numbers."""
-        if _RANDOM in func.tags:
+        if traits.drawn:
             return False
-        contents = [self.memory.find(tensor) for tensor in given]
-        if any(each is None for each in contents):
-            return False
-        if pointwise and given and all(each is not None and each.values is None for each in contents):
-            return False
-        return all(self.memory.values(tensor) is not None for tensor in given)
+        single = traits.pointwise and bool(given)
+        for tensor in given:
+            contents = self.memory.find(tensor)
+            if contents is None:
+                return False
+            single = single and contents.values is None
+        return not single and all(self.memory.values(tensor) is not None for tensor in given)
 
     def _compute_values(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: Sequence[Tensor]

@@ -36,7 +36,11 @@ class Kernels:
         home = _CPU if not homes else homes.pop()
         if way == "long" or homes or home not in (_CPU, _META):
             return func(*args, **kwargs)
-        return self._view(func, args, kwargs, home) if way == "view" else self._remembered(func, args, kwargs, home)
+        return (
+            self._view(func, args, kwargs, home)
+            if way == "view"
+            else self._remembered(func, args, kwargs, home)
+        )
 
     def _remembered(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], home: torch.device) -> Any:
         try:
@@ -49,12 +53,15 @@ class Kernels:
             found = [made] if isinstance(made, Tensor) else list(made)
             if not all(isinstance(each, FakeTensor) for each in found):
                 return made
-            outlines = [(each.shape, tuple(each.stride()), each.dtype, each._fake_device) for each in found]
+            outlines = [(each.shape, tuple(each.stride()), each.dtype, each._fake_device) for each in found]  # type: ignore[union-attr]
             known = self._outlines[key] = (isinstance(made, Tensor), outlines)
-        single, outlines = known  # also the first time: the mode keeps a reference to what it made, and `.to` refuses
+        single, outlines = (
+            known  # the first time too: of what the mode made it keeps a reference, and `.to` refuses
+        )
         with torch._C._DisableTorchDispatch():
             metas = [
-                torch.empty_strided(shape, stride, dtype=dtype, device=_META) for shape, stride, dtype, _ in outlines
+                torch.empty_strided(shape, stride, dtype=dtype, device=_META)
+                for shape, stride, dtype, _ in outlines
             ]
         fresh = tuple(self._wrapped(each, line[-1]) for each, line in zip(metas, outlines, strict=True))
         return fresh[0] if single else fresh
@@ -65,7 +72,7 @@ class Kernels:
             fake.in_kernel_invocation = True
             try:
                 with torch._C._PreserveDispatchKeyGuard():
-                    torch._C._set_meta_in_tls_dispatch_include(True)
+                    torch._C._set_meta_in_tls_dispatch_include(True)  # noqa: FBT003  (C, no names)
                     made = func(*args, **kwargs)
             finally:
                 fake.in_kernel_invocation = False

@@ -18,9 +18,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-NODES = 401  # ours: the trapezoidal rule is then exact to 1e-12 for smooth functions, and to 1e-4 behind a kink
+NODES = (
+    401  # ours: the trapezoidal rule is then exact to 1e-12 for smooth functions, and to 1e-4 behind a kink
+)
 REACH = 8.5  # standard deviations; derived: less than 1e-16 of the normal law lies outside
 STEP = 3.4  # half the range of the double exponential rule; derived: beyond, 1 - |u| is below float64's resolution
+NEVER = 1e-12  # weight of nodes at which a function is not finite; derived: a node that rounds to the end of its range
 LONGEST = 100  # characters of a description; ours
 
 
@@ -81,7 +84,6 @@ class Law:
         if self.shape is None:
             raise ValueError(f"only the moments of {self.how} are known")
         return self.shape.nodes * self.scale + self.shift
-
 
     @real()
     def largest(self, count: int) -> float:
@@ -195,8 +197,10 @@ def of_nodes(nodes: Tensor, like: Law, how: str) -> Law:
     """The law of a function of `like`, by its values at the nodes."""
     if like.shape is None:
         raise ValueError(f"only the moments of {like.how} are known")
-    wide = nodes.double()
-    weights = like.shape.weights
+    wide, weights = nodes.double(), like.shape.weights
+    lost = ~torch.isfinite(wide)
+    if lost.any() and weights[lost].sum() < NEVER:
+        wide, weights = wide.masked_fill(lost, 0.0), weights.masked_fill(lost, 0.0)
     mean, ms = torch.dot(weights, wide).item(), torch.dot(weights, wide * wide).item()
     return affine(Shape(wide, weights, mean, ms), 0.0, 1.0, shortened(how), like.source)
 

@@ -17,7 +17,9 @@ from leadline.weightless.law import Known, Law, Source, Unknown, of_values, real
 from leadline.weightless.regions import Box, box_of_view, whole
 
 LARGEST = 2**22  # elements; ours: tables of positions and masks are smaller, weights of large models are not
-BUDGET = 2**27  # bytes of numbers kept at a time; ours: an eighth of the gigabyte that a whole prediction may take
+BUDGET = (
+    2**27
+)  # bytes of numbers kept at a time; ours: an eighth of the gigabyte that a whole prediction may take
 SWEEP = 20_000  # storages between two looks for dead ones; ours
 
 
@@ -33,14 +35,15 @@ class Memory:
         """A fresh tensor: contents of its own, not yet written."""
         storage = tensor.untyped_storage()
         contents = Contents(tuple(tensor.shape), tuple(tensor.stride()))
-        self._cells[storage._cdata] = (StorageWeakRef(storage), contents)
+        self._cells[storage._cdata] = (StorageWeakRef(storage), contents)  # type: ignore[no-untyped-call]
         if len(self._cells) > self._sweep_at:
             self._sweep()
         return contents
 
     def find(self, tensor: Tensor) -> Contents | None:
         cell = self._cells.get(tensor.untyped_storage()._cdata)
-        return None if cell is None or cell[0].expired() else cell[1]
+        gone = cell is None or cell[0].expired()  # type: ignore[no-untyped-call]
+        return None if cell is None or gone else cell[1]
 
     def law(self, tensor: Tensor) -> Known:
         """The law of the elements of a tensor, or why there is none."""
@@ -146,7 +149,9 @@ class Memory:
             flat = torch.empty(contents.count, dtype=tensor.dtype)
             whole_tensor = flat.as_strided(contents.shape, contents.strides, 0)
             for box, law in contents.pieces:
-                whole_tensor[tuple(slice(*part) for part in box)] = law.mean if isinstance(law, Law) else math.nan
+                whole_tensor[tuple(slice(*part) for part in box)] = (
+                    law.mean if isinstance(law, Law) else math.nan
+                )
         contents.values = flat
         self._held += size
         return True
@@ -154,8 +159,8 @@ class Memory:
     def _box(self, contents: Contents, tensor: Tensor) -> Box | None:
         if tensor.numel() == contents.count:
             return whole(contents.shape)
-        view = (tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
-        return box_of_view(contents.shape, contents.strides, *view)
+        size, steps, offset = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
+        return box_of_view(contents.shape, contents.strides, size, steps, offset)
 
     def _release(self, contents: Contents) -> None:
         if contents.values is not None:
@@ -164,7 +169,7 @@ class Memory:
 
     def _sweep(self) -> None:
         for key, (reference, contents) in list(self._cells.items()):
-            if reference.expired():
+            if reference.expired():  # type: ignore[no-untyped-call]
                 self._release(contents)
                 del self._cells[key]
         self._sweep_at = len(self._cells) + SWEEP
@@ -178,4 +183,3 @@ def _view(flat: Tensor, like: Tensor) -> Tensor:
 def _is_whole(contents: Contents, tensor: Tensor) -> bool:
     same = contents.shape == tuple(tensor.shape) and contents.strides == tuple(tensor.stride())
     return same and tensor.storage_offset() == 0
-

@@ -57,9 +57,9 @@ def box_of_view(
     by_stride = {strides[dim]: dim for dim in dims}
     for count, step in _merged(size, steps):
         while count > 1:
-            dim = by_stride.pop(step, None)
-            if dim is None:
+            if step not in by_stride:
                 return None
+            dim = by_stride.pop(step)
             if start[dim] + count <= shape[dim]:
                 length[dim], count = count, 1
             elif start[dim] == 0 and count % shape[dim] == 0:

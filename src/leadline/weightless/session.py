@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import traceback
 import warnings
@@ -29,7 +30,12 @@ from leadline.weightless.memory import Memory
 _BLIND = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _POINTER_WARNING = "Accessing the data pointer of FakeTensor"  # by PyTorch's own deepcopy
 _PATCHING = threading.RLock()
-_OURS = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
+_OURS = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent), contextlib.__file__)
+_LIMITS = (  # how PyTorch says that a fake tensor cannot be this
+    ".numpy() is not supported for tensor subclasses",
+    "Creating a new Tensor subclass",
+    "vmap: It looks like you're calling .item()",
+)
 
 
 class Session:
@@ -86,7 +92,9 @@ class Session:
         """
         original = nn.init._no_grad_trunc_normal_
 
-        def draw(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None) -> Tensor:
+        def draw(
+            tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
+        ) -> Tensor:
             if not isinstance(tensor, FakeTensor) or tensor.fake_mode is not self._fake:
                 drawn: Tensor = original(tensor, mean, std, a, b, generator=generator)
                 return drawn
@@ -103,7 +111,9 @@ class Session:
 def _expected(law: Law, count: int) -> stats.Reading:
     largest = law.largest(count)
     nonzero = float(count) if law.ms else 0.0
-    return stats.Reading(count, 1.0, law.mean * count, (law.ms * count) ** 0.5, -largest, largest, nonzero, 0.0)
+    return stats.Reading(
+        count, 1.0, law.mean * count, (law.ms * count) ** 0.5, -largest, largest, nonzero, 0.0
+    )
 
 
 @contextmanager
@@ -112,10 +122,20 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except _BLIND as error:
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OURS)]
-        where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        raise InputError(
-            expected="code that does not look at the numbers in a tensor: without weights there are none",
-            got=f"{getattr(error, 'func', error)}{where}",
-            fix="check the model with its weights (a smaller version of it, if need be): leadline check file.py:factory",
-        ) from error
+        raise _refusal(error, str(getattr(error, "func", error))) from error
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _LIMITS):
+            raise
+        raise _refusal(error, str(error).splitlines()[0]) from error
+
+
+def _refusal(error: Exception, what: str) -> InputError:
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OURS)
+    ]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return InputError(
+        expected="code that does not look at the numbers in a tensor: without weights there are none",
+        got=f"{what}{where}",
+        fix="check the model with its weights (a smaller version of it, if need be): leadline check file.py:factory",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,14 +17,31 @@ Call = tuple[Sequence[Any], Mapping[str, Any]]
 _GATHERS = {"index_select", "embedding", "index", "repeat", "flip", "roll", "gather"}
 
 
-def written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The arguments that an op changes in place, read off its schema."""
-    found = []
-    for at, each in enumerate(func._schema.arguments):
-        if each.alias_info is not None and each.alias_info.is_write:
-            target = args[at] if at < len(args) else kwargs.get(each.name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What an op's schema says of it; read once, for reading it takes longer than most ops."""
+
+    pointwise: bool
+    drawn: bool
+    writes: tuple[tuple[int, str], ...]
+    """Places and names of the arguments that it changes."""
+
+    def written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        found = []
+        for at, name in self.writes:
+            target = args[at] if at < len(args) else kwargs.get(name)
             found += [target] if isinstance(target, Tensor) else list(target or ())
-    return found
+        return found
+
+
+def traits_of(func: Any) -> Traits:
+    places = enumerate(func._schema.arguments)
+    writes = ((at, each) for at, each in places if each.alias_info is not None and each.alias_info.is_write)
+    return Traits(
+        pointwise=torch.Tag.pointwise in func.tags,
+        drawn=torch.Tag.nondeterministic_seeded in func.tags,
+        writes=tuple((at, str(each.name)) for at, each in writes),
+    )
 
 
 def copy(memory: Memory, target: Tensor, origin: Tensor) -> None:
@@ -112,7 +129,9 @@ def _join(memory: Memory, call: Call, targets: Sequence[Tensor]) -> None:
     laws = [memory.law(each) for each in parts]
     unknown = next((law for law in laws if isinstance(law, Unknown)), None)
     total = sum(each.numel() for each in parts)
-    shares = [(part.numel() / total, law) for part, law in zip(parts, laws, strict=True) if isinstance(law, Law)]
+    shares = [
+        (part.numel() / total, law) for part, law in zip(parts, laws, strict=True) if isinstance(law, Law)
+    ]
     memory.write(targets[0], unknown or rearranged(mixture(shares)))
 
 
@@ -120,14 +139,20 @@ def _factors(memory: Memory, call: Call, targets: Sequence[Tensor]) -> None:
     """A QR decomposition. The signs of R's diagonal are all that initialisers use of R."""
     matrix = call[0][0]
     memory.write(targets[0], orthonormal(memory.law(matrix), targets[0].shape[-2]))
-    memory.write(targets[1], moments(0.0, matrix.shape[-2] / targets[1].shape[-2], "triangular factor", Source()))
+    memory.write(
+        targets[1], moments(0.0, matrix.shape[-2] / targets[1].shape[-2], "triangular factor", Source())
+    )
 
 
 def _norm(memory: Memory, call: Call, targets: Sequence[Tensor]) -> None:
     args = call[0]
     order = args[1] if len(args) > 1 else 2
     terms = args[0].numel() // max(targets[0].numel(), 1)
-    law = norm_of(memory.law(args[0]), terms) if order in (2, 2.0, None) else Unknown("a norm that is not followed")
+    law = (
+        norm_of(memory.law(args[0]), terms)
+        if order in (2, 2.0, None)
+        else Unknown("a norm that is not followed")
+    )
     memory.write(targets[0], law)
 
 

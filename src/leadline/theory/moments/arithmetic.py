@@ -14,6 +14,8 @@ from leadline.theory.moments.pointwise import MASKED, operands, pointwise, retur
 from leadline.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
 from leadline.theory.signal import Signal, number, slope_of
 
+CONSTANT = 1 - 1e-9  # a correlation from which on neighbours are copies of each other (rounding)
+
 
 @moment_rule(
     "add sub rsub", assumes="branches are independent, but for their means and what they were both made of"
@@ -99,7 +101,7 @@ def _noise_of_sum(a: Signal, b: Signal) -> float:
 
 def _sum_of_fields(a: Signal, b: Signal, cross: float) -> Field:
     means = a.field.mean * b.field.mean
-    alike = (math.sqrt(max(x * y, 0.0)) for x, y in zip(a.correlations, b.correlations, strict=True))
+    alike = map(_alike, a.correlations, b.correlations)
     share = tuple(
         x + y + 2 * (means + cross * each)
         for x, y, each in zip(a.field.share, b.field.share, alike, strict=True)
@@ -110,6 +112,11 @@ def _sum_of_fields(a: Signal, b: Signal, cross: float) -> Field:
         ms=max(a.field.ms + b.field.ms + 2 * (means + cross), 0.0),
         share=share,
     )
+
+
+def _alike(x: float, y: float) -> float:
+    """How much of a covariance neighbours have too: all of it where one side is the same for all of them."""
+    return 1.0 if max(x, y) > CONSTANT else math.sqrt(max(x * y, 0.0))
 
 
 def _shifted(x: Signal, by: Signal) -> Signal:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from leadline.theory.field import Field, contracted, scaled, unbroadcast
+from leadline.theory.field import Field, contracted, reshaped, scaled, summed, unbroadcast
 from leadline.theory.gradient import Terms, fresh, total
 from leadline.theory.moments.pointwise import MASKED
 from leadline.theory.moments.softmax import attended, through
 from leadline.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
-from leadline.theory.signal import Signal, fluctuation
+from leadline.theory.signal import Signal, fluctuation, moved
 
 BATCH = "abcdefgh"
 
@@ -49,13 +49,9 @@ def attention(call: Call) -> Transfer:
         g_q = contracted(g_s, letters["p"], k.field, letters["k"], letters["q"])
         g_k = contracted(g_s, letters["p"], q.field, letters["q"], letters["k"])
         pairs = ((query, g_q), (key, g_k), (source, g_v))
-        return {value: fresh(unbroadcast(each, _shape(call, value, each))) for value, each in pairs}
+        return {value: fresh(_gathered(each, call.signals[value].field.shape)) for value, each in pairs}
 
     return one(out, back)
-
-
-def _shape(call: Call, value: int, field: Field) -> tuple[int, ...]:
-    return call.signals[value].field.shape
 
 
 def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:
@@ -66,9 +62,33 @@ def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:
     wide = (
         tuple(size if mine == 1 else mine for mine, size in zip(own[:-2], shape[:-2], strict=True)) + own[-2:]
     )
-    if any(mine != size for mine, size in zip(wide[:-2], shape[:-2], strict=True)):
-        raise UnpredictableError("groups of queries")
-    return fitted(signal, wide)
+    grouped = fitted(signal, wide)
+    if wide[:-2] == shape[:-2]:
+        return grouped
+    if any(size % mine for mine, size in zip(wide[:-2], shape[:-2], strict=True)):
+        raise UnpredictableError("heads that do not divide")
+    return moved(grouped, lambda field: _repeated(field, shape))
+
+
+def _repeated(field: Field, shape: tuple[int, ...]) -> Field:
+    """Each key and value head for a group of query heads: pairs within a group are copies."""
+    share = []
+    for axis, (size, own) in enumerate(zip(field.shape, field.share, strict=True)):
+        wide = shape[axis] if axis < len(shape) - 2 else size
+        copies = (wide / size - 1) / (wide - 1) if wide > size else 0.0
+        share.append(own + copies * (field.ms - own))
+    whole = tuple(shape[:-2]) + field.shape[-2:]
+    return Field(shape=whole, mean=field.mean, ms=field.ms, share=tuple(share))
+
+
+def _gathered(g: Field, shape: tuple[int, ...]) -> Field:
+    """The sum of a gradient over the groups that read the same key or value head."""
+    if len(shape) != len(g.shape) or all(own in (1, size) for own, size in zip(shape, g.shape, strict=True)):
+        return unbroadcast(g, shape)
+    axis = next(a for a, (own, size) in enumerate(zip(shape, g.shape, strict=True)) if own not in (1, size))
+    group = g.shape[axis] // shape[axis]
+    split = (*g.shape[:axis], shape[axis], group, *g.shape[axis + 1 :])
+    return summed(reshaped(g, split), (axis + 1,), keep=False)
 
 
 def _masked(call: Call, logits: Field) -> tuple[Field, float]:
@@ -82,7 +102,7 @@ def _masked(call: Call, logits: Field) -> tuple[Field, float]:
         return logits, 1.0
     record = call.value(value)
     if record.dtype == "bool":
-        return logits, causal if logits.shape[-2] == n else 1.0
+        return logits, causal if value in call.causal else 1.0
     stats, mask = record.forward, call.signals.get(value)
     if stats is not None and stats.abs_max > MASKED:
         return logits, stats.zero_share or 1.0

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from leadline.ops.arguments import value_of
 from leadline.theory.field import Field, contracted, unbroadcast
-from leadline.theory.gradient import Terms, fresh, total
-from leadline.theory.moments.arithmetic import _sum
+from leadline.theory.gradient import Terms, fresh, total, weighted
+from leadline.theory.moments.arithmetic import _sum, _times
 from leadline.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
 from leadline.theory.signal import Signal, fluctuation
 
@@ -139,13 +139,29 @@ def _matmul_letters(left: int, right: int) -> tuple[str, str, str]:
 @moment_rule("addmm baddbmm addmv", assumes="weights are independent of the signal and of each other")
 def addmm(call: Call) -> Transfer:
     """$y = b + x W$: a linear layer with its bias first."""
-    bias, left, right = (call.id(name, place) for place, name in enumerate(("input", "mat1", "mat2")))
+    names = {"addmm": ("input", "mat1", "mat2"), "addmv": ("input", "mat", "vec")}
+    bias, left, right = (
+        call.id(name, place)
+        for place, name in enumerate(names.get(call.op.name, ("input", "batch1", "batch2")))
+    )
+    alpha, beta = (float(call.op.kwargs.get(name, 1)) for name in ("alpha", "beta"))
     if left is None or right is None or left not in call.signals or right not in call.signals:
         raise UnpredictableError("nothing is known of the factors")
     a, b = call.signals[left], call.signals[right]
     letters_a, letters_b, out = _matmul_letters(len(a.field.shape), len(b.field.shape))
+    if beta != 1:
+        raise UnpredictableError("a bias with a factor")
+    a = _times(a, alpha)  # so that the product, and the gradient of the other factor, have it; its own below
     product, _ = contraction(call, (left, a, letters_a), (right, b, letters_b), out)
-    return biased(call, product, bias, out, (left, a, letters_a), (right, b, letters_b))
+    made = biased(call, product, bias, out, (left, a, letters_a), (right, b, letters_b))
+    if alpha == 1:
+        return made
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        found = dict(made.back(grads))
+        return {**found, left: weighted(found[left], alpha)}
+
+    return Transfer(outputs=made.outputs, back=back)
 
 
 @moment_rule("einsum", assumes="the two factors are independent")

@@ -123,16 +123,30 @@ def _select(call: Call) -> Transfer:
 
 
 def valid_share(call: Call) -> float:
-    """Of a mask of booleans nothing is measured: square ones are taken to be causal, others to let all pass."""
-    rows, columns = call.output.shape[-2:] if len(call.output.shape) > 1 else (1, 1)
-    return (columns + 1) / (2 * columns) if rows == columns else 1.0
+    """Of a mask of booleans nothing is measured: one that compares positions is causal, others let all pass."""
+    columns = call.output.shape[-1]
+    return (columns + 1) / (2 * columns) if call.causal.intersection(call.op.inputs) else 1.0
 
 
 _OTHERS = {"where", "masked_fill"}
 _RULE_NAMES = " ".join(sorted((ACTIVATION.names | POINTWISE.names) - _OTHERS - {"prelu", "rrelu"}))
 
 POINTWISE_RULE: Rule = moment_rule(_RULE_NAMES, assumes="the elements are Gaussian")(pointwise)
-SELECT_RULE: Rule = moment_rule("where masked_fill", assumes="square masks are causal")(_select)
+SELECT_RULE: Rule = moment_rule("where masked_fill", assumes="masks hide what comes later, or nothing")(
+    _select
+)
+
+
+@moment_rule("max min", assumes="the other operand is a floor for masked logits")
+def bound(call: Call) -> Transfer:
+    """The elementwise extreme of a tensor and a number far beyond its values: the tensor itself."""
+    signals = operands(call)
+    live = {value: signal for value, signal in signals.items() if not signal.tight}
+    floors = [abs(signal.field.mean) for signal in signals.values() if signal.tight]
+    if len(live) != 1 or not floors or floors[0] < MASKED:
+        raise UnpredictableError(f"{call.op.name} over an axis, or of two tensors")
+    (value, x), *_ = live.items()
+    return one(x, lambda grads: {value: tuple(grads[0])})
 
 
 @moment_rule("prelu rrelu", assumes="the elements are Gaussian")

@@ -1,0 +1,230 @@
+"""What `leadline.forecast` says, checked: exponents of every scheme, and training on both sides of the depth it names.
+
+    python -m benchmarks.forecast            measure what has no result yet, fill docs/update.md
+    python -m benchmarks.forecast --quick    one family; prints, stores nothing
+
+Exponents: a tiny Transformer encoder with a fixed random read-out, so that the gradient of the loss with respect to the
+output is the same at every depth; first step of SGD and of Adam, five seeds. Depths: MLPs on scikit-learn's digits are
+trained at the user's rate without warm-up, at a quarter and at four times the depth that the forecast names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import leadline
+from benchmarks.side_by_side import significant
+from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.update_exponents import branch_matrices
+from benchmarks.update_limits import BATCH, digits, trained
+from leadline import Case
+from leadline.nn import MLP, SCHEMES, Encoder, Options
+
+DEPTHS, SEEDS = (8, 16, 32), 5
+WIDTH, HEADS, HIDDEN, TIME, ROWS = 32, 2, 64, 8, 4
+DERIVED = {  # exponents of the function's change that theory derives: (SGD, Adam)
+    "deepnorm": (0.0, 0.5),
+    "residual-sqrt": (0.0, 0.5),
+    "residual-linear": (-1.0, 0.0),
+    "keel": (-1.0, 0.0),
+    "deepnorm-adam": (-1.0, 0.0),
+}
+STEPPERS: dict[str, Callable[[Any, float], torch.optim.Optimizer]] = {
+    "SGD": lambda p, lr: torch.optim.SGD(p, lr=lr),
+    "SGD, momentum 0.9": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
+    "Adam": lambda p, lr: torch.optim.Adam(p, lr=lr),
+}
+FAMILY_DEPTHS, FAMILY_SEEDS = (4, 8, 16, 32), 3
+STEPS, RUNS = 150, 2
+SIDES = (0.25, 4.0)  # of the depth that the forecast names
+DEEPEST, WITHOUT_LIMIT = 128, (8, 128)  # layers; where no limit is in sight, both must learn
+LEARNED = 0.5  # end of training / start that counts as having learned
+
+
+def encoder(scheme: str, optimizer_name: str, depth: int) -> Case:
+    """The optimiser holds the matrices of the branches, as the theorems do; norms and biases stay."""
+    options = Options(positions="none", hidden=HIDDEN)
+    model = Encoder(WIDTH, HEADS, depth, scheme=scheme, options=options).double()
+    x, readout = (torch.randn(ROWS, TIME, WIDTH, dtype=torch.float64) for _ in range(2))
+    optimizer = STEPPERS[optimizer_name](branch_matrices(model), 1e-4)
+    return Case(model, x, loss=lambda y: (y * readout).sum(), optimizer=optimizer)
+
+
+def exponents(scheme: str, optimizer: str) -> dict[str, Any]:
+    found = leadline.forecast(partial(encoder, scheme, optimizer), DEPTHS, seeds=SEEDS)
+    return {
+        name: {key: significant(getattr(each, key), 3) for key in ("value", "low", "high")}
+        for name, each in found.exponents.items()
+        if each.low is not None  # a quantity that only one seed shows is no measurement
+    }
+
+
+class Unscaled(nn.Module):
+    """x + W2 relu(W1 x), nothing scaled: the stream's second moment doubles a block."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+        for layer, gain in ((self.first, 1.0), (self.second, 2.0)):
+            nn.init.normal_(layer.weight, std=math.sqrt(gain / width))
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.relu(self.first(x)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    kind: str
+    optimizer: str
+    rate: float
+    width: int = 48
+
+    def __str__(self) -> str:
+        return f"{self.kind} | {self.optimizer} | {self.rate:g}"
+
+    def network(self, depth: int) -> nn.Module:
+        scheme, _, activation = self.kind.partition(" ")
+        if scheme in SCHEMES:
+            return MLP(64, self.width, depth, 10, scheme=scheme, activation=activation)
+        inner: list[nn.Module] = [nn.Linear(64, self.width)]
+        for _ in range(depth):
+            if scheme == "unscaled":
+                inner.append(Unscaled(self.width))
+            else:
+                inner += [nn.ReLU() if activation == "relu" else nn.Tanh(), nn.Linear(self.width, self.width)]
+        return nn.Sequential(*inner, nn.Linear(self.width, 10))
+
+    def build(self, depth: int) -> Case:
+        x, y = digits()
+        model = self.network(depth)
+        optimizer = STEPPERS[self.optimizer](model.parameters(), self.rate)
+        return Case(model, x[:BATCH], y[:BATCH], F.cross_entropy, optimizer)
+
+
+FAMILIES = [
+    Family(kind="none relu", optimizer="SGD", rate=0.34),
+    Family(kind="none relu", optimizer="SGD, momentum 0.9", rate=0.034),
+    Family(kind="none relu", optimizer="Adam", rate=0.014),
+    Family(kind="none tanh", optimizer="SGD", rate=1.5),
+    Family(kind="none tanh", optimizer="Adam", rate=0.064),
+    Family(kind="default relu", optimizer="Adam", rate=0.001),
+    Family(kind="default tanh", optimizer="SGD", rate=0.1),
+    Family(kind="unscaled", optimizer="SGD", rate=0.01),
+    Family(kind="post relu", optimizer="SGD", rate=0.11),
+    Family(kind="post relu", optimizer="Adam", rate=0.012),
+    Family(kind="residual-sqrt relu", optimizer="SGD", rate=0.1),
+    Family(kind="residual-linear relu", optimizer="Adam", rate=0.003),
+]
+
+
+def both_sides(family: Family) -> dict[str, Any]:
+    found = leadline.forecast(family.build, FAMILY_DEPTHS, seeds=FAMILY_SEEDS)
+    cause = next((limit.cause for limit in found.limits if limit.cause != "promise"), None)
+    depths = WITHOUT_LIMIT
+    if found.max_depth is not None:
+        depths = tuple(min(max(round(side * found.max_depth), 1), DEEPEST) for side in SIDES)
+    ends = {str(depth): [_end(family, depth, seed) for seed in range(RUNS)] for depth in depths}
+    return {
+        "max_depth": found.max_depth,
+        "low": found.max_depth_low,
+        "high": found.max_depth_high,
+        "cause": cause,
+        "safe_depth": found.safe_depth,
+        "ends": ends,
+    }
+
+
+def _end(family: Family, depth: int, seed: int) -> float | str:
+    """Loss at the end of training as a share of that at its start."""
+    torch.manual_seed(seed)
+    model = family.network(depth)
+    x, y = digits()
+    with torch.no_grad():
+        start = F.cross_entropy(model(x), y).item()
+    end = trained(model, STEPPERS[family.optimizer](model.parameters(), family.rate), x, y, STEPS)
+    share = end / min(start, math.log(10)) if math.isfinite(start) else math.inf
+    return significant(share, 3) if math.isfinite(share) else "inf"
+
+
+def holds(case: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether the shallow side learned, and whether the deep side did what was forecast of it."""
+    shallow, deep = (
+        [isinstance(end, float) and end < LEARNED for end in ends] for ends in case["ends"].values()
+    )
+    return all(shallow), all(deep) if case["max_depth"] is None else not any(deep)
+
+
+def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
+    """The claims first: families, then the schemes whose exponents are derived, then the other schemes."""
+    sides = {f"depth | {family}": partial(both_sides, family) for family in FAMILIES}
+    laws = {
+        f"exponent | {scheme} | {optimizer}": partial(exponents, scheme, optimizer)
+        for scheme in sorted(SCHEMES, key=lambda each: each not in DERIVED)
+        for optimizer in ("SGD", "Adam")
+    }
+    return {**sides, **laws}
+
+
+def render_exponents(results: Results) -> str:
+    rows = []
+    for scheme in SCHEMES:
+        cells = []
+        for optimizer in ("SGD", "Adam"):
+            case = results["cases"].get(f"exponent | {scheme} | {optimizer}", {})
+            cells += [_cell(case.get(name)) for name in ("grad_square", "function_change")]
+        derived = "{:+.1f}, {:+.1f}".format(*DERIVED[scheme]) if scheme in DERIVED else ""
+        rows.append([f"`{scheme}`", derived, cells[0], cells[1], cells[3]])
+    head = ["scheme", "derived: SGD, Adam", "squared gradient", "function, SGD", "function, Adam"]
+    return table(head, rows)
+
+
+def _cell(found: dict[str, float] | None) -> str:
+    if found is None:
+        return "not measured"
+    return f"{found['value']:+.2f} ± {(found['high'] - found['low']) / 2:.2f}"
+
+
+def render_depths(results: Results) -> str:
+    rows, right = [], [0, 0]
+    for family in FAMILIES:
+        case = results["cases"].get(f"depth | {family}")
+        if case is None:
+            continue
+        outcome = holds(case)
+        right = [right[0] + outcome[0], right[1] + outcome[1]]
+        sides = [f"{depth}: {', '.join(map(str, ends))}" for depth, ends in case["ends"].items()]
+        limit = "none in sight" if case["max_depth"] is None else f"{case['max_depth']} ({case['cause']})"
+        said = " / ".join("as forecast" if each else "**not as forecast**" for each in outcome)
+        rows.append([family.kind, family.optimizer, f"{family.rate:g}", limit, *sides, said])
+    head = ["network", "optimiser", "rate", "trains up to", "shallow side", "deep side", "shallow / deep"]
+    total = f"As forecast: {right[0]} of {len(rows)} shallow sides and {right[1]} of {len(rows)} deep ones."
+    return f"{total}\n\n{table(head, rows)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one family; stores nothing")
+    torch.set_num_threads(1)
+    if parser.parse_args().quick:
+        print(both_sides(Family(kind="default relu", optimizer="Adam", rate=0.001, width=16)))
+        return
+    results = run_missing("forecast", all_cases(), partial(print, flush=True))
+    page = ROOT / "docs" / "update.md"
+    fill_file(page, "forecast-exponents", render_exponents(results))
+    fill_file(page, "forecast-depths", render_depths(results))
+
+
+if __name__ == "__main__":
+    main()

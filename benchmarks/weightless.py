@@ -1,0 +1,180 @@
+"""What a prediction without weights costs: models that no machine at hand could hold.
+
+    python -m benchmarks.weightless            measure what has no result yet, fill docs/weightless.md
+    python -m benchmarks.weightless --quick    one small model; prints, stores nothing
+
+Each case runs in a process of its own, with one thread: from the start of the interpreter to the finished report.
+Time is that of the processor (other work on the machine does not count), memory the largest resident set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+
+GOALS = {
+    "70 billion": (15, 1.0),
+    "1000": (15, 1.0),
+    "trillion": (60, None),
+}  # seconds, GB; from the requirements
+
+
+def llama(**sizes: int) -> dict[str, Any]:
+    return {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192, **sizes}
+
+
+def stack() -> Any:
+    """A language model of 1000 blocks from `leadline.nn`."""
+    import torch
+
+    from leadline import Case
+    from leadline.nn import LanguageModel
+
+    model = LanguageModel(vocab=32000, width=256, heads=4, depth=1000)
+    ids = torch.randint(32000, (2, 64))
+    return Case(
+        model,
+        ids,
+        ids,
+        loss=lambda logits, ids: torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten()),
+    )
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "Llama, 80 layers, 70 billion parameters": partial(
+        llama,
+        hidden_size=8192,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        intermediate_size=28672,
+    ),
+    "Llama, 96 layers, a trillion parameters": partial(
+        llama,
+        hidden_size=25600,
+        num_hidden_layers=96,
+        num_attention_heads=200,
+        num_key_value_heads=200,
+        intermediate_size=102400,
+    ),
+    "Llama, 1000 layers of width 256": partial(
+        llama,
+        hidden_size=256,
+        num_hidden_layers=1000,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        intermediate_size=1024,
+    ),
+    "leadline.nn.LanguageModel, 1000 blocks of width 256": lambda: stack,
+}
+QUICK = partial(
+    llama,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    intermediate_size=96,
+)
+
+
+def predict(build: Callable[[], Any]) -> dict[str, Any]:
+    """In this process: the report, and what it took since the process began."""
+    from leadline.diagnosis import conclude, study
+    from leadline.prediction import trace_of
+    from leadline.weightless.batches import Sizes
+
+    made = build()
+    if not callable(made):
+        import transformers  # its import is paid by whoever uses it, and is counted apart
+
+        assert transformers.AutoConfig
+    begun = time.process_time()
+    seen = trace_of(made, Sizes())
+    traced = time.process_time()
+    profile, coverage = study(seen)
+    studied = time.process_time()
+    report = conclude(seen, profile, coverage)
+    done = time.process_time()
+    return {
+        "parameters": profile.parameters,
+        "ops": coverage.ops,
+        "blocks": len(profile.blocks),
+        "foreseen": sum(block.forward_ms_predicted is not None for block in profile.blocks),
+        "verdict": report.verdict,
+        "imports_s": begun,
+        "trace_s": traced - begun,
+        "study_s": studied - traced,
+        "judge_s": done - studied,
+        "total_s": done,
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def measure(name: str) -> dict[str, Any]:
+    """A case in a fresh process."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.weightless", "--case", name]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return {key: _rounded(value) for key, value in json.loads(run.stdout).items()}
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def render(results: Results) -> str:
+    """The table of docs/weightless.md."""
+    if not results["cases"]:
+        return "Not measured yet."
+    where = results["machine"]
+    rows = [_row(name, found) for name, found in results["cases"].items()]
+    header = [
+        "model",
+        "parameters",
+        "ops",
+        "imports",
+        "build and trace",
+        "theory and readings",
+        "rules",
+        "total",
+        "peak memory",
+        "goal",
+    ]
+    lead = f"Measured on {where['cpu']}, one thread; torch {where['torch']}, Python {where['python']}."
+    return f"{lead}\n\n{table(header, rows)}"
+
+
+def _row(name: str, found: dict[str, Any]) -> list[str]:
+    seconds, memory = next(goal for text, goal in GOALS.items() if text in name)
+    parts = [f"{found[f'{part}_s']:.1f} s" for part in ("imports", "trace", "study", "judge")]
+    goal = f"{seconds} s" + (f", {memory:.0f} GB" if memory else "")
+    numbers = [f"{found['parameters']:.3g}", f"{found['ops']:,}"]
+    return [name, *numbers, *parts, f"**{found['total_s']:.1f} s**", f"**{found['peak_gb']:.2f} GB**", goal]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one small model; stores nothing")
+    parser.add_argument("--case", help="run one case in this process and print its figures")
+    chosen = parser.parse_args()
+    if chosen.quick or chosen.case:
+        print(json.dumps(predict(QUICK if chosen.quick else MODELS[chosen.case])))
+        return
+    results = run_missing("weightless", {name: partial(measure, name) for name in MODELS}, print)
+    fill_file(ROOT / "docs" / "weightless.md", "weightless", render(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+r"""Where depth neither forgets nor amplifies: the critical gain of an activation, and the depth scale off it."""
+
+from __future__ import annotations
+
+import math
+
+from leadline.errors import InputError
+from leadline.nn.activations import Activation, gaussian_moments
+from leadline.nn.critical import critical
+from leadline.records import DepthScale
+
+REACH = 7.0  # e-folds of squared gradient; calibrated by benchmarks/reach.py: farther, none learned with SGD
+CRITICAL = (
+    1e-3  # |ln chi| below which a stack counts as critical: its xi is then beyond 1000 layers (derived)
+)
+ROUNDS = (
+    2000  # of the variance map; near a critical point it settles as slowly as one over the number of layers
+)
+SETTLED = 1e-10  # relative change of the variance at which it counts as settled
+SMALLEST, LARGEST = (
+    1e-12,
+    1e12,
+)  # variances beyond these have run away: all activations are scale-free there (derived)
+
+
+def critical_gain(activation: str | Activation, bias_variance: float | None = None) -> float:
+    r"""The gain $g$ of weights drawn with standard deviation $g / \sqrt n$ at which gradients keep their size.
+
+    $g = \sigma_w$ at the point where $\chi = \sigma_w^2 E[\phi'(\sqrt{q} z)^2] = 1$ and $q$ is the fixed point
+    of $q \mapsto \sigma_w^2 E[\phi(\sqrt q z)^2] + \sigma_b^2$: see `leadline.nn.critical`, which also says which bias
+    variance belongs to it if none is given. For plain stacks of wide layers with $n$ inputs.
+
+    >>> round(critical_gain("relu"), 4)
+    1.4142
+    """
+    return math.sqrt(critical(activation, bias_variance).weight_variance)
+
+
+def depth_scale(
+    activation: str | Activation, weight_variance: float, bias_variance: float = 0.0
+) -> DepthScale:
+    r"""How deep a plain stack of equal layers can be: $\chi$, $\xi$, the phase and the trainable depth.
+
+    $\chi = \sigma_w^2 E[\phi'(\sqrt{q^*} z)^2]$ at the variance $q^*$ that the stack settles at, for weights with
+    $\sigma_w^2 = n\,\mathrm{Var}(W)$ and biases with $\sigma_b^2$. $\chi < 1$: ordered, gradients vanish and inputs
+    become alike; $\chi > 1$: chaotic, gradients explode. The trainable depth is `REACH` $\xi$: that many e-folds of
+    squared gradient networks were seen to bear. (Schoenholz et al. 2017, Deep information propagation: about $6 \xi$ of
+    their correlation scale.) Assumes width far above depth.
+    """
+    if weight_variance <= 0 or bias_variance < 0:
+        raise InputError(
+            expected="weight_variance > 0 and bias_variance >= 0",
+            got=f"weight_variance={weight_variance}, bias_variance={bias_variance}",
+            fix="pass n * Var(W) of the layers, 2.0 for He's initialisation",
+        )
+    q = _settled(activation, weight_variance, bias_variance)
+    bounded = min(max(q, SMALLEST), LARGEST)
+    chi = weight_variance * gaussian_moments(activation, bounded).slope_square
+    return scale_of(chi, q=q)
+
+
+def scale_of(chi: float, q: float | None = None) -> DepthScale:
+    """The record of a gain a layer."""
+    folds = abs(math.log(chi)) if chi > 0 else math.inf
+    xi = math.inf if folds == 0 else 1 / folds
+    phase = "critical" if folds < CRITICAL else "ordered" if chi < 1 else "chaotic"
+    return DepthScale(chi=chi, xi=xi, phase=phase, trainable_depth=REACH * xi, q=q)  # type: ignore[arg-type]
+
+
+def _settled(activation: str | Activation, weight_variance: float, bias_variance: float) -> float:
+    q = 1.0
+    for _ in range(ROUNDS):
+        new = weight_variance * gaussian_moments(activation, q).square + bias_variance
+        if not SMALLEST < new < LARGEST:
+            return 0.0 if new <= SMALLEST else math.inf
+        if abs(new - q) <= SETTLED * q:
+            return new
+        q = new
+    return q

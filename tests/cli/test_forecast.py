@@ -1,0 +1,69 @@
+"""`leadline forecast`: a family of networks from a file, as a page or as JSON."""
+
+import json
+
+import pytest
+
+FAMILY = """
+import torch
+from torch import nn
+
+def build(depth):
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(8, 8), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(8, 2))
+    print("building", depth)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    return model, torch.randn(16, 8), torch.randint(2, (16,)), nn.functional.cross_entropy, adam
+
+def one():
+    return build(12)
+
+def two(depth, width):
+    return build(depth)
+
+def without(depth):
+    return build(depth)[:4]
+"""
+
+
+@pytest.fixture
+def family(tmp_path):
+    path = tmp_path / "family.py"
+    path.write_text(FAMILY)
+    return path
+
+
+def test_a_family_is_forecast_as_a_page(run, family):
+    done = run("forecast", f"{family}:build", "--depths", "2,4,8", "--seeds", "2")
+    assert done.code == 0
+    assert done.out.startswith("TRAINS UP TO DEPTH")
+    assert "building 4" in done.err
+
+
+def test_json_is_the_record(run, family):
+    done = run("forecast", f"{family}:build", "--depths", "2,4", "--seeds", "1", "--format", "json")
+    found = json.loads(done.out)
+    assert found["schema"] == "leadline.forecast/1"
+    assert [point["depth"] for point in found["points"]] == [2, 4]
+
+
+def test_a_factory_without_arguments_is_extrapolated_from_its_blocks(run, family):
+    done = run("forecast", f"{family}:one")
+    assert done.code == 0
+    assert "extrapolated" in done.out
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        ("two", (), "depth, width"),
+        ("without", (), "optimiser"),
+        ("build", ("--depths", "8,4"), "increasing"),
+        ("build", ("--depths", "few"), "whole numbers"),
+        ("nobody", (), "did you mean|use one of"),
+    ],
+)
+def test_what_cannot_be_forecast_is_refused(run, family, target, options, said):
+    done = run("forecast", f"{family}:{target}", *options)
+    assert done.code == 2
+    assert any(word in done.err for word in said.split("|"))
