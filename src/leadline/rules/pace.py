@@ -25,7 +25,7 @@ class Pace:
     optimizer: str
     lr: float
     relative: float
-    """Median of the step's size over the weight's, over weight layers that get a gradient (a zero start holds some back)."""
+    """Median of the step's size over the weight's; only of weight layers that get a gradient (a zero start)."""
     promised: float
     """The change of the loss, if that were linear, over the loss."""
 
