@@ -144,3 +144,19 @@ def test_an_optimiser_of_another_model_is_refused():
         leadline.trace(
             model, torch.randn(3, 4), loss=torch.sum, optimizer=torch.optim.Adam(other.parameters())
         )
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", torch.optim.SGD, {"lr": 0.1}])
+def test_what_is_no_optimiser_is_refused(optimizer: object):
+    with pytest.raises(InputError, match=r"torch\.optim\.Optimizer that was built"):
+        leadline.check(layer(), X, loss=torch.sum, optimizer=optimizer)
+
+
+def test_arrays_are_told_how_to_become_tensors():
+    with pytest.raises(InputError, match="from_numpy"):
+        leadline.trace(layer(), X.numpy(), loss=torch.sum)
+
+
+def test_a_model_without_values_is_sent_to_predict():
+    with pytest.raises(InputError, match="to_empty"):
+        leadline.trace(layer().to("meta"), X, loss=torch.sum)

@@ -112,13 +112,16 @@ def _check_materialised(census: Census) -> None:
 def _check_inputs(inputs: Any) -> None:
     if isinstance(inputs, Tensor | tuple | Mapping):
         return
-    is_loader = isinstance(inputs, DataLoader | Iterator)
+    if isinstance(inputs, DataLoader | Iterator):
+        fix = "pass one batch: next(iter(loader)), split into inputs and targets"
+    elif hasattr(inputs, "__array__"):
+        fix = "make a tensor of it: torch.from_numpy(inputs) or torch.as_tensor(inputs)"
+    else:
+        fix = "pass tuple(inputs) if these are the positional arguments, or (inputs,) if this is the only one"
     raise InputError(
         expected="inputs as a tensor, a tuple (positional arguments) or a dict (keyword arguments)",
         got=describe(inputs),
-        fix="pass one batch: next(iter(loader)), split into inputs and targets"
-        if is_loader
-        else "pass tuple(inputs) if these are the positional arguments, or (inputs,) if this is the only one",
+        fix=fix,
     )
 
 
@@ -131,9 +134,15 @@ def _check_loss(loss: Any) -> None:
         )
 
 
-def _check_optimizer(optimizer: Optimizer | None, census: Census) -> None:
+def _check_optimizer(optimizer: Any, census: Census) -> None:
     if optimizer is None:
         return
+    if not isinstance(optimizer, Optimizer):
+        raise InputError(
+            expected="optimizer as a torch.optim.Optimizer that was built on the model's parameters",
+            got=describe(optimizer) if not isinstance(optimizer, type) else f"the class {optimizer.__name__}",
+            fix="pass the object your loop calls step() on, such as torch.optim.AdamW(model.parameters(), lr=1e-3)",
+        )
     held = [each for group in optimizer.param_groups for each in group["params"]]
     if not any(id(each) in census.parameters for each in held):
         raise InputError(
@@ -152,10 +161,15 @@ def _check_device(what: str, batch: Any, census: Census) -> None:
     if len(homes) != 1 or not found or found & homes or moves:
         return
     home, stranger = homes.pop(), found.pop()
+    without_values = (
+        "give it values first (model.to_empty, then load them), or use leadline.predict, which needs none"
+    )
     raise InputError(
         expected=f"{what} on {home}, where the model's parameters are",
         got=f"{what} on {stranger}",
-        fix=f"move one of them: model.to({str(stranger)!r}) or {what}.to({str(home)!r})",
+        fix=without_values
+        if home.type == "meta"
+        else f"move one of them: model.to({str(stranger)!r}) or {what}.to({str(home)!r})",
     )
 
 
