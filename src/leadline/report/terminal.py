@@ -12,7 +12,7 @@ from leadline.records import Profile, Update
 from leadline.report.coverage import coverage_lines
 from leadline.report.depth import axis_lines, block_summary, jump_lines
 from leadline.report.findings import finding_lines, ignored_lines
-from leadline.report.layout import ACCENT, TONES, joined, labelled, wrapped
+from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
 from leadline.report.table import block_lines
 from leadline.report.text import clean, count, number, plural
@@ -74,7 +74,8 @@ def _paragraphs(sections: list[list[Text]]) -> list[Text]:
 
 def _headline(report: Report, width: int) -> list[Text]:
     title = (TITLES[report.verdict], VERDICT_TONES.get(report.verdict, "bold"))
-    return wrapped(Text.assemble(title, ": ", sentence(report)), width, most=HEADLINE_LINES)
+    sure = "" if report.confidence is None else f" (confidence {100 * report.confidence:.0f} %)"
+    return wrapped(Text.assemble(title, ": ", sentence(report), (sure, QUIET)), width, most=HEADLINE_LINES)
 
 
 def _facts(profile: Profile, width: int) -> list[Text]:

@@ -25,7 +25,7 @@ class Pace:
     optimizer: str
     lr: float
     relative: float
-    """Median of the step's size over the weight's, over the weight layers that move (a zero start holds some back)."""
+    """Median of the step's size over the weight's; only of weight layers that get a gradient (a zero start)."""
     promised: float
     """The change of the loss, if that were linear, over the loss."""
 
@@ -36,7 +36,8 @@ def pace_of(profile: Profile) -> Pace | None:
     if update is None or family is None or not update.loss > 0:
         return None
     names = {each.name for each in profile.facts.weights} if profile.facts else set()
-    ratios = [ratio for step in update.parameters if step.name in names and (ratio := step.update_ratio)]
+    moved = [step for step in update.parameters if step.name in names and step.grad_norm > 0]
+    ratios = [ratio for step in moved if (ratio := step.update_ratio)]
     built_up = 1 / (1 - _momentum(profile)) if update.steps == 0 else 1.0
     pace = Pace(
         family=family,
