@@ -18,7 +18,9 @@ MOST_LOOKS = 10  # forward passes that a search may cost where the parting is fa
 REFINING = 2  # of them, once it is known between which multiples it lies
 LONGEST_STRIDE = 256.0  # ours: farther than this from one look to the next, a parabola is not trusted
 CLOSE = 1.25  # the search ends when the parting is bracketed within this factor
-VISIBLE = 8.0  # roundings of a loss: where a change is that large, its ratio to the promise is off by 1/4 at most
+VISIBLE = (
+    8.0  # roundings of a loss: where a change is that large, its ratio to the promise is off by 1/4 at most
+)
 BEYOND_ZERO = 2.1  # derived: a loss that stays above 0 has parted where twice its value is promised
 
 
