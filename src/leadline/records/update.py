@@ -118,6 +118,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """Rate above which steps along the sharpest direction grow instead of shrink."""
     safe_lr: float | None
     """Largest rate at which this step is still what the gradient promises."""
+    safe_lr_is_bound: bool = False
+    """The step keeps its promise as far as was looked: the true safe rate is larger than `safe_lr`."""
     warmup_steps: int | None
     """Length of a linear warm-up that keeps the first steps below `safe_lr`; 0: none needed."""
     confidence: Confidence

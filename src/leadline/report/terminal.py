@@ -110,7 +110,8 @@ def _update(update: Update | None, width: int) -> list[Text]:
         return []
     promised, measured = update.predicted_loss_change, update.measured_loss_change
     kept = "" if update.ratio is None else f"{update.ratio:.0%} of the promise"
-    safe = "" if update.safe_lr is None else f"rate {number(update.lr)}, safe {number(update.safe_lr)}"
+    least = ">= " if update.safe_lr_is_bound else ""
+    safe = "" if update.safe_lr is None else f"rate {number(update.lr)}, safe {least}{number(update.safe_lr)}"
     shares = [f"{each.share:.0%}" for each in update.ranges if each.share is not None]
     where = f"by quarter of depth: {' '.join(shares)}" if shares else ""
     line = joined(f"loss {promised:+.3g} promised, {measured:+.3g} measured", kept, safe)

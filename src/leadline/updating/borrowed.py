@@ -44,6 +44,8 @@ class Borrowed:
     parameters: Tensors
     start: Tensors
     """Where the parameters were."""
+    rewind: Callable[[], object]
+    """Parameters and optimiser are as before the step again."""
 
     def forward(self) -> tuple[Tensor, Tensors]:
         """The loss and the outputs, for the parameters as they are now."""
@@ -93,6 +95,22 @@ class Borrowed:
             else:
                 self.optimizer.step()
 
+    def step_at(self, factor: float) -> bool:
+        """The same step again, at `factor` times the rates; False if this optimiser has none, or asks for the loss."""
+        self.rewind()
+        groups = [group for group in self.optimizer.param_groups if group.get("lr") is not None]
+        if not groups or _needs_closure(self.optimizer):
+            return False
+        rates = [group["lr"] for group in groups]
+        try:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate * factor
+            self.step(None)
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+        return True
+
     def _closure(self, before_step: BeforeStep | None) -> Callable[[], float]:
         def evaluate() -> float:
             with torch.enable_grad():
@@ -127,7 +145,7 @@ def borrow(case: Case) -> Iterator[Borrowed]:
     with (
         custody(lent) as guard,
         set_aside(strangers),
-        kept(optimizer, [*parameters, *strangers]) as copies,
+        kept(optimizer, [*parameters, *strangers]) as keeping,
         eager(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
@@ -141,7 +159,8 @@ def borrow(case: Case) -> Iterator[Borrowed]:
             optimizer=optimizer,
             names=names,
             parameters=parameters,
-            start=copies[: len(parameters)],
+            start=keeping.copies[: len(parameters)],
+            rewind=keeping.rewind,
         )
 
 

@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,10 +21,17 @@ Restore = Callable[[], object]
 MAX_DEPTH = 12  # of containers inside containers, so that a structure that contains itself ends
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    copies: list[Tensor]
+    """Of the parameters, as they were."""
+    rewind: Restore
+    """Puts everything back; it may be called any number of times."""
+
+
 @contextmanager
-def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """On exit the optimiser's state, groups and attributes and the `parameters` are what they were; yields copies of
-    the latter.
+def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Kept]:
+    """On exit the optimiser's state, groups and attributes and the `parameters` are what they were.
 
     Tensors are copied and written back in place, so that whoever holds one still holds the right one; state that a
     first step creates is removed again. Autograd does not see the writes: the user may hold a graph.
@@ -31,14 +39,18 @@ def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[list[Te
     inner: list[Restore] = []
     _keep_object(optimizer, {id(parameter) for parameter in parameters}, inner, 0)
     copies = [parameter.detach().clone() for parameter in parameters]
+
+    def rewind() -> None:
+        for restore in inner:
+            restore()
+        for parameter, copy in zip(parameters, copies, strict=True):
+            _write(parameter, copy)
+
     with _unsafe_preserve_version_counter(tuple(parameters)):
         try:
-            yield copies
+            yield Kept(copies=copies, rewind=rewind)
         finally:
-            for restore in inner:
-                restore()
-            for parameter, copy in zip(parameters, copies, strict=True):
-                _write(parameter, copy)
+            rewind()
 
 
 @contextmanager

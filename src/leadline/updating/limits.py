@@ -36,20 +36,22 @@ class Sharpness:
 class Limits:
     stability_lr: float | None
     safe_lr: float | None
+    is_bound: bool
+    """The safe rate is at least this."""
     warmup_steps: int | None
     confidence: Confidence
     why: str
 
 
-def along_the_step(line: Line, slope: float, lr: float | None) -> Sharpness | None:
+def along_the_step(line: Line, lr: float | None) -> Sharpness | None:
     r"""$\lambda = \Delta^T H \Delta / \Delta^T P^{-1} \Delta$ for a step $\Delta = -\eta P g$.
 
     The denominator is $-\eta \langle g, \Delta \rangle$, so that neither the preconditioner $P$ nor the Hessian $H$
     need be known. It is a mean over directions, and so a lower bound of the largest curvature.
     """
-    if line.curvature is None or line.curvature <= 0 or slope >= 0 or not lr:
+    if line.curvature is None or line.curvature <= 0 or line.slope >= 0 or not lr:
         return None
-    return Sharpness(value=line.curvature / (-lr * slope), kind="along the step")
+    return Sharpness(value=line.curvature / (-lr * line.slope), kind="along the step")
 
 
 def largest_lr(optimizer: Optimizer) -> float | None:
@@ -86,17 +88,33 @@ def find_limits(
         room = momentum_room(optimizer.param_groups[0]) if sharpness.kind == "lanczos" else 1.0
         stability = 2 * room / sharpness.value
     if lr is None or line.parting is None:
-        why = "the step does not go downhill" if lr is not None else "the optimiser has no learning rate"
-        return Limits(stability_lr=stability, safe_lr=None, warmup_steps=None, confidence="low", why=why)
-    safe = min(line.parting * lr * first_of_many(optimizer.param_groups[0], steps), stability or math.inf)
+        return Limits(
+            stability_lr=stability,
+            safe_lr=None,
+            is_bound=False,
+            warmup_steps=None,
+            confidence="low",
+            why=_why_none(line, lr),
+        )
+    parting = line.parting * lr * first_of_many(optimizer.param_groups[0], steps)
+    safe = min(parting, stability or math.inf)
     confidence, why = _confidence(line, sharpness, steps)
     return Limits(
         stability_lr=stability,
         safe_lr=safe,
+        is_bound=line.is_bound and safe == parting,
         warmup_steps=_warm_up(optimizer, lr, safe) if steps == 0 else None,
         confidence=confidence,
         why=why,
     )
+
+
+def _why_none(line: Line, lr: float | None) -> str:
+    if lr is None:
+        return "the optimiser has no learning rate"
+    if not math.isfinite(line.slope):
+        return "the loss or its gradient is no number"
+    return "the step does not move anything" if line.slope == 0 else "the step does not go downhill"
 
 
 def _warm_up(optimizer: Optimizer, lr: float, safe: float) -> int:

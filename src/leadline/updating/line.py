@@ -14,15 +14,22 @@ from dataclasses import dataclass
 from leadline.records import LinePoint
 
 HALF = 0.5  # ours, and the issue's: predicted and measured "part" when they differ by half of the prediction
-MOST_LOOKS = 3  # forward passes spent on the search; each costs a third of a step
-FARTHEST = 64.0  # multiples of the user's step beyond which nobody goes
+MOST_LOOKS = 10  # forward passes that a search may cost where the parting is far from the user's rate
+REFINING = 2  # of them, once it is known between which multiples it lies
+LONGEST_STRIDE = 256.0  # ours: farther than this from one look to the next, a parabola is not trusted
 CLOSE = 1.25  # the search ends when the parting is bracketed within this factor
+VISIBLE = (
+    8.0  # roundings of a loss: where a change is that large, its ratio to the promise is off by 1/4 at most
+)
+BEYOND_ZERO = 2.1  # derived: a loss that stays above 0 has parted where twice its value is promised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """What was seen along the step, nearest first."""
 
+    slope: float
+    """The promise of the step itself."""
     points: tuple[LinePoint, ...]
     parting: float | None
     is_bound: bool
@@ -30,34 +37,69 @@ class Line:
     r"""$\varphi''(0)$, from the second difference at the nearest point at which it stands out of the rounding."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What is known before the first look: the loss, its slope along the step, and the rounding of a loss."""
+
+    loss: float
+    slope: float
+    noise: float
+
+    @property
+    def nearest(self) -> float:
+        """The multiple from which on a change of the loss is more than rounding."""
+        return VISIBLE * self.noise / abs(self.slope)
+
+    @property
+    def zero(self) -> float:
+        """A multiple at which the promise is more than there is; infinite where the loss is no positive number."""
+        return BEYOND_ZERO * self.loss / abs(self.slope) if self.loss > 0 else math.inf
+
+    def deviation(self, found: float, multiple: float) -> float:
+        """|r - 1|; infinite where the loss is no number."""
+        deviation = abs((found - self.loss) / (multiple * self.slope) - 1)
+        return deviation if math.isfinite(deviation) else math.inf
+
+
 def search(look: Callable[[float], float], loss: float, slope: float, first: float, noise: float) -> Line:
     """Find where measured and predicted change part by half, in a few looks.
 
-    `look` gives the loss at a multiple; `first` is the loss at the step itself; `noise` is the rounding of a loss.
+    `look` gives the loss at a multiple; `first` is the loss at the step itself; `noise` is the rounding of a loss. A
+    step too small for its effect to be seen is followed until it is: the parting does not depend on the rate.
     """
-    seen = {1.0: _deviation(first, loss, slope, 1.0)}
-    losses = {1.0: first}
-    if slope < 0 and abs(slope) > noise:
-        for _ in range(MOST_LOOKS):
-            following = _next(seen, noise / abs(slope))
-            if following is None:
-                break
-            losses[following] = look(following)
-            seen[following] = _deviation(losses[following], loss, slope, following)
-    parting, is_bound = _parting(seen) if slope < 0 else (None, False)
-    points = tuple(_point(c, losses[c], loss, slope, noise) for c in sorted(seen))
+    losses, seen = {1.0: first}, {}
+    start = _Start(loss=loss, slope=slope, noise=noise)
+    if slope < 0 and math.isfinite(slope) and math.isfinite(loss):
+        seen = _walk(look, start, losses)
+    parting, is_bound = _parting(seen) if seen else (None, False)
     return Line(
-        points=points, parting=parting, is_bound=is_bound, curvature=_curvature(losses, loss, slope, noise)
+        slope=slope,
+        points=tuple(_point(c, losses[c], loss, slope, noise) for c in sorted(losses)),
+        parting=parting,
+        is_bound=is_bound,
+        curvature=_curvature(losses, loss, slope, noise),
     )
 
 
-def _deviation(found: float, loss: float, slope: float, multiple: float) -> float:
-    """|r - 1|; infinite where the loss is no number."""
-    deviation = abs((found - loss) / (multiple * slope) - 1) if slope else math.inf
-    return deviation if math.isfinite(deviation) else math.inf
+def _walk(look: Callable[[float], float], start: _Start, losses: dict[float, float]) -> dict[float, float]:
+    """Deviations by multiple; `losses` gets what was looked at."""
+    seen = {1.0: start.deviation(losses[1.0], 1.0)} if start.nearest <= 1 else {}
+    refined = 0
+    for _ in range(MOST_LOOKS):
+        following = _next(seen, start) if seen else start.nearest
+        refined += _bracketed(seen)
+        if following is None or following < start.nearest or refined > REFINING:
+            break
+        losses[following] = look(following)
+        seen[following] = start.deviation(losses[following], following)
+    return seen
 
 
-def _next(seen: dict[float, float], noise: float) -> float | None:
+def _bracketed(seen: dict[float, float]) -> bool:
+    return any(each < HALF for each in seen.values()) and any(each >= HALF for each in seen.values())
+
+
+def _next(seen: dict[float, float], start: _Start) -> float | None:
     """The next multiple: where the nearest bracket, or a quadratic loss, puts the parting."""
     inside = [c for c, deviation in seen.items() if deviation < HALF]
     outside = [c for c, deviation in seen.items() if deviation >= HALF]
@@ -66,11 +108,13 @@ def _next(seen: dict[float, float], noise: float) -> float | None:
         return None if high / low < CLOSE else _between(low, seen[low], high, seen[high])
     if inside:
         c = max(inside)
-        factor = HALF / max(seen[c], noise / c, HALF / 16)
-        return None if c >= FARTHEST else min(c * max(factor, 1.5) * 1.05, FARTHEST)
+        rounding = start.noise / (c * abs(start.slope))
+        stride = HALF / max(seen[c], rounding, HALF / LONGEST_STRIDE)
+        farther = c * max(stride, 1.5) * 1.05
+        return min(farther, start.zero) if c < start.zero else farther
     c = min(outside)
     factor = HALF / seen[c] if math.isfinite(seen[c]) else 1 / 16
-    return c * min(max(factor, 1 / 256), 0.7)
+    return c * min(max(factor, 1 / LONGEST_STRIDE), 0.7)
 
 
 def _between(low: float, below: float, high: float, above: float) -> float:

@@ -17,6 +17,7 @@ from leadline.tracing.optimizer import read_optimizer
 from leadline.updating import amounts, places
 from leadline.updating.borrowed import BeforeStep, Borrowed, borrow
 from leadline.updating.curvature import largest_curvature
+from leadline.updating.direction import find_direction
 from leadline.updating.limits import Sharpness, along_the_step, find_limits, largest_lr
 from leadline.updating.line import Line, search
 from leadline.updating.places import Step
@@ -87,6 +88,7 @@ def read_update(
             sharpness_kind=None if curvature is None else curvature.kind,
             stability_lr=limits.stability_lr,
             safe_lr=limits.safe_lr,
+            safe_lr_is_bound=limits.is_bound,
             warmup_steps=limits.warmup_steps,
             confidence=limits.confidence,
             confidence_why=limits.why,
@@ -114,15 +116,17 @@ def _step(
     relative = change / size if size else None
     noise = ROUNDING_ULPS * _epsilon(borrowed, loss) * abs(loss.item())
 
+    along = find_direction(borrowed, grads, deltas)
+
     def look(multiple: float) -> float:
-        borrowed.move(deltas, multiple)
+        borrowed.move(along.deltas, multiple / along.factor)
         return borrowed.look()[0]
 
     def respond(only: set[str] | None) -> float:
         borrowed.move(deltas, short, only)
         return amounts.root_mean_square(_minus(borrowed.look()[1], before)) / short
 
-    line = search(look, loss.item(), slope, first, noise)
+    line = search(look, loss.item(), along.slope, first, noise)
     short = _short(relative)
     step = Step(names=borrowed.names, start=borrowed.start, grads=grads, deltas=deltas)
     inside = set() if profile is None else {p for b in places.repeated_blocks(profile) for p in b.params}
@@ -153,7 +157,7 @@ def _curvature(
     borrowed: Borrowed, seen: Seen, lr: float | None, steps: int | None
 ) -> tuple[Sharpness | None, list[Gap]]:
     """The largest curvature if it is asked for (then `steps` is given) and can be had, else that along the step."""
-    along = along_the_step(seen.line, seen.slope, lr)
+    along = along_the_step(seen.line, lr)
     if steps is None:
         return along, []
     found, note = largest_curvature(borrowed, steps)
