@@ -92,6 +92,7 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     from leadline.diagnosis import conclude, study
     from leadline.prediction import trace_of
     from leadline.weightless.batches import Sizes
+    from leadline.weightless.collector import uncollected
 
     made = build()
     if not callable(made):
@@ -99,11 +100,12 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
 
         assert transformers.AutoConfig
     begun = time.process_time()
-    seen = trace_of(made, Sizes())
-    traced = time.process_time()
-    profile, coverage = study(seen)
-    studied = time.process_time()
-    report = conclude(seen, profile, coverage)
+    with uncollected():  # as `leadline.predict` does
+        seen = trace_of(made, Sizes())
+        traced = time.process_time()
+        profile, coverage = study(seen)
+        studied = time.process_time()
+        report = conclude(seen, profile, coverage)
     done = time.process_time()
     return {
         "parameters": profile.parameters,
