@@ -93,11 +93,12 @@ def symmetries(
     return Symmetries(find_symmetry(case), case)
 
 
-def find_symmetry(case: Case, *, in_front_of_norms: bool = True) -> Symmetry:
-    """The record; of a model without parameters, the group that moves nothing."""
+def find_symmetry(case: Case, *, in_front_of_norms: bool = True, only_in_training: bool = True) -> Symmetry:
+    """The record, as `read_symmetry` says; of a model without parameters, the group that moves nothing."""
     if isinstance(case.model, nn.Module) and not any(True for _ in case.model.parameters()):
         return Symmetry(generators=(), tensors=(), decayed=False, penalty=0.0, least=0.0, eps=(), held=())
-    return read_symmetry(trace_function(case), in_front_of_norms=in_front_of_norms)
+    seen = trace_function(case)
+    return read_symmetry(seen, in_front_of_norms=in_front_of_norms, only_in_training=only_in_training)
 
 
 def trace_function(case: Case) -> Trace:

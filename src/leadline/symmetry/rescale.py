@@ -47,14 +47,14 @@ def shrink(model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float 
 
     Inert are the parameters that can shrink while none grows; all others keep their values. All are multiplied alike
     where that can be; where two of them multiply each other, by powers of the factor between it and one. Running
-    statistics are rescaled along. The relative change of the outputs on `inputs` is measured; where it would exceed
-    `tolerance`, because a norm's eps is no longer small beside what it is added to, the copy stops at the smallest
-    factor that is allowed, and a warning, `EpsLimit`, states it with the change. Raises `InputError` if nothing can
-    shrink.
+    statistics are rescaled along, so that training and evaluation both stay what they are. The relative change of the
+    outputs on `inputs`, in the mode the model is in, is measured; where it would exceed `tolerance`, because a norm's
+    eps is no longer small beside what it is added to, the copy stops at the smallest factor that is allowed, and a
+    warning, `EpsLimit`, states that factor and the change. Raises `InputError` if nothing can shrink.
     """
     asked = _checked(factor)
     case = Case(model, inputs)
-    found = find_symmetry(case)
+    found = find_symmetry(case, only_in_training=False)
     direction = evenly([each.exponents for each in found.generators], {each.name for each in found.tensors})
     _check_something_shrinks(found, direction)
     with borrow(case) as lent:
@@ -128,12 +128,12 @@ def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = TOLERATED) -
     to, the scale in front of norms is left alone, and the rest is balanced.
     """
     case = Case(model, inputs)
-    found = find_symmetry(case)
+    found = find_symmetry(case, only_in_training=False)
     moves = _least(found)
     with borrow(case) as lent:
         drift = relative_change(_outputs(lent, found, {}), _outputs(lent, found, moves))
     if drift > tolerance:
-        found = find_symmetry(case, in_front_of_norms=False)
+        found = find_symmetry(case, in_front_of_norms=False, only_in_training=False)
         moves = _least(found)
     return _moved(model, found, moves)
 
