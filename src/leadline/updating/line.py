@@ -18,7 +18,9 @@ MOST_LOOKS = 10  # forward passes that a search may cost where the parting is fa
 REFINING = 2  # of them, once it is known between which multiples it lies
 LONGEST_STRIDE = 256.0  # ours: farther than this from one look to the next, a parabola is not trusted
 CLOSE = 1.25  # the search ends when the parting is bracketed within this factor
-VISIBLE = 8.0  # roundings of a loss: where a change is that large, its ratio to the promise is off by 1/4 at most
+VISIBLE = (
+    8.0  # roundings of a loss: where a change is that large, its ratio to the promise is off by 1/4 at most
+)
 BEYOND_ZERO = 2.1  # derived: a loss that stays above 0 has parted where twice its value is promised
 
 
@@ -111,8 +113,19 @@ def _next(seen: dict[float, float], start: _Start) -> float | None:
         farther = c * max(stride, 1.5) * 1.05
         return min(farther, start.zero) if c < start.zero else farther
     c = min(outside)
-    factor = HALF / seen[c] if math.isfinite(seen[c]) else 1 / 16
-    return c * min(max(factor, 1 / LONGEST_STRIDE), 0.7)
+    return min(c * _back(seen[c]), start.zero)
+
+
+def _back(deviation: float) -> float:
+    r"""By which factor to come back from beyond the parting.
+
+    Where the loss still falls, by a part $r = 1 - d$ of the promise ($d$ is the deviation), it falls by about as much
+    nearer by, where twice that is promised: $2r$. Where it rises, a parabola has the deviation in proportion to $c$.
+    """
+    if not math.isfinite(deviation):
+        return 1 / 16
+    factor = 2 * (1 - deviation) if deviation < 1 else HALF / deviation
+    return min(max(factor, 1 / LONGEST_STRIDE), 0.7)
 
 
 def _between(low: float, below: float, high: float, above: float) -> float:
