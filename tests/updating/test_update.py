@@ -16,7 +16,7 @@ from leadline import Case, Update
 from leadline.nn import MLP
 from leadline.updating import read_update
 from leadline.updating.limits import first_of_many, momentum_room
-from leadline.updating.line import search
+from leadline.updating.line import MOST_LOOKS, search
 from zoo import ZOO, energy
 
 
@@ -222,11 +222,19 @@ def test_a_change_below_rounding_gives_no_ratio():
     assert read(sgd(residual_case(), lr=1e-9)).ratio is None
 
 
-def test_a_loss_of_nan_is_measured_as_nan():
+def test_a_loss_of_nan_is_measured_as_nan_and_said_to_be():
     case = ZOO["nan-in-input"]()
     found = read_update(sgd(case, lr=0.1), None)
     assert math.isnan(found.predicted_loss_change)
     assert found.safe_lr is None
+    assert "no number" in found.confidence_why
+    assert any("the loss is nan" in gap.why for gap in found.gaps)
+
+
+def test_an_empty_batch_is_refused():
+    case = replace(residual_case(), inputs=torch.randn(0, 8), targets=torch.randint(4, (0,)))
+    with pytest.raises(leadline.InputError, match="at least one sample"):
+        read_update(sgd(case, lr=0.1), None)
 
 
 def test_momentum_makes_the_safe_rate_that_of_a_sustained_step():
@@ -249,6 +257,47 @@ def test_the_search_along_a_parabola_ends_where_half_is_lost(curvature: float):
     else:
         assert line.parting == pytest.approx(1 / curvature, rel=0.1)
     assert line.curvature == pytest.approx(curvature, rel=1e-3)
+
+
+OPTIMIZERS = {
+    "SGD": lambda p, lr: torch.optim.SGD(p, lr=lr),
+    "SGD, momentum": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
+    "AdamW": lambda p, lr: torch.optim.AdamW(p, lr=lr),
+    "AdamW, rate in a tensor": lambda p, lr: torch.optim.AdamW(p, lr=torch.tensor(lr)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_safe_rate_does_not_depend_on_the_rate_it_is_asked_with(name: str):
+    case = residual_case(depth=2)
+    rates = (1e-12, 1e-8, 1e-6, 1e-4, 1e-2, 1.0, 100.0)
+    made = [replace(case, optimizer=OPTIMIZERS[name](case.model.parameters(), lr)) for lr in rates]
+    found = [read_update(each, None) for each in made]
+    middle = sorted(each.safe_lr for each in found)[len(found) // 2]
+    assert [each.safe_lr for each in found] == pytest.approx([middle] * len(found), rel=0.1)
+    assert not any(each.safe_lr_is_bound for each in found)
+    assert [each.lr for each in found] == pytest.approx(list(rates))
+
+
+def test_a_loss_without_curvature_has_a_safe_rate_that_is_marked_as_a_bound():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    found = read(sgd(Case(model, torch.randn(8, 4), loss=lambda y: y.mean()), lr=0.01))
+    assert found.safe_lr_is_bound
+    assert found.parting_is_bound
+    assert "at least" in found.confidence_why
+
+
+@pytest.mark.parametrize("curvature", [1e-9, 1e-3, 1.0, 1e3, 1e9])
+def test_the_search_ends_after_few_looks_however_far_the_parting_is(curvature: float):
+    looks = []
+
+    def loss(multiple: float) -> float:
+        looks.append(multiple)
+        return 1e10 - multiple + 0.5 * curvature * multiple**2
+
+    search(loss, 1e10, -1.0, loss(1.0), 1e-9)
+    assert len(looks) <= 1 + MOST_LOOKS
 
 
 def test_the_search_survives_a_loss_that_is_no_number():

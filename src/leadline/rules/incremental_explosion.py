@@ -25,8 +25,8 @@ def incremental_explosion(profile: Profile) -> Iterator[Symptom]:
     One real step of the optimiser. The change of the loss that the gradient promises,
     $\langle g, \Delta\theta \rangle$, and the one that is measured part by half at some rate, the safe one. Fires where
     the user's rate is beyond a multiple of it (10 for steps linear in the gradient, 64 for those free of its scale; see
-    `BEYOND`), at least half of the promise comes from eight or more repeated blocks, and no single block has half of
-    it.
+    `BEYOND`), the step as it is made does not lower the loss, at least half of the promise comes from eight or more
+    repeated blocks, and no single block has half of it.
 
     ## Why it hurts
     At a given rate each of $N$ blocks adds its part to the change of the function: $\sum_\ell \lVert g_\ell \rVert^2$

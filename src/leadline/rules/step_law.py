@@ -19,11 +19,19 @@ def excess(update: Update | None) -> float | None:
     return update.lr / update.safe_lr
 
 
+def lowers(update: Update) -> bool:
+    """Whether the step as it is made lowers the loss, by more than rounding."""
+    return update.measured_loss_change < -update.loss_resolution
+
+
 def too_long(update: Update) -> Severity | None:
-    """How bad the step is, by the family of the optimiser; an unknown one is judged like Adam, which bears more."""
+    """How bad the step is, by the family of the optimiser; an unknown one is judged like Adam, which bears more.
+
+    A step that lowers the loss is not too long, however much more its gradient promised.
+    """
     found = excess(update)
     limit = BEYOND[family_of(update.optimizer) or "adam"]
-    if found is None or found <= limit:
+    if found is None or found <= limit or lowers(update):
         return None
     return "error" if found > HOPELESS * limit else "warning"
 

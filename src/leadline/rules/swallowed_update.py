@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.records import Profile
+from leadline.records import ParameterStep, Profile, Update
 from leadline.rules.rule import Symptom, rule
 from leadline.rules.step_examples import parameter, stepped
 
 MOST = (
     0.5  # ours: half of the entries do not learn at all, and those that do move in steps that are too coarse
 )
+HALF_PRECISION = ("float16", "bfloat16")
+SMALL_RATE = 1e-3  # of the safe rate; ours: where a rate is that small, the rate is why a step is
 
 
 @rule(
@@ -30,7 +32,9 @@ def swallowed_update(profile: Profile) -> Iterator[Symptom]:
     ## Why it hurts
     A bfloat16 number $w$ has 8 bits: a step smaller than $|w|/512$ is rounded away, in every step anew, so that small
     steps never add up. Training then stalls at rates that are right, and the cure that suggests itself, a higher rate,
-    is wrong: keep the weights (or a copy of them, in the optimiser) in float32, or round stochastically.
+    is wrong: keep the weights (or a copy of them, in the optimiser) in float32, or round stochastically. A float32
+    number has 24 bits: a step that it swallows is a ten millionth of the weight. Then either the rate is far too small
+    (it is if it is below a thousandth of the safe one), or the gradient has vanished on its way.
 
     ## When it is wrong
     A rate of zero at the start of a schedule: nothing is meant to move. An optimiser that keeps float32 copies of the
@@ -51,6 +55,14 @@ def swallowed_update(profile: Profile) -> Iterator[Symptom]:
             severity="warning",
             where=worst.name,
             message=f"{still / total:.0%} of the weights are the same after a step: rounding to {worst.dtype} "
-            "swallows it; keep float32 copies of the weights, or round stochastically",
+            f"swallows it; {_advice(profile.update, worst)}",
             evidence={"swallowed": still / total, "lr": profile.update.lr},
         )
+
+
+def _advice(update: Update, worst: ParameterStep) -> str:
+    if worst.dtype in HALF_PRECISION:
+        return "keep float32 copies of the weights, or round stochastically"
+    if update.lr and update.safe_lr and update.lr < SMALL_RATE * update.safe_lr:
+        return f"the rate {update.lr:.3g} is too small for anything: raise it ({update.safe_lr:.3g} is still safe)"
+    return f"the gradient vanishes (norm {worst.grad_norm:.2g} there): find out where it is lost, or raise the rate"

@@ -24,7 +24,7 @@ def warm_up_needed(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     For a fresh optimiser: its rate over the safe one, at which measured and promised change of the loss part by half.
-    A note where it is above `WORTHWHILE` = 2 and not so far above that U501 or U502 fire. The length is that of a
+    A note where it is above `WORTHWHILE` = 2 and neither U501 nor U502 fires. The length is that of a
     linear warm-up whose first step is safe; for optimisers with running mean squares at least $2/(1-\beta_2)$ steps.
 
     ## Why it hurts

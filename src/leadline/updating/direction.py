@@ -1,7 +1,7 @@
 """The direction of a step, free of rounding: a step that is too small is made again at a higher rate.
 
-Parameters are numbers of few digits: a step of $10^{-8}$ of a weight is lost in it, or comes out coarse. Optimisers step
-in proportion to their rate, so that the direction can be had from a longer step.
+Parameters are numbers of few digits: a step of $10^{-8}$ of a weight is lost in it, or comes out coarse. Optimisers
+step in proportion to their rate, so that the direction can be had from a longer step.
 """
 
 from __future__ import annotations

@@ -113,8 +113,19 @@ def _next(seen: dict[float, float], start: _Start) -> float | None:
         farther = c * max(stride, 1.5) * 1.05
         return min(farther, start.zero) if c < start.zero else farther
     c = min(outside)
-    factor = HALF / seen[c] if math.isfinite(seen[c]) else 1 / 16
-    return c * min(max(factor, 1 / LONGEST_STRIDE), 0.7)
+    return min(c * _back(seen[c]), start.zero)
+
+
+def _back(deviation: float) -> float:
+    r"""By which factor to come back from beyond the parting.
+
+    Where the loss still falls, by a part $r = 1 - d$ of the promise ($d$ is the deviation), it falls by about as much
+    nearer by, where twice that is promised: $2r$. Where it rises, a parabola has the deviation in proportion to $c$.
+    """
+    if not math.isfinite(deviation):
+        return 1 / 16
+    factor = 2 * (1 - deviation) if deviation < 1 else HALF / deviation
+    return min(max(factor, 1 / LONGEST_STRIDE), 0.7)
 
 
 def _between(low: float, below: float, high: float, above: float) -> float:

@@ -95,7 +95,7 @@ def read_update(
             parameters=parameters,
             blocks=by_block,
             ranges=_ranges(borrowed, seen, by_block, measured=sharpness),
-            gaps=(*notes, *_gaps(borrowed)),
+            gaps=(*notes, *_not_finite(seen), *_gaps(borrowed)),
         )
 
 
@@ -197,6 +197,15 @@ def _epsilon(borrowed: Borrowed, loss: Tensor) -> float:
     if torch.is_autocast_enabled(device):
         kinds.add(torch.get_autocast_dtype(device))
     return max(torch.finfo(kind).eps for kind in kinds)
+
+
+def _not_finite(seen: Seen) -> list[Gap]:
+    """A sick model is measured as what it is; but what could not be measured is said."""
+    if math.isfinite(seen.loss) and math.isfinite(seen.slope):
+        return []
+    what = f"the loss is {seen.loss}" if not math.isfinite(seen.loss) else "the gradient is not finite"
+    why = f"{what} before the step; `leadline.check` names the first op whose result is no number"
+    return [Gap(what="the change of the loss", why=why)]
 
 
 def _gaps(borrowed: Borrowed) -> list[Gap]:
