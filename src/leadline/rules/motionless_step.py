@@ -20,8 +20,8 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
     r"""Nothing is learned from this batch: the rate is zero, or the gradient is.
 
     ## What it measures
-    One real step. Fires if all rates are exactly 0, or if the gradient of every parameter that the optimiser holds is
-    exactly 0. (A step that is not zero but lost in rounding is U506.)
+    One real step. An error if the gradient of every parameter that the optimiser holds is exactly 0, a note if all
+    rates are exactly 0. (A step that is not zero but lost in rounding is U506.)
 
     ## Why it hurts
     Nothing moves, or only weight decay does. A gradient of exactly zero usually means that the loss does not depend on
@@ -29,7 +29,7 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
     an argmax or a rounding on the way.
 
     ## When it is wrong
-    Many warm-ups begin at a rate of exactly zero: ask again with the optimiser a few steps later. A hinge loss that a
+    Many warm-ups begin at a rate of exactly zero, hence only a note: ask again with the optimiser a few steps later. A hinge loss that a
     trained model satisfies is zero, and so is its gradient: in the middle of training, a loss of zero is not reported.
 
     ## References
@@ -40,7 +40,7 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
     if update is None or why is None:
         return
     yield Symptom(
-        severity="warning",
+        severity="info" if update.lr == 0 else "error",
         where="the optimiser",
         message=f"one step of {update.optimizer} teaches the model nothing: {why}",
         evidence={"update_norm": update.update_norm, "grad_square": update.grad_square, "loss": update.loss},

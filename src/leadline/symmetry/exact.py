@@ -182,7 +182,7 @@ def thawed(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for each in frozen:
-            each.requires_grad_(requires_grad=False)
+            each.requires_grad = False
 
 
 @contextmanager
