@@ -29,7 +29,7 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
     an argmax or a rounding on the way.
 
     ## When it is wrong
-    Many warm-ups begin at a rate of exactly zero, hence only a note: ask again with the optimiser a few steps later. A hinge loss that a
+    Many warm-ups begin at a rate of exactly zero, hence only a note: ask again a few steps later. A hinge loss that a
     trained model satisfies is zero, and so is its gradient: in the middle of training, a loss of zero is not reported.
 
     ## References
