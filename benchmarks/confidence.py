@@ -1,5 +1,7 @@
 """How often is a verdict right? Calibrates CONFIDENCE of leadline.diagnosis on the calibration half of the verdicts.
 
+The same half chose the rules' thresholds, so these shares are optimistic; the held-out half is for judging only.
+
 Of each verdict, the share of really trained networks for which it came true (trains: reached the target; poor and
 fails: did not), with one case added on either side (Laplace's rule), so that few cases never give certainty.
 

@@ -92,6 +92,7 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     from leadline.diagnosis import conclude, study
     from leadline.prediction import trace_of
     from leadline.weightless.batches import Sizes
+    from leadline.weightless.collector import uncollected
 
     made = build()
     if not callable(made):
@@ -99,11 +100,12 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
 
         assert transformers.AutoConfig
     begun = time.process_time()
-    seen = trace_of(made, Sizes())
-    traced = time.process_time()
-    profile, coverage = study(seen)
-    studied = time.process_time()
-    report = conclude(seen, profile, coverage)
+    with uncollected():  # as `leadline.predict` does
+        seen = trace_of(made, Sizes())
+        traced = time.process_time()
+        profile, coverage = study(seen)
+        studied = time.process_time()
+        report = conclude(seen, profile, coverage)
     done = time.process_time()
     return {
         "parameters": profile.parameters,
@@ -125,7 +127,8 @@ def measure(name: str) -> dict[str, Any]:
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.weightless", "--case", name]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    return {key: _rounded(value) for key, value in json.loads(run.stdout).items()}
+    found = {**json.loads(run.stdout), "load": os.getloadavg()[0]}
+    return {key: _rounded(value) for key, value in found.items()}
 
 
 def _rounded(value: Any) -> Any:
@@ -149,8 +152,12 @@ def render(results: Results) -> str:
         "total",
         "peak memory",
         "goal",
+        "load",
     ]
-    lead = f"Measured on {where['cpu']}, one thread; torch {where['torch']}, Python {where['python']}."
+    lead = (
+        f"Measured on {where['cpu']}, one thread; torch {where['torch']}, Python {where['python']}. Load: processes "
+        "that wanted to run meanwhile, on average over a minute; those beyond the cores slow each other's caches."
+    )
     return f"{lead}\n\n{table(header, rows)}"
 
 
@@ -159,7 +166,8 @@ def _row(name: str, found: dict[str, Any]) -> list[str]:
     parts = [f"{found[f'{part}_s']:.1f} s" for part in ("imports", "trace", "study", "judge")]
     goal = f"{seconds} s" + (f", {memory:.0f} GB" if memory else "")
     numbers = [f"{found['parameters']:.3g}", f"{found['ops']:,}"]
-    return [name, *numbers, *parts, f"**{found['total_s']:.1f} s**", f"**{found['peak_gb']:.2f} GB**", goal]
+    whole = [f"**{found['total_s']:.1f} s**", f"**{found['peak_gb']:.2f} GB**"]
+    return [name, *numbers, *parts, *whole, goal, f"{found['load']:.0f}"]
 
 
 def main() -> None:

@@ -200,3 +200,29 @@ def test_the_largest_jumps_are_named_by_block_and_have_the_size_that_was_put_in(
     factors = {(jump.direction, jump.block): jump.factor for jump in check(model).profile.jumps}
     assert factors["forward", "6"] == pytest.approx(900 * own, rel=1e-3)  # ReLU keeps a factor as it is
     assert factors["backward", "6"] > 100
+
+
+def test_an_optimiser_of_another_model_is_refused():
+    model, other = stack(3, gain=2.0), stack(3, gain=2.0)
+    with pytest.raises(leadline.InputError):
+        leadline.check(
+            model,
+            torch.randn(8, WIDTH),
+            torch.randint(0, 4, (8,)),
+            F.cross_entropy,
+            torch.optim.Adam(other.parameters()),
+        )
+
+
+def test_a_step_uphill_and_a_loss_without_gradient_are_found():
+    model = stack(3, gain=2.0)
+    x, y = torch.randn(16, WIDTH), torch.randint(0, 4, (16,))
+    ascent = torch.optim.SGD(model.parameters(), lr=0.1, maximize=True)
+    assert found(leadline.check(model, x, y, F.cross_entropy, ascent), "U525").severity == "warning"
+    usual = torch.optim.SGD(model.parameters(), lr=0.1)
+    flat = leadline.check(model, x, y, lambda out, labels: (out * 0).sum(), usual)
+    assert found(flat, "U525").severity == "error"
+
+
+def test_a_stack_of_saturated_tanh_blames_its_weights():
+    assert found(check(stack(30, nn.Tanh, gain=64.0)), "I301").evidence["gain"] > 30

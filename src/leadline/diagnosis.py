@@ -13,7 +13,7 @@ from leadline import __version__
 from leadline.case import Case, Inputs, Loss
 from leadline.errors import InputError
 from leadline.readings import read
-from leadline.records import Coverage, Finding, Gap, Profile, Trace, Verdict
+from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict
 from leadline.report import Report
 from leadline.report.verdict import sentence
 from leadline.rules import Rule, all_rules
@@ -103,10 +103,17 @@ def _with_update(
     try:
         return replace(profile, update=read_update(case, profile)), coverage
     except InputError as error:
-        if insist:
+        if insist or _is_foreign(profile.optimizer):
             raise
         gap = Gap(what="one step of the optimiser", why=f"it needs {error.expected}; got {error.got}")
         return profile, replace(coverage, gaps=(*coverage.gaps, gap))
+
+
+def _is_foreign(optimizer: Optimizer | None) -> bool:
+    """It holds no parameter of this model."""
+    return optimizer is not None and all(
+        name == "?" for group in optimizer.groups for name in group.parameters
+    )
 
 
 def without(report: Report, codes: Collection[str]) -> Report:

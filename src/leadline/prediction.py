@@ -15,6 +15,7 @@ from leadline.records import Gap, Trace
 from leadline.report import Report
 from leadline.weightless import build_without_weights, trace_without_weights
 from leadline.weightless.batches import Sizes, make_case
+from leadline.weightless.collector import uncollected
 from leadline.weightless.configs import build_model, read_config
 
 
@@ -38,8 +39,9 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
             raise InputError(
                 expected=f"{name} of at least 1", got=f"{name}={size}", fix="leave it out, or make it larger"
             )
-    seen = trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))
-    return conclude(seen, *study(seen))
+    with uncollected():
+        seen = trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))
+        return conclude(seen, *study(seen))
 
 
 def trace_of(build_or_config: Any, sizes: Sizes) -> Trace:

@@ -8,7 +8,6 @@ from torch import nn
 
 import leadline
 from leadline import ops
-from leadline.errors import InputError
 from leadline.ops.family import Family
 from leadline.symmetry import table
 from leadline.symmetry.confirm import verify
@@ -91,34 +90,6 @@ def _outputs(model: nn.Module, inputs):
 
     torch.manual_seed(0)
     return function_of(lend.call(model, inputs))[-1].detach()
-
-
-def test_a_shrunk_copy_computes_the_same_also_in_evaluation():
-    """Running statistics are rescaled along: a batch norm in evaluation mode would notice else."""
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=1e-12), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
-    )
-    x = torch.randn(5, 3, 8, 8)
-    net(x)
-    small = leadline.shrink(net, x, 0.1)
-    assert small[0].weight.norm() < 0.2 * net[0].weight.norm()
-    torch.testing.assert_close(net.eval()(x), small.eval()(x), rtol=1e-4, atol=1e-5)
-
-
-def test_a_factor_that_eps_does_not_allow_is_refused_with_the_one_that_it_does():
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 2))
-    x = torch.randn(6, 8)
-    with pytest.raises(InputError, match="smallest factor here is about") as refused:
-        leadline.shrink(net, x, 1e-4)
-    smallest = float(refused.value.fix.split("about ")[1].split(";")[0])
-    leadline.shrink(net, x, 1.2 * smallest)
-
-
-def test_shrinking_what_cannot_shrink_is_refused():
-    with pytest.raises(InputError, match="balance"):
-        leadline.shrink(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(3, 4), 0.5)
 
 
 def test_decay_left_off_the_gains_makes_the_weights_inert():

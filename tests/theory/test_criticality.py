@@ -13,7 +13,7 @@ from leadline.theory import criticality
 
 
 def test_relu_is_critical_at_he_initialisation():
-    assert leadline.critical_gain("relu") == pytest.approx(math.sqrt(2))
+    assert leadline.critical_gain("relu") == pytest.approx(2.0)
     scale = leadline.depth_scale("relu", weight_variance=2.0)
     assert (scale.phase, scale.chi) == ("critical", pytest.approx(1.0))
 
@@ -27,13 +27,19 @@ def test_the_default_linear_layer_with_relu_keeps_a_sixth_of_the_gradient():
 
 @pytest.mark.parametrize(("bias", "weight"), [(0.001, 1.189), (0.01, 1.424), (0.05, 1.761), (0.2, 2.285)])
 def test_the_edge_of_chaos_of_tanh(bias: float, weight: float):
-    assert leadline.critical_gain("tanh", bias) ** 2 == pytest.approx(weight, abs=1e-3)
+    assert leadline.critical_gain("tanh", bias) == pytest.approx(weight, abs=1e-3)
 
 
 def test_the_usual_gain_of_tanh_is_chaotic():
     scale = leadline.depth_scale("tanh", weight_variance=25 / 9)
     assert scale.phase == "chaotic"
     assert (scale.q, scale.chi) == (pytest.approx(1.178, abs=1e-3), pytest.approx(1.210, abs=1e-3))
+
+
+@pytest.mark.parametrize(("activation", "bias"), [("relu", 0.0), ("tanh", 0.0), ("tanh", 0.05), ("erf", 0.01)])
+def test_the_critical_gain_is_critical(activation: str, bias: float):
+    scale = leadline.depth_scale(activation, leadline.critical_gain(activation, bias), bias)
+    assert (scale.phase, scale.xi) == ("critical", math.inf)
 
 
 def test_a_variance_that_runs_away_is_said_to():

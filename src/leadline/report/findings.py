@@ -13,7 +13,7 @@ from leadline.report.layout import LABEL, QUIET, TONES, labelled, wrapped
 from leadline.report.text import clean, plural
 from leadline.report.verdict import rooted
 
-MESSAGE_LINES = 3
+MESSAGE_LINES = 4
 FIRST_LINES = 6  # of the first finding: its message ends with the cause, which is what one came for
 
 

@@ -49,12 +49,18 @@ class Layerwise:
 
     @property
     def needed(self) -> float:
-        """The weights' factor at which the two together keep the moment."""
-        return 1 / self.slope
+        """The weights' factor at which the two together keep the moment; of a saturated activation, when it is not."""
+        return 1 / self.slope if 1 / self.slope <= REPAIRABLE else 1 / self.most
 
     @property
     def repairable(self) -> bool:
         return self.needed <= REPAIRABLE
+
+    @property
+    def most(self) -> float:
+        """The largest squared slope of the activation; 1 where it is not in the table."""
+        found = slope_of(self.activation, 0.0, 1.0)
+        return 1.0 if found is None else found.most
 
 
 def law_symptom(profile: Profile, law: Law, message: str, *, severity: Severity | None = None) -> Symptom:

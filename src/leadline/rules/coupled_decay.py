@@ -35,7 +35,7 @@ def coupled_decay(profile: Profile) -> Iterator[Symptom]:
     With a tiny decay neither matters. A recipe that was tuned with L2 in Adam should keep it.
 
     ## References
-    Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, section 2.
+    Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
     found = profile.optimizer
     if found is None or found.name not in ADAPTIVE:

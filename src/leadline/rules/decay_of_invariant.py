@@ -38,8 +38,9 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
     than $1/(\eta\lambda)$ steps never reach the balance. Biases that no output depends on are left out.
 
     ## References
-    Kosson et al., "Rotational equilibrium", 2024, table 1; Van Laarhoven, "L2 regularization versus batch and weight
-    normalization", 2017, section 3; Wan et al., "Spherical motion dynamics", 2021, theorem 1.
+    Kosson et al., "Rotational equilibrium: how weight decay balances learning across neural networks", 2024; Van
+    Laarhoven, "L2 regularization versus batch and weight normalization", 2017 (decay acts through the effective rate);
+    Wan et al., "Spherical motion dynamics", 2021 (SGD: the angle in equilibrium, reached at a linear rate).
     """
     found = [
         (group, each) for group, each in decayed(profile) if each.alone and each.kind != "bias" and each.norm

@@ -38,7 +38,7 @@ def decayed_gains(profile: Profile) -> Iterator[Symptom]:
     its scale, so decay on both balances the two. Gains that are stored as an offset from one are pulled towards one.
 
     ## References
-    He et al., "Bag of tricks for image classification", 2019, section 3.1 (no bias decay).
+    He et al., "Bag of tricks for image classification", 2019 (its "no bias decay").
     """
     found = [each for _, each in decayed(profile) if each.kind in KINDS]
     if not found:

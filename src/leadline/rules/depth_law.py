@@ -19,6 +19,7 @@ REACH = 7.0  # e-folds; calibrated by benchmarks/reach.py: farther, no network o
 FAR = 14.0  # e-folds; calibrated by benchmarks/reach.py: farther, none learned with Adam either
 HALF = 2.0  # e-folds in the flatter half; derived: a power law l^p has p ln 2 there, less for p < 2.9
 SHARED = 2.0  # times FAR, through shared weights; calibrated by benchmarks/verdicts: unrolled recurrences learned at 27
+LARGE = 5.0  # e-folds of a single block; ours: layers of an even law have 0.1 to 4
 LONE = 0.5  # of the change; derived: a law that all blocks follow has 1/L in each
 MIN_BLOCKS = 4  # ours: with fewer, one odd layer cannot be told from a law
 
@@ -44,7 +45,7 @@ class Law:
     shared: bool
     """The blocks use the same weights: a recurrence, unrolled."""
     lone_step: bool
-    """One block makes most of the change."""
+    """One block makes most of the change, or what is left without it is no geometric law."""
     layers: tuple[int, int]
     """The lowest and the highest of these blocks, as indices in the profile."""
 
@@ -136,10 +137,25 @@ def _law(
             beyond=beyond,
             direction=direction,
             family=None if profile.optimizer is None else family_of(profile.optimizer.name),
-            lone_step=not beyond and max(abs(b - a) for a, b in pairwise(logs)) > LONE * abs(change),
+            lone_step=not beyond and _is_lone(logs),
             shared=_share_weights([block for (_, block), _ in known]),
             layers=(min(known[0][0][0], known[-1][0][0]), max(known[0][0][0], known[-1][0][0])),
         )
+
+
+def _is_lone(logs: Sequence[float]) -> bool:
+    """Without the largest step of a block, is less than half left, or does one half of the stack stand still?"""
+    steps = [b - a for a, b in pairwise(logs)]
+    largest = max(steps, key=abs)
+    change = logs[-1] - logs[0]
+    if abs(largest) > LONE * abs(change):
+        return True
+    if abs(largest) < LARGE:
+        return False
+    steps.remove(largest)
+    middle = len(steps) // 2
+    halves = sum(steps[:middle]), sum(steps[middle:])
+    return min(abs(half) for half in halves) < HALF or halves[0] * halves[1] < 0
 
 
 def _share_weights(blocks: Sequence[Block]) -> bool:

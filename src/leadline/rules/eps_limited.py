@@ -40,7 +40,7 @@ def eps_limited(profile: Profile) -> Iterator[Symptom]:
     that starts closed) is not reported.
 
     ## References
-    Ioffe and Szegedy, "Batch normalization", 2015, algorithm 1 (the eps); the error $\varepsilon / 2 a^2 \sigma^2$
+    Ioffe and Szegedy, "Batch normalization", 2015 (the eps); the error $\varepsilon / 2 a^2 \sigma^2$
     after shrinking by $a$ follows from the formula above and is measured in `tests/symmetry/test_claims.py`.
     """
     sites = () if profile.symmetry is None else profile.symmetry.eps

@@ -28,6 +28,7 @@ from leadline.rules.rule import Symptom, rule
         "U503",
         "U504",
         "U505",
+        "U521",
         "U523",
     ),
     sick=plain_layers(blocks=40, weight=1.0, slope=0.5),

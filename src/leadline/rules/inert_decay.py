@@ -38,8 +38,8 @@ def inert_decay(profile: Profile) -> Iterator[Symptom]:
     `leadline.symmetries(...).verify()` checks it by numbers.
 
     ## References
-    Van Laarhoven, "L2 regularization versus batch and weight normalization", 2017, section 2; Zhang et al., "Three
-    mechanisms of weight decay regularization", 2019, section 4. The joint symmetry of pre-norm networks with a final
+    Van Laarhoven, "L2 regularization versus batch and weight normalization", 2017; Zhang et al., "Three mechanisms of
+    weight decay regularization", 2019. The joint symmetry of pre-norm networks with a final
     norm, which residual connections do not remove: this project's `docs/symmetry.md`.
     """
     names = [each.name for _, each in decayed(profile) if each.inert and not each.alone]

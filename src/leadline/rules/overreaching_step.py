@@ -27,7 +27,8 @@ def overreaching_step(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The change of the loss that the first step would make if the loss were linear, $\eta \lVert g \rVert_1$ for Adam and
-    its kin and $\eta \lVert g \rVert^2 / (1-\mu)$ for SGD, over the loss itself. Fires above 10 and 50.
+    its kin and $\eta \lVert g \rVert^2 / (1-\mu)$ for SGD, over the loss itself. Fires above 10 and 50. A note if the
+    step, measured, lowers the loss by more than 6 % all the same.
 
     ## Why it hurts
     A loss cannot fall below zero, so the promise cannot be kept: the step leaves the region in which the gradient
@@ -42,7 +43,7 @@ def overreaching_step(profile: Profile) -> Iterator[Symptom]:
     step = pace_of(profile)
     if step is not None and step.promised > MOST[step.family]:
         yield Symptom(
-            severity="warning",
+            severity="info" if step.works else "warning",
             where="the optimiser",
             message=f"one step of {step.optimizer} at rate {step.lr:.3g} promises to lower the loss by "
             f"{step.promised:.3g} times its value: far outside of what a gradient can tell",

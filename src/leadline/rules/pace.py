@@ -12,6 +12,10 @@ from leadline.records import Facts, Optimizer, ParameterStep, ParamGroup, Profil
 from leadline.rules.examples import stack_with, weight
 from leadline.rules.families import Family, family_of
 
+KEPT = (
+    0.06  # of the loss; calibrated by benchmarks/verdicts: of those that failed only exploding ones had more
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -28,6 +32,13 @@ class Pace:
     """Median of the step's size over the weight's; only of weight layers that get a gradient (a zero start)."""
     promised: float
     """The change of the loss, if that were linear, over the loss."""
+    kept: float
+    """The share of the loss that the first step really took off; below zero if it raised the loss."""
+
+    @property
+    def works(self) -> bool:
+        """However long the step is, it lowers the loss by a good part."""
+        return self.kept > KEPT
 
 
 def pace_of(profile: Profile) -> Pace | None:
@@ -45,6 +56,7 @@ def pace_of(profile: Profile) -> Pace | None:
         lr=update.lr or 0.0,
         relative=median(ratios) * built_up if ratios else math.nan,
         promised=-update.predicted_loss_change / update.loss * built_up,
+        kept=-update.measured_loss_change / update.loss,
     )
     return pace if math.isfinite(pace.relative) and math.isfinite(pace.promised) else None
 
@@ -104,7 +116,7 @@ def _update(name: str, promised: float, step: ParameterStep) -> Update:
         lr=1e-3,
         loss=1.0,
         predicted_loss_change=-promised,
-        measured_loss_change=-promised,
+        measured_loss_change=-promised if promised < 1 else 0.1,
         ratio=1.0,
         loss_resolution=1e-7,
         function_change=0.01,

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from leadline.symmetry.simplex import feasible_descent
-from leadline.symmetry.system import Number
+from leadline.symmetry.system import ZERO, Number, System
 
 Rows = dict[str, dict[int, Number]]
 """Exponent of each tensor as a form in the generators."""
@@ -34,6 +34,43 @@ def shrinking(vectors: Sequence[Mapping[str, int]], counted: Container[str]) -> 
             if name in counted:
                 rows[name][index] = exponent
     return descent(dict(rows))
+
+
+def evenly(vectors: Sequence[Mapping[str, int]], counted: Container[str]) -> dict[int, Fraction]:
+    """The same with exponent -1 for every tensor that shrinks, in each connected part where that can be.
+
+    Where it cannot (a product of two that shrink must go with a third), the deepest of the part has -1.
+    """
+    steps = shrinking(vectors, counted)
+    rows: Rows = defaultdict(dict)
+    for index, vector in enumerate(vectors):
+        for name, exponent in vector.items():
+            if name in counted:
+                rows[name][index] = exponent
+    even: dict[int, Fraction] = {}
+    for part in _parts(rows):
+        mine = {each: steps.get(each, Fraction(0)) for row in part.values() for each in row}
+        even |= _at_one_depth(part, mine)
+    return {index: often for index, often in even.items() if often}
+
+
+def _at_one_depth(part: Rows, steps: Mapping[int, Fraction]) -> dict[int, Fraction]:
+    """Solve for steps that take whatever shrinks to -1 and leave the rest, or else scale those given."""
+    reached = {name: sum(steps[each] * by for each, by in row.items()) for name, row in part.items()}
+    deepest = -min(reached.values(), default=0)
+    if not deepest:
+        return {}
+    system = System()
+    depth, times = system.unknown(), {each: system.unknown() for each in steps}
+    for name, row in part.items():
+        form = {times[each]: by for each, by in row.items()} | ({depth: 1} if reached[name] < 0 else {})
+        system.same(system.combination(form), ZERO)
+    solution = system.solve()
+    by_free = solution.form(depth)
+    if not by_free:
+        return {each: often / deepest for each, often in steps.items()}
+    free, coefficient = next(iter(by_free.items()))
+    return {each: Fraction(solution.form(time).get(free, 0)) / coefficient for each, time in times.items()}
 
 
 def total(vectors: Sequence[Mapping[str, int]], times: Mapping[int, Any]) -> dict[str, Any]:

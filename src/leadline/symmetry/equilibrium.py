@@ -12,8 +12,9 @@ short beside $1/\eta\lambda$ steps, the two balance at
 | Adam with L2 | $(\eta \sqrt{d}\, G / 2\lambda)^{1/3}$ | $\eta\sqrt{d\,(1-\beta_1)/(1+\beta_1)}\,/\,\|w\|$ |
 | Lion | $\eta\sqrt{d}$ / angle | $\sqrt{\pi\eta\lambda\,((1-\beta_1)^2 + \beta_1^2(1-\beta_2)/(1+\beta_2))}$ |
 
-Reference: Kosson et al., "Rotational equilibrium", 2024, table 1; the row of Adam with L2 and SGD's norm follow from
-the same balance; `tests/symmetry/test_equilibrium.py` confirms each by simulation.
+Reference: Kosson et al., "Rotational equilibrium: how weight decay balances learning across neural networks", 2024;
+the angles of AdamW and Lion agree with the code that they published. The row of Adam with L2 and SGD's norm follow
+from the same balance; `tests/symmetry/test_equilibrium.py` confirms each by simulation.
 """
 
 from __future__ import annotations

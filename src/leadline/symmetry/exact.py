@@ -103,7 +103,7 @@ class Borrowed:
     def __init__(self, case: Case, lent: Sequence[Census], seed: int) -> None:
         self.parameters = {named.names[0]: named.item for named in lent[0].parameters.values()}
         self.buffers = [named.item for named in lent[0].buffers.values()]
-        self._start = {name: parameter.data for name, parameter in self.parameters.items()}
+        self.start = {name: parameter.data for name, parameter in self.parameters.items()}
         self._case, self._lent, self._seed = case, lent, seed
 
     def run(
@@ -114,7 +114,7 @@ class Borrowed:
         Each run starts from the same state and random numbers, whatever the runs before it did to the model.
         """
         with custody(self._lent):
-            for name, value in {**self._start, **values}.items():
+            for name, value in {**self.start, **values}.items():
                 self.parameters[name].data = value.clone()
             torch.manual_seed(self._seed)
             with Exactly(eps):
@@ -159,9 +159,30 @@ def borrow(case: Case, *, seed: int = 0) -> Iterator[Borrowed]:
     tensors: list[Tensor] = [named.item for each in lent for named in each.parameters.values()]
     tensors += [named.item for each in lent for named in each.buffers.values()]
     wide = Case(model, _double(lend.usable(case.inputs)), _double(lend.usable(case.targets)), case.loss)
-    with custody(lent), eager(), torch.inference_mode(mode=False), torch.enable_grad(), _doubled(tensors):
+    with (
+        thawed(model),
+        custody(lent),
+        eager(),
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),
+        _doubled(tensors),
+    ):
         torch.set_default_dtype(torch.float64)
         yield Borrowed(wide, lent, seed)
+
+
+@contextmanager
+def thawed(model: nn.Module) -> Iterator[None]:
+    """If all parameters are frozen, none is for the time being: what can be rescaled is then the graph's affair."""
+    found = [named.item for named in take_census(lend.unwrap(model)).parameters.values()]
+    frozen = [] if any(each.requires_grad for each in found) else [each for each in found if _is_number(each)]
+    try:
+        for each in frozen:
+            each.requires_grad_(requires_grad=True)
+        yield
+    finally:
+        for each in frozen:
+            each.requires_grad_(requires_grad=False)
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from leadline.case import Case, Inputs, Loss
-from leadline.records import EpsSite, Generator, Symmetry
+from leadline.records import EpsSite, Generator, Symmetry, Trace
 from leadline.symmetry.confirm import Verification, verify
-from leadline.symmetry.exact import measured
+from leadline.symmetry.exact import measured, thawed
 from leadline.symmetry.reading import read_symmetry
 from leadline.tracing import trace
 
@@ -81,7 +81,8 @@ def symmetries(
     """Which parameter tensors can be multiplied by numbers without changing what the model computes.
 
     Arguments are those of `leadline.Case`. Without a loss, all that the model returns must stay as it is; with one, all
-    that the loss reads. With an optimiser, only what it decays counts as penalty.
+    that the loss reads. With an optimiser, only what it decays counts as penalty. Frozen parameters are constants,
+    unless all are: no gradient is needed here, and the group is that of the same model unfrozen.
 
     >>> import leadline, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -89,16 +90,27 @@ def symmetries(
     0.weight, 0.bias against 2.weight
     """
     case = Case(model, inputs, targets, loss, optimizer)
-    return Symmetries(read_symmetry(trace_function(case)), case)
+    return Symmetries(find_symmetry(case), case)
 
 
-def trace_function(case: Case) -> Any:
-    """The trace of a case; one without a loss is judged by all that it returns."""
+def find_symmetry(case: Case, *, in_front_of_norms: bool = True, only_in_training: bool = True) -> Symmetry:
+    """The record, as `read_symmetry` says; of a model without parameters, the group that moves nothing."""
+    if isinstance(case.model, nn.Module) and not any(True for _ in case.model.parameters()):
+        return Symmetry(generators=(), tensors=(), decayed=False, penalty=0.0, least=0.0, eps=(), held=())
+    seen = trace_function(case)
+    return read_symmetry(seen, in_front_of_norms=in_front_of_norms, only_in_training=only_in_training)
+
+
+def trace_function(case: Case) -> Trace:
+    """The trace of a case; one without a loss is judged by all that it returns, a frozen one as if it were not."""
+    if not isinstance(case.model, nn.Module):
+        return trace(case.model, case.inputs)  # says what is wrong with it
     lonely = case.loss is None
-    return trace(
-        case.model,
-        case.inputs,
-        None if lonely else case.targets,
-        measured if lonely else case.loss,
-        case.optimizer,
-    )
+    with thawed(case.model):
+        return trace(
+            case.model,
+            case.inputs,
+            None if lonely else case.targets,
+            measured if lonely else case.loss,
+            case.optimizer,
+        )

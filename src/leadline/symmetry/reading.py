@@ -16,14 +16,16 @@ from leadline.symmetry.walk import Guard, Walk
 from leadline.symmetry.wording import describe
 
 
-def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True) -> Symmetry:
+def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True, only_in_training: bool = True) -> Symmetry:
     """Which parameters of the traced network can be rescaled without changing what it computes.
 
     What must not change is every tensor that the loss reads of the model, and the loss. A norm's eps is taken for
-    nought; without `in_front_of_norms` only those rescalings count that no eps can feel.
+    nought; without `in_front_of_norms` only those rescalings count that no eps can feel. Biases that a batch norm
+    subtracts are free in training; without `only_in_training` they count as part of the signal, so that the same
+    rescalings, with running statistics along, hold in evaluation.
     """
     walk = Walk(trace)
-    walk.subtracted = find_subtracted(walk)
+    walk.subtracted = find_subtracted(walk) if only_in_training else set()
     for op in walk.ops:
         _pass(walk, op)
     if trace.loss_value is not None:

@@ -24,16 +24,17 @@ SMALLEST, LARGEST = (
 
 
 def critical_gain(activation: str | Activation, bias_variance: float | None = None) -> float:
-    r"""The gain $g$ of weights drawn with standard deviation $g / \sqrt n$ at which gradients keep their size.
+    r"""The gain $\sigma_w^2 = n\,\mathrm{Var}(W)$ at which gradients keep their size: 2 for ReLU, He's gain.
 
-    $g = \sigma_w$ at the point where $\chi = \sigma_w^2 E[\phi'(\sqrt{q} z)^2] = 1$ and $q$ is the fixed point
-    of $q \mapsto \sigma_w^2 E[\phi(\sqrt q z)^2] + \sigma_b^2$: see `leadline.nn.critical`, which also says which bias
-    variance belongs to it if none is given. For plain stacks of wide layers with $n$ inputs.
+    There $\chi = \sigma_w^2 E[\phi'(\sqrt{q} z)^2] = 1$ and $q$ is the fixed point of
+    $q \mapsto \sigma_w^2 E[\phi(\sqrt q z)^2] + \sigma_b^2$: see `leadline.nn.critical`, which also says which bias
+    variance belongs to it if none is given. For plain stacks of wide layers with $n$ inputs. It is a variance, as in
+    findings and in `depth_scale`; PyTorch's `calculate_gain` is its square root.
 
     >>> round(critical_gain("relu"), 4)
-    1.4142
+    2.0
     """
-    return math.sqrt(critical(activation, bias_variance).weight_variance)
+    return critical(activation, bias_variance).weight_variance
 
 
 def depth_scale(
@@ -62,8 +63,8 @@ def depth_scale(
 def scale_of(chi: float, q: float | None = None) -> DepthScale:
     """The record of a gain a layer."""
     folds = abs(math.log(chi)) if chi > 0 else math.inf
-    xi = math.inf if folds == 0 else 1 / folds
     phase = "critical" if folds < CRITICAL else "ordered" if chi < 1 else "chaotic"
+    xi = math.inf if phase == "critical" else 1 / folds
     return DepthScale(chi=chi, xi=xi, phase=phase, trainable_depth=REACH * xi, q=q)  # type: ignore[arg-type]
 
 

@@ -23,6 +23,8 @@ HEADS = (  # in this order: a head with a loss of its own, the one the type is p
     "AutoModel",
 )
 
+BATCHED = "batched_mm"  # the name transformers has for it
+
 
 def read_config(origin: Any) -> Any:
     """The config object; of a path, a dict, or such an object, which is copied."""
@@ -64,9 +66,16 @@ def model_class(config: Any) -> Any:
 
 
 def build_model(config: Any) -> Any:
-    """The model in training mode; experts of a mixture run batched, which asks no tensor for its numbers."""
+    """The model in training mode.
+
+    Experts of a mixture run batched: each token takes along the weights of its experts. The other ways look at how
+    many tokens each expert got, or ask for half precision. Mixtures that know no such choice stay as they are.
+    """
     config.use_cache = False
-    return model_class(config)._from_config(config).train()
+    found = model_class(config)
+    if found._can_set_experts_implementation():
+        config._experts_implementation = BATCHED
+    return found._from_config(config).train()
 
 
 def _check_installed() -> None:

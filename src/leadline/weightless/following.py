@@ -7,14 +7,14 @@ rotary frequencies) it computes for real, so that code which looks at them gets 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from leadline.weightless import writing
 from leadline.weightless.draws import FRESH, IN_PLACE
@@ -93,9 +93,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _adopted(self, tree: Any) -> Any:
         """Real tensors (made before, or by `torch.tensor`) as fake ones that remember what they hold."""
         flat = tree.values() if isinstance(tree, Mapping) else tree
-        if not any(_has_real(each) for each in flat):
-            return tree
-        return tree_map_only(Tensor, self.adopt, tree)
+        return tree_map_only(Tensor, self.adopt, tree) if _hold_real(flat) else tree
 
     def adopt(self, tensor: Tensor) -> Tensor:
         """The fake stand-in for a real tensor; always the same for the same one."""
@@ -248,17 +246,29 @@ def _returns_tensors(func: Any) -> bool:
     return all("Tensor" in str(each.type) for each in func._schema.returns)
 
 
-def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    found = []
-    for each in (*args, *kwargs.values()):
-        if isinstance(each, Tensor):
-            found.append(each)
-        elif isinstance(each, list | tuple):
-            found += [leaf for leaf in tree_flatten(each)[0] if isinstance(leaf, Tensor)]
+def _tensors(args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors among the arguments of an op, also in lists; a plain loop, since every op of the model comes here."""
+    found: list[Tensor] = []
+    _gather(args, found)
+    if kwargs:
+        _gather(kwargs.values(), found)
     return found
 
 
-def _has_real(argument: Any) -> bool:
-    if isinstance(argument, Tensor):
-        return not isinstance(argument, FakeTensor)
-    return isinstance(argument, list | tuple) and any(_has_real(each) for each in argument)
+def _gather(parts: Iterable[Any], found: list[Tensor]) -> None:
+    for each in parts:
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, list | tuple):
+            _gather(each, found)
+
+
+def _hold_real(parts: Iterable[Any]) -> bool:
+    for each in parts:
+        if type(each) is FakeTensor:
+            continue
+        if isinstance(each, Tensor):
+            return True
+        if isinstance(each, list | tuple) and _hold_real(each):
+            return True
+    return False

@@ -32,9 +32,8 @@ class Kernels:
         way = self._ways.get(func)
         if way is None:
             way = self._ways[func] = _way(func)
-        homes = {each._fake_device for each in given}  # type: ignore[attr-defined]
-        home = _CPU if not homes else homes.pop()
-        if way == "long" or homes or home not in (_CPU, _META):
+        home = _home(given)
+        if way == "long" or home is None:
             return func(*args, **kwargs)
         return (
             self._view(func, args, kwargs, home)
@@ -114,6 +113,15 @@ _SPECIAL = frozenset({"aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift"}
 def _is_quick_view(func: Any) -> bool:
     kinds = {"Tensor", "List[Tensor]"}
     return all(str(each.type) in kinds for each in func._schema.returns)
+
+
+def _home(given: Sequence[Tensor]) -> torch.device | None:
+    """The one device of all tensors, if it is one that needs no care."""
+    home = given[0]._fake_device if given else _CPU  # type: ignore[attr-defined]
+    for each in given:
+        if each._fake_device is not home and each._fake_device != home:  # type: ignore[attr-defined]
+            return None
+    return home if home in (_CPU, _META) else None
 
 
 def _key(parts: Any) -> Hashable:

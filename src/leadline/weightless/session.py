@@ -121,12 +121,20 @@ def _explained() -> Iterator[None]:
     """Code that looks at numbers that are not there: which op, and where in the user's code."""
     try:
         yield
-    except _BLIND as error:
-        raise _refusal(error, str(getattr(error, "func", error))) from error
     except RuntimeError as error:
+        blind = _blind_cause(error)
+        if blind is not None:
+            raise _refusal(error, str(getattr(blind, "func", blind))) from error
         if not any(text in str(error) for text in _LIMITS):
             raise
         raise _refusal(error, str(error).splitlines()[0]) from error
+
+
+def _blind_cause(error: BaseException | None) -> BaseException | None:
+    """The look at a number behind an error: PyTorch's own checks (of `torch.jit.trace`) raise another one from it."""
+    while error is not None and not isinstance(error, _BLIND):
+        error = error.__cause__
+    return error
 
 
 def _refusal(error: Exception, what: str) -> InputError:
