@@ -29,10 +29,23 @@ FAMILIES = collect(sys.modules["leadline.ops"], ops.Family)
         ("index_add", "index_add"),
         ("invert", "invert"),
         ("__getitem__", "getitem"),
+        ("log_sigmoid", "logsigmoid"),
+        ("special_expit", "sigmoid"),
+        ("special_erfc", "erfc"),
     ],
 )
 def test_every_spelling_of_an_op_has_one_canonical_name(spelling: str, name: str):
     assert canonical(spelling) == name
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(torch.nn.functional.logsigmoid, "logsigmoid"), (torch.special.expit, "sigmoid")],
+    ids=["logsigmoid", "expit"],
+)
+def test_functions_that_pytorch_records_under_another_name_are_known(function, name):
+    assert canonical(function.__name__) == name
+    assert family_of(name) is not None
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)

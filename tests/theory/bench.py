@@ -27,8 +27,7 @@ class Bench(nn.Module):
     def forward(self, noise: Tensor) -> Tensor:
         read = [operand * 1.0 for operand in self.operands]
         made = self.function(*read)
-        made = made if isinstance(made, Tensor) else made[0]
-        return (made * noise[: made.numel()].view(made.shape)).sum()
+        return made if made.ndim == 0 else (made * noise).sum()
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,17 @@ class Comparison:
     backward: tuple[float, float]
     mean: tuple[float, float]
     refusals: dict[int, str]
+    judged: str
+    """The op whose output is compared."""
+    recorded: frozenset[str]
+    """All ops of the pass."""
 
 
-def compare(function: Callable[..., Tensor], *operands: Tensor) -> Comparison:
-    torch.manual_seed(SEED)
-    biggest = max(max(each.numel() for each in operands), 1)
+def compare(function: Callable[..., Tensor], *operands: Tensor, draw: int = 0) -> Comparison:
+    torch.manual_seed(SEED + draw)
+    with torch.no_grad():
+        noise = torch.randn(function(*operands).shape)
     bench = Bench(function, *operands)
-    noise = torch.randn(6 * biggest)
     seen = trace(bench, noise, loss=lambda out: out)
     found = predict(seen)
     op = _judged(seen)
@@ -59,13 +62,16 @@ def compare(function: Callable[..., Tensor], *operands: Tensor) -> Comparison:
         backward=(math.nan if gradient is None else gradient.ms, math.nan if back is None else back.ms),
         mean=(math.nan if field is None else field.mean, stats.mean),
         refusals=found.forward.refusals,
+        judged=op.name,
+        recorded=frozenset(each.name for each in seen.ops),
     )
 
 
 def _judged(seen: Trace) -> Op:
-    """The op whose output is multiplied by the noise."""
-    product = next(op for op in reversed(seen.ops) if op.name == "mul")
-    maker = seen.values[product.inputs[0]].op
+    """The op whose output is multiplied by the noise, or is the loss."""
+    last = seen.ops[-1]
+    scalar = last.name != "sum" or seen.ops[-2].name != "mul"
+    maker = last.index if scalar else seen.values[seen.ops[-2].inputs[0]].op
     assert maker is not None
     return seen.ops[maker]
 

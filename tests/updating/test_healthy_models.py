@@ -120,19 +120,22 @@ def test_a_step_that_lowers_the_loss_by_a_quarter_is_not_too_long_however_much_m
     assert case.loss(case.model(case.inputs), case.targets).item() < 0.1
 
 
-def test_gradient_ascent_is_found():
+def test_gradient_ascent_is_an_error():
     case = mlp()
     up = torch.optim.SGD(case.model.parameters(), lr=0.1, maximize=True)
-    assert "U525" in codes(checked(case, up), "warning", "error")
+    assert "U507" in codes(checked(case, up), "error")
+    case.loss(case.model(case.inputs), case.targets).backward()
+    up.step()
+    assert "U507" in codes(checked(case, up), "error")
 
 
 def test_a_rate_of_zero_and_a_gradient_of_zero_are_found_by_their_cause():
     case = mlp()
     still = checked(case, torch.optim.Adam(case.model.parameters(), lr=0.0))
-    assert "rate is zero" in message(still, "U525")
+    assert "its rate is 0" in message(still, "U508")
     flat = replace(case, loss=lambda y, targets: (y * 0).sum())
     stuck = checked(flat, torch.optim.Adam(case.model.parameters()))
-    assert "gradient of the loss is zero" in message(stuck, "U525")
+    assert "gradient is exactly zero" in message(stuck, "U508")
 
 
 def test_advice_on_a_swallowed_step_depends_on_the_reason():

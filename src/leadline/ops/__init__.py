@@ -34,9 +34,17 @@ _ALIASES = {
     "mod": "remainder",
     "absolute": "abs",
     "swish": "silu",
-    "special_erf": "erf",
-    "special_softmax": "softmax",
-    "special_log_softmax": "log_softmax",
+    "log_sigmoid": "logsigmoid",
+    "special_expit": "sigmoid",
+    "special_gammaln": "lgamma",
+    "special_psi": "digamma",
+    **{
+        f"special_{name}": name
+        for name in (
+            *("digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "log1p", "logit", "logsumexp"),
+            *("log_softmax", "sinc", "softmax", "xlogy"),
+        )
+    },
     "linalg_vector_norm": "vector_norm",
     "linalg_norm": "norm",
     "frobenius_norm": "norm",

@@ -24,7 +24,7 @@ POINTWISE = Family(
         """pow float_power square sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p abs sign sin cos tan atan
         atan2 asinh acosh atanh sinh cosh asin acos clamp clip clamp_min clamp_max maximum minimum fmax fmin round floor
         ceil trunc frac fmod remainder erfc erfinv lgamma digamma nan_to_num sinc where masked_fill
-        hypot logaddexp xlogy special_expit"""
+        hypot logaddexp xlogy"""
     ),
 )
 DROPOUT = Family(

@@ -42,7 +42,7 @@ SCALELESS = words(
 FIXED = words(
     """elu selu celu gelu silu mish softplus sigmoid logsigmoid tanh hardsigmoid hardswish softsign tanhshrink erf logit
     glu alpha_dropout feature_alpha_dropout exp exp2 expm1 log log2 log10 log1p sin cos tan atan asinh acosh atanh sinh
-    cosh asin acos erfc erfinv lgamma digamma sinc logaddexp xlogy special_expit softmax log_softmax softmin
+    cosh asin acos erfc erfinv lgamma digamma sinc logaddexp xlogy softmax log_softmax softmin
     gumbel_softmax sparsemax safe_softmax logsumexp tensor scalar_tensor"""
 )
 # Held, though some of their inputs may have a freedom: pieces that know no size, gates inside, counts as exponents.

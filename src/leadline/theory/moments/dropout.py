@@ -39,4 +39,4 @@ def dropout(call: Call) -> Transfer:
 
 def _training(call: Call) -> bool:
     default = call.op.name != "native_dropout" and call.op.callable.startswith("torch.nn.functional")
-    return bool(call.argument("training", 2, default))
+    return bool(call.argument("training", 2, call.op.kwargs.get("train", default)))

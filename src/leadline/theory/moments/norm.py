@@ -6,12 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from leadline.theory import quadrature
 from leadline.theory.field import Field, product, reshaped, scaled, within
 from leadline.theory.gradient import Terms, fresh, total
 from leadline.theory.moments.arithmetic import _sum
 from leadline.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
-from leadline.theory.signal import Signal, slope_of
+from leadline.theory.signal import Signal, nodes_of, slope_of, standardised
 
+MOST_UNEVEN = (
+    0.5  # derived: 1/(1 - f) is the second order of E[1/v], which is no guide where it doubles the first
+)
 EPS = 1e-5  # PyTorch's default for layer, batch, group and instance norm
 
 
@@ -34,8 +38,9 @@ def normalised(
     r"""$y = (x - \bar x)/\sqrt{v + \epsilon}$ over some axes with $n$ places, $v$ the variance there:
 
     $$ E[y^2] = \frac{v}{v + \epsilon}, \qquad
-       g_x^2 = \frac{g_y^2 - \overline{g_y}^2}{v + \epsilon}\Big(1 - \frac{v}{v+\epsilon}\frac1n\Big) $$
-    The parts of the gradient along 1 (if centred) and along $y$ are lost.
+       g_x^2 = \frac{g_y^2 - \overline{g_y}^2}{v + \epsilon}\Big(1 - \frac{v}{v+\epsilon}\frac1n\Big)\frac{1}{1 - f} $$
+    The parts of the gradient along 1 (if centred) and along $y$ are lost. $f$ is the relative variance of $v$ from
+    place to place: small variances are divided by, so that $E[1/v] = 1/(v(1 - f))$ for Gaussians.
     """
     inner = centred(x.field, axes) if centre else x.field
     v = inner.ms
@@ -57,9 +62,17 @@ def normalised(
         g = total(grads[0], out)
         kept = centred(g, axes) if centre else g
         left = 1 - v / (v + eps) / n if n > 1 else 1.0
+        left /= 1 - min(_unevenness(x, axes, centre=centre) * (v / (v + eps)) ** 2, MOST_UNEVEN)
         return {value: fresh(scaled(kept, gain * math.sqrt(left)))}
 
     return one(out, back)
+
+
+def _unevenness(x: Signal, axes: Sequence[int], *, centre: bool) -> float:
+    r"""Relative variance of the mean square over the axes: $(\kappa - 1)\overline{\rho^2}$, $2/n$ for Gaussians."""
+    points = nodes_of(x) - (x.field.mean if centre else 0.0)
+    square = replace(standardised(x), share=tuple(each * each for each in x.correlations))
+    return max(quadrature.kurtosis(points) - 1, 0.0) * within(square, axes)
 
 
 def affine(

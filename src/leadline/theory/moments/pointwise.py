@@ -151,11 +151,24 @@ def bound(call: Call) -> Transfer:
 
 @moment_rule("prelu rrelu", assumes="the elements are Gaussian")
 def prelu(call: Call) -> Transfer:
-    r"""$y = \max(x, 0) + a \min(x, 0)$ with the mean of the learned slopes $a$ (0.25 at the start)."""
+    r"""$y = \max(x, 0) + a \min(x, 0)$ with learned slopes $a$ (0.25 at the start), or slopes drawn anew each time.
+
+    As a function of $x$ it has the slope $\sqrt{E[a^2]}$, with $E[a^2] = (l^2 + lu + u^2)/3$ for $a \sim U(l, u)$.
+    """
     value, x = call.read()
-    slope = call.signal("weight", 1)
-    steep = 11 / 48 if slope is None else slope.field.mean  # rrelu draws from U(1/8, 1/3): its mean (derived)
+    steep = _negative_slope(call)
     source, points = standardised(x), nodes_of(x)
     out = call.sources.function(torch.where(points > 0, points, steep * points), x, source)
     slopes_at = torch.where(points > 0, 1.0, steep).to(points.dtype)
     return one(out, lambda grads: {value: weighted(grads[0], slopes_at)})
+
+
+def _negative_slope(call: Call) -> float:
+    if call.op.name == "prelu":
+        slope = call.signal("weight", 1)
+        if slope is None:
+            raise UnpredictableError("nothing is known of the slopes")
+        return float(slope.field.ms**0.5) if slope.field.mean >= 0 else slope.field.mean
+    low, high = float(call.argument("lower", 1, 1 / 8)), float(call.argument("upper", 2, 1 / 3))
+    drawn = bool(call.argument("training", 3))
+    return float(((low**2 + low * high + high**2) / 3) ** 0.5) if drawn else (low + high) / 2

@@ -64,16 +64,21 @@ def mean(call: Call) -> Transfer:
 
 @moment_rule("var std var_mean std_mean", assumes="places along the axis are alike")
 def variance(call: Call) -> Transfer:
-    r"""$v = \frac{1}{n - 1}\sum (x - \bar x)^2$, a number where $n$ is large; $g_x = 2(x - \bar x) g_v/(n-1)$."""
+    r"""$v = \frac{1}{n - 1}\sum (x - \bar x)^2$, a number where $n$ is large; $g_x = 2(x - \bar x) g_v/(n-1)$.
+
+    $E[v^2] = v^2 (1 + 2/(n-1))$ for Gaussians, and $E[\sqrt v^2] = v$. Biased ones divide by $n$.
+    """
     value, x = call.read()
     axes = _axes(call, x)
     n = math.prod(x.field.shape[axis] for axis in axes)
     inner = centred(x.field, axes)
     biased = call.argument("unbiased", 2) is False or call.argument("correction", 2) == 0
-    v = inner.ms * (1.0 if biased else n / max(n - 1, 1))
+    divisor = n if biased else max(n - 1, 1)
+    v = inner.ms * n / divisor
     root = "std" in call.op.name
+    flat = constant(call.output.shape, math.sqrt(v) if root else v)
     first = Signal(
-        field=constant(call.output.shape, math.sqrt(v) if root else v),
+        field=flat if root else replace(flat, ms=flat.ms * (1 + 2 / max(n - 1, 1))),
         key=-1,
         tight=True,
         noise=x.noise,
@@ -93,7 +98,7 @@ def variance(call: Call) -> Transfer:
         g = broadcast(reshaped(total(grads[0], first), wide), x.field.shape)
         share = tuple(a * b for a, b in zip(g.share, inner.share, strict=True))
         field = Field(shape=x.field.shape, mean=0.0, ms=g.ms * inner.ms, share=share)
-        return {value: fresh(scaled(field, steep / n))}
+        return {value: fresh(scaled(field, steep / divisor))}
 
     return Transfer(outputs=tuple(outs), back=back)
 
@@ -142,22 +147,26 @@ def cumsum(call: Call) -> Transfer:
 
 @moment_rule("logsumexp", assumes="logits are Gaussian")
 def logsumexp(call: Call) -> Transfer:
-    r"""$\ln \sum e^{x} \approx \mu + \ln n + \sigma^2/2$ over $n$ logits; the gradient is softmax."""
+    r"""$E\ln \sum e^{x} = \mu + \ln n + \sigma^2/2 + \delta$ over $n$ logits; the gradient is softmax.
+
+    $\delta \le 0$ is what few keys lack, about $-(e^{\sigma^2} - 1)/2n$; by a fixed sample of Gaussian rows.
+    """
     value, x = call.read()
     axes = _axes(call, x)
     n = math.prod(x.field.shape[axis] for axis in axes)
     spread = x.field.ms - within(x.field, axes)
+    weights = weights_of(n, spread, 1.0)
+    level = x.field.mean + math.log(n) + spread / 2 + weights.excess
     out = Signal(
-        field=constant(call.output.shape, x.field.mean + math.log(n) + spread / 2),
+        field=constant(call.output.shape, level),
         key=-1,
         tight=True,
         noise=x.noise,
     )
-    squared = weights_of(n, spread, 1.0).squared
     wide = averaged(x.field, axes, keep=True).shape
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = broadcast(reshaped(total(grads[0], out), wide), x.field.shape)
-        return {value: fresh(scaled(g, math.sqrt(squared / n)))}
+        return {value: fresh(scaled(g, math.sqrt(weights.squared / n)))}
 
     return one(out, back)

@@ -30,6 +30,8 @@ class Weights:
     """$E\\sum_j p_j^2 (1 - 2p_j + P_2)$: what of an independent gradient comes through."""
     overlap: float
     """$E\\sum_j p_{ij} p_{i'j}$ for two rows with independent logits."""
+    excess: float = 0.0
+    """$E\\ln\\frac1n\\sum_j e^{s_j} - \\sigma^2/2$: nothing for many keys, below it for few; of rows without a mask."""
 
 
 @lru_cache(maxsize=4096)
@@ -49,14 +51,18 @@ def _table(keys: int, steps: int, shown: int) -> Weights:
     passed = second - 2 * (squares * p).sum(1) + second.square()
     scale = columns / max(keys * shown / 100, 1)
     return Weights(
-        squared=float(second.mean()) * scale, passed=float(passed.mean()) * scale, overlap=scale / columns
+        squared=float(second.mean()) * scale,
+        passed=float(passed.mean()) * scale,
+        overlap=scale / columns,
+        excess=float(mass.mean(1).log().mean()) - spread**2 / 2,
     )
 
 
 @lru_cache(maxsize=64)
 def _draws(rows: int, columns: int) -> torch.Tensor:
     generator = torch.Generator(device="cpu").manual_seed(0)
-    return torch.randn(rows, columns, generator=generator, dtype=torch.float64, device="cpu")
+    drawn = torch.randn(rows, columns, generator=generator, dtype=torch.float64, device="cpu")
+    return (drawn - drawn.mean()) / drawn.std()
 
 
 def _causal(mass: torch.Tensor) -> Weights:
@@ -132,13 +138,13 @@ def softmax(call: Call) -> Transfer:
 
 @moment_rule("log_softmax", assumes="logits of a row are independent Gaussians")
 def log_softmax(call: Call) -> Transfer:
-    r"""$y = s - \ln\sum e^s$, with the logarithm a number: $\mu + \ln n + \sigma^2/2$. $g_s = g - p \sum g$."""
+    r"""$y = s - \ln\sum e^s$, with the logarithm a number (see `logsumexp`). $g_s = g - p \sum g$."""
     value, x = call.read()
     axis = int(call.argument("dim", 1, -1)) % len(x.field.shape)
     n = x.field.shape[axis]
-    p, _ = attended(x.field, axis, 1.0)
+    p, found = attended(x.field, axis, 1.0)
     spread = max(x.field.ms - (x.field.share[axis] if n > 1 else x.field.ms), 0.0)
-    mean = -math.log(n) - spread / 2
+    mean = -math.log(n) - spread / 2 - found.excess
     share = tuple(mean**2 + max(each - max(x.field.share[axis], 0.0), 0.0) for each in x.field.share)
     out = call.sources.gaussian(
         Field(shape=x.field.shape, mean=mean, ms=mean**2 + spread, share=share), x.noise
