@@ -24,9 +24,9 @@ def step_too_long(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The loss along one real step of the optimiser, at a few multiples of it: where measured and promised change
     $\langle g, \Delta\theta \rangle$ differ by half lies the safe rate. Fires where the user's rate is more than a
-    multiple of it: 10 for steps linear in the gradient (SGD), 64 for those free of its scale (Adam). With heavy-ball
-    momentum $\beta$ the safe rate is that of the sustained step, $1/(1-\beta)$ times the first one. A step that lowers
-    the loss all the same, if by less than promised, is a note: such networks learned (`tests/healthy`).
+    multiple of it (10 for steps linear in the gradient, SGD, 64 for those free of its scale, Adam) and the step as it
+    is made does not lower the loss: networks whose first step did learned (`tests/updating`). With heavy-ball momentum
+    $\beta$ the safe rate is that of the sustained step, $1/(1-\beta)$ times the first one.
 
     ## Why it hurts
     Up to twice the safe rate a step still lowers a quadratic loss; far beyond it raises it, and what the next gradient
@@ -46,7 +46,7 @@ def step_too_long(profile: Profile) -> Iterator[Symptom]:
     if update is None or severity is None or spread(profile) is not None:  # many small parts: U501
         return
     yield Symptom(
-        severity="info" if update.measured_loss_change < 0 else severity,
+        severity=severity,
         where=_where(profile),
         message=f"one step {promise(update)}; the rate {update.lr:.3g} is {excess(update):.3g}x "
         f"the {update.safe_lr:.3g} up to which a step does what its gradient promises: lower it, or warm up",

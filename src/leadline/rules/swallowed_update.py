@@ -12,7 +12,7 @@ MOST = (
     0.5  # ours: half of the entries do not learn at all, and those that do move in steps that are too coarse
 )
 HALF_PRECISION = ("float16", "bfloat16")
-SMALL_RATE = 1e-3  # of the safe rate; ours: where a rate is that small, the rate is why a step is
+SMALL_RATE = 1e-6  # ours: rates in use lie above; where one is smaller, the rate is why a step is small
 
 
 @rule(
@@ -34,7 +34,7 @@ def swallowed_update(profile: Profile) -> Iterator[Symptom]:
     steps never add up. Training then stalls at rates that are right, and the cure that suggests itself, a higher rate,
     is wrong: keep the weights (or a copy of them, in the optimiser) in float32, or round stochastically. A float32
     number has 24 bits: a step that it swallows is a ten millionth of the weight. Then either the rate is far too small
-    (it is if it is below a thousandth of the safe one), or the gradient has vanished on its way.
+    (below `SMALL_RATE` = 1e-6), or the gradient has vanished on its way.
 
     ## When it is wrong
     A rate of zero at the start of a schedule: nothing is meant to move. An optimiser that keeps float32 copies of the
@@ -63,6 +63,7 @@ def swallowed_update(profile: Profile) -> Iterator[Symptom]:
 def _advice(update: Update, worst: ParameterStep) -> str:
     if worst.dtype in HALF_PRECISION:
         return "keep float32 copies of the weights, or round stochastically"
-    if update.lr and update.safe_lr and update.lr < SMALL_RATE * update.safe_lr:
-        return f"the rate {update.lr:.3g} is too small for anything: raise it ({update.safe_lr:.3g} is still safe)"
+    if update.lr and update.lr < SMALL_RATE:
+        safe = f" ({update.safe_lr:.3g} is still safe)" if update.safe_lr else ""
+        return f"the rate {update.lr:.3g} is too small for anything: raise it{safe}"
     return f"the gradient vanishes (norm {worst.grad_norm:.2g} there): find out where it is lost, or raise the rate"
