@@ -178,7 +178,7 @@ def thawed(model: nn.Module) -> Iterator[None]:
     frozen = [] if any(each.requires_grad for each in found) else [each for each in found if _is_number(each)]
     try:
         for each in frozen:
-            each.requires_grad_(requires_grad=True)
+            each.requires_grad = True
         yield
     finally:
         for each in frozen:
