@@ -3,7 +3,7 @@ r"""Where weight decay takes a scale-invariant weight: an equilibrium of norm an
 The gradient of a scale-invariant weight $w$ is orthogonal to it and falls as $1/\|w\|$, so steps lengthen $w$ while
 decay shortens it. With $\eta$ the rate, $\lambda$ the decay, $d$ the number of elements and $G = \|g\|\,\|w\|$, which
 does not depend on $\|w\|$, with gradients of successive steps taken as uncorrelated and the optimiser's memory as
-short beside $1/\eta\lambda$ steps (for Lion, good to 3 % at a twentieth of that and to 10 % at a fifth), the two
+short beside $1/\eta\lambda$ steps (for Lion, good to 4 % at a twentieth of that and to 10 % at a fifth), the two
 balance at
 
 | optimiser | $\|w\|$ | angle a step |
