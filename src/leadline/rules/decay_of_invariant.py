@@ -35,7 +35,8 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     The formulas take gradients of successive steps as uncorrelated, the optimiser's memory as short beside
-    $1/(\eta\lambda)$ steps and the rate as constant; shorter schedules never reach the balance. Biases that no output depends on are left out.
+    $1/(\eta\lambda)$ steps and the rate as constant; shorter schedules never reach the balance. Biases that no
+    output depends on are left out.
 
     ## References
     Kosson et al., "Rotational equilibrium: how weight decay balances learning across neural networks", 2024; Van
