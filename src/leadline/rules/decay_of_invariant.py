@@ -34,8 +34,9 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
     change of the rate takes $1/(\eta\lambda)$ steps to settle. Before that, the rate is set by the initial norm.
 
     ## When it is wrong
-    The formulas take gradients of successive steps as uncorrelated and the rate as constant; schedules that are shorter
-    than $1/(\eta\lambda)$ steps never reach the balance. Biases that no output depends on are left out.
+    The formulas take gradients of successive steps as uncorrelated, the optimiser's memory as short beside
+    $1/(\eta\lambda)$ steps and the rate as constant; shorter schedules never reach the balance. Biases that no
+    output depends on are left out.
 
     ## References
     Kosson et al., "Rotational equilibrium: how weight decay balances learning across neural networks", 2024; Van
