@@ -12,6 +12,7 @@ from torch import nn
 import leadline
 from leadline import Case, InputError
 from leadline.prediction import trace_of
+from leadline.tracing import trace
 from leadline.weightless.batches import Sizes, make_case
 from leadline.weightless.configs import build_model, read_config
 
@@ -31,6 +32,18 @@ CONFIGS = {
     "llama": {**WIDTH, "num_key_value_heads": 2, "vocab_size": 199},
     "bert": {**WIDTH, "vocab_size": 199},
     "vit": {**WIDTH, "image_size": 32, "patch_size": 8},
+}
+MIXTURES = {
+    "mixtral": {**WIDTH, "num_key_value_heads": 2, "vocab_size": 199, "num_local_experts": 4},
+    "qwen3_moe": {
+        **WIDTH,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "vocab_size": 199,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+    },
 }
 FORWARD = math.log(
     1.35
@@ -66,9 +79,9 @@ def test_the_profile_of_a_config_is_that_of_the_model_it_describes(kind):
         assert abs(math.log(ours.forward_ms_predicted / theirs.forward_ms)) < FORWARD, ours.name
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", [*CONFIGS, *MIXTURES])
 def test_every_parameter_of_a_config_is_followed(kind):
-    config = {"model_type": kind, **CONFIGS[kind]}
+    config = {"model_type": kind, **(CONFIGS | MIXTURES)[kind]}
     seen = {each.name: each for each in trace_of(config, Sizes()).parameters}
     torch.manual_seed(1)
     model = build_model(read_config(config))
@@ -76,6 +89,25 @@ def test_every_parameter_of_a_config_is_followed(kind):
         assert seen[name].ms is not None, name
         spread = weight.detach().square().std().item() / math.sqrt(weight.numel())
         assert abs(seen[name].ms - weight.square().mean().item()) < 5 * spread + 1e-9, seen[name]
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_experts_run_batched_with_and_without_weights(kind):
+    config = {"model_type": kind, **MIXTURES[kind]}
+    seen = trace_of(config, Sizes())
+    case, _ = make_case(build_model(read_config(config)), Sizes())
+    real = trace(case.model, case.inputs)
+    assert sum(op.name == "bmm" for op in seen.ops) == 2 * WIDTH["num_hidden_layers"]
+    assert of_experts(seen) == of_experts(real)
+
+
+def of_experts(seen):
+    """Ops of the mixtures and shapes of what they wrote; around them, transformers makes its masks in another way."""
+    return [
+        (op.module, op.name, [seen.values[each].shape for each in op.outputs])
+        for op in seen.ops
+        if ".mlp" in op.module
+    ]
 
 
 def test_the_residual_scaling_of_gpt2_is_seen():
