@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from leadline.theory.table import rules, standing
 from leadline.tracing import trace
 from zoo import Specimen, animals
 
+LOADS = ("hf-", "compiled-")
+
 
 def op_names() -> list[str]:
     from leadline import ops
@@ -26,9 +29,8 @@ def op_names() -> list[str]:
     return sorted(name for family in collect(ops, Family) for name in family.names)
 
 
-@pytest.mark.parametrize("name", op_names())
-def test_every_op_of_the_table_has_a_standing(name: str):
-    assert standing(name) in ("rule", "neutral", "unknown")
+def test_every_op_of_the_table_has_a_standing():
+    assert {standing(name) for name in op_names()} <= {"rule", "neutral", "unknown"}
 
 
 def test_most_ops_of_the_table_are_not_unknown():
@@ -46,7 +48,18 @@ def test_every_rule_says_what_it_does(rule: Rule):
     assert rule.run.__doc__
 
 
-@pytest.mark.parametrize("animal", animals(without=["deep"]))
+def specimens() -> list[ParameterSet]:
+    """All but the deep ones; `slow` are those that load a library of models or a compiler."""
+    found = animals(without=["deep"])
+    return [
+        pytest.param(*each.values, id=each.id, marks=[*each.marks, pytest.mark.slow])
+        if str(each.id).startswith(LOADS)
+        else each
+        for each in found
+    ]
+
+
+@pytest.mark.parametrize("animal", specimens())
 def test_no_specimen_makes_prediction_raise_or_rules_stumble(animal: Specimen):
     case = animal()
     seen = trace(case.model, case.inputs, case.targets, loss=case.loss)

@@ -17,18 +17,20 @@ BITS = torch.randint(2, (ROWS, CLASSES), generator=GENERATOR).float()
 SHARES = torch.randn(ROWS, CLASSES, generator=GENERATOR).softmax(-1)
 
 LOSSES: dict[str, Case] = {
-    "cross_entropy": Case(lambda x: F.cross_entropy(x, LABELS), LOGITS),
+    "cross_entropy": Case(lambda x: F.cross_entropy(x, LABELS), LOGITS, draws=MANY),
     "nll_loss": Case(lambda x: F.nll_loss(x, LABELS), LOGITS, mean=-4.0, draws=MANY),
-    "mse_loss": Case(F.mse_loss, PAIR, mean=0.5),
-    "l1_loss": Case(F.l1_loss, PAIR, mean=0.5),
-    "smooth_l1_loss": Case(lambda x, y: F.smooth_l1_loss(x, y, beta=0.5), PAIR, mean=0.5),
-    "huber_loss": Case(lambda x, y: F.huber_loss(x, y, delta=0.5), PAIR, mean=0.5),
+    "mse_loss": Case(F.mse_loss, PAIR, mean=0.5, draws=MANY),
+    "l1_loss": Case(F.l1_loss, PAIR, mean=0.5, draws=MANY),
+    "smooth_l1_loss": Case(lambda x, y: F.smooth_l1_loss(x, y, beta=0.5), PAIR, mean=0.5, draws=MANY),
+    "huber_loss": Case(lambda x, y: F.huber_loss(x, y, delta=0.5), PAIR, mean=0.5, draws=MANY),
     "binary_cross_entropy_with_logits": Case(
-        lambda x: F.binary_cross_entropy_with_logits(x, BITS), LOGITS, mean=0.5
+        lambda x: F.binary_cross_entropy_with_logits(x, BITS), LOGITS, mean=0.5, draws=MANY
     ),
-    "kl_div": Case(lambda x: F.kl_div(x, SHARES, reduction="batchmean"), LOGITS, mean=-8.0),
-    "cross_entropy smoothed": Case(lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.2), LOGITS),
-    "cross_entropy summed": Case(lambda x: F.cross_entropy(x, LABELS, reduction="sum"), LOGITS),
-    "cross_entropy images": Case(lambda x: F.cross_entropy(x, PIXELS), ((8, CLASSES, 16, 16),)),
-    "mse_loss summed": Case(lambda x, y: F.mse_loss(x, y, reduction="sum"), PAIR, mean=0.5),
+    "kl_div": Case(lambda x: F.kl_div(x, SHARES, reduction="batchmean"), LOGITS, mean=-8.0, draws=MANY),
+    "cross_entropy smoothed": Case(
+        lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.2), LOGITS, draws=MANY
+    ),
+    "cross_entropy summed": Case(lambda x: F.cross_entropy(x, LABELS, reduction="sum"), LOGITS, draws=MANY),
+    "cross_entropy images": Case(lambda x: F.cross_entropy(x, PIXELS), ((8, CLASSES, 16, 16),), draws=MANY),
+    "mse_loss summed": Case(lambda x, y: F.mse_loss(x, y, reduction="sum"), PAIR, mean=0.5, draws=MANY),
 }
