@@ -36,7 +36,9 @@ def test_the_usual_gain_of_tanh_is_chaotic():
     assert (scale.q, scale.chi) == (pytest.approx(1.178, abs=1e-3), pytest.approx(1.210, abs=1e-3))
 
 
-@pytest.mark.parametrize(("activation", "bias"), [("relu", 0.0), ("tanh", 0.0), ("tanh", 0.05), ("erf", 0.01)])
+@pytest.mark.parametrize(
+    ("activation", "bias"), [("relu", 0.0), ("tanh", 0.0), ("tanh", 0.05), ("erf", 0.01)]
+)
 def test_the_critical_gain_is_critical(activation: str, bias: float):
     scale = leadline.depth_scale(activation, leadline.critical_gain(activation, bias), bias)
     assert (scale.phase, scale.xi) == ("critical", math.inf)
