@@ -22,8 +22,8 @@ def uphill_step(profile: Profile) -> Iterator[Symptom]:
     r"""The step goes along the gradient instead of against it: it promises a higher loss.
 
     ## What it measures
-    The change of the loss that the gradient promises of one real step, $\langle g, \Delta\theta \rangle$. Fires where it
-    is positive, by more than the rounding of a loss, and the optimiser is fresh or says `maximize=True`. With weight
+    The change of the loss that the gradient promises of one real step, $\langle g, \Delta\theta \rangle$. Fires where
+    it is positive, by more than the rounding of a loss, and the optimiser is fresh or says `maximize=True`. With weight
     decay it is a warning only: decay, which does not look at the loss, can outweigh a small gradient.
 
     ## Why it hurts
