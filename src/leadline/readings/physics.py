@@ -20,14 +20,14 @@ def read_depth_scale(blocks: Sequence[Block], streams: Sequence[Stream]) -> Dept
     """
     own = [block for block in blocks if block.stream == 0]
     body = own[:-1] if streams and streams[0].joins is None else own
-    powers = [
-        block.backward_ms_predicted * block.elements
+    powers = [  # logarithms: over a deep stack the powers themselves may differ by more than a float holds
+        math.log(block.backward_ms_predicted) + math.log(block.elements)
         for block in body
         if block.backward_ms_predicted and math.isfinite(block.backward_ms_predicted)
     ]
     if len(powers) < FEWEST:
         return None
-    folds = math.log(powers[0] / powers[-1])
+    folds = powers[0] - powers[-1]
     each = folds / (len(powers) - 1)
     xi = math.inf if each == 0 else 1 / abs(each)
     return DepthScale(
