@@ -29,7 +29,7 @@ GOALS = {
 }  # seconds, GB; from the requirements
 
 
-def llama(**sizes: int) -> dict[str, Any]:
+def llama(**sizes: float) -> dict[str, Any]:
     return {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192, **sizes}
 
 
@@ -66,6 +66,7 @@ MODELS: dict[str, Callable[[], Any]] = {
         num_attention_heads=200,
         num_key_value_heads=200,
         intermediate_size=102400,
+        initializer_range=0.006,
     ),
     "Llama, 1000 layers of width 256": partial(
         llama,
@@ -102,7 +103,8 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     begun = time.process_time()
     with uncollected():  # as `leadline.predict` does
         seen = trace_of(made, Sizes())
-        traced = time.process_time()
+    traced = time.process_time()
+    with uncollected():
         profile, coverage = study(seen)
         studied = time.process_time()
         report = conclude(seen, profile, coverage)
@@ -145,6 +147,7 @@ def render(results: Results) -> str:
         "model",
         "parameters",
         "ops",
+        "blocks predicted",
         "imports",
         "build and trace",
         "theory and readings",
@@ -165,7 +168,8 @@ def _row(name: str, found: dict[str, Any]) -> list[str]:
     seconds, memory = next(goal for text, goal in GOALS.items() if text in name)
     parts = [f"{found[f'{part}_s']:.1f} s" for part in ("imports", "trace", "study", "judge")]
     goal = f"{seconds} s" + (f", {memory:.0f} GB" if memory else "")
-    numbers = [f"{found['parameters']:.3g}", f"{found['ops']:,}"]
+    foreseen = f"{found['foreseen']} of {found['blocks']}"
+    numbers = [f"{found['parameters']:.3g}", f"{found['ops']:,}", foreseen]
     whole = [f"**{found['total_s']:.1f} s**", f"**{found['peak_gb']:.2f} GB**"]
     return [name, *numbers, *parts, *whole, goal, f"{found['load']:.0f}"]
 

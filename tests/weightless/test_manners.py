@@ -102,6 +102,7 @@ def test_a_model_without_weights_has_the_ops_and_shapes_of_the_real_one(specimen
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", ["gru-packed", "routed-experts", "foreign-functions", "scripted-submodule"])
 def test_a_model_that_needs_numbers_is_refused_in_words(name):
     def run():
