@@ -28,13 +28,12 @@ def account_for(trace: Trace, found: Prediction) -> Theory:
     measured = any(value.forward is not None for value in trace.values if value.op is not None)
     alone = predict(trace, from_measured=True) if measured else None
     anchors = dict.fromkeys((*found.forward.anchors, *found.backward.anchors))
+    alive = {op.index for op in live}
     return Theory(
         ops=len(live),
         with_rule=len(live) - refused.total(),
         without=dict(refused.most_common()),
-        anchored=tuple(
-            f"{trace.ops[op].module}: {trace.ops[op].name}" for op in anchors if trace.ops[op] in live
-        ),
+        anchored=tuple(f"{trace.ops[op].module}: {trace.ops[op].name}" for op in anchors if op in alive),
         forward=_agreement(trace, found, live, "forward"),
         backward=_agreement(trace, found, live, "backward"),
         forward_parting=None if alone is None else _parting(trace, found, alone, live, "forward"),
