@@ -157,3 +157,15 @@ def test_prediction_does_not_need_any_measured_value_of_the_pass():
         if op.forward_ms_predicted is not None:
             assert op.forward_ms_predicted == pytest.approx(stats.ms, rel=0.5)
     assert sum(op.forward_ms_predicted is not None for op in guessed.ops) >= len(found.ops) - 1
+
+
+def test_a_large_mean_square_is_not_taken_for_a_mask():
+    class Norm(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    found = leadline.trace(
+        Norm(), 200 * torch.randn(64, 256, requires_grad=True), loss=lambda y: y.square().mean()
+    )
+    norm = next(op for op in found.ops if op.name == "mul")
+    assert norm.forward_ms_predicted == pytest.approx(1.0, rel=0.02)

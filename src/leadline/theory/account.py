@@ -25,8 +25,7 @@ def account_for(trace: Trace, found: Prediction) -> Theory:
     """What theory covers and where it holds; runs it again on measured values, to tell own errors."""
     live = [op for op in trace.ops if carries_signal(trace, op, found)]
     refused = Counter(op.name for op in live if op.index in found.forward.refusals)
-    measured = any(value.forward is not None for value in trace.values if value.op is not None)
-    alone = predict(trace, from_measured=True) if measured else None
+    alone = None if trace.loss is None else predict(trace, from_measured=True)
     anchors = dict.fromkeys((*found.forward.anchors, *found.backward.anchors))
     alive = {op.index for op in live}
     return Theory(

@@ -134,12 +134,14 @@ def _shifted(x: Signal, by: Signal) -> Signal:
 
 
 def _is_mask(call: Call, side: Side) -> bool:
+    """Huge negative numbers, with zeros between them; a huge positive one is a sum of squares, or an explosion."""
     value, signal = side
     if value is None:
         return False
     stats = call.value(value).forward
-    peak = abs(signal.field.mean) if stats is None else stats.abs_max
-    return peak > MASKED and call.output.floating
+    if stats is None:
+        return signal.field.mean < -MASKED and call.output.floating
+    return stats.abs_max > MASKED and stats.mean < 0 < stats.zero_share and call.output.floating
 
 
 def _masked(call: Call, x: Side, mask: Side) -> Transfer:
