@@ -35,6 +35,36 @@ def test_the_group_of_a_known_architecture_is_found_and_confirmed(name: str):
     assert verdict.drift < 1e-12
 
 
+RESNET = {  # in training: the dimension, and how many tensors are inert; as read, then counted by hand
+    True: (
+        13,
+        18,
+    ),  # 8 convolutions, 3 norms inside a block, the stream of either stage; the last one feeds the head
+    False: (
+        5,
+        0,
+    ),  # stored statistics are constants: norms inside a block and streams, against what reads them
+}
+
+
+@pytest.mark.parametrize("training", RESNET)
+def test_the_group_of_a_hugging_face_resnet_depends_on_its_mode_and_is_confirmed(training: bool):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=4, hidden_sizes=[4, 8], depths=[1, 2], layer_type="basic", num_labels=3
+    )
+    model = transformers.ResNetForImageClassification(config).train(training)
+    found = leadline.symmetries(model, {"pixel_values": torch.randn(4, 3, 32, 32)})
+    verdict = found.verify()
+    convolutions = {name for name, each in model.named_parameters() if each.dim() == 4}
+    assert (found.dimension, len(found.inert)) == RESNET[training]
+    assert set(found.invariant) >= convolutions if training else not found.invariant
+    assert verdict.ok, str(verdict)
+    assert verdict.missed == 0
+    assert verdict.drift < 1e-12
+
+
 @pytest.mark.parametrize("animal", animals(without=["deep"]))
 def test_every_specimen_is_read_and_confirmed(animal: Specimen):
     case = animal()
