@@ -169,3 +169,17 @@ def test_a_large_mean_square_is_not_taken_for_a_mask():
     )
     norm = next(op for op in found.ops if op.name == "mul")
     assert norm.forward_ms_predicted == pytest.approx(1.0, rel=0.02)
+
+
+def test_no_second_moment_is_predicted_to_be_negative_where_attention_has_collapsed():
+    heads, tokens, width = 4, 16, 8
+    query, key, value = (300 * torch.randn(8, heads, tokens, width, requires_grad=True) for _ in range(3))
+
+    class Attention(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q * 1.0, k * 1.0, v * 1.0)
+
+    found = leadline.trace(Attention(), (query, key, value), loss=lambda y: y.square().mean())
+    predicted = [op.backward_ms_predicted for op in found.ops if op.backward_ms_predicted is not None]
+    assert predicted
+    assert min(predicted) >= 0

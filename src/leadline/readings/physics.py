@@ -23,7 +23,7 @@ def read_depth_scale(blocks: Sequence[Block], streams: Sequence[Stream]) -> Dept
     powers = [  # logarithms: over a deep stack the powers themselves may differ by more than a float holds
         math.log(block.backward_ms_predicted) + math.log(block.elements)
         for block in body
-        if block.backward_ms_predicted and math.isfinite(block.backward_ms_predicted)
+        if block.backward_ms_predicted is not None and 0 < block.backward_ms_predicted < math.inf
     ]
     if len(powers) < FEWEST:
         return None

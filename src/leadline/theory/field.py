@@ -215,7 +215,9 @@ def contracted(a: Field, letters_a: str, b: Field, letters_b: str, out: str) -> 
         apart = _apart(a, letters_a, gone, also) * _apart(b, letters_b, gone, also) if n > 1 else 0.0
         return n * same + n * (n - 1) * apart
 
-    ms = pairs()
+    ms = max(
+        pairs(), 0.0
+    )  # shares that only roughly fit each other (a softmax that has collapsed) may cancel too far
     return Field(
         shape=tuple(size[letter] for letter in out),
         mean=n * a.mean * b.mean,

@@ -65,7 +65,7 @@ def _filled(trace: Trace, op: Op, found: Prediction) -> Op:
     return msgspec.structs.replace(
         op,
         forward_ms_predicted=ahead if found.forward.signals[value].valid is None else None,
-        backward_ms_predicted=None if back is None else back.ms,
+        backward_ms_predicted=None if back is None or back.ms < 0 else back.ms,
         band=band,
     )
 
