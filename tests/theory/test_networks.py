@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 import leadline
 import leadline.theory
+from benchmarks.verdicts.build import build
+from benchmarks.verdicts.generate import generate
 from leadline.records import Trace
 from leadline.theory.prediction import first_floating, predict
 from leadline.tracing import trace
@@ -172,14 +174,9 @@ def test_a_large_mean_square_is_not_taken_for_a_mask():
 
 
 def test_no_second_moment_is_predicted_to_be_negative_where_attention_has_collapsed():
-    heads, tokens, width = 4, 16, 8
-    query, key, value = (300 * torch.randn(8, heads, tokens, width, requires_grad=True) for _ in range(3))
-
-    class Attention(nn.Module):
-        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return F.scaled_dot_product_attention(q * 1.0, k * 1.0, v * 1.0)
-
-    found = leadline.trace(Attention(), (query, key, value), loss=lambda y: y.square().mean())
+    problem = next(each for each in generate() if each.scheme == "unscaled" and each.family == "lm")
+    case = build(problem)
+    found = leadline.trace(case.model, case.inputs, case.targets, case.loss)
     predicted = [op.backward_ms_predicted for op in found.ops if op.backward_ms_predicted is not None]
-    assert predicted
+    assert len(predicted) > 5
     assert min(predicted) >= 0
