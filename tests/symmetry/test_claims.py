@@ -193,3 +193,12 @@ def test_residuals_do_not_remove_the_joint_symmetry_of_a_pre_norm_network_with_a
 
 def test_without_the_final_norm_it_is_gone():
     assert leadline.symmetries(PreNorm(final=False), X).inert == ()
+
+
+def test_a_verification_is_its_drift_as_a_number():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    found = leadline.symmetries(model, torch.randn(5, 4)).verify()
+    assert float(found) == found.drift
+    assert found < 1e-8
+    assert not found > 1e-8
+    assert found <= 1e-8

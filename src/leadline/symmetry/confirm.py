@@ -29,7 +29,7 @@ MOST_ROWS = 600  # ours: more passes than anybody would wait for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How far the numbers bear the table out."""
+    """How far the numbers bear the table out. As a number it is the drift: `found.verify() < 1e-6`."""
 
     drift: float
     """Relative change of the outputs under a random element of the group, with eps taken out."""
@@ -50,6 +50,21 @@ class Verification:
     def ok(self) -> bool:
         """Nothing denies the table."""
         return self.drift <= TOLERANCE and not self.refuted and (not self.missed or bool(self.held))
+
+    def __float__(self) -> float:
+        return self.drift
+
+    def __lt__(self, limit: float) -> bool:
+        return self.drift < limit
+
+    def __le__(self, limit: float) -> bool:
+        return self.drift <= limit
+
+    def __gt__(self, limit: float) -> bool:
+        return self.drift > limit
+
+    def __ge__(self, limit: float) -> bool:
+        return self.drift >= limit
 
     def __str__(self) -> str:
         if not self.ok:
