@@ -31,6 +31,7 @@ from leadline.records.profile import (
     Stream,
     Verdict,
 )
+from leadline.records.run import RUN_SCHEMA, Alert, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -62,9 +63,11 @@ from leadline.records.update import (
 __all__ = [
     "BEHIND",
     "FORECAST_SCHEMA",
+    "RUN_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
     "Agreement",
+    "Alert",
     "Anomaly",
     "Asked",
     "Attended",
@@ -80,6 +83,7 @@ __all__ = [
     "DepthScale",
     "Direction",
     "EpsSite",
+    "Event",
     "Exponent",
     "Factor",
     "FactorKind",
@@ -105,6 +109,8 @@ __all__ = [
     "Profile",
     "Recurrence",
     "Residual",
+    "RunInfo",
+    "Sample",
     "ScaledTensor",
     "Severity",
     "Source",
