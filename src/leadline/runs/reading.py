@@ -1,0 +1,229 @@
+"""A run file, read; also while another process writes it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from leadline.errors import InputError, SchemaError
+from leadline.records.run import Alert, Event, RunInfo, note_from_json
+from leadline.runs.owner import read_owner, seems_alive
+from leadline.runs.schema import connect, explained, recognise
+
+NAN = float("nan")
+
+Series = tuple[list[int], list[float]]
+VectorSeries = tuple[list[int], list["array[float]"]]
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written since a cursor, in the order of writing."""
+
+    cursor: int
+    scalars: dict[str, Series]
+    vectors: dict[str, VectorSeries]
+    alerts: tuple[Alert, ...]
+    events: tuple[Event, ...]
+    reports: tuple[int, ...]
+    """Steps of the reports."""
+
+
+class Run:
+    """One run. Everything is read from the file when it is asked for; nothing is ever written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._connection = _open(self.path)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def info(self) -> RunInfo:
+        row = self._one("SELECT value FROM run WHERE key = 'info'")
+        if row is None:
+            raise SchemaError(f"{self.path} holds no run: its description is missing")
+        return note_from_json(row[0], RunInfo)
+
+    @property
+    def is_live(self) -> bool:
+        """A process is writing it."""
+        with _reading(self.path):
+            owner = read_owner(self._connection)
+        return owner is not None and seems_alive(owner)
+
+    @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple(json.loads(labels)) for name, labels in self._all("SELECT name, labels FROM axis")
+        }
+
+    @property
+    def metrics(self) -> dict[str, str | None]:
+        """Name to axis, None for a scalar. A name that is both (grad_norm, as a rule) shows its axis."""
+        rows = self._all("SELECT name, axis FROM metric ORDER BY axis = '' DESC, id")
+        return {name: axis or None for name, axis in rows}
+
+    @property
+    def scalar_names(self) -> tuple[str, ...]:
+        return tuple(name for (name,) in self._all("SELECT name FROM metric WHERE axis = '' ORDER BY id"))
+
+    @property
+    def vector_axes(self) -> dict[str, str]:
+        """Names of the vectors, each with its axis."""
+        return dict(self._all("SELECT name, axis FROM metric WHERE axis <> '' ORDER BY id"))
+
+    @property
+    def steps(self) -> list[int]:
+        return [step for (step,) in self._all("SELECT step FROM step ORDER BY step")]
+
+    def times(self) -> dict[int, float]:
+        """When each step was written, in seconds since 1970."""
+        return dict(self._all("SELECT step, time FROM step ORDER BY step"))
+
+    def scalars(self, name: str, since: int = 0) -> Series:
+        """Steps from `since` on, and the values at them. A step at which it was not measured is not there."""
+        rows = self._entries(name, since, vector=False)
+        return [step for step, _ in rows], [_number(value) for _, value in rows]
+
+    def vectors(self, name: str, since: int = 0) -> VectorSeries:
+        """The same for a metric that has an axis: one array a step."""
+        rows = self._entries(name, since, vector=True)
+        return [step for step, _ in rows], [_unpacked(blob) for _, blob in rows]
+
+    def _entries(self, name: str, since: int, *, vector: bool) -> list[Any]:
+        sign = "<>" if vector else "="
+        row = self._one(f"SELECT id FROM metric WHERE name = ? AND axis {sign} ''", name)
+        if row is None:
+            known = ", ".join(self.vector_axes if vector else self.scalar_names) or "none"
+            raise InputError(
+                expected=f"a {'vector' if vector else 'scalar'} that the run has: {known}",
+                got=repr(name),
+                fix="choose one of these",
+            )
+        return self._all(
+            "SELECT step, value FROM entry WHERE metric = ? AND step >= ? ORDER BY step", row[0], since
+        )
+
+    def alerts(self, since: int = 0) -> list[Alert]:
+        """Those told at step `since` or later, in the order of telling."""
+        return [note_from_json(body, Alert) for body in self._notes("alert", since)]
+
+    def events(self, since: int = 0) -> list[Event]:
+        return [note_from_json(body, Event) for body in self._notes("event", since)]
+
+    @property
+    def reports(self) -> list[int]:
+        """Steps at which a whole check was stored."""
+        rows = self._all("SELECT DISTINCT step FROM note WHERE kind = 'report' ORDER BY step")
+        return [step for (step,) in rows]
+
+    def report(self, step: int) -> str:
+        """The check stored at this step, as JSON: `Report.from_json` reads it."""
+        row = self._one("SELECT body FROM note WHERE kind = 'report' AND step = ? ORDER BY seq DESC", step)
+        if row is None:
+            raise InputError(
+                expected=f"a step with a report: {', '.join(map(str, self.reports)) or 'none'}",
+                got=str(step),
+                fix="choose one of these",
+            )
+        return str(row[0])
+
+    def _notes(self, kind: str, since: int) -> list[str]:
+        rows = self._all("SELECT body FROM note WHERE kind = ? AND step >= ? ORDER BY seq", kind, since)
+        return [body for (body,) in rows]
+
+    @property
+    def cursor(self) -> int:
+        """Grows with everything that is written."""
+        (last,) = self._one(
+            "SELECT max(ifnull((SELECT max(seq) FROM entry), 0), ifnull((SELECT max(seq) FROM note), 0))"
+        )
+        return int(last)
+
+    def since(self, cursor: int) -> Changes:
+        """All that was written behind a cursor, read at one moment."""
+        with _reading(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                return self._changes(cursor)
+            finally:
+                self._connection.execute("COMMIT")
+
+    def _changes(self, cursor: int) -> Changes:
+        names = {key: (name, axis) for key, name, axis in self._all("SELECT id, name, axis FROM metric")}
+        scalars: dict[str, Series] = {}
+        vectors: dict[str, VectorSeries] = {}
+        last = cursor
+        for seq, metric, step, value in self._all("SELECT * FROM entry WHERE seq > ? ORDER BY seq", cursor):
+            name, axis = names[metric]
+            last = max(last, seq)
+            if axis:
+                steps, arrays = vectors.setdefault(name, ([], []))
+                arrays.append(_unpacked(value))
+            else:
+                steps, values = scalars.setdefault(name, ([], []))
+                values.append(_number(value))
+            steps.append(step)
+        notes = self._all("SELECT seq, kind, step, body FROM note WHERE seq > ? ORDER BY seq", cursor)
+        return Changes(
+            cursor=max([last, *(note[0] for note in notes)]),
+            scalars=scalars,
+            vectors=vectors,
+            alerts=tuple(note_from_json(body, Alert) for _, kind, _, body in notes if kind == "alert"),
+            events=tuple(note_from_json(body, Event) for _, kind, _, body in notes if kind == "event"),
+            reports=tuple(step for _, kind, step, _ in notes if kind == "report"),
+        )
+
+    def _all(self, query: str, *values: object) -> list[Any]:
+        with _reading(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    def _one(self, query: str, *values: object) -> Any:
+        with _reading(self.path):
+            return self._connection.execute(query, values).fetchone()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    with _reading(path):
+        connection = connect(path, mode="ro")
+    try:
+        if recognise(connection, path):
+            return connection
+        raise SchemaError(f"{path} is empty: no run was ever written to it")
+    except BaseException:
+        connection.close()
+        raise
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explained(error, path) from None
+
+
+def _number(value: float | None) -> float:
+    return NAN if value is None else float(value)
+
+
+def _unpacked(blob: bytes) -> array[float]:
+    values = array("f", blob)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
