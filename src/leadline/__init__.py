@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leadline.symmetry.rescale import balance, shrink
     from leadline.theory import critical_gain, depth_scale
     from leadline.updating import update
+    from leadline.watching import Watch, watch
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,8 @@ _HOMES = {
     "shrink": "leadline.symmetry.rescale",
     "forecast": "leadline.forecasting",
     "update": "leadline.updating",
+    "Watch": "leadline.watching",
+    "watch": "leadline.watching",
     "Finding": "leadline.records",
     "Forecast": "leadline.records",
     "Profile": "leadline.records",
@@ -62,6 +65,7 @@ __all__ = [
     "Symmetries",
     "Trace",
     "Update",
+    "Watch",
     "__version__",
     "balance",
     "check",
@@ -75,6 +79,7 @@ __all__ = [
     "testing",
     "trace",
     "update",
+    "watch",
 ]
 
 

@@ -37,7 +37,7 @@ def check(case: Case, census: Census, running: type) -> None:
     _check_materialised(census)
     _check_inputs(case.inputs)
     _check_loss(case.loss)
-    _check_optimizer(case.optimizer, census)
+    check_optimizer(case.optimizer, census)
     for what, part in (("inputs", case.inputs), ("targets", case.targets)):
         _check_device(what, part, census)
 
@@ -59,7 +59,7 @@ def find_loss(output: Any, case: Case) -> Tensor:
     if case.loss is not None:
         found = case.loss(output) if case.targets is None else case.loss(output, case.targets)
         return _scalar(found, f"what the loss function {_callable_name(case.loss)} returned")
-    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    own = _loss_in(output)
     if isinstance(own, Tensor):
         return _scalar(own, "the output's own .loss")
     if isinstance(output, Tensor) and output.numel() == 1:
@@ -71,6 +71,17 @@ def find_loss(output: Any, case: Case) -> Tensor:
         fix="pass loss=..., for instance torch.nn.functional.cross_entropy with targets, "
         "or loss=lambda output: output.square().mean(); a Hugging Face model gives .loss if inputs contain labels",
     )
+
+
+def own_loss(output: Any) -> Tensor | None:
+    """The loss that a model returns itself: the output's `.loss`, or an output of one number; None if it does not."""
+    found = output if isinstance(output, Tensor) else _loss_in(output)
+    one = isinstance(found, Tensor) and found.numel() == 1 and found.is_floating_point()
+    return cast(Tensor, found) if one else None
+
+
+def _loss_in(output: Any) -> Any:
+    return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
 def check_differentiable(loss: Tensor, census: Census) -> None:
@@ -134,7 +145,8 @@ def _check_loss(loss: Any) -> None:
         )
 
 
-def _check_optimizer(optimizer: Any, census: Census) -> None:
+def check_optimizer(optimizer: Any, census: Census) -> None:
+    """Raise unless it is an optimiser that holds parameters of the model; None is no optimiser, and fine."""
     if optimizer is None:
         return
     if not isinstance(optimizer, Optimizer):
