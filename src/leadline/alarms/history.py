@@ -14,7 +14,9 @@ STEPS = 1024  # ours: eight windows of 128 steps; about 20 numbers a step, so un
 VECTORS = (
     64  # ours: at 12,000 parameters and 3 metrics 9 MB; sampled steps are sparse, so they reach far back
 )
-ABSENT = -1.0  # in a vector of gradient norms: asked for, and did not come; no norm is negative, NaN is a measured NaN
+ABSENT = (
+    -1.0
+)  # in a vector of gradient norms: asked for, and did not come; no norm is negative, NaN is a measured NaN
 FROZEN = -2.0  # in a vector of gradient norms: not asked for, the parameter requires none
 START = 32  # ours: steps that make up "the start", with which a run that goes nowhere is compared
 

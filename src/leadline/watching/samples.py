@@ -12,6 +12,7 @@ from leadline.readings import read
 from leadline.records import Profile, Trace
 from leadline.records.run import Alert
 from leadline.report import Report
+from leadline.tracing.custody import process_state_kept
 from leadline.watching.blocks import AXIS, block_labels, block_numbers
 from leadline.watching.budget import Timetable
 from leadline.watching.journal import Journal
@@ -33,7 +34,8 @@ class Samples:
 
     def add(self, step: int, seen: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
         """Block metrics of the pass, as vectors on their axis."""
-        profile, _ = read(seen)
+        with process_state_kept():
+            profile, _ = read(seen)
         self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
         for anomaly in profile.anomalies[:1]:
             what = f"{anomaly.direction}: first at {anomaly.op} in {anomaly.module or 'the model'}"
@@ -67,6 +69,7 @@ class Samples:
         return [alert for each in owed for alert in self._make(*each)]
 
     def _make(self, step: int, seen: Trace) -> list[Alert]:
-        profile, coverage = study(seen)
+        with process_state_kept():  # what is imported on first use may draw random numbers
+            profile, coverage = study(seen)
         self.report = replace(conclude(seen, profile, coverage), target=f"step {step}")
         return self.journal.report(step, self.report)

@@ -1,0 +1,126 @@
+"""The first law of watching: training is bit for bit what it would be without."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import leadline
+from leadline import Case
+from tracing.footprint import differences, footprint
+from watching.training import Watcher, train, unlike, unwatched
+from zoo import Specimen, animals
+from zoo.plain_run import call, loss_of
+
+
+def watching(**choices) -> Watcher:
+    def enter(case: Case, optimizer: torch.optim.Optimizer):
+        return leadline.watch(case.model, optimizer, **choices)
+
+    return enter
+
+
+EVERYTHING = watching(every=1)
+BY_BUDGET = watching(budget=1.0)
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "AdamW foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "Adam fused": lambda p: torch.optim.Adam(p, lr=0.01, fused=True),
+    "Adam amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+    "Adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5),
+    "LBFGS": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3),
+}
+
+
+@pytest.mark.parametrize("animal", animals(without=["deep"]))
+def test_training_every_model_of_the_zoo_is_the_same_bit_for_bit(animal: Specimen):
+    sgd = OPTIMIZERS["SGD"]
+    assert unlike(train(animal(), sgd, steps=2), train(animal(), sgd, EVERYTHING, steps=2)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("animal", [each for each in animals() if "deep" in each.values[0].traits])
+def test_training_a_deep_model_of_the_zoo_is_the_same_bit_for_bit(animal: Specimen):
+    sgd = OPTIMIZERS["SGD"]
+    assert unlike(train(animal(), sgd, steps=2), train(animal(), sgd, EVERYTHING, steps=2)) == []
+
+
+class Noisy(nn.Module):
+    """Dropout, batch norm and attention: random numbers, buffers, composites."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True, norm_first=True)
+        self.stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.norm, self.head = nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(self.stack(x).mean(1))
+        return self.head(nn.functional.dropout(h, 0.3, self.training))
+
+
+def noisy() -> Case:
+    torch.manual_seed(3)
+    return Case(Noisy(), torch.randn(6, 5, 8), torch.arange(6) % 3, nn.functional.cross_entropy)
+
+
+@pytest.mark.parametrize("how", [EVERYTHING, BY_BUDGET], ids=["everything", "by budget"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_with_every_optimiser_is_the_same_bit_for_bit(name: str, how: Watcher):
+    make = OPTIMIZERS[name]
+    assert unlike(train(noisy(), make, steps=6), train(noisy(), make, how, steps=6)) == []
+
+
+def test_training_with_a_run_file_is_the_same_bit_for_bit(tmp_path):
+    make = OPTIMIZERS["AdamW"]
+    stored = watching(every=2, store=tmp_path / "run.leadline")
+    assert unlike(train(noisy(), make, steps=6), train(noisy(), make, stored, steps=6)) == []
+
+
+def test_two_watches_at_once_change_nothing():
+    def both(case: Case, optimizer: torch.optim.Optimizer):
+        leadline.watch(case.model, optimizer, every=1)
+        return leadline.watch(case.model, optimizer, every=1)
+
+    make = OPTIMIZERS["momentum"]
+    assert unlike(train(noisy(), make), train(noisy(), make, both)) == []
+
+
+@pytest.mark.parametrize("animal", animals("mlp", "conv-batch-norm"))
+def test_a_closed_watch_leaves_no_footprint(animal: Specimen):
+    case = animal()
+    optimizer = torch.optim.SGD(case.model.parameters(), lr=0.0)
+    case = Case(case.model.eval(), case.inputs, case.targets, case.loss, optimizer)
+    loss_of(case, call(case)).backward()
+    optimizer.step()
+    before = footprint(case)
+    with leadline.watch(case.model, optimizer, every=1):
+        optimizer.step()
+        call(case)
+    assert differences(before, footprint(case)) == []
+
+
+def test_between_samples_no_hook_is_on_the_model():
+    case = noisy()
+    optimizer = torch.optim.SGD(case.model.parameters(), lr=0.01)
+    hooked = []
+    with leadline.watch(case.model, optimizer, every=3):
+        for _ in range(6):
+            hooked.append(any(m._forward_hooks or m._forward_pre_hooks for m in case.model.modules()))
+            loss_of(case, call(case)).backward()
+            optimizer.step()
+    assert hooked == [True, False, False, True, False, False]
+
+
+def test_a_watch_that_changes_something_is_caught():
+    def meddling(case: Case, optimizer: torch.optim.Optimizer):
+        optimizer.register_step_pre_hook(lambda *_: torch.rand(1) and None)
+        return unwatched(case, optimizer)
+
+    make = OPTIMIZERS["SGD"]
+    assert "torch's random state" in unlike(train(noisy(), make), train(noisy(), make, meddling))
