@@ -29,16 +29,21 @@ def open_store(path: Path, info: RunInfo, owner: Owner, *, resume: bool) -> Stor
         raise InputError(expected="a file to write", got=f"the directory {path}", fix="name a file in it")
     connection = connect(path, mode="rwc")
     try:
-        dead = _dead_owner(connection) if recognise(connection, path) else None
+        dead = None
+        if recognise(connection, path):
+            dead = _dead_owner(connection)
+            _existing(connection, path, info, resume=resume)  # before anything in the file is touched
         without_log = _start_log(connection, path)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("BEGIN IMMEDIATE")
-        if found := recognise(connection, path):  # asked again: somebody may have made it since
+        if recognise(connection, path):  # asked again: somebody may have made it since
             _refuse_taken(read_owner(connection), path, dead, owner)
-        stored = _existing(connection, path, info, resume=resume) if found else _new(connection, info)
+            info = _existing(connection, path, info, resume=resume)
+        else:
+            info = _new(connection, info)
         write_owner(connection, owner)
         connection.execute("COMMIT")
-        return Store(connection, path, stored, owner, without_log=without_log)
+        return Store(connection, path, info, owner, without_log=without_log)
     except BaseException:
         connection.close()
         raise
@@ -59,10 +64,11 @@ def _dead_owner(connection: sqlite3.Connection) -> Owner | None:
 def _refuse_taken(owner: Owner | None, path: Path, dead: Owner | None, me: Owner) -> None:
     if owner is None or owner == dead or owner.token == me.token or is_alive(owner) is False:
         return
-    whom = f"process {owner.pid} on {owner.host}"
+    mine = (owner.host, owner.pid) == (me.host, me.pid)
+    whom = "this very process" if mine else f"process {owner.pid} on {owner.host}"
     raise InputError(
         expected="a run file that nobody else is writing",
-        got=f"{path}, which {'this very process' if owner.pid == me.pid else whom} is writing",
+        got=f"{path}, which {whom} is writing",
         fix="close the other watch, or name another file",
     )
 

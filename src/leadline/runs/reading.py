@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
 import sqlite3
 import sys
 import threading
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -68,9 +70,7 @@ class Run:
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        return {
-            name: tuple(json.loads(labels)) for name, labels in self._all("SELECT name, labels FROM axis")
-        }
+        return {name: _labels(text) for name, text in self._all("SELECT name, labels FROM axis")}
 
     @property
     def metrics(self) -> dict[str, str | None]:
@@ -204,7 +204,7 @@ class Run:
 
 def _open(path: Path) -> sqlite3.Connection:
     with _translated(path):
-        connection = connect(path, mode="ro")
+        connection = _connected(path)
         try:
             if recognise(connection, path):
                 return connection
@@ -214,12 +214,46 @@ def _open(path: Path) -> sqlite3.Connection:
             raise
 
 
+def _connected(path: Path) -> sqlite3.Connection:
+    """The file itself; a copy, if it was left open by its writer and lies where SQLite cannot make its index."""
+    log = path.with_name(path.name + "-wal")
+    connection = connect(path, mode="ro")
+    try:
+        connection.execute("PRAGMA user_version")
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(path.parent, os.W_OK) or not os.access(path, os.R_OK) or path.is_dir():
+            raise
+        return _copied(path, log)
+    return connection
+
+
+def _copied(path: Path, log: Path) -> sqlite3.Connection:
+    with TemporaryDirectory() as place:
+        copy = Path(shutil.copy(path, Path(place, "run")))
+        if os.access(log, os.R_OK):
+            shutil.copy(log, Path(place, "run-wal"))
+        memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        with closing(connect(copy, mode="rw")) as connection:
+            connection.backup(memory)
+    return memory
+
+
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise explained(error, path) from None
+    except KeyError as error:
+        raise SchemaError(f"{path} is damaged: it has no metric {error}") from None
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(text, type=tuple[str, ...])
+    except (msgspec.DecodeError, TypeError):
+        raise SchemaError("damaged run file: names of an axis were expected") from None
 
 
 def _number(value: object) -> float:

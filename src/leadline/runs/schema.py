@@ -49,14 +49,20 @@ def connect(path: Path, *, mode: str, options: str = "") -> sqlite3.Connection:
     The file is never opened with `open`: to close any handle of a file drops all locks that this process has on it,
     those of a writer included.
     """
-    place = quote(str(path.absolute()))
-    return sqlite3.connect(
-        f"file:{place}?mode={mode}{options}",
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}{options}",
         uri=True,
         timeout=BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
+    connection.text_factory = _decoded
+    return connection
+
+
+def _decoded(text: bytes) -> str:
+    """Text of a damaged file is no reason to raise: whoever reads it sees that it is wrong."""
+    return text.decode(errors="replace")
 
 
 def recognise(connection: sqlite3.Connection, path: Path) -> bool:
@@ -65,7 +71,7 @@ def recognise(connection: sqlite3.Connection, path: Path) -> bool:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's own words may quote damaged bytes
         if is_about_content(error):
             raise explained(error, path) from None
         raise
@@ -89,12 +95,12 @@ def read_info(connection: sqlite3.Connection, path: Path) -> RunInfo:
     return note_from_json(row[0], RunInfo)
 
 
-def is_about_content(error: sqlite3.Error) -> bool:
+def is_about_content(error: Exception) -> bool:
     """What the file holds is wrong; otherwise the file cannot be reached, locked or written just now."""
     return not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)
 
 
-def explained(error: sqlite3.Error, path: Path) -> Exception:
+def explained(error: Exception, path: Path) -> Exception:
     """A SchemaError if the file's content is at fault, an InputError if the file cannot be reached."""
     said = str(error)
     if "not a database" in said:
