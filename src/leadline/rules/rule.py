@@ -60,7 +60,7 @@ class Rule:
             )
 
 
-def rule(  # noqa: PLR0913  (the fields of a rule, each by name)
+def rule(
     *,
     code: str,
     name: str,
