@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from leadline.records.run import Sample
 
 STEPS = 1024  # ours: eight windows of 128 steps; about 20 numbers a step, so under 1 MB
-VECTORS = (
-    64  # ours: at 12,000 parameters and 3 metrics 9 MB; sampled steps are sparse, so they reach far back
-)
+SPACED = 64  # recordings of a vector kept at least SPACING steps apart: they reach as far back as the numbers
+SPACING = 16  # derived: STEPS / SPACED
+RECENT = 32  # last recordings of a vector; with the spaced ones 14 MB at 12,000 parameters and 3 metrics
 ABSENT = (
     -1.0
 )  # in a vector of gradient norms: asked for, and did not come; no norm is negative, NaN is a measured NaN
 FROZEN = -2.0  # in a vector of gradient norms: not asked for, the parameter requires none
 START = 32  # ours: steps that make up "the start", with which a run that goes nowhere is compared
+
+
+Row = tuple[int, "array[float]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class Layout:
     blocks: tuple[str, ...] = ()
     homes: tuple[int | None, ...] = ()
     """The block of each parameter; empty if the depth axis is not known."""
+    invariant: tuple[bool, ...] = ()
+    """Whether the network computes the same if this parameter is scaled (`leadline.symmetries`); empty if not known."""
     rotation: tuple[float | None, ...] = ()
     """For each parameter that is scale-invariant and decayed, its angle a step in equilibrium at rate 1, which goes
     with the root of the rate (`leadline.symmetry.equilibrium`); None for the others; empty if not known."""
@@ -71,18 +76,26 @@ class Rows:
         return [row[index] for row in self.rows]
 
 
+@dataclass(slots=True)
+class Shelf:
+    """Recordings of one vector: the last ones, and some that are spaced out."""
+
+    recent: deque[Row]
+    spaced: deque[Row]
+
+
 class History:
-    """A ring of recent steps: at most `size` values of each number and `vectors` recordings of each vector.
+    """A ring of recent steps: the last `STEPS` values of each number; of each vector the last `RECENT` recordings, and
+    `SPACED` further ones at least `SPACING` steps apart.
 
     A step that does not come after the last one is a run that went back (a resumed or restarted one): what was
     remembered is of another future, and is forgotten.
     """
 
-    def __init__(self, layout: Layout | None = None, *, size: int = STEPS, vectors: int = VECTORS) -> None:
+    def __init__(self, layout: Layout | None = None) -> None:
         self.layout = layout or Layout()
-        self.size, self.vectors = size, vectors
         self._series: dict[str, Series] = {}
-        self._rows: dict[str, deque[tuple[int, array[float]]]] = {}
+        self._shelves: dict[str, Shelf] = {}
         self.step: int | None = None
         """The last step; None: nothing was added yet."""
         self.began: int | None = None
@@ -96,8 +109,7 @@ class History:
         for name, value in sample.scalars.items():
             self._note(name, sample.step, float(value))
         for name, row in sample.vectors.items():
-            kept = self._rows.setdefault(name, deque(maxlen=self.vectors))
-            kept.append((sample.step, row if isinstance(row, array) else array("f", row)))
+            self._keep(name, sample.step, row if isinstance(row, array) else array("f", row))
 
     def extend(self, samples: Iterable[Sample]) -> History:
         for sample in samples:
@@ -106,7 +118,7 @@ class History:
 
     def forget(self) -> None:
         self._series.clear()
-        self._rows.clear()
+        self._shelves.clear()
         self.step = self.began = None
 
     def scalars(self, name: str, last: int | None = None) -> Window:
@@ -119,11 +131,15 @@ class History:
             Window(steps=steps[-last:], values=values[-last:]) if last else Window(steps=steps, values=values)
         )
 
-    def rows(self, name: str, last: int | None = None) -> Rows:
+    def recent(self, name: str) -> Rows:
         """The last recordings of a vector; empty if it was never measured."""
-        kept = list(self._rows.get(name, ()))
-        kept = kept[-last:] if last else kept
-        return Rows(steps=[step for step, _ in kept], rows=[row for _, row in kept])
+        shelf = self._shelves.get(name)
+        return _rows(shelf.recent if shelf else ())
+
+    def spaced(self, name: str) -> Rows:
+        """Recordings of a vector over all the history, some steps apart; empty if it was never measured."""
+        shelf = self._shelves.get(name)
+        return _rows(shelf.spaced if shelf else ())
 
     def latest(self, name: str) -> float | None:
         """The last value of a number; None if it was never measured."""
@@ -132,7 +148,7 @@ class History:
 
     def has(self, name: str) -> bool:
         """Whether a number or vector of this name was ever recorded."""
-        return name in self._series or name in self._rows
+        return name in self._series or name in self._shelves
 
     def start(self, name: str) -> Sequence[float]:
         """The first values of the run, at most `START`; finite ones only."""
@@ -142,9 +158,22 @@ class History:
     def _note(self, name: str, step: int, value: float) -> None:
         found = self._series.get(name)
         if found is None:
-            found = Series(steps=deque(maxlen=self.size), values=deque(maxlen=self.size))
+            found = Series(steps=deque(maxlen=STEPS), values=deque(maxlen=STEPS))
             self._series[name] = found
         found.steps.append(step)
         found.values.append(value)
         if len(found.first) < START:
             found.first.append(value)
+
+    def _keep(self, name: str, step: int, row: array[float]) -> None:
+        shelf = self._shelves.get(name)
+        if shelf is None:
+            shelf = self._shelves[name] = Shelf(recent=deque(maxlen=RECENT), spaced=deque(maxlen=SPACED))
+        shelf.recent.append((step, row))
+        if not shelf.spaced or step - shelf.spaced[-1][0] >= SPACING:
+            shelf.spaced.append((step, row))
+
+
+def _rows(kept: Iterable[Row]) -> Rows:
+    pairs = list(kept)
+    return Rows(steps=[step for step, _ in pairs], rows=[row for _, row in pairs])

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from leadline.errors import SchemaError
+
 BEAT_SECONDS = 2.0  # ours: a writer with nothing to write says this often that it lives
 PATIENCE_SECONDS = 10.0  # ours: five beats; a writer on another machine that is silent for so long is dead
 
@@ -43,7 +45,10 @@ def born(pid: int) -> str:
 
 def read_owner(connection: sqlite3.Connection) -> Owner | None:
     row = connection.execute("SELECT value FROM run WHERE key = 'writer'").fetchone()
-    return None if row is None else msgspec.json.decode(row[0], type=Owner)
+    try:
+        return None if row is None else msgspec.json.decode(row[0], type=Owner)
+    except (msgspec.DecodeError, TypeError):
+        raise SchemaError("the run file is damaged: who writes it cannot be read") from None
 
 
 def write_owner(connection: sqlite3.Connection, owner: Owner) -> None:
@@ -54,7 +59,9 @@ def write_owner(connection: sqlite3.Connection, owner: Owner) -> None:
 
 def is_alive(owner: Owner) -> bool | None:
     """Whether that process still runs; None if it is on another machine, where only its beat can tell."""
-    if owner.host != socket.gethostname():
+    if (
+        owner.host != socket.gethostname() or os.name == "nt"
+    ):  # there, os.kill(pid, 0) is no question but a Ctrl-C
         return None
     try:
         os.kill(owner.pid, 0)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import threading
-from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
 MOST_BYTES = 64 * 2**20  # ours: about 1300 steps of 12 metrics x 1000 layers
 MOST_NOTES = (
-    1000  # ours: alerts, events and reports are few and are what is wanted most; kept apart from the steps
+    1000  # ours: alerts, events and reports are few and wanted most, so they have a bound of their own
 )
 SCALAR_BYTES = 100  # a Python float in a dict, roughly
 
-Vectors = Mapping[str, tuple[str, "array[float]"]]
-
 
 class Put(msgspec.Struct, frozen=True):
-    """The numbers of a step."""
+    """The numbers of a step; vectors as name -> (axis, float32 in little-endian order)."""
 
     step: int
     time: float
@@ -47,64 +43,78 @@ class Lost(msgspec.Struct, frozen=True):
     first: int = 0
     last: int = 0
 
-    def and_step(self, step: int) -> Lost:
-        return Lost(self.count + 1, self.first if self.count else step, step)
+    def __add__(self, other: Lost) -> Lost:
+        """This, and what was lost after it."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        return Lost(self.count + other.count, self.first, other.last)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """All that waited at one moment."""
+
+    puts: tuple[Put, ...] = ()
+    notes: tuple[Note, ...] = ()
+    lost: Lost = Lost()
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.notes)
 
 
 class Pending:
     """Steps and notes in order of arrival. The oldest are dropped when there is no room, and counted."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self.arrived = threading.Condition()
+        """Told when something comes in."""
         self._most_bytes = most_bytes
         self._puts: deque[Put] = deque()
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._size = 0
         self._lost = Lost()
-        self._changed = threading.Condition()
+        self._is_shut = False
+
+    def shut(self) -> None:
+        """Nobody will write any more: what is there is let go, and nothing is taken in."""
+        self.take()
+        self._is_shut = True
 
     def add(self, item: Put | Note) -> None:
-        with self._changed:
-            self._append(item)
-            self._changed.notify_all()
+        with self.arrived:
+            if self._is_shut:
+                return
+            if isinstance(item, Put):
+                self._puts.append(item)
+                self._size += item.size
+                self._make_room()
+            else:
+                self._notes.append(item)
+            if len(self) == 1:  # or the thread knows already, and wakes when its pause is over
+                self.arrived.notify_all()
 
-    def _append(self, item: Put | Note) -> None:
-        if isinstance(item, Note):
-            self._notes.append(item)
-            return
-        self._puts.append(item)
-        self._size += item.size
-        self._shrink()
-
-    def _shrink(self) -> None:
+    def _make_room(self) -> None:
         while self._size > self._most_bytes:
             put = self._puts.popleft()
             self._size -= put.size
-            self._lost = self._lost.and_step(put.step)
+            self._lost += Lost(1, put.step, put.step)
 
-    def take(self) -> tuple[list[Put], list[Note], Lost]:
-        """All there is; what could not be written is given back."""
-        with self._changed:
-            taken = list(self._puts), list(self._notes), self._lost
+    def take(self) -> Batch:
+        """All there is. What cannot be written is to be given back."""
+        with self.arrived:
+            batch = Batch(tuple(self._puts), tuple(self._notes), self._lost)
             self._puts.clear()
             self._notes.clear()
             self._size, self._lost = 0, Lost()
-            return taken
+            return batch
 
-    def give_back(self, puts: Iterable[Put], notes: Iterable[Note], lost: Lost) -> None:
-        """Put in front again what could not be written, as far as there is room."""
-        with self._changed:
-            since = list(self._puts), list(self._notes)
-            self._puts.clear()
-            self._notes.clear()
-            self._size = 0
-            self._lost = Lost(
-                lost.count + self._lost.count, lost.first or self._lost.first, self._lost.last or lost.last
-            )
-            for item in (*puts, *since[0], *notes, *since[1]):
-                self._append(item)
-
-    def __bool__(self) -> bool:
-        return bool(self._puts or self._notes)
+    def give_back(self, batch: Batch) -> None:
+        """Puts a batch in front of what came since, as far as there is room."""
+        with self.arrived:
+            self._puts.extendleft(reversed(batch.puts))
+            self._notes = deque((*batch.notes, *self._notes), maxlen=MOST_NOTES)
+            self._size += sum(put.size for put in batch.puts)
+            self._lost = batch.lost + self._lost
+            self._make_room()
 
     def __len__(self) -> int:
-        return len(self._puts)
+        return len(self._puts) + len(self._notes)

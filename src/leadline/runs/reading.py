@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
 import sqlite3
 import sys
+import threading
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -16,7 +19,7 @@ import msgspec
 from leadline.errors import InputError, SchemaError
 from leadline.records.run import Alert, Event, RunInfo, note_from_json
 from leadline.runs.owner import read_owner, seems_alive
-from leadline.runs.schema import connect, explained, recognise
+from leadline.runs.schema import LAST_SEQ, connect, explained, read_info, recognise
 
 NAN = float("nan")
 
@@ -41,6 +44,7 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._lock = threading.RLock()
         self._connection = _open(self.path)
 
     def close(self) -> None:
@@ -54,23 +58,19 @@ class Run:
 
     @property
     def info(self) -> RunInfo:
-        row = self._one("SELECT value FROM run WHERE key = 'info'")
-        if row is None:
-            raise SchemaError(f"{self.path} holds no run: its description is missing")
-        return note_from_json(row[0], RunInfo)
+        with self._reading():
+            return read_info(self._connection, self.path)
 
     @property
     def is_live(self) -> bool:
         """A process is writing it."""
-        with _reading(self.path):
+        with self._reading():
             owner = read_owner(self._connection)
         return owner is not None and seems_alive(owner)
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        return {
-            name: tuple(json.loads(labels)) for name, labels in self._all("SELECT name, labels FROM axis")
-        }
+        return {name: _labels(text) for name, text in self._all("SELECT name, labels FROM axis")}
 
     @property
     def metrics(self) -> dict[str, str | None]:
@@ -150,14 +150,12 @@ class Run:
     @property
     def cursor(self) -> int:
         """Grows with everything that is written."""
-        (last,) = self._one(
-            "SELECT max(ifnull((SELECT max(seq) FROM entry), 0), ifnull((SELECT max(seq) FROM note), 0))"
-        )
+        (last,) = self._one(LAST_SEQ)
         return int(last)
 
     def since(self, cursor: int) -> Changes:
         """All that was written behind a cursor, read at one moment."""
-        with _reading(self.path):
+        with self._reading():
             self._connection.execute("BEGIN")
             try:
                 return self._changes(cursor)
@@ -189,40 +187,86 @@ class Run:
             reports=tuple(step for _, kind, step, _ in notes if kind == "report"),
         )
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One thread at a time; what SQLite raises becomes an error that says what is wrong with the file."""
+        with self._lock, _translated(self.path):
+            yield
+
     def _all(self, query: str, *values: object) -> list[Any]:
-        with _reading(self.path):
+        with self._reading():
             return self._connection.execute(query, values).fetchall()
 
     def _one(self, query: str, *values: object) -> Any:
-        with _reading(self.path):
+        with self._reading():
             return self._connection.execute(query, values).fetchone()
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    with _reading(path):
-        connection = connect(path, mode="ro")
+    with _translated(path):
+        connection = _connected(path)
+        try:
+            if recognise(connection, path):
+                return connection
+            raise SchemaError(f"{path} is empty: no run was written to it yet")
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """The file itself; a copy, if it was left open by its writer and lies where SQLite cannot make its index."""
+    log = path.with_name(path.name + "-wal")
+    connection = connect(path, mode="ro")
     try:
-        if recognise(connection, path):
-            return connection
-        raise SchemaError(f"{path} is empty: no run was ever written to it")
-    except BaseException:
+        connection.execute("PRAGMA user_version")
+    except sqlite3.OperationalError:
         connection.close()
-        raise
+        if os.access(path.parent, os.W_OK) or not os.access(path, os.R_OK) or path.is_dir():
+            raise
+        return _copied(path, log)
+    return connection
+
+
+def _copied(path: Path, log: Path) -> sqlite3.Connection:
+    with TemporaryDirectory() as place:
+        copy = Path(shutil.copy(path, Path(place, "run")))
+        if os.access(log, os.R_OK):
+            shutil.copy(log, Path(place, "run-wal"))
+        memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        with closing(connect(copy, mode="rw")) as connection:
+            connection.backup(memory)
+    return memory
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _translated(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise explained(error, path) from None
+    except KeyError as error:
+        raise SchemaError(f"{path} is damaged: it has no metric {error}") from None
 
 
-def _number(value: float | None) -> float:
-    return NAN if value is None else float(value)
+def _labels(text: str) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(text, type=tuple[str, ...])
+    except (msgspec.DecodeError, TypeError):
+        raise SchemaError("damaged run file: names of an axis were expected") from None
 
 
-def _unpacked(blob: bytes) -> array[float]:
+def _number(value: object) -> float:
+    if value is None:
+        return NAN
+    if isinstance(value, float | int):
+        return float(value)
+    raise SchemaError(f"damaged run file: a number was expected, not {type(value).__name__}")
+
+
+def _unpacked(blob: object) -> array[float]:
+    if not isinstance(blob, bytes) or len(blob) % 4:
+        raise SchemaError("damaged run file: a vector of float32 was expected")
     values = array("f", blob)
     if sys.byteorder == "big":
         values.byteswap()

@@ -20,11 +20,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from leadline.errors import InputError, SchemaError
+from leadline.records.run import RunInfo, note_from_json
 
 APPLICATION_ID = 0x4C45414C  # "LEAL", in the file's header: tells a run file from any other SQLite file
 VERSION = 1
 BUSY_SECONDS = 5.0  # ours: how long one statement waits for another process to let go of the file
 
+NEEDED = frozenset({"run", "axis", "metric", "step", "entry", "note"})
 TABLES = f"""
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE axis (name TEXT PRIMARY KEY, labels TEXT NOT NULL) WITHOUT ROWID;
@@ -38,6 +40,8 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
 
+LAST_SEQ = "SELECT max(ifnull((SELECT max(seq) FROM entry), 0), ifnull((SELECT max(seq) FROM note), 0))"
+
 
 def connect(path: Path, *, mode: str, options: str = "") -> sqlite3.Connection:
     """A connection in manual transactions. `mode` is SQLite's: ro, rw or rwc.
@@ -45,41 +49,63 @@ def connect(path: Path, *, mode: str, options: str = "") -> sqlite3.Connection:
     The file is never opened with `open`: to close any handle of a file drops all locks that this process has on it,
     those of a writer included.
     """
-    place = quote(str(path.absolute()))
-    return sqlite3.connect(
-        f"file:{place}?mode={mode}{options}",
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}{options}",
         uri=True,
         timeout=BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
+    connection.text_factory = _decoded
+    return connection
+
+
+def _decoded(text: bytes) -> str:
+    """Text of a damaged file is no reason to raise: whoever reads it sees that it is wrong."""
+    return text.decode(errors="replace")
 
 
 def recognise(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file holds a run; False if it is empty. Raises SchemaError for anything else."""
+    """Whether the file holds a run; False if it is empty. Raises SchemaError if it holds anything else."""
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError as error:
-        raise explained(error, path) from None
-    if application == version == tables == 0:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's own words may quote damaged bytes
+        if is_about_content(error):
+            raise explained(error, path) from None
+        raise
+    if not tables and application == version == 0:
         return False
     if application != APPLICATION_ID:
-        raise SchemaError(f"{path} is a SQLite file, but not a run of leadline; name another file")
+        raise SchemaError(f"{path} is a SQLite file, but not a run of leadline")
     if version > VERSION:
         raise SchemaError(
             f"{path} is a run file of version {version}; this version of leadline reads {VERSION}. Upgrade leadline."
         )
+    if missing := NEEDED - tables:
+        raise SchemaError(f"{path} is damaged: it has no table {sorted(missing)[0]!r}")
     return True
 
 
-def explained(error: sqlite3.Error, path: Path) -> Exception:
+def read_info(connection: sqlite3.Connection, path: Path) -> RunInfo:
+    row = connection.execute("SELECT value FROM run WHERE key = 'info'").fetchone()
+    if row is None:
+        raise SchemaError(f"{path} is damaged: it does not say which run it holds")
+    return note_from_json(row[0], RunInfo)
+
+
+def is_about_content(error: Exception) -> bool:
+    """What the file holds is wrong; otherwise the file cannot be reached, locked or written just now."""
+    return not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)
+
+
+def explained(error: Exception, path: Path) -> Exception:
     """A SchemaError if the file's content is at fault, an InputError if the file cannot be reached."""
     said = str(error)
     if "not a database" in said:
         return SchemaError(f"{path} is not a run file: it is no SQLite database")
-    if isinstance(error, sqlite3.OperationalError) and "no such" not in said:
+    if not is_about_content(error):
         return InputError(
             expected=f"a run file that can be read: {path}",
             got=_why(path) or said,
