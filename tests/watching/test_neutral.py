@@ -8,8 +8,9 @@ from torch import nn
 
 import leadline
 from leadline import Case
+from leadline.records import Stats, Trace, Value
 from tracing.footprint import differences, footprint
-from watching.training import Watcher, train, unlike, unwatched
+from watching.training import Watcher, one_step, train, unlike, unwatched
 from zoo import Specimen, animals
 from zoo.plain_run import call, loss_of
 
@@ -24,6 +25,18 @@ def watching(**choices) -> Watcher:
 EVERYTHING = watching(every=1)
 BY_BUDGET = watching(budget=1.0)
 
+
+def forward_pass(seen: Trace) -> list[tuple[str, Value]]:
+    return [(op.name, seen.values[op.outputs[0]]) for op in seen.ops if op.phase == "forward"]
+
+
+def alike(one: Stats | None, other: Stats | None) -> bool:
+    """Equal, NaN included; a compiled model may round otherwise than its uncompiled twin."""
+    if one is None or other is None:
+        return one is other
+    return one.count == other.count and one.ms == pytest.approx(other.ms, rel=1e-4, nan_ok=True)
+
+
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.01),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1),
@@ -35,6 +48,34 @@ OPTIMIZERS = {
     "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5),
     "LBFGS": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3),
 }
+
+
+OTHERWISE = {
+    "compiled-in-place": "model.compile() compiles hooks too, so its passes are not sampled",
+    "adversarial-forward": "a real backward pass also reaches what leads to no parameter",
+}
+
+
+@pytest.mark.parametrize("animal", [a for a in animals(without=["deep"]) if a.id not in OTHERWISE])
+def test_a_sample_of_every_model_of_the_zoo_shows_what_a_trace_of_it_shows(animal: Specimen):
+    case, twin = animal(), animal()
+    optimizer = OPTIMIZERS["SGD"]([each for each in case.model.parameters() if each.requires_grad])
+    torch.manual_seed(1)
+    with leadline.watch(case.model, optimizer, every=1) as w:
+        one_step(case, optimizer)
+    torch.manual_seed(1)
+    traced = leadline.trace(twin.model, twin.inputs, twin.targets, twin.loss, theory=False)
+    step, sampled = w._steps.samples.last
+    assert (w.trouble, step) == ("", 0)
+    ours, theirs = (forward_pass(each) for each in (sampled, traced))
+    assert [name for name, _ in ours] == [name for name, _ in theirs]
+    gradients = not animal.traits & {"recomputes"}
+    unlike_at = [
+        (name, mine, its)
+        for (name, mine), (_, its) in zip(ours, theirs, strict=True)
+        if not alike(mine.forward, its.forward) or (gradients and not alike(mine.backward, its.backward))
+    ]
+    assert unlike_at[:1] == []
 
 
 @pytest.mark.parametrize("animal", animals(without=["deep"]))

@@ -34,10 +34,13 @@ def train(case: Case, make: Make, watcher: Watcher = unwatched, *, steps: int = 
     random.seed(SEED)
     numpy.random.seed(SEED)
     losses = []
-    with watcher(case, optimizer):
+    with watcher(case, optimizer) as watch:
         for _ in range(steps):
             optimizer.zero_grad()
             losses.append(one_step(case, optimizer))
+    if watch is not None:  # one that gave up, or looked away, would prove nothing
+        assert watch.trouble == ""
+        assert watch.history.has("grad_norm")
     return dict(remains(case.model, optimizer, losses))
 
 
@@ -80,7 +83,11 @@ def bits(leaf: object) -> object:
     if leaf.layout is not torch.strided:
         leaf = leaf.to_dense()
     flat = leaf.detach().contiguous().reshape(-1)
-    return str(leaf.dtype), tuple(leaf.shape), flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    return (
+        str(leaf.dtype),
+        tuple(leaf.shape),
+        flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"",
+    )
 
 
 def unlike(one: dict[str, object], other: dict[str, object]) -> list[str]:

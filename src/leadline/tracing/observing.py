@@ -50,7 +50,7 @@ class Observation:
         self._undo = ExitStack()
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model was called. Call `leave` when it returns, and `abandon` if it raises."""
+        """The model was called. Call `abandon` when it is done, and if it did not raise then `leave`."""
         self.entered = True
         self.recorder.name_source(args[0] if len(args) == 1 else args, "input", "input")
         self.recorder.name_source(kwargs, "input", "input")
@@ -59,8 +59,7 @@ class Observation:
         self.recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self, output: Any) -> None:
-        """The model returned. From here on gradients are waited for."""
-        self.abandon()
+        """The model returned, and `abandon` was called. From here on gradients are waited for."""
         self.done = True
         with torch._C.DisableTorchFunction():
             self.loss = lend.own_loss(output)

@@ -20,12 +20,13 @@ from leadline.records import Gap, Trace
 from leadline.tracing import lend, trace
 from leadline.tracing.custody import process_state_kept, random_states, restore_random
 from leadline.tracing.ledger import tensors_in
+from leadline.tracing.recorder import Forgive
 
 
 class Replay:
     """The inputs, random state and output gradients of one pass; `finish` repeats it and puts everything back."""
 
-    def __init__(self, model: nn.Module, forgive: Callable[[Exception], None]) -> None:
+    def __init__(self, model: nn.Module, forgive: Forgive) -> None:
         self.model = model
         self.done = False
         self.loss: Tensor | None = None
@@ -46,9 +47,12 @@ class Replay:
 
     def _keeper(self, position: int, number: int) -> Callable[..., None]:
         def arrived(grads: tuple[Tensor | None, ...]) -> None:
-            grad = grads[number]
-            if grad is not None:
-                self._grads[position] = grad.detach()
+            try:
+                grad = grads[number]
+                if grad is not None:
+                    self._grads[position] = grad.detach()
+            except Exception as error:
+                self._forgive(error)
 
         return arrived
 

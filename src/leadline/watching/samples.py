@@ -29,6 +29,7 @@ class Samples:
         self.journal, self.table = journal, table
         self.last_good: tuple[int, Trace] | None = None
         """The last pass without anything that is not finite."""
+        self.last: tuple[int, Trace] | None = None
         self.report: Report | None = None
         self._owed: list[tuple[int, Trace]] = []
 
@@ -41,8 +42,9 @@ class Samples:
             what = f"{anomaly.direction}: first at {anomaly.op} in {anomaly.module or 'the model'}"
             data = {"op": anomaly.op, "module": anomaly.module, "direction": anomaly.direction}
             self.journal.event(step, "non-finite", what, data | {"source": anomaly.source})
+        self.last = (step, seen)
         if not profile.anomalies:
-            self.last_good = (step, seen)
+            self.last_good = self.last
         self._owed = [*self._owed[:1], (step, seen)]
         self._lay_out(profile, parameters)
         return {name: (AXIS, values) for name, values in block_numbers(profile).items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,11 +22,12 @@ Pass = Observation | Replay
 class Sampler:
     """Armed before a step, it follows the first pass of the model that is made with gradients."""
 
-    def __init__(self, model: nn.Module, forgive: Callable[[Exception], None]) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.model = unwrap(model)
         self._called = model if is_compiled(model) else self.model
         """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
-        self._forgive = forgive
+        self._error: Exception | None = None
+        """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
         self._doors: list[Doorway] = []
         self._handles: list[RemovableHandle] = []
         self._pass: Pass | None = None
@@ -58,6 +58,9 @@ class Sampler:
     def take(self, optimizer: Optimizer | None, loss: float | None, loss_scale: float) -> Trace | None:
         """The trace of the pass that was followed; None if there was none. Call it before the step changes weights."""
         followed, self._pass = self._pass, None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         if followed is None or not followed.seen:
             return None
         return followed.finish(optimizer, loss, loss_scale)
@@ -77,10 +80,10 @@ class Sampler:
             return
         try:
             kind = Replay if is_compiled(self._called) else Observation
-            self._pass = kind(self.model, self._forgive)
+            self._pass = kind(self.model, self._keep)
             self._pass.enter(args, kwargs)
         except Exception as error:
-            self._forgive(error)
+            self._keep(error)
 
     def _leave(self, module: nn.Module, *call: Any) -> None:
         """Called with (args, kwargs, output); after an error in the model with (args, None), or not at all."""
@@ -88,12 +91,14 @@ class Sampler:
         if module is not self._called or followed is None or followed.done:
             return
         try:
+            followed.abandon()
             if len(call) == 3 and call[2] is not None:
                 followed.leave(call[2])
-            else:
-                followed.abandon()
         except Exception as error:
-            self._forgive(error)
+            self._keep(error)
+
+    def _keep(self, error: Exception) -> None:
+        self._error = self._error or error
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -43,7 +43,7 @@ class Scaling:
             if frame.f_code is _STEP:
                 scaler = frame.f_locals["self"]
                 self._scaler = weakref.ref(scaler)
-                self._known = float(scaler._init_scale)
+                self._known = float(scaler._init_scale) if scaler.is_enabled() else None
                 return
 
     def read(self, *, peek: bool = False) -> tuple[float | None, int]:

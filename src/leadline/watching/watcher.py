@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import warnings
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from leadline.alarms import History
 from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert, Event
 from leadline.report import Report
@@ -40,7 +42,7 @@ class Watch:
         on_alert: OnAlert,
     ) -> None:
         why = why_unsampled(model)
-        sampler = None if why else Sampler(model, self._give_up)
+        sampler = None if why else Sampler(model)
         self.stopped = False
         """True once an error was seen and `on_alert="stop"`: for loops that ask `if w.stopped: break`."""
         self.closed = False
@@ -74,6 +76,11 @@ class Watch:
     @property
     def events(self) -> tuple[Event, ...]:
         return tuple(self._journal.events)
+
+    @property
+    def history(self) -> History:
+        """The recent past, as alarms see it: `w.history.scalars("grad_norm")`, `w.history.recent("grad_norm")`."""
+        return self._journal.history
 
     @property
     def report(self) -> Report | None:
@@ -154,7 +161,8 @@ class Watch:
         self._unhook()
         self._journal.event(self.step, "warning", f"the watch gave up: {self.trouble}")
         text = f"leadline stopped watching after an error of its own; training goes on. {self.trouble}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        with contextlib.suppress(RuntimeWarning):  # a filter may make errors of warnings
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _unhook(self) -> None:
         for _, before, after in self._doors:
