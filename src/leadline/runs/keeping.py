@@ -16,7 +16,7 @@ from leadline.runs.owner import BEAT_SECONDS, myself
 from leadline.runs.pending import MOST_BYTES, Batch, Pending
 from leadline.runs.storing import Past, Store, TakenOverError
 
-# Steps are stored together only to save what a transaction costs, which is no more than a step costs. The pause behind a
+# Steps are stored together only to save what a transaction costs, which is no more than a step does. The pause behind a
 # transaction is such that this is a hundredth of the time, so that steps that are slower than it are stored at once.
 SHARE = 0.01  # ours, as the default budget of a watch
 LONGEST_PAUSE = 0.5  # ours, seconds: a bound on what is lost if the process is killed, however slow the disk
