@@ -99,5 +99,5 @@ def _steady_rate(history: History) -> float | None:
 
 def _has_settled(history: History, rate: float, index: int) -> bool:
     decay = history.layout.decay[index] if index < len(history.layout.decay) else 0.0
-    steps = len(history.scalars("lr"))
+    steps = (history.step or 0) - (history.began or 0)
     return decay > 0 and steps >= SETTLED / (rate * decay)
