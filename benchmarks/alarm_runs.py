@@ -78,8 +78,8 @@ def settling_plan(seed: int) -> Plan:
     """A convolutional network whose scale-invariant weights reach their equilibrium: high rate, strong decay."""
     draw = random.Random(seed)
     plan = healthy_plan(seed, "conv")
-    decay = draw.choice([0.05, 0.1])
-    return replace(plan, optimizer="SGD", lr=0.1, decay=decay, schedule="constant", clip=None, batch=16)
+    decay = draw.choice([0.01, 0.02])
+    return replace(plan, optimizer="SGD", lr=0.03, decay=decay, schedule="constant", clip=None, batch=16)
 
 
 def rate(plan: Plan, step: int) -> float:
@@ -142,7 +142,7 @@ def layout_of(plan: Plan, names: list[str], model: Network) -> Layout:
         homes=homes,
         invariant=tuple(turning),
         rotation=tuple(settled.angle if settled and turns else None for turns in turning),
-        decay=(plan.decay,) * len(names),
+        settling=(settled.steps if settled else 0.0,) * len(names),
     )
 
 

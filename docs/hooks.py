@@ -59,8 +59,8 @@ A rule is a pure function of the measured profile: it sees numbers, never your m
 measures, why that hurts, and when the rule is wrong. The same text is printed by `leadline explain CODE`.
 
 The letter says what is sick: **F** the forward signal, **B** the backward signal, **I** the initialisation, **R** the
-residual structure, **U** the update, **W** weight decay, **N** the numbers themselves. **T** are alarms: they look at the
-recent steps of a running training, not at a profile.
+residual structure, **U** the update, **W** weight decay, **N** the numbers themselves. **T** are alarms: they look
+at the recent steps of a running training, not at a profile.
 
 | code | name | in one sentence |
 | --- | --- | --- |
