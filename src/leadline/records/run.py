@@ -90,5 +90,5 @@ def note_from_json(text: str, kind: type[N]) -> N:
     """What `note_to_json` wrote. Raises SchemaError if the text is damaged."""
     try:
         return msgspec.convert(json.loads(text), kind, strict=False)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise SchemaError(f"damaged {kind.__name__} in a run file: {error}") from None
