@@ -150,7 +150,7 @@ def train(plan: Plan, model: Network, optimizer: torch.optim.Optimizer, found: T
     """One sample a step; stops where the loss stopped being a number ten steps ago."""
     parameters = list(model.parameters())
     stream, same = batches(found, plan.batch, plan.seed), None
-    scaler = Scaler() if plan.flaw == "loss scale" or plan.seed % 5 == 0 else None
+    scaler = Scaler() if plan.flaw == "loss scale" or (not plan.flaw and plan.seed % 5 == 0) else None
     broken = 0
     for step in range(plan.steps):
         x, y = next(stream)
