@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 # fmt: off
 LAYERS = [
-    "errors", "collect", "records", "report", "sources", "stats", "nn", "ops", "case", "tracing", "weightless",
+    "errors", "collect", "drawing", "records", "report", "sources", "stats", "nn", "ops", "case", "tracing", "weightless",
     "theory", "observation", "readings", "symmetry", "updating", "rules", "forecasting", "diagnosis", "prediction",
     "fixes", "train", "lab", "targets", "baseline", "config", "testing", "cli",
 ]
@@ -29,6 +29,7 @@ TORCH_FREE = (
     "leadline",
     "leadline.errors",
     "leadline.collect",
+    "leadline.drawing",
     "leadline.records",
     "leadline.report",
     "leadline.rules",
