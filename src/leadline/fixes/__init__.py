@@ -1,0 +1,22 @@
+"""From findings to a repaired model, each step proved.
+
+fix       what a fix is: Patient in, Plans out; one file a fix in this folder
+edits     making edits and taking them back; the workbench
+actions/  the kinds of edits, one file each: how it is made, how it reads in the user's code
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+from leadline.collect import collect
+from leadline.fixes.fix import Fix, Patient, Plan, fix
+
+__all__ = ["Fix", "Patient", "Plan", "all_fixes", "fix"]
+
+
+@cache
+def all_fixes() -> tuple[Fix, ...]:
+    """Every fix, by name."""
+    return tuple(sorted(collect(sys.modules[__name__], Fix), key=lambda each: each.name))

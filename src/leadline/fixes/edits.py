@@ -1,0 +1,167 @@
+"""Making edits and taking them back, bit for bit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.optim import Optimizer
+
+from leadline.collect import collect
+from leadline.errors import InputError
+from leadline.records import Edit
+
+Undo = Callable[[], object]
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """A model and its optimiser on the workbench. Every change goes through here, so that it can be taken back."""
+
+    model: nn.Module
+    optimizer: Optimizer | None = None
+    undos: list[Undo] = field(default_factory=list)
+
+    def write(self, parameter: Tensor, values: Tensor) -> None:
+        """New values for a parameter or buffer, in place: ties, views and the optimiser keep pointing at it."""
+        before = parameter.detach().clone()
+        self.undos.append(partial(_write, parameter, before))
+        _write(parameter, values)
+
+    def put(self, owner: Any, name: str, thing: object) -> None:
+        """A new attribute, submodule or parameter; or another one under the same name, in the same place."""
+        store = _store(owner, name)
+        before = dict(store)
+        self.undos.append(partial(_refill, store, before))
+        store[name] = thing
+
+    def put_everywhere(self, module: nn.Module, replacement: nn.Module) -> None:
+        """`replacement` wherever `module` hangs in the model: a shared module stays shared."""
+        for owner in list(self.model.modules()):
+            for name, child in list(owner._modules.items()):
+                if child is module and owner is not replacement:
+                    self.put(owner, name, replacement)
+
+    def later(self, undo: Undo) -> None:
+        """How to take back a change that was made outside of these methods."""
+        self.undos.append(undo)
+
+    def undo(self) -> None:
+        while self.undos:
+            self.undos.pop()()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """A kind of edit: how it is made on a workbench, and how it reads in the user's code."""
+
+    name: str
+    make: Callable[[Bench, Edit], None]
+    code: Callable[[Edit], Iterable[str]]
+    imports: tuple[str, ...] = ()
+    """Lines that the code needs before it."""
+
+
+@cache
+def all_actions() -> dict[str, Action]:
+    from leadline.fixes import actions
+
+    return {action.name: action for action in collect(sys.modules[actions.__name__], Action)}
+
+
+def make(bench: Bench, edits: Iterable[Edit]) -> None:
+    """Make the edits in their order. If one cannot be made, those before it are taken back and the error goes on."""
+    try:
+        for edit in edits:
+            _action(edit).make(bench, edit)
+    except BaseException:
+        bench.undo()
+        raise
+
+
+@contextmanager
+def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
+    """The edits, for a while."""
+    make(bench, edits)
+    try:
+        yield bench
+    finally:
+        bench.undo()
+
+
+def code_of(edits: Iterable[Edit]) -> str:
+    """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`."""
+    edits = list(edits)
+    imports = dict.fromkeys(line for edit in edits for line in _action(edit).imports)
+    return "\n".join([*imports, *(line for edit in edits for line in _action(edit).code(edit))])
+
+
+def module_at(bench: Bench, edit: Edit) -> nn.Module:
+    try:
+        return bench.model.get_submodule(edit.where)
+    except AttributeError:
+        raise _missing(edit, "module", [name for name, _ in bench.model.named_modules()]) from None
+
+
+def parameter_at(bench: Bench, edit: Edit) -> nn.Parameter:
+    parameters = dict(bench.model.named_parameters(remove_duplicate=False))
+    if edit.where not in parameters:
+        raise _missing(edit, "parameter", list(parameters))
+    return parameters[edit.where]
+
+
+def number(edit: Edit, name: str) -> float:
+    """An option of the edit that has to be a number."""
+    value = edit.options.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(
+            expected=f"a number as the option {name!r} of the edit {edit.action!r}",
+            got=repr(value),
+            fix="make the recipe again with `leadline fix`; recipes are not written by hand",
+        )
+    return float(value)
+
+
+def _action(edit: Edit) -> Action:
+    known = all_actions()
+    if edit.action not in known:
+        raise InputError(
+            expected=f"an edit that this version of leadline can make ({', '.join(sorted(known))})",
+            got=f"the action {edit.action!r}",
+            fix="upgrade leadline, or make the recipe again with `leadline fix`",
+        )
+    return known[edit.action]
+
+
+def _missing(edit: Edit, kind: str, names: list[str]) -> InputError:
+    return InputError(
+        expected=f"a {kind} named {edit.where!r} for the edit {edit.action!r}",
+        got=f"a model with {len(names)} {kind}s: {', '.join(names[:6])}{' …' if len(names) > 6 else ''}",
+        fix="apply the recipe to a model built by the same code",
+    )
+
+
+def _write(parameter: Tensor, values: Tensor) -> None:
+    with torch.no_grad(), _unsafe_preserve_version_counter((parameter,)):
+        parameter.copy_(values)
+
+
+def _store(owner: Any, name: str) -> dict[str, Any]:
+    """The dict of an object in which such an attribute lives: submodules, parameters and buffers have their own."""
+    stores: list[dict[str, Any]] = [vars(owner)]
+    if isinstance(owner, nn.Module):
+        stores = [owner._modules, owner._parameters, owner._buffers, *stores]
+    return next((store for store in stores if name in store), stores[-1])
+
+
+def _refill(store: dict[str, Any], before: dict[str, Any]) -> None:
+    """The dict as it was, order included."""
+    store.clear()
+    store.update(before)
