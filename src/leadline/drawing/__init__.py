@@ -4,7 +4,7 @@ numbers    three significant digits, and a spelling for what is no number
 scale      logarithmic and linear axes: where things lie, and where the ticks are
 svg        elements, escaped
 chart      lines over depth, with bands, and marks for what has no place on the axis
-waterfall  how contributions add up to a total
-bars       values side by side
+bars       values side by side, or contributions that add up
+ruler      a few values on one axis
 multiples  small charts in a grid, under a heading: what a notebook shows
 """

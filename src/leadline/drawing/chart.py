@@ -26,6 +26,8 @@ class Line:
     label: str = ""
     tone: str = "main"
     band: Values | None = None
+    sparse: bool = False
+    """Not every block has one: the line goes on over those that have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,11 @@ def _line(line: Line, frame: Frame) -> Iterator[str]:
     if line.band is not None:
         yield element("path", d=_band(line, frame), fill=QUIET, fill_opacity=0.18, class_="ll-band")
     kept = thinned(line.values, POINTS)
-    points = [(frame.x(place), frame.y(line.values[place])) for place in kept]
+    points = [
+        (frame.x(place), frame.y(line.values[place]))
+        for place in kept
+        if not (line.sparse and line.values[place] is None)
+    ]
     dash = {"stroke_dasharray": tone.dash} if tone.dash else {}
     yield element(
         "path",
@@ -109,7 +115,7 @@ def _line(line: Line, frame: Frame) -> Iterator[str]:
         class_=f"ll-{line.tone}",
         **dash,
     )
-    if len(kept) <= DOTS and not tone.dash:
+    if len(points) <= DOTS and not tone.dash:
         dots = [(x, y) for x, y in points if y is not None]
         yield from (
             element("circle", cx=x, cy=y, r=1.8, fill=tone.color, class_=f"ll-{line.tone}-dot")

@@ -17,7 +17,8 @@ Tick = tuple[float, str]
 LEAST_DECADES = 1.0  # less than a factor of ten fills only part of the height: noise is no cliff
 PADDING = 0.06  # of the span, above and below, so that no line lies on the frame
 MOST_TICKS = 5
-PLAIN = range(-2, 4)  # powers of ten that are written out: 0.01 to 1000
+STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 100)  # decades between two ticks
+PLAIN = range(-3, 4)  # powers of ten that are written out: 0.001 to 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Scale:
     kind: Kind
     low: float
     high: float
+    empty: bool = False
+    """Nothing lies on it, so it has no ticks."""
 
     def place(self, value: float | None) -> float | None:
         """Where `value` lies, 0 at the low end and 1 at the high one; None if it has no place on this axis."""
@@ -35,6 +38,8 @@ class Scale:
 
     def ticks(self) -> list[Tick]:
         """Places from 0 to 1, each with its label."""
+        if self.empty:
+            return []
         found = log_ticks(self.low, self.high) if self.kind == "log" else even_ticks(self.low, self.high)
         return [((at - self.low) / (self.high - self.low), label) for at, label in found]
 
@@ -57,14 +62,14 @@ def fitted(values: Iterable[float | None], kind: Kind) -> Scale:
     least = LEAST_DECADES if kind == "log" else max(abs(high), 1e-12) * 1e-3
     spread = max(high - low, least)
     middle, half = (low + high) / 2, spread * (0.5 + PADDING)
-    return Scale(kind=kind, low=middle - half, high=middle + half)
+    return Scale(kind=kind, low=middle - half, high=middle + half, empty=not found)
 
 
 def log_ticks(low: float, high: float) -> list[Tick]:
     """Powers of ten between `low` and `high` decades; where there are few, also twice and five times these."""
     span = high - low
     if span >= 2:
-        step = max(math.ceil(span / MOST_TICKS), 1)
+        step = next((each for each in STEPS if each >= span / MOST_TICKS), STEPS[-1])
         first = math.ceil(low / step) * step
         return [(float(at), power_label(at)) for at in range(first, math.floor(high) + 1, step)]
     decades = range(math.floor(low), math.ceil(high) + 1)

@@ -35,6 +35,8 @@ def picture(*inside: str, width: float, height: float, label: str) -> str:
 
 
 def _spelled(key: str) -> str:
+    if key == "preserve_aspect_ratio":
+        return "preserveAspectRatio"
     return key if key == "viewBox" else key.rstrip("_").replace("_", "-")
 
 

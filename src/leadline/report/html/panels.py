@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from leadline.drawing.chart import Values, marked
-from leadline.drawing.numbers import factor, plural
-from leadline.drawing.scale import Kind
-from leadline.records import Block, Parting, Profile, Weight
-from leadline.report.depth import gains
+from leadline.drawing.chart import marked
+from leadline.drawing.numbers import plural
+from leadline.records import Block, Profile, Weight
+from leadline.report.html.panel import Axis, Panel, Series, axis_of, is_known, span
+from leadline.report.html.signals import backward_panel, branch_panel, forward_panel
 from leadline.report.text import clean
 
-GAP = 1  # empty places on the axis between two streams
 KINDS_OF_WEIGHT = {
     "query": "second",
     "key": "third",
@@ -25,71 +23,13 @@ KINDS_OF_WEIGHT = {
 MARKS = {"nan": "✕ NaN", "infinite": "▲ infinite", "zero": "○ exactly zero"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """Depth: one place a block in order of execution, stream behind stream with an empty place between them."""
-
-    names: tuple[str, ...]
-    """What stands at each place; "" where nothing does."""
-    starts: tuple[tuple[int, str], ...]
-    """Where each stream begins, and its name."""
-    places: tuple[int, ...]
-    """The place of each block of the profile."""
-
-    def spread(self, values: Mapping[int, float | None]) -> tuple[float | None, ...]:
-        """`values` by block, put in their places; None everywhere else."""
-        row: list[float | None] = [None] * len(self.names)
-        for block, value in values.items():
-            if 0 <= block < len(self.places):
-                row[self.places[block]] = value
-        return tuple(row)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """One line of a panel. `tone` says how it is drawn (drawing.tones); `band` is a half-width in e-folds."""
-
-    label: str
-    values: Values
-    tone: str = "main"
-    band: Values | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """One chart over depth."""
-
-    key: str
-    title: str
-    unit: str
-    series: tuple[Series, ...]
-    kind: Kind = "log"
-    notes: tuple[str, ...] = ()
-
-
-def axis_of(profile: Profile) -> Axis:
-    """The depth axis of all streams, one behind the other."""
-    names: list[str] = []
-    starts: list[tuple[int, str]] = []
-    places = [0] * len(profile.blocks)
-    for index, stream in enumerate(profile.streams):
-        if names:
-            names += [""] * GAP
-        starts.append((len(names), clean(stream.input or "input")))
-        for block, each in enumerate(profile.blocks):
-            if each.stream == index:
-                places[block] = len(names)
-                names.append(clean(each.name))
-    return Axis(names=tuple(names), starts=tuple(starts), places=tuple(places))
-
-
 def panels_of(profile: Profile) -> list[Panel]:
     """Every panel for which something is known."""
     axis = axis_of(profile)
     made = [
-        _forward(profile, axis),
-        _backward(profile, axis),
-        _branches(profile, axis),
+        forward_panel(profile, axis),
+        backward_panel(profile, axis),
+        branch_panel(profile, axis),
         _weights(profile, axis),
         _updates(profile, axis),
         _likeness(profile, axis),
@@ -97,90 +37,6 @@ def panels_of(profile: Profile) -> list[Panel]:
         _units(profile, axis),
     ]
     return [_with_marks(panel) for panel in made if panel.series]
-
-
-def _forward(profile: Profile, axis: Axis) -> Panel:
-    blocks = profile.shown.blocks
-    series = _moments(profile, axis, "forward")
-    branch = {i: each.residual.branch_ms for i, each in enumerate(blocks) if each.residual is not None}
-    if any(value is not None for value in branch.values()):
-        series.append(Series(label="branch", values=axis.spread(branch), tone="second"))
-    return Panel(
-        key="forward",
-        title="Forward signal",
-        unit="mean square behind each block",
-        series=tuple(series),
-        notes=_signal_notes(profile, "forward"),
-    )
-
-
-def _backward(profile: Profile, axis: Axis) -> Panel:
-    return Panel(
-        key="backward",
-        title="Backward signal",
-        unit="mean square of the loss gradient behind each block",
-        series=tuple(_moments(profile, axis, "backward")),
-        notes=_signal_notes(profile, "backward"),
-    )
-
-
-def _moments(profile: Profile, axis: Axis, direction: str) -> list[Series]:
-    """What was measured with theory beside it; of a model without weights, theory alone."""
-
-    def pick(field: str) -> dict[int, float | None]:
-        return {i: getattr(each, field) for i, each in enumerate(profile.blocks)}
-
-    measured, predicted, band = pick(f"{direction}_ms"), pick(f"{direction}_ms_predicted"), pick("band")
-    bands = axis.spread(band) if any(band.values()) else None
-    if profile.predicted:
-        return [Series(label="predicted", values=axis.spread(predicted), band=bands)]
-    found = [Series(label="measured", values=axis.spread(measured))] if _known(measured) else []
-    if _known(predicted):
-        found.append(Series(label="theory", values=axis.spread(predicted), tone="theory", band=bands))
-    return found
-
-
-def _known(values: Mapping[int, float | None]) -> bool:
-    return any(value is not None for value in values.values())
-
-
-def _signal_notes(profile: Profile, direction: str) -> tuple[str, ...]:
-    """The change a block of each stream, and where theory and measurement part first."""
-    place = 0 if direction == "forward" else 1
-    several = len(profile.streams) > 1
-    towards = "" if direction == "forward" else " towards the input"
-    notes = []
-    for index, stream in enumerate(profile.streams):
-        change = gains(profile, index)[place]
-        if change is not None:
-            of = f"{clean(stream.input)}: " if several else ""
-            notes.append(f"{of}{factor(change)} a block{towards}")
-    if profile.theory is not None:
-        found = profile.theory.forward_parting if place == 0 else profile.theory.backward_parting
-        notes += [_parts(found)] if found is not None else []
-    return tuple(notes)
-
-
-def _parts(parting: Parting) -> str:
-    where = f" in {clean(parting.module)}" if parting.module else ""
-    said = f"parts from theory first at {clean(parting.name)}{where}, {factor(parting.factor)} of it"
-    return f"{said}; theory assumes that {clean(parting.assumption)}"
-
-
-def _branches(profile: Profile, axis: Axis) -> Panel:
-    ratio = {
-        i: each.residual.branch_ms / each.residual.skip_ms
-        for i, each in enumerate(profile.blocks)
-        if each.residual is not None and each.residual.branch_ms is not None and each.residual.skip_ms
-    }
-    series = (Series(label="branch / skip", values=axis.spread(ratio)),) if ratio else ()
-    return Panel(
-        key="branches",
-        title="Branch against skip",
-        unit="ratio of mean squares at each residual add",
-        series=series,
-        notes=_ends(axis.spread(ratio)),
-    )
 
 
 def _weights(profile: Profile, axis: Axis) -> Panel:
@@ -193,6 +49,7 @@ def _weights(profile: Profile, axis: Axis) -> Panel:
             label=kind,
             values=axis.spread({block: sum(each) / len(each) for block, each in rows[kind].items()}),
             tone=tone if len(rows) > 1 else "main",
+            sparse=True,
         )
         for kind, tone in KINDS_OF_WEIGHT.items()
         if kind in rows
@@ -225,13 +82,13 @@ def _updates(profile: Profile, axis: Axis) -> Panel:
         title="One step",
         unit=f"length of the update / length of the weights{optimizer}",
         series=series,
-        notes=_ends(axis.spread(by_block)),
+        notes=span(axis.spread(by_block)),
     )
 
 
 def _likeness(profile: Profile, axis: Axis) -> Panel:
     alike = {i: each.likeness for i, each in enumerate(profile.blocks)}
-    series = (Series(label="likeness", values=axis.spread(alike)),) if _known(alike) else ()
+    series = (Series(label="likeness", values=axis.spread(alike)),) if is_known(alike) else ()
     return Panel(
         key="likeness",
         title="Likeness of samples",
@@ -246,8 +103,8 @@ def _attention(profile: Profile, axis: Axis) -> Panel:
     purity = {each.block: each.purity for each in found}
     even = {each.block: each.uniform for each in found}
     series = (
-        Series(label="measured", values=axis.spread(purity)),
-        Series(label="if spread evenly", values=axis.spread(even), tone="theory"),
+        Series(label="measured", values=axis.spread(purity), sparse=True),
+        Series(label="if spread evenly", values=axis.spread(even), tone="theory", sparse=True),
     )
     return Panel(
         key="attention",
@@ -262,7 +119,9 @@ def _units(profile: Profile, axis: Axis) -> Panel:
     saturated = {i: _part(each, "saturated") for i, each in enumerate(profile.blocks)}
     rows = ((dead, "dead", "main"), (saturated, "saturated", "third"))
     series = tuple(
-        Series(label=label, values=axis.spread(row), tone=tone) for row, label, tone in rows if _known(row)
+        Series(label=label, values=axis.spread(row), tone=tone, sparse=True)
+        for row, label, tone in rows
+        if is_known(row)
     )
     return Panel(
         key="units",
@@ -279,23 +138,9 @@ def _part(block: Block, field: str) -> float | None:
     return None if amount is None or units is None else amount / units.count
 
 
-def _ends(values: Sequence[float | None]) -> tuple[str, ...]:
-    found = [value for value in values if value is not None and 0 < value < float("inf")]
-    return (f"{factor(min(found))} to {factor(max(found))}",) if len(found) > 1 else ()
-
-
 def _with_marks(panel: Panel) -> Panel:
     """The panel with the meaning of each mark that it needs, and how many blocks have it."""
     main = panel.series[0].values
-    counts = {
-        name: sum(marked(value, panel.kind) == name for value in main) for name in MARKS
-    }
+    counts = {name: sum(marked(value, panel.kind) == name for value in main) for name in MARKS}
     said = tuple(f"{MARKS[name]} in {plural(amount, 'block')}" for name, amount in counts.items() if amount)
-    return Panel(
-        key=panel.key,
-        title=panel.title,
-        unit=panel.unit,
-        series=panel.series,
-        kind=panel.kind,
-        notes=(*panel.notes, *said),
-    )
+    return replace(panel, notes=(*panel.notes, *said))

@@ -8,13 +8,15 @@
    spec: {kind: "log" | "linear" | "share",
           x: [numbers] or null for 0, 1, 2 ...,
           starts: [[place, name], ...]     vertical rules: where a stream begins,
-          series: [{label, tone, values, band}]}   band: half-width in e-folds, log scale only
+          gaps: [places]                   where there is nothing, so that no line leads over it,
+          series: [{label, tone, values, band, sparse}]}   band: half-width in e-folds, log scale only;
+                                           sparse: the line goes on over what was not measured
    A value is a number, null (not measured), "NaN", "Infinity" or "-Infinity". Nothing is dropped: what has no place on
    the axis is drawn as a mark, NaN as a cross and infinity as a triangle above the lines, zero as a ring below them.
    Colours are the page's CSS variables --accent, --alarm, --ink, --quiet, --line. */
 "use strict";
 const leadline = (() => {
-  const LEAST_DECADES = 1, PADDING = 0.06, MOST_TICKS = 5, RAIL = 10, HEIGHT = 190;
+  const LEAST_DECADES = 1, PADDING = 0.06, MOST_TICKS = 5, STEPS = [1, 2, 3, 5, 10, 20, 30, 50, 100], RAIL = 10, HEIGHT = 190, MANY = 400;
   const TONES = {
     main: { color: "--accent", width: 1.8 },
     theory: { color: "--quiet", width: 1.4, dash: [5, 4] },
@@ -35,7 +37,7 @@ const leadline = (() => {
     if (!Number.isFinite(n)) return n > 0 ? "Inf" : "-Inf";
     if (n === 0) return "0";
     const size = Math.floor(Math.log10(Math.abs(Number(n.toPrecision(3)))));
-    return size < -4 || size >= 3 ? n.toExponential(2).replace("e+", "e").replace(/^(-?\d+)\.\d+e2$/, "$1e2") : n.toPrecision(3);
+    return size < -4 || size >= 3 ? n.toExponential(2).replace("e+", "e") : n.toPrecision(3);
   }
 
   // ---- axes: the same rules as leadline/drawing/scale.py ------------------------------------------------------
@@ -53,15 +55,18 @@ const leadline = (() => {
     return [middle - half, middle + half];
   }
 
+  /* The axis with room at its low end for the marks of zeros. */
+  const railed = ([low, high], needed) => [needed ? low - ((high - low) * 1.5 * RAIL) / (HEIGHT - 40) : low, high];
+
   function powerLabel(exponent, digit = 1) {
-    if (exponent < -2 || exponent > 3) return `${digit}e${exponent}`;
+    if (exponent < -3 || exponent > 3) return `${digit}e${exponent}`;
     return (digit * 10 ** exponent).toFixed(Math.max(-exponent, 0));
   }
 
   function logTicks(low, high) {
     const found = [];
     if (high - low >= 2) {
-      const step = Math.max(Math.ceil((high - low) / MOST_TICKS), 1);
+      const step = STEPS.find((each) => each >= (high - low) / MOST_TICKS) ?? 100;
       for (let at = Math.ceil(low / step) * step; at <= Math.floor(high); at += step) found.push([at, powerLabel(at)]);
       return found;
     }
@@ -167,13 +172,14 @@ const leadline = (() => {
     const length = Math.max(0, ...spec.series.map((each) => each.values.length));
     const xs = spec.x || Array.from({ length }, (_, i) => i);
     const raw = spec.series.map((each) => each.values.map(toNumber));
-    const data = [xs], lines = [{}], bands = [];
+    const data = [xs], lines = [{}], bands = [], gaps = new Set(spec.gaps || []);
     spec.series.forEach((each, k) => {
       const tone = TONES[each.tone] || TONES.main;
-      data.push(raw[k].map((value) => position(value, spec.kind)));
+      const missing = (value, i) => (each.sparse && value === null && !gaps.has(i) ? undefined : null); // uPlot leads over undefined
+      data.push(raw[k].map((value, i) => position(value, spec.kind) ?? missing(value, i)));
       lines.push({
-        label: each.label, stroke: () => css(tone.color), width: tone.width, dash: tone.dash,
-        points: { show: length <= 24 && !tone.dash, size: 4, fill: () => css(tone.color) },
+        label: each.label, stroke: () => css(tone.color), width: length > MANY ? Math.min(tone.width, 1) : tone.width, dash: tone.dash,
+        points: { show: () => length <= 24 && !tone.dash, filter: (u, i, show) => (show ? null : alone(u.data[i])), size: 4, fill: () => css(tone.color), stroke: () => css(tone.color) },
       });
       if (!each.band) return;
       const edge = (sign) => raw[k].map((value, i) => {
@@ -185,7 +191,17 @@ const leadline = (() => {
       for (let i = 0; i < 2; i++) lines.push({ stroke: "transparent", width: 0, points: { show: false }, scale: "y", auto: false });
       bands.push({ series: [first, first + 1], fill: () => css("--band") });
     });
-    return { xs, raw, data, lines, bands };
+    const empty = !data.slice(1).some((values) => values.some((value) => value !== null && value !== undefined));
+    const zeros = raw.some((values) => values.some((value) => mark(value, spec.kind) === "zero"));
+    return { xs, raw, data, lines, bands, zeros, empty };
+  }
+
+  /* Places of values between two that are not there: no line leads to them, so each is a point. */
+  function alone(values) {
+    const there = (i, step) => { while (values[i] === undefined && i >= 0 && i < values.length) i += step; return typeof values[i] === "number"; };
+    const found = [];
+    for (let i = 0; i < values.length; i++) if (typeof values[i] === "number" && !there(i - 1, -1) && !there(i + 1, +1)) found.push(i);
+    return found.length ? found : null;
   }
 
   function chart(host, spec, shared) {
@@ -213,14 +229,14 @@ const leadline = (() => {
     const options = {
       width: Math.max(host.clientWidth, 120), height: HEIGHT,
       legend: { show: false },
-      padding: [RAIL, 8, 0, 0],
+      padding: [RAIL, 16, 0, 0],
       cursor: { y: false, drag: { x: true, y: false }, points: { size: 7, fill: (u, i) => u.series[i].stroke(u, i), show: true } },
       scales: { x: { time: false, range: (u, low, high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
-                y: { range: (u, low, high) => fitted(low, high, kind) } },
+                y: { range: (u, low, high) => railed(fitted(low, high, kind), made.zeros) } },
       axes: [
-        { ...axis, size: 26, space: 60, grid: { show: false } },
-        { ...axis, size: 52, splits: (u, i, low, high) => ticks(low, high, kind).map((tick) => tick[0]),
-          values: (u, places) => { const [low, high] = [u.scales.y.min, u.scales.y.max]; const known = new Map(ticks(low, high, kind)); return places.map((at) => known.get(at) ?? ""); } },
+        { ...axis, size: 26, space: 60, grid: { show: false }, values: (u, places) => places.map((at) => (Number.isInteger(at) ? String(at) : "")) },
+        { ...axis, size: 52, splits: (u, i, low, high) => (made.empty ? [] : ticks(low, high, kind)).map((tick) => tick[0]),
+          values: (u, places) => { const known = new Map(ticks(u.scales.y.min, u.scales.y.max, kind)); return places.map((at) => known.get(at) ?? ""); } },
       ],
       series: made.lines, bands: made.bands,
       hooks: {
@@ -252,12 +268,21 @@ const leadline = (() => {
     ctx.restore();
   }
 
+  function label(ctx, text, x, y) {
+    ctx.fillStyle = css("--muted");
+    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.textAlign = "right";
+    ctx.textBaseline = "middle";
+    ctx.fillText(text, x, y);
+  }
+
   /* What has no place on the axis. */
   function marks(u, made, kind) {
     const { ctx, bbox } = u, unit = devicePixelRatio, size = 3 * unit;
     const top = bbox.top - (RAIL / 2) * unit, bottom = bbox.top + bbox.height - (RAIL / 2) * unit;
     ctx.save();
     ctx.lineWidth = 1.4 * unit;
+    if (made.zeros) label(ctx, "0", bbox.left - 8 * unit, bottom);
     for (const values of made.raw) {
       values.forEach((value, i) => {
         const what = mark(value, kind);
