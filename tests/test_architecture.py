@@ -31,6 +31,7 @@ TORCH_FREE = (
     "leadline.collect",
     "leadline.drawing",
     "leadline.records",
+    "leadline.runs",
     "leadline.report",
     "leadline.rules",
     "leadline.sources",
