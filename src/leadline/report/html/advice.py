@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leadline.drawing.numbers import number
 from leadline.records import Outcome, Update
+from leadline.report.mending import REACHES
+from leadline.report.repair import RepairReport
 from leadline.report.report import Report
 from leadline.report.text import clean
 from leadline.report.verdict import rooted
-
-REACHES = {
-    "function": "keeps the function",
-    "recipe": "changes how it is trained",
-    "init": "changes initial weights",
-    "architecture": "changes the model",
-    "advice": "yours to do",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +24,9 @@ class Advice:
     why: str = ""
 
 
-def advice_of(report: Report, outcomes: Sequence[Outcome]) -> list[Advice]:
-    """Fixes that were kept, or were verified; where none was, the roots, and the rate if the step asks for another."""
-    kept = [each for each in outcomes if each.kept] or [each for each in outcomes if each.state == "verified"]
+def advice_of(report: Report, repair: RepairReport | None) -> list[Advice]:
+    """The fixes that were kept; where none was, the roots, and the rate if the step asks for another."""
+    kept = [each for each in repair.outcomes if each.kept] if repair is not None else []
     if kept:
         return [_fixed(each) for each in kept]
     roots = [

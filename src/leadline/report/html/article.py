@@ -11,20 +11,22 @@ from markupsafe import Markup
 
 from leadline.drawing.chart import Line, line_chart
 from leadline.drawing.numbers import count, number, share
-from leadline.records import Asked, Finding, Outcome, Profile, Source
+from leadline.records import Asked, Finding, Profile, Source
 from leadline.report.depth import block_summary
 from leadline.report.formats.md import md
 from leadline.report.html.advice import Advice, advice_of, commands_of
 from leadline.report.html.carried import Carried, carried, rounded
 from leadline.report.html.causes import Split, drawn, splits_of
+from leadline.report.html.overlay import overlaid
 from leadline.report.html.panel import Axis, Panel, axis_of
 from leadline.report.html.panels import panels_of
 from leadline.report.html.prose import prose
-from leadline.report.html.repairs import Curve, curves_of
+from leadline.report.html.repairs import Mended, mended
 from leadline.report.html.steps import depths_drawn, ranges_drawn, rates_drawn, step_facts
 from leadline.report.html.symmetry import Group, group_of
 from leadline.report.look import Look
 from leadline.report.place import place_of
+from leadline.report.repair import RepairReport
 from leadline.report.report import Report
 from leadline.report.text import clean
 from leadline.report.verdict import TITLES, rooted, sentence
@@ -55,8 +57,7 @@ class Article:
     nothing: str
     """What is said where there is no advice."""
     commands: str
-    outcomes: Sequence[Outcome]
-    curves: list[Curve]
+    mended: Mended | None
     axis: Axis
     panels: list[Panel]
     sketches: list[Markup]
@@ -81,16 +82,16 @@ class Article:
             "names": self.axis.names,
             "blocks": _numbers(self.axis),
             "panels": [_spec(panel, self.axis) for panel in self.panels],
-            "curves": [curve.spec for curve in self.curves],
+            "curves": [curve.spec for curve in self.mended.curves] if self.mended else [],
             "record": self.carried.packed,
             "markdown": self.markdown,
         }
 
 
-def article(report: Report, outcomes: Sequence[Outcome] = ()) -> Article:
-    """`outcomes`: the fixes that were tried, if any were."""
+def article(report: Report, repair: RepairReport | None = None) -> Article:
+    """`repair`: what was tried on the model of this report; its profiles are then drawn before and after."""
     profile = report.profile
-    panels = panels_of(profile)
+    axis, panels = _profiles(profile, repair)
     update, scale = profile.update, profile.depth_scale
     found = {finding.code for finding in (*report.findings, *report.ignored)}
     return Article(
@@ -98,14 +99,13 @@ def article(report: Report, outcomes: Sequence[Outcome] = ()) -> Article:
         title=TITLES[report.verdict],
         sentence=sentence(report),
         facts=_facts(report),
-        advice=advice_of(report, outcomes),
+        advice=advice_of(report, repair),
         nothing="See first what could not be seen: it is listed below."
         if report.verdict == "undecided"
         else "Nothing: no rule found more than a note.",
         commands=commands_of(report),
-        outcomes=outcomes,
-        curves=curves_of(outcomes),
-        axis=axis_of(profile),
+        mended=None if repair is None else mended(repair),
+        axis=axis,
         panels=panels,
         sketches=[Markup(sketch(panel)) for panel in panels],
         waterfalls=[(split, Markup(drawn(split))) for split in splits_of(profile)],
@@ -120,6 +120,12 @@ def article(report: Report, outcomes: Sequence[Outcome] = ()) -> Article:
         carried=carried(report),
         markdown=md([report], Look()),
     )
+
+
+def _profiles(profile: Profile, repair: RepairReport | None) -> tuple[Axis, list[Panel]]:
+    if repair is None or repair.after is None:
+        return axis_of(profile), panels_of(profile)
+    return overlaid(profile, repair.after.profile, ("before", "after"))
 
 
 def sketch(panel: Panel) -> str:

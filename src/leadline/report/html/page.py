@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from leadline.drawing.numbers import count, factor, number, plural, power, share
 from leadline.records import spell
-from leadline.report.html.advice import REACHES, reproduced_by
+from leadline.report.html.advice import reproduced_by
 from leadline.report.text import clean
 
 HERE = Path(__file__).parent
@@ -79,7 +79,7 @@ def _environment() -> Environment:
     environment.filters.update(
         number=number, factor=factor, power=power, share=share, count=count, code=lines_of
     )
-    environment.globals.update(plural=plural, REACHES=REACHES, reproduced_by=reproduced_by)
+    environment.globals.update(plural=plural, reproduced_by=reproduced_by)
     return environment
 
 
