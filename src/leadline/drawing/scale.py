@@ -16,7 +16,7 @@ Tick = tuple[float, str]
 
 LEAST_DECADES = 1.0  # less than a factor of ten fills only part of the height: noise is no cliff
 PADDING = 0.06  # of the span, above and below, so that no line lies on the frame
-MOST_TICKS = 5
+MOST_TICKS = 6
 STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 100)  # decades between two ticks
 PLAIN = range(-3, 4)  # powers of ten that are written out: 0.001 to 1000
 

@@ -80,8 +80,8 @@ class Article:
         """What the page's scripts read."""
         return {
             "names": self.axis.names,
-            "blocks": _numbers(self.axis),
-            "panels": [_spec(panel, self.axis) for panel in self.panels],
+            "blocks": numbers(self.axis),
+            "panels": [spec(panel, self.axis) for panel in self.panels],
             "curves": [curve.spec for curve in self.mended.curves] if self.mended else [],
             "record": self.carried.packed,
             "markdown": self.markdown,
@@ -178,7 +178,7 @@ def _amount(value: float) -> str:
     return count(int(value)) if math.isfinite(value) and value == int(value) else number(value)
 
 
-def _numbers(axis: Axis) -> list[int | None]:
+def numbers(axis: Axis) -> list[int | None]:
     """The number of the block at each place of the axis."""
     numbers: list[int | None] = [None] * len(axis.names)
     for block, place in enumerate(axis.places):
@@ -186,7 +186,7 @@ def _numbers(axis: Axis) -> list[int | None]:
     return numbers
 
 
-def _spec(panel: Panel, axis: Axis) -> dict[str, Any]:
+def spec(panel: Panel, axis: Axis) -> dict[str, Any]:
     """A panel as charts.js reads it."""
     series = [
         {

@@ -28,12 +28,12 @@ class Carried:
 
 def carried(report: Report) -> Carried:
     """The whole record if it fits; else what a page needs: no lists with an entry a parameter, fewer digits."""
-    packed = _packed(report.to_json())
-    if len(packed) <= MOST:
-        return Carried(packed=packed, whole=True)
+    whole = packed(report.to_json())
+    if len(whole) <= MOST:
+        return Carried(packed=whole, whole=True)
     short = replace(report, profile=shortened(report.profile))
     rounded_text = json.dumps(rounded(json.loads(short.to_json())), separators=(",", ":"))
-    return Carried(packed=_packed(rounded_text), whole=False)
+    return Carried(packed=packed(rounded_text), whole=False)
 
 
 def shortened(profile: Profile) -> Profile:
@@ -58,5 +58,6 @@ def rounded(data: Any) -> Any:
     return [rounded(each) for each in data] if isinstance(data, list | tuple) else data
 
 
-def _packed(text: str) -> str:
+def packed(text: str) -> str:
+    """JSON, compressed: the page's scripts take it apart again."""
     return base64.b64encode(zlib.compress(text.encode("ascii"), 9)).decode("ascii")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
 from leadline.drawing.chart import Values
 from leadline.records import Profile
 from leadline.report.html.panel import Axis, Panel, Series, axis_of
-from leadline.report.html.panels import panels_of
+from leadline.report.html.panels import ORDER, panels_of
 
 
 def overlaid(first: Profile, second: Profile, labels: tuple[str, str]) -> tuple[Axis, list[Panel]]:
@@ -18,7 +19,7 @@ def overlaid(first: Profile, second: Profile, labels: tuple[str, str]) -> tuple[
     """
     here, there = ({panel.key: panel for panel in panels_of(each)} for each in (first, second))
     axis = joint(axis_of(first), axis_of(second))
-    keys = [*here, *(key for key in there if key not in here)]
+    keys = [key for key in ORDER if key in here or key in there]
     return axis, [_both(here.get(key), there.get(key), labels, len(axis.names)) for key in keys]
 
 
@@ -31,21 +32,27 @@ def joint(first: Axis, second: Axis) -> Axis:
 
 
 def _both(first: Panel | None, second: Panel | None, labels: tuple[str, str], length: int) -> Panel:
-    shown = second or first
-    if shown is None:
-        raise ValueError("a panel of neither profile")
-    rows = [
+    panels = [
         (panel, label, tone)
         for panel, label, tone in zip((first, second), labels, ("second", "main"), strict=True)
+        if panel is not None
     ]
-    series = tuple(
-        _line(panel.series[0], label, tone, length) for panel, label, tone in rows if panel is not None
-    )
-    kind = f", {shown.series[0].label}" if shown.key == "weights" else ""
-    notes = tuple(
-        f"{label}: {panel.notes[0]}" for panel, label, _ in rows if panel is not None and panel.notes
-    )
+    shown = panels[-1][0]
+    common = _common([panel for panel, _, _ in panels])
+    series = tuple(_line(_main(panel, common), label, tone, length) for panel, label, tone in panels)
+    notes = tuple(f"{label}: {panel.notes[0]}" for panel, label, _ in panels if panel.notes)
+    kind = f", {common}" if shown.key == "weights" and common else ""
     return replace(shown, series=series, notes=notes, unit=f"{shown.unit}{kind}")
+
+
+def _common(panels: Sequence[Panel]) -> str:
+    """The first line that all of them have; "" if there is none."""
+    labels = [[each.label for each in panel.series] for panel in panels]
+    return next((label for label in labels[0] if all(label in each for each in labels)), "")
+
+
+def _main(panel: Panel, common: str) -> Series:
+    return next((each for each in panel.series if each.label == common), panel.series[0])
 
 
 def _line(series: Series, label: str, tone: str, length: int) -> Series:

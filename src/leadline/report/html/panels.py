@@ -20,6 +20,8 @@ KINDS_OF_WEIGHT = {
     "outside of branches": "fifth",
 }
 """How each kind of weight is drawn."""
+ORDER = ("forward", "backward", "branches", "weights", "updates", "likeness", "attention", "units")
+"""Keys of all panels, as a reader meets them."""
 MARKS = {"nan": "✕ NaN", "infinite": "▲ infinite", "zero": "○ exactly zero"}
 
 

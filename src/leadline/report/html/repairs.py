@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
-from leadline.drawing.chart import Line, line_chart
+from leadline.drawing.chart import Line, Values, line_chart
 from leadline.drawing.numbers import number, plural
 from leadline.records import Outcome, Trial
 from leadline.report.html.carried import rounded
@@ -22,15 +22,16 @@ class Curve:
     """Two losses by step: as data for the page's charts, and as a picture."""
 
     title: str
-    state: str
-    why: str
     series: list[dict[str, Any]]
     sketch: Markup
+    steps: Sequence[int] | None = None
+    state: str = ""
+    why: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:
         """As charts.js reads it."""
-        return {"kind": "log", "starts": [], "series": self.series}
+        return {"kind": "log", "x": self.steps, "starts": [], "series": self.series}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,24 +66,28 @@ def _curves(repair: RepairReport) -> Iterator[Curve]:
     """The whole repair first, then each fix that was trained, the kept and the verified before the rest."""
     if repair.trial is not None:
         alone = not repair.trial.treated
-        yield _curve("as it is" if alone else "the whole repair", "", "", repair.trial)
+        yield _trial("as it is" if alone else "the whole repair", "", "", repair.trial)
     rank = {"verified": 0, "refuted": 1, "not run": 2}
     for each in sorted(repair.outcomes, key=lambda each: (not each.kept, rank[each.state])):
         if each.trial is not None:
-            yield _curve(each.title, f"{each.state}, kept" if each.kept else each.state, each.why, each.trial)
+            yield _trial(each.title, f"{each.state}, kept" if each.kept else each.state, each.why, each.trial)
 
 
-def _curve(title: str, state: str, why: str, trial: Trial) -> Curve:
+def _trial(title: str, state: str, why: str, trial: Trial) -> Curve:
     rows = [("with the fix", "main", trial.treated), ("without", "second", trial.untreated)]
-    shown = [(label, tone, values) for label, tone, values in rows if values]
+    return replace(curve(title, [row for row in rows if row[2]]), state=state, why=why)
+
+
+def curve(title: str, rows: Sequence[tuple[str, str, Values]], steps: Sequence[int] | None = None) -> Curve:
+    """Lines by step, each with its label and tone. `steps`: where each value lies; None: one after the other."""
+    lines = [Line(values=values, tone=tone, sparse=steps is not None) for _, tone, values in rows]
     series = [
-        {"label": label, "tone": tone, "values": rounded(list(values))} for label, tone, values in shown
+        {"label": label, "tone": tone, "values": rounded(list(values)), "sparse": steps is not None}
+        for label, tone, values in rows
     ]
-    lines = [Line(values=values, tone=tone) for _, tone, values in shown]
     return Curve(
         title=title,
-        state=state,
-        why=why,
         series=series,
+        steps=steps,
         sketch=Markup(line_chart(lines, label=f"Loss by step: {title}")),
     )

@@ -16,7 +16,7 @@
    Colours are the page's CSS variables --accent, --alarm, --ink, --quiet, --line. */
 "use strict";
 const leadline = (() => {
-  const LEAST_DECADES = 1, PADDING = 0.06, MOST_TICKS = 5, STEPS = [1, 2, 3, 5, 10, 20, 30, 50, 100], RAIL = 10, HEIGHT = 190, MANY = 400;
+  const LEAST_DECADES = 1, PADDING = 0.06, MOST_TICKS = 6, STEPS = [1, 2, 3, 5, 10, 20, 30, 50, 100], RAIL = 10, HEIGHT = 190, MANY = 400;
   const TONES = {
     main: { color: "--accent", width: 1.8 },
     theory: { color: "--quiet", width: 1.4, dash: [5, 4] },
