@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -97,10 +99,33 @@ def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
 
 
 def code_of(edits: Iterable[Edit]) -> str:
-    """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`."""
+    """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`.
+
+    Neighbours that differ in their place only become a loop over their names.
+    """
     edits = list(edits)
     imports = dict.fromkeys(line for edit in edits for line in _action(edit).imports)
-    return "\n".join([*imports, *(line for edit in edits for line in _action(edit).code(edit))])
+    lines = [line for _, alike in groupby(edits, key=_template) for line in _loop(list(alike))]
+    return "\n".join([*imports, *lines])
+
+
+def _template(edit: Edit) -> tuple[str, ...]:
+    """The lines of an edit with `name` for its place."""
+    return tuple(line.replace(f'"{edit.where}"', "name") for line in _action(edit).code(edit))
+
+
+def _loop(alike: Sequence[Edit]) -> Iterator[str]:
+    template = _template(alike[0])
+    lines = tuple(_action(alike[0]).code(alike[0]))
+    if len(alike) == 1 or not alike[0].where or template == lines:
+        yield from (line for _ in alike for line in lines)
+        return
+    yield "for name in ("
+    yield from textwrap.wrap(
+        " ".join(f'"{edit.where}",' for edit in alike), 96, initial_indent="    ", subsequent_indent="    "
+    )
+    yield "):"
+    yield from (f"    {line}" for line in template)
 
 
 def module_at(bench: Bench, edit: Edit) -> nn.Module:
