@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from leadline.errors import InputError
 from leadline.records import Edit
 
 Undo = Callable[[], object]
+ROW = 99  # characters of a line of generated code
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,11 +121,20 @@ def _loop(alike: Sequence[Edit]) -> Iterator[str]:
         yield from (line for _ in alike for line in lines)
         return
     yield "for name in ("
-    yield from textwrap.wrap(
-        " ".join(f'"{edit.where}",' for edit in alike), 96, initial_indent="    ", subsequent_indent="    "
-    )
+    yield from _rows([f'"{edit.where}",' for edit in alike])
     yield "):"
     yield from (f"    {line}" for line in template)
+
+
+def _rows(words: Sequence[str]) -> Iterator[str]:
+    """Words in indented lines, none of which is broken."""
+    row = "   "
+    for word in words:
+        if len(row) + len(word) > ROW and row.strip():
+            yield row
+            row = "   "
+        row += f" {word}"
+    yield row
 
 
 def module_at(bench: Bench, edit: Edit) -> nn.Module:
