@@ -30,6 +30,7 @@ TORCH_FREE = (
     "leadline.errors",
     "leadline.collect",
     "leadline.records",
+    "leadline.runs",
     "leadline.report",
     "leadline.rules",
     "leadline.sources",

@@ -37,7 +37,6 @@ def rules(form: str) -> int:
             "name": each.name,
             "summary": each.summary,
             "since": each.since,
-            "fixes": each.fixes,
         }
         for each in all_rules()
     ]

@@ -42,6 +42,7 @@ from leadline.records.repair import (
     State,
     Trial,
 )
+from leadline.records.run import RUN_SCHEMA, Alert, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -74,9 +75,11 @@ __all__ = [
     "BEHIND",
     "FORECAST_SCHEMA",
     "RECIPE_SCHEMA",
+    "RUN_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
     "Agreement",
+    "Alert",
     "Anomaly",
     "Asked",
     "Attended",
@@ -93,6 +96,7 @@ __all__ = [
     "Direction",
     "Edit",
     "EpsSite",
+    "Event",
     "Exponent",
     "Factor",
     "FactorKind",
@@ -123,6 +127,8 @@ __all__ = [
     "Recipe",
     "Recurrence",
     "Residual",
+    "RunInfo",
+    "Sample",
     "ScaledTensor",
     "Severity",
     "Source",

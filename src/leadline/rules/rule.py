@@ -27,7 +27,6 @@ class Rule:
     code: str
     name: str
     since: str
-    fixes: tuple[str, ...]
     sick: Profile
     healthy: Profile
     look: Callable[[Profile], Iterable[Symptom]]
@@ -61,14 +60,13 @@ class Rule:
             )
 
 
-def rule(  # noqa: PLR0913  (the fields of a rule, each by name)
+def rule(
     *,
     code: str,
     name: str,
     since: str,
     sick: Profile,
     healthy: Profile,
-    fixes: tuple[str, ...] = (),
     explains: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Profile], Iterable[Symptom]]], Rule]:
     """Make a Rule of the function below. Nothing is registered: rules are found by looking into their folder."""
@@ -78,7 +76,6 @@ def rule(  # noqa: PLR0913  (the fields of a rule, each by name)
             code=code,
             name=name,
             since=since,
-            fixes=fixes,
             explains=explains,
             sick=sick,
             healthy=healthy,

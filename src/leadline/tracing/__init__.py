@@ -27,7 +27,7 @@ from leadline.tracing.finish import finish
 from leadline.tracing.optimizer import read_optimizer
 from leadline.tracing.recorder import Recorder, Reveal
 
-__all__ = ["Reveal", "trace", "trace_unseen"]
+__all__ = ["Reveal", "trace", "trace_case", "trace_unseen"]
 
 
 def trace(
@@ -45,7 +45,12 @@ def trace(
 
     `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
     """
-    return _trace(Case(model, inputs, targets, loss, optimizer), None)
+    return trace_case(Case(model, inputs, targets, loss, optimizer))
+
+
+def trace_case(case: Case) -> Trace:
+    """The same of a Case."""
+    return _trace(case, None)
 
 
 def trace_unseen(case: Case, reveal: Reveal) -> Trace:
@@ -79,7 +84,7 @@ def _run(
     with recorder, recorder.calls.follow(recorder.returned):
         output = lend.call(model, inputs)
         recorder.phase = "loss"
-        loss = lend.find_loss(output, Case(model, inputs, targets, case.loss))
+        loss = lend.find_loss(output, case.loss, targets)
     value = recorder.value_of(loss)
     if blind := stats.unobservable(loss):
         gap = Gap(what="statistics and gradients", why=f"the model holds no values ({blind})")

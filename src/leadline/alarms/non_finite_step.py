@@ -1,0 +1,52 @@
+"""T814: a number that is none appears in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.alarms.alarm import Symptom, alarm
+from leadline.alarms.examples import constant, course
+from leadline.alarms.history import History
+from leadline.alarms.timeline import first_cause
+
+
+@alarm(
+    code="T814",
+    name="non-finite-step",
+    since="0.1",
+    needs=("loss", "grad_norm", "non_finite"),
+    sick=course(60, loss=lambda step: 2.0 if step < 50 else float("nan"), grad_norm=constant(1.0)),
+    healthy=course(60, loss=constant(2.0), grad_norm=constant(1.0)),
+    explains=("T801", "T802", "T803", "T804", "T805", "T806", "T807", "T808", "T810", "T811", "T812", "T813"),
+)
+def non_finite_step(history: History) -> Iterator[Symptom]:
+    r"""The loss, a gradient or a weight is NaN or infinite.
+
+    ## What it measures
+    The first recent step at which the loss, a gradient, the update or the weights are not finite, and which of them
+    was first: within a step the loss comes before gradients, these before the update, the update before the weights.
+    Among gradients, the deepest block that has one is where the backward pass broke: all blocks before it only
+    inherit it. A step that mixed precision skipped for this reason counts only if the loss itself is not finite.
+
+    ## Why it hurts
+    A NaN never goes away: one step with it, and every weight is NaN. The cause lies before: the first-cause timeline
+    (`leadline.alarms.timeline`) lists what the steps before did.
+
+    ## When it is wrong
+    Never, about the number. A loss that is infinite by design (log of an exact zero) is the same trouble.
+
+    ## References
+    Derived from the order of operations in a step.
+    """
+    cause = first_cause(history)
+    if cause is None:
+        return
+    yield Symptom(
+        severity="error",
+        where=cause.where,
+        layers=cause.layers,
+        since=cause.step,
+        message=cause.sentence,
+        forecast="every weight is NaN after the next step" if cause.metric in ("loss", "gradient") else "",
+        evidence={"step": float(cause.step), "steps_seen_before": float(len(cause.before))},
+    )
