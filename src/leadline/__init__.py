@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
+    from leadline.fixes.applying import apply, undo
+    from leadline.fixes.repair import Repair, fix
     from leadline.forecasting import forecast
     from leadline.observation import trace
     from leadline.prediction import predict
-    from leadline.records import Finding, Forecast, Profile, Trace, Update
+    from leadline.records import Finding, Forecast, Outcome, Profile, Recipe, Trace, Update
     from leadline.report import Report
+    from leadline.report.repair import RepairReport
     from leadline.symmetry.live import Symmetries, symmetries
     from leadline.symmetry.rescale import balance, shrink
     from leadline.theory import critical_gain, depth_scale
@@ -38,13 +41,20 @@ _HOMES = {
     "balance": "leadline.symmetry.rescale",
     "shrink": "leadline.symmetry.rescale",
     "forecast": "leadline.forecasting",
+    "fix": "leadline.fixes.repair",
+    "apply": "leadline.fixes.applying",
+    "undo": "leadline.fixes.applying",
+    "Repair": "leadline.fixes.repair",
     "update": "leadline.updating",
     "Finding": "leadline.records",
     "Forecast": "leadline.records",
+    "Outcome": "leadline.records",
     "Profile": "leadline.records",
+    "Recipe": "leadline.records",
     "Trace": "leadline.records",
     "Update": "leadline.records",
     "Report": "leadline.report",
+    "RepairReport": "leadline.report.repair",
     "InputError": "leadline.errors",
     "LeadlineError": "leadline.errors",
     "SchemaError": "leadline.errors",
@@ -56,17 +66,23 @@ __all__ = [
     "Forecast",
     "InputError",
     "LeadlineError",
+    "Outcome",
     "Profile",
+    "Recipe",
+    "Repair",
+    "RepairReport",
     "Report",
     "SchemaError",
     "Symmetries",
     "Trace",
     "Update",
     "__version__",
+    "apply",
     "balance",
     "check",
     "critical_gain",
     "depth_scale",
+    "fix",
     "forecast",
     "nn",
     "predict",
@@ -74,6 +90,7 @@ __all__ = [
     "symmetries",
     "testing",
     "trace",
+    "undo",
     "update",
 ]
 
