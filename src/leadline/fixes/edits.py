@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -18,10 +18,10 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.collect import collect
 from leadline.errors import InputError
+from leadline.fixes.coding import looped
 from leadline.records import Edit
 
 Undo = Callable[[], object]
-ROW = 99  # characters of a line of generated code
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,40 +123,13 @@ def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
 def code_of(edits: Iterable[Edit]) -> str:
     """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`.
 
-    Neighbours that differ in their place only become a loop over their names.
+    What is done alike to one module after another becomes a loop.
     """
     edits = list(edits)
     imports = dict.fromkeys(line for edit in edits for line in _action(edit).imports)
-    lines = [line for _, alike in groupby(edits, key=_template) for line in _loop(list(alike))]
-    return "\n".join([*imports, *lines])
-
-
-def _template(edit: Edit) -> tuple[str, ...]:
-    """The lines of an edit with `name` for its place."""
-    return tuple(line.replace(f'"{edit.where}"', "name") for line in _action(edit).code(edit))
-
-
-def _loop(alike: Sequence[Edit]) -> Iterator[str]:
-    template = _template(alike[0])
-    lines = tuple(_action(alike[0]).code(alike[0]))
-    if len(alike) == 1 or not alike[0].where or template == lines:
-        yield from (line for _ in alike for line in lines)
-        return
-    yield "for name in ("
-    yield from _rows([f'"{edit.where}",' for edit in alike])
-    yield "):"
-    yield from (f"    {line}" for line in template)
-
-
-def _rows(words: Sequence[str]) -> Iterator[str]:
-    """Words in indented lines, none of which is broken."""
-    row = "   "
-    for word in words:
-        if len(row) + len(word) > ROW and row.strip():
-            yield row
-            row = "   "
-        row += f" {word}"
-    yield row
+    modules = groupby(edits, key=lambda edit: edit.where.rpartition(".")[0] or edit.where)
+    blocks = [tuple(line for edit in each for line in _action(edit).code(edit)) for _, each in modules]
+    return "\n".join([*imports, *looped(blocks)])
 
 
 def module_at(bench: Bench, edit: Edit) -> nn.Module:
