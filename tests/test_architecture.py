@@ -17,8 +17,8 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 # fmt: off
 LAYERS = [
-    "errors", "collect", "records", "runs", "report", "sources", "stats", "nn", "ops", "case", "tracing", "weightless",
-    "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting", "diagnosis",
+    "errors", "collect", "drawing", "records", "runs", "report", "sources", "stats", "nn", "ops", "case", "tracing",
+    "weightless", "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting", "diagnosis",
     "prediction", "fixes", "watching", "integrations", "lab", "targets", "baseline", "config", "testing", "live", "cli",
 ]
 # fmt: on
@@ -29,10 +29,12 @@ TORCH_FREE = (
     "leadline",
     "leadline.errors",
     "leadline.collect",
+    "leadline.drawing",
     "leadline.records",
     "leadline.runs",
     "leadline.report",
     "leadline.rules",
+    "leadline.alarms",
     "leadline.sources",
     "leadline.targets",
     "leadline.baseline",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,20 @@ _SHARED = frozenset(
 )  # kinds of which it is asked how alike the samples are
 
 
-Reveal = Callable[[Tensor], stats.Reading | None]
-"""Statistics of a tensor that holds no values itself (a fake one), where these are known from elsewhere."""
+class Unseen(Protocol):
+    """Runs and reads tensors that hold no values themselves (fake ones)."""
+
+    def run(
+        self,
+        call: tuple[Any, tuple[Any, ...], dict[str, Any]],
+        read: Sequence[Tensor],
+        written: Sequence[Tensor],
+    ) -> Any:
+        """Make a call; `read` and `written` are the tensors among its arguments. No backward pass will follow."""
+
+    def reveal(self, tensor: Tensor) -> stats.Reading | None:
+        """Statistics of a tensor, where these are known from elsewhere."""
+
 
 Forgive = Callable[[Exception], None]
 """Told of an error of our own, which then ends the recording and not the pass."""
@@ -59,13 +71,15 @@ class Given(NamedTuple):
     tensors: list[Tensor]
     read: list[int]
     written: list[Tensor]
+    touched: list[Tensor]
+    """Those, or what it rescales on the side."""
 
 
 class Recorder(TorchFunctionMode):
     """Records ops while it is entered. Keeps no tensor of the pass: only shapes, numbers and identities."""
 
     def __init__(
-        self, census: Census, guard: Guard, reveal: Reveal | None = None, forgive: Forgive | None = None
+        self, census: Census, guard: Guard, unseen: Unseen | None = None, forgive: Forgive | None = None
     ) -> None:
         super().__init__()
         self.ledger = Ledger()
@@ -80,7 +94,7 @@ class Recorder(TorchFunctionMode):
         self.backward = False
         self._census = census
         self._guard = guard
-        self._reveal = reveal
+        self._unseen = unseen
         self._forgive = forgive
         self._broken = False
         self._plans: dict[Any, Plan | None] = {}
@@ -100,7 +114,10 @@ class Recorder(TorchFunctionMode):
             self._safely(self._again, plan, args, kwargs, result)
             return result
         given = self._safely(self._before, plan, args, kwargs)
-        result = func(*args, **kwargs)
+        if self._unseen is None or given is None:
+            result = func(*args, **kwargs)
+        else:
+            result = self._unseen.run((func, args, kwargs), given.tensors, given.touched)
         if given is not None:
             self._safely(self._after, plan, args, kwargs, (given, result))
         return result
@@ -111,13 +128,13 @@ class Recorder(TorchFunctionMode):
         tensors = tensors_in((args, kwargs) if kwargs else args)
         if touched := written or renormalised_by(plan, args, kwargs):
             self._guard.before_write(touched)
-        return Given(tensors, [self._read(tensor) for tensor in tensors], written)
+        return Given(tensors, [self._read(tensor) for tensor in tensors], written, touched)
 
     def _after(
         self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], run: tuple[Given, Any]
     ) -> None:
         """Write the op down."""
-        (tensors, read, written), result = run
+        (tensors, read, written, _), result = run
         known = {id(tensor): value for tensor, value in zip(tensors, read, strict=True)}
         if step := self._note(plan, read, _made(result, tensors, written), written):
             step.args, step.kwargs = spelled_call(args, kwargs, known)
@@ -223,7 +240,7 @@ class Recorder(TorchFunctionMode):
         crowd = f"one of more than {MANY_OUTPUTS} outputs" if len(made) > MANY_OUTPUTS else ""
         values = [self.ledger.enter(tensor, self._entry(plan, tensor, index, read, crowd)) for tensor in made]
         for base in (tensor._base for tensor in written if tensor._is_view()):
-            if base is not None:
+            if base is not None and (self._unseen is None or self.ledger.find(base) is not None):
                 read.append(self._read(base))
                 entry = describe(base)
                 entry.op, entry.unobserved = index, "changed in place through a view"
@@ -246,7 +263,7 @@ class Recorder(TorchFunctionMode):
         if unobserved:
             return entry
         self._observe(tensor, entry)
-        if entry.forward is not None and tensor.dim() > 1 and tensor.numel() and self._reveal is None:
+        if entry.forward is not None and tensor.dim() > 1 and tensor.numel() and self._unseen is None:
             if plan.kind == "activation":
                 entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds, entry.forward)
             if plan.kind in _SHARED:
@@ -262,7 +279,7 @@ class Recorder(TorchFunctionMode):
             entry.unobserved = stats.unobservable(tensor)
             if not entry.unobserved:
                 entry.forward = stats.measure(tensor)
-            elif self._reveal is not None and (known := self._reveal(tensor)) is not None:
+            elif self._unseen is not None and (known := self._unseen.reveal(tensor)) is not None:
                 entry.forward, entry.unobserved = known, ""
         return entry
 
