@@ -20,9 +20,7 @@ def make_conv(inputs: int, outputs: int, kernel: int, *, stride: int = 1, bias: 
     """An `nn.Conv2d` on the default device, uninitialised, padded so that stride 1 keeps the resolution."""
     _check_sizes(inputs, outputs)
     device = torch.get_default_device()
-    layer = _Conv2d(
-        inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias, device=device
-    )
+    layer = _Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias, device=device)
     layer.__class__ = nn.Conv2d
     return layer
 

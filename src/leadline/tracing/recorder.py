@@ -33,7 +33,10 @@ class Unseen(Protocol):
     """Runs and reads tensors that hold no values themselves (fake ones)."""
 
     def run(
-        self, call: tuple[Any, tuple[Any, ...], dict[str, Any]], read: Sequence[Tensor], written: Sequence[Tensor]
+        self,
+        call: tuple[Any, tuple[Any, ...], dict[str, Any]],
+        read: Sequence[Tensor],
+        written: Sequence[Tensor],
     ) -> Any:
         """Make a call; `read` and `written` are the tensors among its arguments. No backward pass will follow."""
 

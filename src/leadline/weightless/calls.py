@@ -39,13 +39,17 @@ class Calls:
         """Make a call; `read` and `written` are the tensors among its arguments."""
         if self.graph:
             return call[0](*call[1], **call[2])
-        graded = torch.is_grad_enabled() and call[0] not in _CUTTING and any([each.requires_grad for each in read])
+        graded = (
+            torch.is_grad_enabled() and call[0] not in _CUTTING and any([each.requires_grad for each in read])
+        )
         made = _without_graph(*call) if written else self._result(*call, read)
         if graded:
             _require_gradients(written or made)
         return made
 
-    def _result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: Sequence[Tensor]) -> Any:
+    def _result(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: Sequence[Tensor]
+    ) -> Any:
         key = self._key(func, args, kwargs, read)
         try:
             known = None if key is None else self._made.get(key)
