@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from leadline import __version__
-from leadline.case import Case, Inputs, Loss
+from leadline.case import Case, Inputs, Loss, given
 from leadline.errors import InputError
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict
@@ -20,8 +20,9 @@ from leadline.rules import Rule, all_rules
 from leadline.rules.explaining import explained
 from leadline.symmetry.reading import read_symmetry
 from leadline.theory import predict_with_account
-from leadline.tracing import trace
+from leadline.tracing import trace_case
 from leadline.updating import read_update
+from leadline.updating.rehearsal import rehearse
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 CONFIDENCE: dict[
@@ -34,8 +35,8 @@ CONFIDENCE: dict[
 
 
 def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
-    model: nn.Module,
-    inputs: Inputs,
+    model: nn.Module | Case,
+    inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -45,19 +46,19 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
 ) -> Report:
     """Trace the model once and report what is wrong with it. The model is left exactly as found.
 
-    Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones. If an optimiser is
-    passed, it makes one step, which is measured and undone (see `leadline.update`; some three more passes);
-    `update=False` leaves that out, and `update=True` insists on it.
+    Arguments are those of `leadline.Case`, or a Case alone; `rules` are asked in addition to the built-in ones. If an
+    optimiser is passed, it makes one step, which is measured and undone (see `leadline.update`; some three more
+    passes); `update=False` leaves that out, and `update=True` insists on it.
 
     >>> import leadline, torch
     >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())
     >>> report.verdict
     'trains'
     """
-    seen = trace(model, inputs, targets, loss, optimizer)
+    case = given(model, inputs, targets, loss, optimizer)
+    seen = trace_case(case)
     profile, coverage = study(seen)
-    if update or (update is None and optimizer is not None and seen.loss is not None):
-        case = Case(model, inputs, targets, loss, optimizer)
+    if update or (update is None and case.optimizer is not None and seen.loss is not None):
         profile, coverage = _with_update(case, profile, coverage, insist=bool(update))
     return conclude(seen, profile, coverage, rules)
 
@@ -101,7 +102,9 @@ def _with_update(
 ) -> tuple[Profile, Coverage]:
     """The profile with one step of the optimiser; where that cannot be had, and nobody insists, what is missing."""
     try:
-        return replace(profile, update=read_update(case, profile)), coverage
+        step = read_update(case, profile)
+        head = None if profile.facts is None else profile.facts.head
+        return replace(profile, update=step, rehearsal=rehearse(case, head)), coverage
     except InputError as error:
         if insist or _is_foreign(profile.optimizer):
             raise

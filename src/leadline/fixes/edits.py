@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.collect import collect
 from leadline.errors import InputError
+from leadline.fixes.coding import looped
 from leadline.records import Edit
 
 Undo = Callable[[], object]
@@ -119,10 +121,15 @@ def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
 
 
 def code_of(edits: Iterable[Edit]) -> str:
-    """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`."""
+    """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`.
+
+    What is done alike to one module after another becomes a loop.
+    """
     edits = list(edits)
     imports = dict.fromkeys(line for edit in edits for line in _action(edit).imports)
-    return "\n".join([*imports, *(line for edit in edits for line in _action(edit).code(edit))])
+    modules = groupby(edits, key=lambda edit: edit.where.rpartition(".")[0] or edit.where)
+    blocks = [tuple(line for edit in each for line in _action(edit).code(edit)) for _, each in modules]
+    return "\n".join([*imports, *looped(blocks)])
 
 
 def module_at(bench: Bench, edit: Edit) -> nn.Module:

@@ -124,7 +124,7 @@ def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
     def backward() -> Tensor:
         optimizer.zero_grad()
         with torch.enable_grad():
-            loss = lend.find_loss(lend.call(now.model, now.inputs), now)
+            loss = lend.find_loss(lend.call(now.model, now.inputs), now.loss, now.targets)
             loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 

@@ -31,6 +31,7 @@ from leadline.records.profile import (
     Stream,
     Verdict,
 )
+from leadline.records.rehearsal import Rehearsal
 from leadline.records.repair import (
     RECIPE_SCHEMA,
     Edit,
@@ -42,6 +43,7 @@ from leadline.records.repair import (
     State,
     Trial,
 )
+from leadline.records.run import RUN_SCHEMA, Alert, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -74,9 +76,11 @@ __all__ = [
     "BEHIND",
     "FORECAST_SCHEMA",
     "RECIPE_SCHEMA",
+    "RUN_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
     "Agreement",
+    "Alert",
     "Anomaly",
     "Asked",
     "Attended",
@@ -93,6 +97,7 @@ __all__ = [
     "Direction",
     "Edit",
     "EpsSite",
+    "Event",
     "Exponent",
     "Factor",
     "FactorKind",
@@ -122,7 +127,10 @@ __all__ = [
     "Reach",
     "Recipe",
     "Recurrence",
+    "Rehearsal",
     "Residual",
+    "RunInfo",
+    "Sample",
     "ScaledTensor",
     "Severity",
     "Source",

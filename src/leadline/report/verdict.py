@@ -56,10 +56,18 @@ def headline(report: Report) -> str:
 
 
 def sentence(report: Report) -> str:
-    """Why the verdict is what it is, to be read behind it and a colon."""
+    """Why the verdict is what it is, to be read behind it and a colon; and what the user told not to count."""
+    reason = _reason(report)
     if report.profile.predicted:
-        return f"{_reason(report).removesuffix(' (predicted)')} (predicted, not measured)"
-    return _reason(report)
+        reason = f"{reason.removesuffix(' (predicted)')} (predicted, not measured)"
+    return f"{reason}{_left_out(report.ignored)}"
+
+
+def _left_out(ignored: Sequence[Finding]) -> str:
+    """How many findings would have decided otherwise, perhaps; notes never decide."""
+    serious = [finding for finding in ignored if finding.severity != "info"]
+    codes = ", ".join(dict.fromkeys(clean(finding.code) for finding in serious))
+    return f" ({plural(len(serious), 'finding')} ignored: {codes})" if serious else ""
 
 
 def _reason(report: Report) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import msgspec
+from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.theory import quadrature
@@ -16,8 +18,7 @@ MOST_EXPANSIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor as $f(z)$ of a standard Gaussian source $z$, or as a number."""
 
     field: Field

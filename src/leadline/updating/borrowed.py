@@ -52,7 +52,7 @@ class Borrowed:
         self.guard.rewind()
         inputs, targets = fresh((self.case.inputs, self.case.targets))
         output = lend.call(self.model, inputs)
-        loss = lend.find_loss(output, Case(self.model, inputs, targets, self.case.loss))
+        loss = lend.find_loss(output, self.case.loss, targets)
         return loss, outputs_of(output, loss)
 
     def look(self) -> tuple[float, Tensors]:
@@ -139,7 +139,6 @@ def borrow(case: Case) -> Iterator[Borrowed]:
     census = take_census(own)
     optimizer = _check_optimizer(case.optimizer, census)
     lend.check(case, census, Recorder)
-    _check_batch(case.inputs)
     names, parameters, strangers = _moved(optimizer, census)
     _check_parameters(names, parameters)
     lent = [census, take_census(case.loss)] if isinstance(case.loss, nn.Module) else [census]
@@ -189,16 +188,6 @@ def _check_optimizer(optimizer: Any, census: Census) -> Optimizer:
         got="none" if optimizer is None else type(optimizer).__qualname__,
         fix="pass optimizer=torch.optim.AdamW(model.parameters(), lr=...), or the fifth field of the Case",
     )
-
-
-def _check_batch(inputs: Any) -> None:
-    given = list(tensors_in(inputs))
-    if given and not any(each.numel() for each in given):
-        raise InputError(
-            expected="a batch with at least one sample",
-            got=f"tensors without elements (shape {tuple(given[0].shape)})",
-            fix="pass the batch that you train on",
-        )
 
 
 def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> None:
