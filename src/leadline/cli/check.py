@@ -23,6 +23,7 @@ from leadline.cli.options import (
     fail_option,
     file_option,
     format_option,
+    html_option,
     output_option,
     rule_options,
 )
@@ -42,6 +43,7 @@ TWIN = "leadline.lab.demo:residual_mlp"
     epilog=examples(
         "leadline check train.py:make_case",
         "leadline check my.package:make_case --format json --output report.json",
+        "leadline check train.py:make_case --html report.html",
         f"leadline check {TWIN} --dtype bfloat16 -v",
         "leadline check config.json",
         "leadline check --no-weights train.py:make_case",
@@ -53,6 +55,7 @@ TWIN = "leadline.lab.demo:residual_mlp"
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
 @format_option
 @output_option
+@html_option
 @rule_options
 @fail_option
 @click.option(
@@ -84,6 +87,7 @@ def check(
     targets: tuple[str, ...],
     form: str,
     output: Path | None,
+    page: Path | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     fail_on: Bar,
@@ -135,6 +139,8 @@ def check(
         known = write_known(known, reports, write_baseline)
     if path := write_baseline or baseline:
         reports = mark_known(reports, known, path)
+    if page is not None:
+        emit(FORMATS["html"](reports, look), page)
     emit(FORMATS[form](reports, look), output)
     return max((exit_code(report, fail_on) for report in reports), key=[FINE, UNDECIDED, FOUND].index)
 

@@ -31,6 +31,7 @@ from leadline.records.profile import (
     Stream,
     Verdict,
 )
+from leadline.records.rehearsal import Rehearsal
 from leadline.records.repair import (
     RECIPE_SCHEMA,
     Edit,
@@ -126,6 +127,7 @@ __all__ = [
     "Reach",
     "Recipe",
     "Recurrence",
+    "Rehearsal",
     "Residual",
     "RunInfo",
     "Sample",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +11,8 @@ from leadline.records import Outcome, Recipe, Trial, Verdict, decode, encode
 from leadline.report.report import Report
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
 REPAIR_SCHEMA = "leadline.repair/1"
@@ -29,6 +32,8 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     trial: Trial | None = None
     """The whole repair beside the untreated model, longer than the trials before and with another seed. Of a model that
     was not repaired: its own training, and nothing beside it. None: there was no time for any."""
+    learns: bool | None = None
+    """The loss of the last model in `trial` fell; None: it was not trained."""
     code: str = ""
     """Lines that do the same in the user's own code."""
     optimizer: str = ""
@@ -57,6 +62,12 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> RepairReport:
         return decode(text, cls, REPAIR_SCHEMA)
+
+    def to_html(self, path: str | PathLike[str]) -> None:
+        """Write the repair as one self-contained page, which opens in any browser without a network."""
+        from leadline.report.html import render_repair
+
+        Path(path).write_text(render_repair(self), encoding="utf-8")
 
     def __str__(self) -> str:
         """A page of plain text, 80 columns wide."""

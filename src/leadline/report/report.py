@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,13 +10,15 @@ import msgspec
 from leadline.records import Asked, Coverage, Finding, Profile, Source, Verdict, decode, encode
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
 REPORT_SCHEMA = "leadline.report/1"
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `leadline.check` returns. `print(report)` shows it; `to_json` saves it."""
+    """What `leadline.check` returns. `print(report)` shows it; `to_json` and `to_html` save it."""
 
     schema: str = REPORT_SCHEMA
     leadline: str
@@ -47,6 +50,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> Report:
         return decode(text, cls, REPORT_SCHEMA)
+
+    def to_html(self, path: str | PathLike[str]) -> None:
+        """Write the report as one self-contained page, which opens in any browser without a network."""
+        from leadline.report.html import render  # here, because most reports are never shown in a browser
+
+        Path(path).write_text(render([self]), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: verdict, profiles and findings, in inline SVG without scripts."""
+        from leadline.report.html.notebook import card_of
+
+        return card_of(self)
 
     def __str__(self) -> str:
         """A page of plain text, 80 columns wide."""

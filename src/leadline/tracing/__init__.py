@@ -25,9 +25,9 @@ from leadline.tracing.custody import custody, set_aside
 from leadline.tracing.eager import eager
 from leadline.tracing.finish import finish
 from leadline.tracing.optimizer import read_optimizer
-from leadline.tracing.recorder import Recorder, Reveal
+from leadline.tracing.recorder import Recorder, Unseen
 
-__all__ = ["Reveal", "trace", "trace_case", "trace_unseen"]
+__all__ = ["Unseen", "trace", "trace_case", "trace_unseen"]
 
 
 def trace(
@@ -53,12 +53,12 @@ def trace_case(case: Case) -> Trace:
     return _trace(case, None)
 
 
-def trace_unseen(case: Case, reveal: Reveal) -> Trace:
-    """The same for a model that holds no values; `reveal` reads the few tensors that are known all the same."""
-    return _trace(case, reveal)
+def trace_unseen(case: Case, unseen: Unseen) -> Trace:
+    """The same for a model that holds no values; `unseen` runs it, and reads the few tensors that are known after all."""
+    return _trace(case, unseen)
 
 
-def _trace(case: Case, reveal: Reveal | None) -> Trace:
+def _trace(case: Case, unseen: Unseen | None) -> Trace:
     own = lend.unwrap(case.model)
     census = take_census(own)
     lend.check(case, census, Recorder)
@@ -69,7 +69,7 @@ def _trace(case: Case, reveal: Reveal | None) -> Trace:
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
-        recorder = Recorder(census, guard, reveal)
+        recorder = Recorder(census, guard, unseen)
         value, facts, grads = _run(case, own, census, recorder)
         return finish(recorder, census, grads, _facts(case, own, census) | {"loss_value": value} | facts)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,19 @@ _SHARED = frozenset(
 )  # kinds of which it is asked how alike the samples are
 
 
-Reveal = Callable[[Tensor], stats.Reading | None]
-"""Statistics of a tensor that holds no values itself (a fake one), where these are known from elsewhere."""
+class Unseen(Protocol):
+    """Runs and reads tensors that hold no values themselves (fake ones)."""
+
+    def run(
+        self,
+        call: tuple[Any, tuple[Any, ...], dict[str, Any]],
+        read: Sequence[Tensor],
+        written: Sequence[Tensor],
+    ) -> Any:
+        """Make a call; `read` and `written` are the tensors among its arguments. No backward pass will follow."""
+
+    def reveal(self, tensor: Tensor) -> stats.Reading | None:
+        """Statistics of a tensor, where these are known from elsewhere."""
 
 
 @dataclass(slots=True)
@@ -50,7 +61,7 @@ class Step:
 class Recorder(TorchFunctionMode):
     """Records ops while it is entered. Keeps no tensor of the pass: only shapes, numbers and identities."""
 
-    def __init__(self, census: Census, guard: WriteGuard, reveal: Reveal | None = None) -> None:
+    def __init__(self, census: Census, guard: WriteGuard, unseen: Unseen | None = None) -> None:
         super().__init__()
         self.ledger = Ledger()
         self.steps: list[Step] = []
@@ -64,7 +75,7 @@ class Recorder(TorchFunctionMode):
         self.backward = False
         self._census = census
         self._guard = guard
-        self._reveal = reveal
+        self._unseen = unseen
         self._plans: dict[Any, Plan | None] = {}
 
     def __torch_function__(
@@ -87,7 +98,10 @@ class Recorder(TorchFunctionMode):
             self._guard.before_write(touched)
         read = [self._read(tensor) for tensor in given]
         known = {id(tensor): value for tensor, value in zip(given, read, strict=True)}
-        result = func(*args, **kwargs)
+        if self._unseen is None:
+            result = func(*args, **kwargs)
+        else:
+            result = self._unseen.run((func, args, kwargs), given, touched)
         if step := self._note(plan, read, _made(result, given, written), written):
             step.args, step.kwargs = spelled_call(args, kwargs, known)
             if plan.kind == "attention":
@@ -172,7 +186,7 @@ class Recorder(TorchFunctionMode):
         crowd = f"one of more than {MANY_OUTPUTS} outputs" if len(made) > MANY_OUTPUTS else ""
         values = [self.ledger.enter(tensor, self._entry(plan, tensor, index, read, crowd)) for tensor in made]
         for base in (tensor._base for tensor in written if tensor._is_view()):
-            if base is not None:
+            if base is not None and (self._unseen is None or self.ledger.find(base) is not None):
                 read.append(self._read(base))
                 entry = describe(base)
                 entry.op, entry.unobserved = index, "changed in place through a view"
@@ -195,7 +209,7 @@ class Recorder(TorchFunctionMode):
         if unobserved:
             return entry
         self._observe(tensor, entry)
-        if entry.forward is not None and tensor.dim() > 1 and tensor.numel() and self._reveal is None:
+        if entry.forward is not None and tensor.dim() > 1 and tensor.numel() and self._unseen is None:
             if plan.kind == "activation":
                 entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds, entry.forward)
             if plan.kind in _SHARED:
@@ -211,7 +225,7 @@ class Recorder(TorchFunctionMode):
             entry.unobserved = stats.unobservable(tensor)
             if not entry.unobserved:
                 entry.forward = stats.measure(tensor)
-            elif self._reveal is not None and (known := self._reveal(tensor)) is not None:
+            elif self._unseen is not None and (known := self._unseen.reveal(tensor)) is not None:
                 entry.forward, entry.unobserved = known, ""
         return entry
 

@@ -1,4 +1,4 @@
-"""Multiply a parameter by a number."""
+"""Multiply a parameter by a number: all of it, or the first rows of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from leadline.records import Edit
 
 def _make(bench: Bench, edit: Edit) -> None:
     parameter = parameter_at(bench, edit)
-    bench.write(parameter, parameter.detach() * number(edit, "factor"))
+    scaled = parameter.detach().clone()
+    part = scaled[: round(len(scaled) * number(edit, "share"))] if "share" in edit.options else scaled
+    part *= number(edit, "factor")
+    bench.write(parameter, scaled)
 
 
 def _code(edit: Edit) -> Iterator[str]:
-    yield f'model.get_parameter("{edit.where}").data.mul_({number(edit, "factor")!r})'
+    weight, factor = f'model.get_parameter("{edit.where}").data', number(edit, "factor")
+    if "share" not in edit.options:
+        yield f"{weight}.mul_({factor!r})"
+    else:
+        yield f"weight = {weight}"
+        yield f"weight[: round(len(weight) * {number(edit, 'share')!r})] *= {factor!r}"
 
 
 scale = Action(name="scale", make=_make, code=_code)
