@@ -180,6 +180,17 @@ def test_without_a_loss_the_last_check_decides(run, tmp_path):
         assert (done.code, done.out.partition(":")[0]) == (code, words)
 
 
+@pytest.mark.parametrize("entry", ["T801", "T", "t80", "spike"])
+def test_an_alarm_can_be_ignored_by_code_or_name(run, tmp_path, entry):
+    train(tmp_path / "a.leadline", alerts=[msgspec.structs.replace(SPIKE, name="spike")])
+    assert run("check", "a.leadline").code == 1
+    done = run("check", "a.leadline", "--ignore", entry)
+    assert done.code == 0
+    assert "ignored" in done.out
+    assert run("check", "a.leadline", "--select", "B").code == 0
+    assert run("check", "a.leadline", "--ignore", "T9").code == 2
+
+
 def test_too_few_steps_cannot_be_judged(run, tmp_path):
     train(tmp_path / "a.leadline", steps=5)
     done = run("check", "a.leadline")
