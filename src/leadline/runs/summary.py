@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from leadline.runs import SUFFIX
 from leadline.runs.reading import Run, State
-
-SUFFIX = ".leadline"
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
