@@ -49,7 +49,7 @@ def trace(
 
 
 def trace_unseen(case: Case, unseen: Unseen) -> Trace:
-    """The same for a model that holds no values; `unseen` runs it, and reads the few tensors that are known after all."""
+    """The same for a model that holds no values; `unseen` runs it and reads the few tensors that are known."""
     return _trace(case, unseen)
 
 
