@@ -14,6 +14,7 @@ from leadline.report.depth import axis_lines, block_summary, jump_lines
 from leadline.report.findings import finding_lines, ignored_lines
 from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
+from leadline.report.margins import margin_lines
 from leadline.report.table import block_lines
 from leadline.report.text import clean, count, number, plural
 from leadline.report.theory import theory_lines
@@ -58,6 +59,7 @@ def lines(report: Report, look: Look) -> list[Text]:
     ]
     if everything:
         above.append(block_lines(report.profile, width))
+        below.insert(0, margin_lines(report.margins, width))
     taken = len(_paragraphs([*above, *below])) + 1
     room = None if everything else MOST_LINES - taken
     findings = finding_lines(report.findings, width, room=room)
