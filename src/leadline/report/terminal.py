@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.text import Text
 
-from leadline.records import Profile, Update
+from leadline.records import Profile, Rehearsal, Update
 from leadline.report.coverage import coverage_lines
 from leadline.report.depth import axis_lines, block_summary, jump_lines
 from leadline.report.findings import finding_lines, ignored_lines
@@ -91,6 +91,7 @@ def _facts(profile: Profile, width: int) -> list[Text]:
         *labelled("loss", joined(number(profile.loss), optimizer), width, most=1),
         *_symmetry(profile, width),
         *_update(profile.update, width),
+        *_rehearsal(profile.rehearsal, width),
     ]
 
 
@@ -121,6 +122,15 @@ def _update(update: Update | None, width: int) -> list[Text]:
         *labelled("one step", line, width, most=2),
         *(labelled("", where, width, most=1) if where else []),
     ]
+
+
+def _rehearsal(seen: Rehearsal | None, width: int) -> list[Text]:
+    """What a few steps on the batch did to its loss; nothing where none were made."""
+    if seen is None:
+        return []
+    least = "" if seen.constant is None else f"a constant output has {number(seen.constant)}"
+    told = f"{plural(seen.steps, 'step')} on this batch: loss {number(seen.losses[0])} to {number(seen.losses[-1])}"
+    return labelled("rehearsal", joined(told, least), width, most=2)
 
 
 def _next(report: Report, width: int) -> list[Text]:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 
 from leadline.records import Margin, Profile
-from leadline.records.rehearsal import LEARNED
 from leadline.rules import crawling_step, dead_units, initial_loss, overreaching_step, overwriting_step
 from leadline.rules.depth_law import FAR, REACH, widest_change
 from leadline.rules.overflow_margin import MARGIN
 from leadline.rules.pace import optimizer_family, pace_of
 from leadline.rules.ranges import body
 from leadline.rules.rank_collapse import ALIKE
+from leadline.rules.restless_steps import RISE
 from leadline.rules.step_law import BEYOND, excess
 from leadline.rules.underflow import SHARE
 
@@ -81,10 +81,9 @@ def _steps(profile: Profile) -> Iterator[Margin]:
         else:
             least, value, told = crawling_step.LEAST_PROMISE, pace.promised, "promise of a step over the loss"
         yield Margin(code="U522", quantity=told, value=value, limit=least, side="above")
-    progress = None if profile.rehearsal is None else profile.rehearsal.progress
-    if progress is not None:
-        told = "loss taken off below a constant output in the rehearsal"
-        yield Margin(code="U509", quantity=told, value=progress, limit=LEARNED, side="above")
+    if profile.rehearsal is not None:
+        told = "highest loss of the rehearsal over the lowest before it"
+        yield Margin(code="U509", quantity=told, value=profile.rehearsal.rise, limit=RISE)
 
 
 def _numbers(profile: Profile) -> Iterator[Margin]:
