@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from leadline.records import Asked, Course, Coverage, Finding, Profile, Source, Verdict, decode, encode
+from leadline.records import (
+    Asked,
+    Course,
+    Coverage,
+    Finding,
+    Margin,
+    Profile,
+    Source,
+    Verdict,
+    decode,
+    encode,
+)
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -34,6 +45,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, as the command line names it; "" if the check was called from Python."""
     rules: tuple[Asked, ...] = ()
     """What was looked for."""
+    margins: tuple[Margin, ...] = ()
+    """How far the main quantities are from where their rules fire: the evidence that nothing is wrong."""
     ignored: tuple[Finding, ...] = ()
     """What was found by rules that the user told not to count; the verdict is that of the other findings."""
     sources: dict[str, Source] = {}
