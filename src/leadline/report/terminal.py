@@ -15,7 +15,7 @@ from leadline.report.findings import finding_lines, ignored_lines
 from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
 from leadline.report.table import block_lines
-from leadline.report.text import clean, count, number, plural
+from leadline.report.text import clean, count, number, plural, share, signed
 from leadline.report.theory import theory_lines
 from leadline.report.verdict import TITLES, rooted, sentence
 
@@ -98,9 +98,9 @@ def _symmetry(profile: Profile, width: int) -> list[Text]:
     if found is None or not found.dimension:
         return []
     inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else ""
-    share = "" if found.free_share is None else f"they could save {found.free_share:.0%} of the penalty"
+    saved = "" if found.free_share is None else f"{share(found.free_share)} of the penalty could be saved"
     return labelled(
-        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, share), width, most=1
+        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, saved), width, most=1
     )
 
 
@@ -109,12 +109,12 @@ def _update(update: Update | None, width: int) -> list[Text]:
     if update is None:
         return []
     promised, measured = update.predicted_loss_change, update.measured_loss_change
-    kept = "" if update.ratio is None else f"{update.ratio:.0%} of the promise"
-    least = ">= " if update.safe_lr_is_bound else ""
+    kept = "" if update.ratio is None else f"{share(update.ratio)} of the promise"
+    least = "≥ " if update.safe_lr_is_bound else ""
     safe = "" if update.safe_lr is None else f"rate {number(update.lr)}, safe {least}{number(update.safe_lr)}"
-    shares = [f"{each.share:.0%}" for each in update.ranges if each.share is not None]
-    where = f"by quarter of depth: {' '.join(shares)}" if shares else ""
-    line = joined(f"loss {promised:+.3g} promised, {measured:+.3g} measured", kept, safe)
+    shares = [share(each.share) for each in update.ranges if each.share is not None]
+    where = f"by quarter of depth: {', '.join(shares)}" if shares else ""
+    line = joined(f"loss {signed(promised)} promised, {signed(measured)} measured", kept, safe)
     return [
         *labelled("one step", line, width, most=2),
         *(labelled("", where, width, most=1) if where else []),

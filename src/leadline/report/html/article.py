@@ -11,12 +11,13 @@ from markupsafe import Markup
 
 from leadline.drawing.chart import Line, line_chart
 from leadline.drawing.numbers import count, number, share
-from leadline.records import Asked, Finding, Profile, Source
+from leadline.records import Asked, Finding, Forecast, Profile, Source
 from leadline.report.depth import block_summary
 from leadline.report.formats.md import md
 from leadline.report.html.advice import Advice, advice_of, commands_of
 from leadline.report.html.carried import Carried, carried, rounded
 from leadline.report.html.causes import Split, drawn, splits_of
+from leadline.report.html.forecasted import Law, law_of
 from leadline.report.html.overlay import overlaid
 from leadline.report.html.panel import Axis, Panel, axis_of
 from leadline.report.html.panels import panels_of
@@ -67,6 +68,7 @@ class Article:
     ranges: Markup
     rates: Markup
     depths: Markup
+    law: Law | None
     group: Group | None
     roots: list[Root]
     ignored: Sequence[Finding]
@@ -88,8 +90,11 @@ class Article:
         }
 
 
-def article(report: Report, repair: RepairReport | None = None) -> Article:
-    """`repair`: what was tried on the model of this report; its profiles are then drawn before and after."""
+def article(report: Report, repair: RepairReport | None = None, forecast: Forecast | None = None) -> Article:
+    """`repair`: what was tried on the model of this report; its profiles are then drawn before and after.
+
+    `forecast`: how its family of models goes with depth.
+    """
     profile = report.profile
     axis, panels = _profiles(profile, repair)
     update, scale = profile.update, profile.depth_scale
@@ -113,6 +118,7 @@ def article(report: Report, repair: RepairReport | None = None) -> Article:
         ranges=Markup("" if update is None else ranges_drawn(update)),
         rates=Markup("" if update is None else rates_drawn(update)),
         depths=Markup("" if scale is None else depths_drawn(profile, scale)),
+        law=None if forecast is None else law_of(forecast),
         group=group_of(profile.symmetry),
         roots=[_root(report, root, below) for root, below in rooted(report.findings)],
         ignored=report.ignored,
