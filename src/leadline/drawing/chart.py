@@ -13,6 +13,7 @@ from leadline.drawing.tones import ALARM, INK, QUIET, TONES
 Values = Sequence[float | None]
 
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 6.0, 10.0, 20.0
+WIDEST = 300.0  # e-folds of a band that are drawn: no frame is higher
 RAIL = 9.0  # height of the strip, above and below the lines, in which the marks stand
 POINTS = 240  # of a line, at most: about one each two pixels
 FEW = 6  # places that all get a label
@@ -171,7 +172,7 @@ def _outline(line: Line, run: Sequence[int], frame: Frame) -> str:
 
     def edge(place: int, sign: int) -> tuple[float, float]:
         value, band = line.values[place], line.band[place] if line.band is not None else None
-        y = frame.y((value or 0.0) * math.exp(sign * min(band or 0.0, 300.0)))
+        y = frame.y((value or 0.0) * math.exp(sign * min(max(band or 0.0, 0.0), WIDEST)))
         lowest, highest = frame.height - BOTTOM, TOP
         return frame.x(place), min(max(y if y is not None else lowest, highest), lowest)
 

@@ -100,7 +100,7 @@ def _symmetry(profile: Profile, width: int) -> list[Text]:
     inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else ""
     saved = "" if found.free_share is None else f"{share(found.free_share)} of the penalty could be saved"
     return labelled(
-        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, saved), width, most=1
+        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, saved), width, most=2
     )
 
 
