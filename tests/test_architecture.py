@@ -35,6 +35,7 @@ TORCH_FREE = (
     "leadline.runs",
     "leadline.report",
     "leadline.rules",
+    "leadline.alarms",
     "leadline.sources",
     "leadline.targets",
     "leadline.baseline",

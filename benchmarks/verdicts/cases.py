@@ -66,11 +66,11 @@ def label_to_json(case: Labelled) -> dict[str, Any]:
     return fields | {"problem": to_dict(case.problem)}
 
 
-def load_labels(half: Half | None = None) -> Labels:
-    """The labelled cases, of one half or of both."""
+def load_labels(half: Half | None = None, seed: int = SEED) -> Labels:
+    """The labelled cases drawn from that seed, of one half or of both."""
     found = {
         key: Labelled(**case | {"problem": from_dict(case["problem"])})
-        for key, case in load(LABEL_FILE)["cases"].items()
+        for key, case in load(label_file(seed))["cases"].items()
     }
     return {key: case for key, case in found.items() if half in (None, case.problem.half)}
 

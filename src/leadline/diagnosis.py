@@ -22,6 +22,7 @@ from leadline.symmetry.reading import read_symmetry
 from leadline.theory import predict_with_account
 from leadline.tracing import trace_case
 from leadline.updating import read_update
+from leadline.updating.rehearsal import rehearse
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 CONFIDENCE: dict[
@@ -101,7 +102,9 @@ def _with_update(
 ) -> tuple[Profile, Coverage]:
     """The profile with one step of the optimiser; where that cannot be had, and nobody insists, what is missing."""
     try:
-        return replace(profile, update=read_update(case, profile)), coverage
+        step = read_update(case, profile)
+        head = None if profile.facts is None else profile.facts.head
+        return replace(profile, update=step, rehearsal=rehearse(case, head)), coverage
     except InputError as error:
         if insist or _is_foreign(profile.optimizer):
             raise

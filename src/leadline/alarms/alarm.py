@@ -39,7 +39,6 @@ class Alarm:
     sick: History
     healthy: History
     look: Callable[[History], Iterable[Symptom]]
-    fixes: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
     """Codes of alarms that say nothing new while this one stands."""
     every: int = 1
@@ -87,7 +86,6 @@ def alarm(  # noqa: PLR0913  (the fields of an alarm, each by name)
     needs: tuple[str, ...],
     sick: History,
     healthy: History,
-    fixes: tuple[str, ...] = (),
     explains: tuple[str, ...] = (),
     every: int = 1,
     confirm: int = 1,
@@ -104,7 +102,6 @@ def alarm(  # noqa: PLR0913  (the fields of an alarm, each by name)
             sick=sick,
             healthy=healthy,
             look=look,
-            fixes=fixes,
             explains=explains,
             every=every,
             confirm=confirm,

@@ -27,7 +27,7 @@ SIGMAS = 6.0  # standard errors of a median; calibrated by the same script
     ),
     healthy=course(400, loss=noisy(falling(2.3, 0.5, 60), 0.3)),
     explains=("T801", "T802"),
-    every=4,
+    every=16,
     confirm=2,
     calm=128,
 )

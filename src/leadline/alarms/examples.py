@@ -19,7 +19,7 @@ LAYOUT = Layout(
 )
 INVARIANT = replace(LAYOUT, invariant=(True,) * BLOCKS)
 DECAYED = replace(
-    INVARIANT, rotation=(math.sqrt(2 * 0.05),) * BLOCKS, decay=(0.05,) * BLOCKS
+    INVARIANT, rotation=(math.sqrt(2 * 0.05),) * BLOCKS, settling=(1 / 0.05,) * BLOCKS
 )  # SGD, decay 0.05
 
 

@@ -7,6 +7,8 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
 
 from leadline.records.run import Sample
 
@@ -21,6 +23,7 @@ FROZEN = -2.0  # in a vector of gradient norms: not asked for, the parameter req
 START = 32  # ours: steps that make up "the start", with which a run that goes nowhere is compared
 
 
+T = TypeVar("T")
 Row = tuple[int, "array[float]"]
 
 
@@ -37,8 +40,8 @@ class Layout:
     rotation: tuple[float | None, ...] = ()
     """For each parameter that is scale-invariant and decayed, its angle a step in equilibrium at rate 1, which goes
     with the root of the rate (`leadline.symmetry.equilibrium`); None for the others; empty if not known."""
-    decay: tuple[float, ...] = ()
-    """Weight decay of each parameter; empty if not known."""
+    settling: tuple[float, ...] = ()
+    """Steps in which each of these gets there at rate 1, which go with one over the rate; empty if not known."""
 
 
 @dataclass(slots=True)
@@ -126,10 +129,7 @@ class History:
         found = self._series.get(name)
         if found is None:
             return Window(steps=[], values=[])
-        steps, values = list(found.steps), list(found.values)
-        return (
-            Window(steps=steps[-last:], values=values[-last:]) if last else Window(steps=steps, values=values)
-        )
+        return Window(steps=_last(found.steps, last), values=_last(found.values, last))
 
     def recent(self, name: str) -> Rows:
         """The last recordings of a vector; empty if it was never measured."""
@@ -177,3 +177,8 @@ class History:
 def _rows(kept: Iterable[Row]) -> Rows:
     pairs = list(kept)
     return Rows(steps=[step for step, _ in pairs], rows=[row for _, row in pairs])
+
+
+def _last(ring: deque[T], count: int | None) -> list[T]:
+    """The last ones, oldest first, without walking through the others."""
+    return list(ring) if count is None else [*islice(reversed(ring), count)][::-1]

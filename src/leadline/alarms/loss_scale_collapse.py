@@ -24,6 +24,7 @@ FLOOR = 1.0  # derived: below it the loss is scaled down, which is what scaling 
     sick=course(300, loss_scale=lambda step: 65536.0 * 0.5 ** (step // 20)),
     healthy=course(300, loss_scale=lambda step: 65536.0 * 0.5 ** min(step // 3, 4)),
     explains=("T814",),
+    every=8,
     calm=128,
 )
 def loss_scale_collapse(history: History) -> Iterator[Symptom]:

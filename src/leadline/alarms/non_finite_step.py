@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import constant, course
 from leadline.alarms.history import History
 from leadline.alarms.timeline import first_cause
+
+RECENT = 8  # ours: steps judged in one look; an alarm need not be asked every step
 
 
 @alarm(
@@ -17,6 +20,7 @@ from leadline.alarms.timeline import first_cause
     needs=("loss", "grad_norm", "non_finite"),
     sick=course(60, loss=lambda step: 2.0 if step < 50 else float("nan"), grad_norm=constant(1.0)),
     healthy=course(60, loss=constant(2.0), grad_norm=constant(1.0)),
+    every=4,
     explains=("T801", "T802", "T803", "T804", "T805", "T806", "T807", "T808", "T810", "T811", "T812", "T813"),
 )
 def non_finite_step(history: History) -> Iterator[Symptom]:
@@ -38,6 +42,8 @@ def non_finite_step(history: History) -> Iterator[Symptom]:
     ## References
     Derived from the order of operations in a step.
     """
+    if not any(_is_broken(history, name) for name in ("loss", "grad_norm", "update_norm", "non_finite")):
+        return
     cause = first_cause(history)
     if cause is None:
         return
@@ -50,3 +56,9 @@ def non_finite_step(history: History) -> Iterator[Symptom]:
         forecast="every weight is NaN after the next step" if cause.metric in ("loss", "gradient") else "",
         evidence={"step": float(cause.step), "steps_seen_before": float(len(cause.before))},
     )
+
+
+def _is_broken(history: History, name: str) -> bool:
+    """Whether a recent value is not finite, or counts something that is not."""
+    recent = history.scalars(name, RECENT).values
+    return any(not math.isfinite(each) for each in recent) or (name == "non_finite" and any(recent))

@@ -12,7 +12,7 @@ from leadline.alarms.history import History
 from leadline.alarms.places import of_parameters
 
 FACTOR = 2.0  # between measured and expected angle; calibrated by benchmarks/alarms.py
-SETTLED = 3.0  # times 1/(rate * decay) steps after which balance is expected; derived: exp(-3) is 5 % of the way left
+SETTLED = 3.0  # times the scale of settling, after which balance is expected; derived: exp(-3) leaves 5 %
 STEADY = (
     1.1  # ours: the rate may have changed by so much over the history; after a larger change it settles anew
 )
@@ -47,8 +47,8 @@ def off_equilibrium(history: History) -> Iterator[Symptom]:
     For each weight that is scale-invariant and decayed, the median over recent steps of $\|\Delta w\|/\|w\|$, its
     angle a step, against the one at which growth by steps and shrinking by decay balance: $\sqrt{2\eta\lambda}$ for
     SGD with rate $\eta$ and decay $\lambda$, and the like for other optimisers (`leadline.symmetry.equilibrium`).
-    Looked at only after `SETTLED` = 3 times $1/\eta\lambda$ steps at a rate that is steady within 10 %. Fires at a
-    factor of `FACTOR` = 2.
+    Looked at only after `SETTLED` = 3 times the scale on which it settles ($1/\eta\lambda$ steps for AdamW) at a rate
+    that is steady within 10 %. Fires at a factor of `FACTOR` = 2.
 
     ## Why it hurts
     In equilibrium every layer turns at the same pace, which is why one rate suits all. A layer that turns slower than
@@ -98,6 +98,6 @@ def _steady_rate(history: History) -> float | None:
 
 
 def _has_settled(history: History, rate: float, index: int) -> bool:
-    decay = history.layout.decay[index] if index < len(history.layout.decay) else 0.0
-    steps = len(history.scalars("lr"))
-    return decay > 0 and steps >= SETTLED / (rate * decay)
+    if index >= len(history.layout.settling):
+        return False
+    return (history.step or 0) - (history.began or 0) >= SETTLED * history.layout.settling[index] / rate

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from leadline.cli.options import (
     output_option,
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
+from leadline.cli.progress import Progress, progress_bar
 from leadline.errors import LeadlineError
 from leadline.targets import load_family, locate
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from leadline.records import Forecast
 
 DEMO = "leadline.lab.demo:residual_family"
-Progress = Callable[[int, int, str], object]
 
 
 class Depths(click.ParamType[tuple[int, ...]]):
@@ -84,7 +83,7 @@ def forecast(
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     try:
-        with _progress(quiet=quiet) as progress:
+        with progress_bar(quiet=quiet) as progress:
             found = _examine(target, depths, seeds, progress)
     except (LeadlineError, click.ClickException):
         raise
@@ -107,21 +106,3 @@ def _examine(target: str, depths: tuple[int, ...], seeds: int, progress: Progres
 
     with redirect_stdout(sys.stderr):
         return look_ahead(load_family(target), depths, seeds=seeds, progress=progress)
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Progress | None]:
-    """A bar on stderr, if someone is there to see it."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("forecast", total=None)
-
-        def show(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=text)
-
-        yield show

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 import click
 
+from leadline.alarms.selection import Check, all_checks, find_check
 from leadline.cli.options import FINE, color_option, examples
 from leadline.cli.output import emit, look_for
 from leadline.report.markdown import markdown
-from leadline.rules import Rule, all_rules
-from leadline.rules.selection import find_rule
 
 
 @click.command(epilog=examples("leadline explain B201", "leadline explain gradient-decay"))
@@ -21,7 +20,7 @@ from leadline.rules.selection import find_rule
 @color_option
 def explain(rule: str, no_color: bool) -> int:
     """Tell what a rule measures, why it hurts, and when it is wrong."""
-    found = find_rule(rule)
+    found = find_check(rule)
     look = look_for(no_color=no_color)
     emit(markdown(f"**{found.code} {found.name}**\n\n{found.doc}", look))
     return FINE
@@ -30,7 +29,7 @@ def explain(rule: str, no_color: bool) -> int:
 @click.command(epilog=examples("leadline rules", "leadline rules --format json"))
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def rules(form: str) -> int:
-    """List the rules: code, name and what each looks for."""
+    """List the rules (T: alarms of a running training): code, name and what each looks for."""
     rows = [
         {
             "code": each.code,
@@ -38,13 +37,13 @@ def rules(form: str) -> int:
             "summary": each.summary,
             "since": each.since,
         }
-        for each in all_rules()
+        for each in all_checks()
     ]
-    emit(json.dumps(rows, indent=2) + "\n" if form == "json" else _rule_table(all_rules()))
+    emit(json.dumps(rows, indent=2) + "\n" if form == "json" else _rule_table(all_checks()))
     return FINE
 
 
-def _rule_table(found: Sequence[Rule]) -> str:
+def _rule_table(found: Sequence[Check]) -> str:
     names = max((len(each.name) for each in found), default=0)
     width = max(shutil.get_terminal_size().columns, names + 30)
     rows = []

@@ -11,6 +11,7 @@ from leadline.errors import InputError
 from leadline.fixes.edits import code_of
 from leadline.fixes.fix import Fix, Patient, Plan
 from leadline.records import Edit, Outcome, Reach
+from leadline.report.snippet import put_together
 
 REACHES: tuple[Reach, ...] = get_args(Reach)
 
@@ -72,7 +73,7 @@ def together(first: Candidate, second: Candidate) -> Candidate:
         answers=tuple(dict.fromkeys(first.answers + second.answers)),
         rooted=first.rooted or second.rooted,
         promise=second.promise,
-        code="\n".join(filter(None, (first.code, second.code))),
+        code=put_together((first.code, second.code)),
         why=second.why,
     )
 

@@ -15,12 +15,14 @@ from leadline.fixes import all_fixes
 from leadline.fixes.applying import apply as apply_recipe
 from leadline.fixes.batches import read_batches
 from leadline.fixes.budget import Budget, Clock, Given, budget_of
+from leadline.fixes.comparison import learns
 from leadline.fixes.copying import twin
 from leadline.fixes.fix import Fix
 from leadline.fixes.search import CONFIRM_LONGER, Found, search
 from leadline.fixes.trial import DEFAULT_RATE, MOST_STEPS, Progress, Trials
 from leadline.records import Outcome, Recipe, Verdict
 from leadline.report.repair import RepairReport
+from leadline.report.snippet import put_together
 from leadline.tracing.custody import process_state_kept
 
 if TYPE_CHECKING:
@@ -138,7 +140,8 @@ def _record(found: Found, time: Budget) -> RepairReport:
         outcomes=found.outcomes,
         recipe=Recipe(leadline=__version__, model=found.before.report.profile.model, edits=found.edits),
         trial=found.trial,
-        code="\n".join(each.code for each in found.outcomes if each.kept),
+        learns=None if found.trial is None else learns(found.trial.treated or found.trial.untreated),
+        code=put_together(each.code for each in found.outcomes if each.kept),
         optimizer=_trained_with(found),
         notes=tuple(_notes(found)),
         budget=time.seconds,

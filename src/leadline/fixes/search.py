@@ -5,12 +5,13 @@ stage all are traced again, and those after which the model is expected to train
 is kept. Only if no stage has one, the other survivors are trained, and the best of them is kept as a part of the
 repair. If none ends lower, two causes may hide each other: the most promising survivor is carried along, and the next
 round tries what could go with it. At last the whole repair is trained beside the untreated model once more, longer and
-with another seed; unless it ends lower again, nothing is recommended.
+with another seed. If it does not end lower again, the search begins anew without what it was made of; what never held
+is never recommended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from msgspec.structs import replace as changed
@@ -23,6 +24,7 @@ from leadline.fixes.trial import Losses, OutOfTimeError, Trials
 from leadline.fixes.verify import Proof, diagnose, look_again, train_beside
 from leadline.records import Edit, Outcome, Trial, Verdict
 
+MOST_ATTEMPTS = 3  # ours: repairs that may fail to hold before the search gives up
 MOST_ROUNDS = 6  # ours: no network of the benchmark needed more than four edits
 MOST_CARRIED = 2  # ours: causes that may hide each other
 MOST_A_STAGE = 3  # ours: trials among those that reach equally far and promise a healthy network
@@ -64,16 +66,22 @@ class Search:
     """The training of `base`."""
     outcomes: list[Outcome] = field(default_factory=list)
     edits: tuple[Edit, ...] = ()
+    banned: list[tuple[Edit, ...]] = field(default_factory=list)
+    """Edits of repairs that did not hold."""
 
     def run(self) -> Found:
         try:
-            self.control = self.trials.run(self.base.case, "training the untreated model")
+            alone = self.trials.run(self.base.case, "training the untreated model")
         except OutOfTimeError:
-            self._give_up(candidates(self.base, self.fixes))
+            self.outcomes += [each.outcome(OUT_OF_TIME) for each in candidates(self.base, self.fixes)]
             return self._found(None)
-        trial = Trial(untreated=self.control, treated=(), fresh=self.trials.fresh)
-        self._repair()
-        return self._confirmed() if self.edits else self._found(trial)
+        for _ in range(MOST_ATTEMPTS):
+            self.control = alone
+            self._repair()
+            if not self.edits or (held := self._confirmed()):
+                break
+        last = Trial(untreated=alone, treated=(), fresh=self.trials.fresh)
+        return self._found(held if self.edits else last)
 
     def _repair(self) -> None:
         """Rounds until the model is expected to train, or nothing helps any more."""
@@ -110,11 +118,12 @@ class Search:
         return proofs
 
     def _candidates(self, carried: Proof | None) -> list[Candidate]:
-        if carried is None:
-            return candidates(self.base, self.fixes)
-        assert carried.case is not None
-        patient = diagnose(carried.case)
-        return [together(carried.candidate, each) for each in candidates(patient, self.fixes)]
+        if carried is None or carried.case is None:
+            found = candidates(self.base, self.fixes)
+        else:
+            beside = candidates(diagnose(carried.case), self.fixes)
+            found = [together(carried.candidate, each) for each in beside]
+        return [each for each in found if each.edits not in self.banned or not each.edits]
 
     def _look(self, candidate: Candidate) -> Proof:
         if not self.trials.has_time():
@@ -141,10 +150,7 @@ class Search:
         return _timed(trained, self.trials.budget.clock() - began)
 
     def _skip(self, rest: Sequence[Candidate]) -> None:
-        self.outcomes += [each.outcome("a fix that touches less was verified first") for each in rest]
-
-    def _give_up(self, rest: Sequence[Candidate]) -> None:
-        self.outcomes += [each.outcome(OUT_OF_TIME) for each in rest]
+        self.outcomes += [each.outcome("another fix was verified before its turn") for each in rest]
 
     def _keep(self, proof: Proof) -> None:
         """The best of a round becomes part of the repair, and what is treated next."""
@@ -157,34 +163,46 @@ class Search:
         self.base = diagnose(proof.case)
         self.control = proof.outcome.trial.treated
 
-    def _confirmed(self) -> Found:
-        """The whole repair beside the untreated model once more; what does not hold is not recommended."""
+    def _confirmed(self) -> Trial | None:
+        """The whole repair beside the untreated model once more. What does not hold is taken back; then None."""
+        both = ((self.untreated, "confirming: untreated"), (self.base, "confirming: repaired"))
         runs = [
             self.trials.run(patient.case, label, seed=CONFIRM_SEED, longer=CONFIRM_LONGER, finish=True)
-            for patient, label in (
-                (self.untreated, "confirming: untreated"),
-                (self.base, "confirming: repaired"),
-            )
+            for patient, label in both
         ]
         trial = Trial(untreated=runs[0], treated=runs[1], fresh=self.trials.fresh)
         found = compare(trial)
         if not found.lower:
-            why = f"it did not hold in the last, longer trial with another seed: {found.why}"
-            self.outcomes = [
-                changed(each, kept=False, state="refuted", why=why) if each.kept else each
-                for each in self.outcomes
-            ]
-            self.edits, self.base = (), self.untreated
-        return self._found(trial)
+            self._take_back(trial, f"it did not hold in a longer trial with another seed: {found.why}")
+            return None
+        return trial
+
+    def _take_back(self, trial: Trial, why: str) -> None:
+        kept = [each for each in self.outcomes if each.kept]
+        self.banned += [each.edits for each in kept]
+        self.outcomes = [
+            changed(each, kept=False, state="refuted", why=why, trial=trial) if each.kept else each
+            for each in self.outcomes
+        ]
+        self.edits, self.base = (), self.untreated
 
     def _found(self, trial: Trial | None) -> Found:
         return Found(
             before=self.untreated,
             after=self.base,
-            outcomes=tuple(self.outcomes),
+            outcomes=tuple(_without_repeats(self.outcomes)),
             edits=self.edits,
             trial=trial,
         )
+
+
+def _without_repeats(outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+    """Of a plan that several rounds came to, what was measured; or once that nothing was."""
+    told = [(each.fix, each.title, each.edits) for each in outcomes]
+    measured = [key for key, each in zip(told, outcomes, strict=True) if each.state != "not run"]
+    for place, (key, each) in enumerate(zip(told, outcomes, strict=True)):
+        if each.state != "not run" or (key not in measured and key not in told[:place]):
+            yield each
 
 
 def _of(proofs: Sequence[Proof]) -> list[Candidate]:

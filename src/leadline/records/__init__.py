@@ -31,6 +31,7 @@ from leadline.records.profile import (
     Stream,
     Verdict,
 )
+from leadline.records.rehearsal import Rehearsal
 from leadline.records.repair import (
     RECIPE_SCHEMA,
     Edit,
@@ -42,7 +43,7 @@ from leadline.records.repair import (
     State,
     Trial,
 )
-from leadline.records.run import RUN_SCHEMA, Alert, Event, RunInfo, Sample
+from leadline.records.run import RUN_SCHEMA, Alert, Course, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -88,6 +89,7 @@ __all__ = [
     "Block",
     "BlockStep",
     "Clones",
+    "Course",
     "Coverage",
     "DepthLimit",
     "DepthPoint",
@@ -126,6 +128,7 @@ __all__ = [
     "Reach",
     "Recipe",
     "Recurrence",
+    "Rehearsal",
     "Residual",
     "RunInfo",
     "Sample",

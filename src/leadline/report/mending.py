@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from io import StringIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
@@ -30,7 +32,7 @@ REACHES = {
     "advice": "advice",
 }
 WHY_LINES = 3
-CURVE = 40  # cells of a loss curve
+CURVE, ENDS = 40, 28  # cells of a loss curve, and of the numbers behind it
 SKIPPED = 4  # outcomes of what was not run that a page shows
 EDITS = 12  # lines of code that a page shows
 
@@ -67,19 +69,19 @@ def lines(repair: RepairReport, look: Look) -> list[Text]:
 
 
 def headline(repair: RepairReport, width: int) -> list[Text]:
-    """Both verdicts and the sentence that decided the last."""
+    """Both verdicts, and the sentence that decided the last."""
     before, after = repair.verdict_before, repair.verdict_after
-    last = repair.after or repair.before
-    told = f"{sentence(last)}"
+    told = sentence(repair.after or repair.before)
     if repair.after is not None:
-        title = Text.assemble(
-            (TITLES[before], VERDICTS[before]), " → ", (TITLES[after], VERDICTS[after]), f": {told}"
-        )
-    elif before == "trains":
-        title = Text.assemble(("NOTHING TO FIX", VERDICTS["trains"]), f": {told}")
+        titles = [(f"{TITLES[before]} ", VERDICTS[before]), (f"→ {TITLES[after]}", VERDICTS[after])]
+    elif before != "trains":
+        titles = [("NOT REPAIRED", VERDICTS[before])]
+    elif repair.learns is False:
+        titles = [("UNDECIDED", VERDICTS["undecided"])]
+        told = f"the check finds nothing, yet the loss did not fall in training; {told}"
     else:
-        title = Text.assemble(("NOT REPAIRED", VERDICTS[before]), f": {told}")
-    return wrapped(title, width, most=4)
+        titles = [("NOTHING TO FIX", VERDICTS["trains"])]
+    return wrapped(Text.assemble(*titles, f": {told}"), width, most=4)
 
 
 def _facts(repair: RepairReport, width: int) -> list[Text]:
@@ -126,7 +128,7 @@ def _outcome(outcome: Outcome, width: int, *, everything: bool) -> list[Text]:
     ]
     if outcome.kept or everything:
         page += [line for each in outcome.measures for line in _measure(each, width)]
-    if outcome.drift is not None:
+    if outcome.drift is not None and outcome.state != "refuted":
         page += labelled("", f"outputs moved by {number(outcome.drift)} in double precision", width)
     if outcome.trial is not None and everything:
         page += _curves(outcome.trial, width)
@@ -143,33 +145,31 @@ def _training(trial: Trial | None, width: int) -> list[Text]:
     return [] if trial is None else _curves(trial, width)
 
 
+def limits(trial: Trial) -> tuple[float, float, int]:
+    """The lowest and the highest loss of both trainings, and how many steps the longer one made."""
+    known = [value for value in (*trial.untreated, *trial.treated) if math.isfinite(value)]
+    return min(known, default=0.0), max(known, default=1.0), max(len(trial.untreated), len(trial.treated))
+
+
 def _curves(trial: Trial, width: int) -> list[Text]:
-    known = [value for value in (*trial.untreated, *trial.treated) if mark(value) is None or value <= 0]
-    low, high = min(known, default=0.0), max(known, default=1.0)
+    low, high, steps = limits(trial)
+    room = min(CURVE, width - LABEL - ENDS)
     page = []
     for label, losses in (("untreated", trial.untreated), ("repaired", trial.treated)):
         if losses:
-            room = min(CURVE, width - LABEL - 30)
-            drawn = Text(
-                curve(losses, low, high, room, max(len(trial.untreated), len(trial.treated))), style=ACCENT
-            )
+            drawn = (curve(losses, low, high, room, steps), ACCENT)
             ends = f"  loss {number(losses[0])} → {number(losses[-1])}"
             page += labelled(label, Text.assemble(drawn, ends), width, most=1)
-    steps = max(len(trial.untreated), len(trial.treated))
     batches = "another batch each" if trial.fresh else "batches seen again"
     return [*page, *labelled("", Text(f"{steps} steps, {batches}; same scale", style=QUIET), width)]
 
 
 def curve(losses: Sequence[float], low: float, high: float, width: int, steps: int) -> str:
-    """A training as a line of characters between two losses; `steps` fill the width. A broken one ends with a mark."""
+    """A training as a line of characters between two losses; `steps` fill the width. Where it broke there is a mark."""
     width = max(min(width, steps), 1)
-    cells = []
-    for cell in range(width):
-        part = losses[cell * steps // width : max((cell + 1) * steps // width, cell * steps // width + 1)]
-        if not part:
-            break
-        cells.append(_cell(part, low, high))
-    return "".join(cells).ljust(width)
+    edges = [cell * steps // width for cell in range(width + 1)]
+    parts = [losses[first:last] for first, last in pairwise(edges)]
+    return "".join(_cell(part, low, high) for part in parts if part).ljust(width)
 
 
 def _cell(part: Sequence[float], low: float, high: float) -> str:

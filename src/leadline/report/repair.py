@@ -32,6 +32,8 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     trial: Trial | None = None
     """The whole repair beside the untreated model, longer than the trials before and with another seed. Of a model that
     was not repaired: its own training, and nothing beside it. None: there was no time for any."""
+    learns: bool | None = None
+    """The loss of the last model in `trial` fell; None: it was not trained."""
     code: str = ""
     """Lines that do the same in the user's own code."""
     optimizer: str = ""

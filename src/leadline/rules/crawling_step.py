@@ -16,6 +16,7 @@ LEAST_PROMISE = 2e-3  # of the loss a step, linear optimisers; calibrated by ben
     code="U522",
     name="crawling-step",
     since="0.1",
+    refuted_by="learning",
     sick=paced(relative=1e-5, promised=1e-4),
     healthy=paced(relative=0.01, promised=0.1),
 )

@@ -16,8 +16,10 @@ from leadline.runs.owner import BEAT_SECONDS, myself
 from leadline.runs.pending import MOST_BYTES, Batch, Pending
 from leadline.runs.storing import Past, Store, TakenOverError
 
-SHARE = 0.01  # ours: the share of its time for which this thread works, if nobody waits for it
-LONGEST_PAUSE = 0.5  # ours, seconds: so much is lost at most if the process is killed and steps are short
+# Steps are stored together only to save what a transaction costs, which is no more than a step does. The pause behind a
+# transaction is such that this is a hundredth of the time, so that steps that are slower than it are stored at once.
+SHARE = 0.01  # ours, as the default budget of a watch
+LONGEST_PAUSE = 0.5  # ours, seconds: a bound on what is lost if the process is killed, however slow the disk
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # ours, seconds: doubled after each failure
 
 
@@ -40,7 +42,7 @@ class Keeper:
         self._past = Past()
         self._asked = self._answered = 0
         self._closing = self._ended = False
-        self._next, self._retry = 0.0, FIRST_RETRY
+        self._next, self._retry, self._cost = 0.0, FIRST_RETRY, 0.0
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._work, name="leadline run file", daemon=True)
 
@@ -89,16 +91,20 @@ class Keeper:
 
     def _turn(self) -> None:
         asked, closing = self._wait()
-        started = time.monotonic()
-        if self._try():
-            ended = time.monotonic()
-            self._next = ended + min((ended - started) / SHARE, LONGEST_PAUSE)
+        started = time.thread_time()
+        if steps := self._try():
+            self._pause((time.thread_time() - started) / steps)
         if closing:
             self._release()
         with self.pending.arrived:
             self._answered = asked
             self._ended = self._ended or closing
             self.pending.arrived.notify_all()
+
+    def _pause(self, cost: float) -> None:
+        """Of the last two costs the smaller counts: now and then SQLite folds its log into the file, a longer job."""
+        usual, self._cost = min(cost, self._cost), cost
+        self._next = time.monotonic() + min(usual / SHARE, LONGEST_PAUSE)
 
     def _wait(self) -> tuple[int, bool]:
         """Until there is something to do: somebody asks, a step waits and the pause is over, or a beat is due."""
@@ -111,8 +117,8 @@ class Keeper:
                 self.pending.arrived.wait(rest)
             return self._asked, self._closing
 
-    def _try(self) -> bool:
-        """Whether the file holds all that waited. Whatever is raised ends here."""
+    def _try(self) -> int:
+        """How many steps were stored, at least 1; 0 if that failed. Whatever is raised ends here."""
         batch = Batch()
         try:
             store = self._store or self._open()
@@ -121,6 +127,7 @@ class Keeper:
             batch = self.pending.take()
             store.save(batch, axes)
             self._saved(axes)
+            return max(len(batch.puts), 1)
         except TakenOverError:
             self._failed(TakenOverError("another process has taken the file over"))
             self._ended = True
@@ -130,7 +137,7 @@ class Keeper:
             self._failed(error)
         except Exception as error:  # a batch that no file can hold: given back, it would fail for ever
             self._failed(error)
-        return not self.trouble
+        return 0
 
     def _open(self) -> Store:
         store = open_store(self.path, self.info, self._owner, resume=self._resume)
