@@ -15,7 +15,7 @@ from leadline.report.findings import finding_lines, ignored_lines
 from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
 from leadline.report.table import block_lines
-from leadline.report.text import clean, count, number, plural, share, signed
+from leadline.report.text import clean, count, number, plural, quoted, share, signed
 from leadline.report.theory import theory_lines
 from leadline.report.verdict import TITLES, rooted, sentence
 
@@ -129,11 +129,19 @@ def _update(update: Update | None, width: int) -> list[Text]:
 
 
 def _next(report: Report, width: int) -> list[Text]:
+    """The command that explains the first root, and the one that looks for a fix."""
     codes = [clean(root.code) for root, _ in rooted(report.findings)]
     if codes:
-        command, why = f"leadline explain {codes[0]}", "why, and when it is wrong"
+        rows = [(f"leadline explain {codes[0]}", "why, and when it is wrong")]
+        if report.target and report.course is None and not report.profile.predicted:
+            rows.append((f"leadline fix {quoted(report.target)}", "a fix, proved"))
     elif report.verdict == "undecided":
-        command, why = "leadline check TARGET -v", "all that was not seen"
+        rows = [("leadline check TARGET -v", "all that was not seen")]
     else:
-        command, why = "leadline rules", "what was looked for"
-    return labelled("next", Text.assemble((command, f"bold {ACCENT}"), f"   {why}"), width, most=1)
+        rows = [("leadline rules", "what was looked for")]
+    told = [Text.assemble((command, f"bold {ACCENT}"), f"   {why}") for command, why in rows]
+    return [
+        line
+        for place, each in enumerate(told)
+        for line in labelled("" if place else "next", each, width, most=1)
+    ]
