@@ -12,6 +12,7 @@ from leadline.records import (
     Course,
     Coverage,
     Finding,
+    Forecast,
     Margin,
     Profile,
     Source,
@@ -67,11 +68,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def from_json(cls, text: str) -> Report:
         return decode(text, cls, REPORT_SCHEMA)
 
-    def to_html(self, path: str | PathLike[str]) -> None:
-        """Write the report as one self-contained page, which opens in any browser without a network."""
+    def to_html(self, path: str | PathLike[str], forecast: Forecast | None = None) -> None:
+        """Write the report as one self-contained page, which opens in any browser without a network.
+
+        With a `forecast` of the model's family, the page shows its depth law and rate map too.
+        """
         from leadline.report.html import render  # here, because most reports are never shown in a browser
 
-        Path(path).write_text(render([self]), encoding="utf-8")
+        Path(path).write_text(render([self], forecast), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         """What a notebook shows: verdict, profiles and findings, in inline SVG without scripts."""
