@@ -43,7 +43,7 @@ from leadline.records.repair import (
     State,
     Trial,
 )
-from leadline.records.run import RUN_SCHEMA, Alert, Event, RunInfo, Sample
+from leadline.records.run import RUN_SCHEMA, Alert, Course, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -89,6 +89,7 @@ __all__ = [
     "Block",
     "BlockStep",
     "Clones",
+    "Course",
     "Coverage",
     "DepthLimit",
     "DepthPoint",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from leadline.records import Asked, Coverage, Finding, Profile, Source, Verdict, decode, encode
+from leadline.records import Asked, Course, Coverage, Finding, Profile, Source, Verdict, decode, encode
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -38,6 +38,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was found by rules that the user told not to count; the verdict is that of the other findings."""
     sources: dict[str, Source] = {}
     """Where the user's own modules are written, by path; "" is the model itself, or the function that makes it."""
+
+    course: Course | None = None
+    """How the training went, if this is about one that has run; None: about one pass."""
 
     @property
     def ok(self) -> bool:

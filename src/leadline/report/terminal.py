@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.text import Text
 
-from leadline.records import Profile, Update
+from leadline.records import Course, Profile, Update
 from leadline.report.coverage import coverage_lines
 from leadline.report.depth import axis_lines, block_summary, jump_lines
 from leadline.report.findings import finding_lines, ignored_lines
@@ -46,7 +46,7 @@ def lines(report: Report, look: Look) -> list[Text]:
     everything = look.detail == "everything"
     above = [
         _headline(report, width),
-        _facts(report.profile, width),
+        _facts(report.profile, width) if report.course is None else _course(report, report.course, width),
         axis_lines(report.profile, width, all_streams=everything),
         jump_lines(report.profile.jumps, width),
         theory_lines(report.profile, width),
@@ -76,6 +76,13 @@ def _headline(report: Report, width: int) -> list[Text]:
     title = (TITLES[report.verdict], VERDICT_TONES.get(report.verdict, "bold"))
     sure = "" if report.confidence is None else f" (confidence {100 * report.confidence:.0f} %)"
     return wrapped(Text.assemble(title, ": ", sentence(report), (sure, QUIET)), width, most=HEADLINE_LINES)
+
+
+def _course(report: Report, course: Course, width: int) -> list[Text]:
+    """Which steps a report of a run is about; then the facts of its last check, if there is one."""
+    steps = f"{plural(course.steps, 'step')} ({course.first_step} to {course.last_step})"
+    run = labelled("run", joined(course.source, course.state, steps), width, most=1)
+    return run + (_facts(report.profile, width) if report.coverage.ops else [])
 
 
 def _facts(profile: Profile, width: int) -> list[Text]:
