@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from leadline.fixes.fix import Patient
-from leadline.records import Op, Trace, Value, Weight
+from leadline.records import Edit, Op, Trace, Value, Weight
 from leadline.rules.families import Family
 from leadline.rules.pace import optimizer_family
 
@@ -127,3 +127,16 @@ def modules_of(
     for path, module in patient.case.model.named_modules():
         if isinstance(module, kind):
             yield path, module
+
+
+def owns_op(patient: Patient, op: Op) -> bool:
+    """The op is all that its module does: a module that has neither parameters nor children, like `nn.ReLU`."""
+    owner = dict(patient.case.model.named_modules()).get(op.module)
+    return bool(op.module) and owner is not None and not [*owner.children(), *owner.parameters()]
+
+
+def edit_of_activation(where: str, calls: str, to: str, *, own: bool) -> Edit:
+    """Another function in place of the activation `calls`: of its own module, or where a module's code calls it."""
+    if own:
+        return Edit(action="swap", where=where, options={"to": to})
+    return Edit(action="reroute", where=where, options={"calls": calls, "to": to})
