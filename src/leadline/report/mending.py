@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEAST_WIDTH, MOST_WIDTH = 50, 120
 STATES: dict[State, str] = {"verified": TONES["trains"], "refuted": TONES["error"], "not run": QUIET}
 VERDICTS = {"trains": TONES["trains"], "poor": TONES["warning"], "fails": TONES["error"], "undecided": "bold"}
-REACHES = {
+REACHES: dict[str, str] = {
     "function": "keeps the function",
     "recipe": "changes the training",
     "init": "new initial weights",
