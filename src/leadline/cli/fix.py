@@ -19,6 +19,7 @@ from leadline.cli.options import (
     detail_options,
     examples,
     file_option,
+    html_option,
     output_option,
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
@@ -42,7 +43,7 @@ BUDGET = "60s"
         "leadline fix train.py:make_case",
         "leadline fix train.py:make_case --budget 5m --diff | git apply",
         "leadline fix my.package:make_case --recipe recipe.json --save repaired.safetensors",
-        "leadline fix train.py:make_case --format json --output repair.json",
+        "leadline fix train.py:make_case --format json --output repair.json --html repair.html",
         f"leadline fix {DEMO}",
     )
 )
@@ -62,6 +63,7 @@ BUDGET = "60s"
     help="How the result is written; it never changes the exit code.",
 )
 @output_option
+@html_option
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -81,6 +83,7 @@ def fix(
     recipe: Path | None,
     form: str,
     output: Path | None,
+    page: Path | None,
     seed: int,
     device: str | None,
     dtype: str | None,
@@ -110,6 +113,8 @@ def fix(
         emit(found.recipe.to_json() + "\n", recipe)
     if save is not None:
         _save(found, save)
+    if page is not None:
+        _write_page(found, page)
     emit(diff_of(target, found.code) if diff else _written(found.report, form, look), output)
     return exit_code(found.report)
 
@@ -146,6 +151,13 @@ def _written(report: RepairReport, form: str, look: Look) -> str:
     if form == "json":
         return report.to_json() + "\n"
     return to_markdown(report) if form == "md" else render(report, look)
+
+
+def _write_page(found: Repair, path: Path) -> None:
+    try:
+        found.to_html(path)
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror or str(error)) from None
 
 
 def _save(found: Repair, path: Path) -> None:
