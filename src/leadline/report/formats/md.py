@@ -94,8 +94,8 @@ def _margins(report: Report) -> str:
         (prose(each.quantity), number(each.value), limit_of(each), used_of(each), each.code)
         for each in report.margins
     ]
-    table = _table(("quantity", "measured", "limit", "used", "rule"), rows)
-    return f"<details><summary>How far from trouble</summary>\n\n{table}\n\n</details>"
+    shown = table(("quantity", "measured", "limit", "used", "rule"), rows)
+    return f"<details><summary>How far from trouble</summary>\n\n{shown}\n\n</details>"
 
 
 def _coverage(report: Report) -> str:
