@@ -11,6 +11,8 @@ import msgspec
 from leadline.runs import SUFFIX
 from leadline.runs.reading import Run, State
 
+__all__ = ["SUFFIX", "Summary", "find_runs", "summarise"]
+
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What `leadline runs` tells of a file."""
