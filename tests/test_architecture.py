@@ -18,8 +18,9 @@ SOURCE = ROOT / "src" / "leadline"
 # fmt: off
 LAYERS = [
     "errors", "collect", "drawing", "records", "runs", "report", "sources", "stats", "nn", "ops", "case", "tracing",
-    "weightless", "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting", "diagnosis",
-    "prediction", "fixes", "watching", "integrations", "lab", "targets", "baseline", "config", "testing", "live", "cli",
+    "weightless", "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting",
+    "diagnosis", "prediction", "fixes", "watching", "integrations", "lab", "targets", "baseline", "config", "testing",
+    "live", "cli",
 ]
 # fmt: on
 ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything

@@ -14,7 +14,7 @@ from leadline.records import Edit
 GAIN = 6**0.5
 
 
-def deep(layers: int = 20, width: int = 24, *, optimizer: bool = True) -> Case:
+def deep(layers: int = 14, width: int = 24, *, optimizer: bool = True) -> Case:
     """A ReLU network with PyTorch's initialisation: too deep for it."""
     torch.manual_seed(0)
     stack = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
@@ -74,3 +74,9 @@ def toy_advice(patient: Patient) -> Iterator[Plan]:
 
 
 TOYS = (toy_gain, toy_lie, toy_placebo, toy_mistake, toy_advice)
+
+
+@fix(name="toy-slow", answers=("U",), reach="recipe", since="0.1")
+def toy_slow(patient: Patient) -> Iterator[Plan]:
+    """A thousandth of the rate."""
+    yield Plan(title="rate times 0.001", edits=(Edit(action="rate", options={"factor": 1e-3}),))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from leadline.fixes.fix import Patient
-from leadline.records import Op, Trace, Value, Weight
+from leadline.records import Edit, Op, Trace, Value, Weight
 from leadline.rules.families import Family
 from leadline.rules.pace import optimizer_family
 
@@ -34,6 +34,12 @@ def is_fresh(patient: Patient) -> bool:
 def family(patient: Patient) -> Family:
     """How the user's optimiser scales; Adam's kind where that is not known."""
     return optimizer_family(patient.profile) or "adam"
+
+
+def has_step_hook(patient: Patient, kind: type | tuple[type, ...]) -> bool:
+    """The optimiser's step has such a hook already."""
+    hooks = getattr(patient.case.optimizer, "_optimizer_step_pre_hooks", {})
+    return any(isinstance(hook, kind) for hook in hooks.values())
 
 
 def signal_into(trace: Trace, op: Op) -> Value | None:
@@ -127,3 +133,16 @@ def modules_of(
     for path, module in patient.case.model.named_modules():
         if isinstance(module, kind):
             yield path, module
+
+
+def owns_op(patient: Patient, op: Op) -> bool:
+    """The op is all that its module does: a module that has neither parameters nor children, like `nn.ReLU`."""
+    owner = dict(patient.case.model.named_modules()).get(op.module)
+    return bool(op.module) and owner is not None and not [*owner.children(), *owner.parameters()]
+
+
+def edit_of_activation(where: str, calls: str, to: str, *, own: bool) -> Edit:
+    """Another function in place of the activation `calls`: of its own module, or where a module's code calls it."""
+    if own:
+        return Edit(action="swap", where=where, options={"to": to})
+    return Edit(action="reroute", where=where, options={"calls": calls, "to": to})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.records import Edit, Op
+from leadline.fixes.looking import edit_of_activation, owns_op
+from leadline.records import Op
 
 
 @fix(name="raw-logits", answers=("I309",), reach="architecture", since="0.2")
@@ -33,17 +34,7 @@ def raw_logits(patient: Patient) -> Iterator[Plan]:
     op = _squash(patient, head.behind) if head is not None and head.behind else None
     if op is None:
         return
-    owner = dict(patient.case.model.named_modules()).get(op.module)
-    is_leaf = (
-        owner is not None
-        and op.module
-        and next(owner.children(), None) is None
-        and not any(True for _ in owner.parameters())
-    )
-    if is_leaf:
-        edit = Edit(action="swap", where=op.module, options={"to": "identity"})
-    else:
-        edit = Edit(action="reroute", where=op.module, options={"calls": op.name, "to": "identity"})
+    edit = edit_of_activation(op.module, op.name, "identity", own=owns_op(patient, op))
     yield Plan(title=f"no {op.name} in front of the loss", edits=(edit,), promise=1.0)
 
 

@@ -59,7 +59,7 @@ def _attention_edits(patient: Patient) -> Iterator[Edit]:
                 if rows is not None:
                     yield Edit(action="scale", where=each.name, options={"factor": factor})
                 elif each.name.endswith(("in_proj_weight", "qkv.weight")):
-                    yield Edit(action="scale", where=each.name, options={"factor": factor, "share": 2 / 3})
+                    yield Edit(action="scale", where=each.name, options={"factor": factor, "to": 2 / 3})
 
 
 def _belongs(name: str, module: str) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import fresh_edits
-from leadline.fixes.looking import is_fresh
-from leadline.records import Edit, Op
-from leadline.records.repair import Option
+from leadline.fixes.looking import edit_of_activation, is_fresh, owns_op
+from leadline.records import Op
 
 DYING = ("relu",)
 BETTER = {
@@ -55,11 +54,12 @@ def swap_activation(patient: Patient) -> Iterator[Plan]:
         to = _replacement(patient, name)
         if to is None:
             continue
-        edits = dict.fromkeys(_edit(patient, op, to) for op in ops)
+        places = dict.fromkeys((op.module, owns_op(patient, op)) for op in ops)
+        swaps = [edit_of_activation(where, name, to, own=own) for where, own in places]
         fresh = fresh_edits(patient, activation=to)
         yield Plan(
             title=f"{len(ops)} {name} replaced by {to}, weights drawn for it",
-            edits=(*_unique(edits), *fresh),
+            edits=(*swaps, *fresh),
             promise=0.7,
         )
 
@@ -81,18 +81,3 @@ def _replacement(patient: Patient, name: str) -> str | None:
     if name in DYING and patient.findings(("F104",)):
         return "gelu"
     return "gelu" if name == "tanh" and patient.findings(("F103",)) else None
-
-
-def _edit(patient: Patient, op: Op, to: str) -> tuple[str, str, str]:
-    owner = dict(patient.case.model.named_modules()).get(op.module)
-    own = (
-        owner is not None and bool(op.module) and not list(owner.children()) and not list(owner.parameters())
-    )
-    return ("swap" if own else "reroute", op.module, f"{op.name}>{to}")
-
-
-def _unique(edits: dict[tuple[str, str, str], None]) -> Iterator[Edit]:
-    for action, where, change in edits:
-        calls, _, to = change.partition(">")
-        options: dict[str, Option] = {"to": to} if action == "swap" else {"calls": calls, "to": to}
-        yield Edit(action=action, where=where, options=options)

@@ -44,7 +44,7 @@ class Keeper:
         self._past = Past()
         self._asked = self._answered = 0
         self._closing = self._ended = False
-        self._next, self._retry = 0.0, FIRST_RETRY
+        self._next, self._retry, self._cost = 0.0, FIRST_RETRY, 0.0
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._work, name="leadline run file", daemon=True)
 
@@ -98,14 +98,18 @@ class Keeper:
         took = time.thread_time() - started
         self.seconds += took
         if steps:
-            share = took / steps
-            self._next = time.monotonic() + min(share / SHARE, LONGEST_PAUSE)
+            self._pause(took / steps)
         if closing:
             self._release()
         with self.pending.arrived:
             self._answered = asked
             self._ended = self._ended or closing
             self.pending.arrived.notify_all()
+
+    def _pause(self, cost: float) -> None:
+        """Of the last two costs the smaller counts: now and then SQLite folds its log into the file, a longer job."""
+        usual, self._cost = min(cost, self._cost), cost
+        self._next = time.monotonic() + min(usual / SHARE, LONGEST_PAUSE)
 
     def _wait(self) -> tuple[int, bool]:
         """Until there is something to do: somebody asks, a step waits and the pause is over, or a beat is due."""

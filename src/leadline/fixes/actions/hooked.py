@@ -66,7 +66,8 @@ def _enlist(new: str) -> Iterator[str]:
 def _make_norm(bench: Bench, edit: Edit) -> None:
     module, kind = module_at(bench, edit), text(edit, "kind")
     _check_free(module, NORM, edit)
-    norm = getattr(nn, kind)(whole(edit, "width"), **_like(module)).train(module.training)
+    sizes = (1, whole(edit, "width")) if kind == "GroupNorm" else (whole(edit, "width"),)
+    norm = getattr(nn, kind)(*sizes, **_like(module)).train(module.training)
     bench.put(module, NORM, norm)
     bench.enlist(norm.parameters())
     bench.attach(module.register_forward_hook(Normed(NORM)))
@@ -75,7 +76,8 @@ def _make_norm(bench: Bench, edit: Edit) -> None:
 def _norm_code(edit: Edit) -> Iterator[str]:
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
-    yield f"module.{NORM} = torch.nn.{text(edit, 'kind')}({whole(edit, 'width')}, dtype=like.dtype, device=like.device)"
+    sizes = f"1, {whole(edit, 'width')}" if text(edit, "kind") == "GroupNorm" else f"{whole(edit, 'width')}"
+    yield f"module.{NORM} = torch.nn.{text(edit, 'kind')}({sizes}, dtype=like.dtype, device=like.device)"
     yield f'module.register_forward_hook(Normed("{NORM}"))'
     yield from _enlist(f"module.{NORM}.parameters()")
 
