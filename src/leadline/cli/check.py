@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from leadline.cli.known import mark_known, read_known, write_known
@@ -27,6 +29,7 @@ from leadline.cli.options import (
     rule_options,
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
+from leadline.config import Own
 from leadline.errors import LeadlineError
 from leadline.report import Report
 from leadline.report.formats import FORMATS
@@ -118,13 +121,16 @@ def check(
     for target in wanted:
         if not is_config(target):
             locate(target)
-    codes = dropped(select, ignore)
+    chosen = {target: wishes(context, target) for target in wanted}
+    look = dataclasses.replace(look, own={name: own.fail_on for name, own in chosen.items() if own.fail_on})
+    codes = {name: _dropped(own, select, ignore) for name, own in chosen.items()}
     known = read_known(baseline, write_baseline)
     try:
         with at_work(quiet=quiet):
             ways = [foresee if no_weights or is_config(target) else examine for target in wanted]
             reports = [
-                way(target, seed, device, dtype, drop=codes) for way, target in zip(ways, wanted, strict=True)
+                way(target, seed, device, dtype, drop=codes[target])
+                for way, target in zip(ways, wanted, strict=True)
             ]
     except (LeadlineError, click.ClickException):
         raise
@@ -136,7 +142,25 @@ def check(
     if path := write_baseline or baseline:
         reports = mark_known(reports, known, path)
     emit(FORMATS[form](reports, look), output)
-    return max((exit_code(report, fail_on) for report in reports), key=[FINE, UNDECIDED, FOUND].index)
+    return max(
+        (exit_code(each, look.bar(each.target)) for each in reports), key=[FINE, UNDECIDED, FOUND].index
+    )
+
+
+def wishes(context: click.Context, target: str) -> Own:
+    """What [tool.leadline.targets."TARGET"] says, as far as the command line does not say otherwise."""
+    own: Own = (context.default_map or {}).get("own", {}).get(target, Own())
+    said = {
+        name: None
+        for name in ("select", "ignore", "fail_on")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    return replace(own, **said)
+
+
+def _dropped(own: Own, select: Sequence[str], ignore: Sequence[str]) -> Collection[str]:
+    """Codes of the rules that do not count for a target: its own choice, or else that of the project."""
+    return dropped(select if own.select is None else own.select, ignore if own.ignore is None else own.ignore)
 
 
 def exit_code(report: Report, fail_on: Bar) -> int:
