@@ -104,7 +104,7 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     with uncollected():  # as `leadline.predict` does
         seen = trace_of(made, Sizes())
     traced = time.process_time()
-    with uncollected():
+    with uncollected(cycles=False):
         profile, coverage = study(seen)
         studied = time.process_time()
         report = conclude(seen, profile, coverage)

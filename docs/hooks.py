@@ -13,20 +13,20 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from leadline.rules import Rule, all_rules
+from leadline.alarms.selection import Check, all_checks
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     section = next(each["Rules"] for each in config.nav or [] if "Rules" in each)
-    section += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_rules()]
+    section += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_checks()]
     return config
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    files.append(File.generated(config, "rules/index.md", content=rules_index(all_rules())))
-    for rule in all_rules():
+    files.append(File.generated(config, "rules/index.md", content=rules_index(all_checks())))
+    for rule in all_checks():
         files.append(File.generated(config, page_path(rule), content=rule_page(rule)))
     return files
 
@@ -35,15 +35,15 @@ def on_page_content(content: str, **_: Any) -> str:
     return FORMULA.sub(_mathml, content)
 
 
-def page_path(rule: Rule) -> str:
+def page_path(rule: Check) -> str:
     return f"rules/{rule.code}.md"
 
 
-def rule_page(rule: Rule) -> str:
+def rule_page(rule: Check) -> str:
     return f"# {rule.code} {rule.name}\n\n{rule.doc}\n\n---\n\nSince version {rule.since}.\n"
 
 
-def rules_index(rules: tuple[Rule, ...]) -> str:
+def rules_index(rules: tuple[Check, ...]) -> str:
     rows = "\n".join(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.summary} |" for rule in rules)
     return RULES_INDEX + rows + "\n"
 
@@ -58,7 +58,9 @@ RULES_INDEX = """# Rules
 A rule is a pure function of the measured profile: it sees numbers, never your model. Each page says what the rule
 measures, why that hurts, and when the rule is wrong. The same text is printed by `leadline explain CODE`.
 
-The letter says what is sick: **F** the forward signal, **B** the backward signal, **N** the numbers themselves.
+The letter says what is sick: **F** the forward signal, **B** the backward signal, **I** the initialisation, **R** the
+residual structure, **U** the update, **W** weight decay, **N** the numbers themselves. **T** are alarms: they look
+at the recent steps of a running training, not at a profile.
 
 | code | name | in one sentence |
 | --- | --- | --- |

@@ -41,7 +41,7 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
             )
     with uncollected():
         seen = trace_of(build_or_config, Sizes(batch=batch, tokens=tokens))
-    with uncollected():
+    with uncollected(cycles=False):
         return conclude(seen, *study(seen))
 
 

@@ -27,6 +27,7 @@ AT_BOUND = (
     0.98  # of half the activation's range; derived: tanh and sigmoid keep under 4 % of their slope there
 )
 _HALF = (torch.float16, torch.bfloat16)
+_META = "meta tensor: shape only, no values"
 
 Number = float | Tensor
 
@@ -54,7 +55,7 @@ class UnitReading(NamedTuple):
 
 
 class AttentionReading(NamedTuple):
-    """Number of keys, then purity, entropy and variance of the logits of some rows, fetched or not."""
+    """Number of keys, then purity, entropy, variance and largest magnitude of the logits of some rows."""
 
     keys: int
     numbers: Tensor
@@ -62,9 +63,9 @@ class AttentionReading(NamedTuple):
 
 def unobservable(x: Tensor) -> str:
     """Why the elements of `x` cannot be read; "" if they can."""
-    if x.is_meta:
-        return "meta tensor: shape only, no values"
     if type(x) is Tensor or type(x) is torch.nn.Parameter:
+        if x.is_meta:
+            return _META
         if torch._C._functorch.is_functorch_wrapped_tensor(x):
             return "inside a function transform (vmap, grad, ...)"
         if x.is_nested and x.layout is torch.strided:
@@ -75,7 +76,7 @@ def unobservable(x: Tensor) -> str:
         return f"{name}: shape only, no values"
     if name in ("DTensor", "AsyncCollectiveTensor"):
         return f"{name}: only this rank's shard is here"
-    return ""
+    return _META if x.is_meta else ""  # last: a fake tensor is asked for its device by a dispatch
 
 
 def measure(x: Tensor) -> Reading:
@@ -217,7 +218,7 @@ def settle_attention(readings: Sequence[AttentionReading]) -> list[Attended]:
     """Fetch what attention measured."""
     rows = _fetch([tuple(reading.numbers.unbind()) for reading in readings])
     return [
-        Attended(keys=reading.keys, purity=row[0], entropy=row[1], logit_var=row[2])
+        Attended(keys=reading.keys, purity=row[0], entropy=row[1], logit_var=row[2], logit_max=row[3])
         for reading, row in zip(readings, rows, strict=True)
     ]
 

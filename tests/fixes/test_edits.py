@@ -69,3 +69,15 @@ def test_a_replaced_module_keeps_its_place_and_comes_back() -> None:
 def test_a_recipe_survives_json() -> None:
     recipe = Recipe(leadline="0.1.0", model="Sequential", edits=(SCALED, SLOWER))
     assert Recipe.from_json(recipe.to_json()) == recipe
+
+
+def test_edits_that_differ_in_their_place_only_become_a_loop_that_does_the_same() -> None:
+    bench, by_hand = workbench(), workbench()
+    by_hand.model.load_state_dict(bench.model.state_dict())
+    both = [Edit(action="scale", where=name, options={"factor": 0.5}) for name in ("0.weight", "2.weight")]
+    code = code_of([*both, SLOWER])
+    assert code.count("mul_") == 1
+    make(bench, both)
+    exec(code, {"model": by_hand.model, "optimizer": by_hand.optimizer})
+    for name, value in bench.model.state_dict().items():
+        assert torch.equal(value, by_hand.model.state_dict()[name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.utils import skip_init
 
 from leadline.errors import InputError
 
@@ -12,25 +11,34 @@ from leadline.errors import InputError
 def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     """An `nn.Linear` on the default device, uninitialised."""
     _check_sizes(inputs, outputs)
-    device = torch.get_default_device()
-    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)  # type: ignore[no-untyped-call]
+    layer: nn.Linear = _Linear(inputs, outputs, bias=bias, device=torch.get_default_device())
+    layer.__class__ = nn.Linear
     return layer
 
 
 def make_conv(inputs: int, outputs: int, kernel: int, *, stride: int = 1, bias: bool = True) -> nn.Conv2d:
     """An `nn.Conv2d` on the default device, uninitialised, padded so that stride 1 keeps the resolution."""
     _check_sizes(inputs, outputs)
-    layer: nn.Conv2d = skip_init(  # type: ignore[no-untyped-call]
-        nn.Conv2d,
-        inputs,
-        outputs,
-        kernel,
-        stride=stride,
-        padding=kernel // 2,
-        bias=bias,
-        device=torch.get_default_device(),
+    device = torch.get_default_device()
+    layer: nn.Conv2d = _Conv2d(
+        inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias, device=device
     )
+    layer.__class__ = nn.Conv2d
     return layer
+
+
+class _Linear(nn.Linear):
+    """Its constructor draws nothing; `torch.nn.utils.skip_init` would build every layer twice."""
+
+    def reset_parameters(self) -> None:
+        """Leave the values as the memory was."""
+
+
+class _Conv2d(nn.Conv2d):
+    """The same for convolutions."""
+
+    def reset_parameters(self) -> None:
+        """Leave the values as the memory was."""
 
 
 def _check_sizes(inputs: int, outputs: int) -> None:

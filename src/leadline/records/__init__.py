@@ -44,6 +44,7 @@ from leadline.records.repair import (
     State,
     Trial,
 )
+from leadline.records.run import RUN_SCHEMA, Alert, Course, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -76,9 +77,11 @@ __all__ = [
     "BEHIND",
     "FORECAST_SCHEMA",
     "RECIPE_SCHEMA",
+    "RUN_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
     "Agreement",
+    "Alert",
     "Anomaly",
     "Asked",
     "Attended",
@@ -87,6 +90,7 @@ __all__ = [
     "Block",
     "BlockStep",
     "Clones",
+    "Course",
     "Coverage",
     "DepthLimit",
     "DepthPoint",
@@ -95,6 +99,7 @@ __all__ = [
     "Direction",
     "Edit",
     "EpsSite",
+    "Event",
     "Exponent",
     "Factor",
     "FactorKind",
@@ -127,6 +132,8 @@ __all__ = [
     "Recurrence",
     "Rehearsal",
     "Residual",
+    "RunInfo",
+    "Sample",
     "ScaledTensor",
     "Severity",
     "Source",

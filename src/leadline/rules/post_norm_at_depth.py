@@ -88,4 +88,8 @@ def _stalls(seen: Rehearsal | None) -> bool:
 
 def _is_plain_post(block: Block) -> bool:
     found = block.residual
-    return found is not None and found.placement == "post" and (found.skip_scale or 1.0) < SCALED
+    if found is None or found.placement != "post":
+        return False
+    return (found.skip_scale or 1.0) / (
+        found.branch_scale or 1.0
+    ) < SCALED  # a norm behind sees their ratio only

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Mean, second moment and shares of a tensor; a `share` of an axis of length 1 is the second moment."""
 
     shape: tuple[int, ...]
@@ -67,26 +67,31 @@ def meet(shares: Iterable[float]) -> float:
     return least if least > 0 else 0.0
 
 
-def between(field: Field, axes: Iterable[int]) -> float:
+def between(field: Field, axes: Sequence[int]) -> float:
     """$E[x_p x_{p'}]$ for pairs that differ along all of these axes."""
-    chosen = [field.share[axis] for axis in axes]
-    return field.ms if not chosen else chosen[0] if len(chosen) == 1 else meet(chosen)
+    if not axes:
+        return field.ms
+    return field.share[axes[0]] if len(axes) == 1 else meet([field.share[axis] for axis in axes])
 
 
 def within(field: Field, axes: Sequence[int], also: tuple[int, ...] = ()) -> float:
-    """The mean of $x_p x_{p'}$ over all pairs of places along `axes`, equal ones too: $E[\bar x^2]$.
+    r"""The mean of $x_p x_{p'}$ over all pairs of places along `axes`, equal ones too: $E[\bar x^2]$.
 
-    Pairs differ along the axes of `also` in any case.
+    Pairs differ along the axes of `also` in any case. What a pair shares is the least over the axes along which it
+    differs (`meet`): with axes in the order of their shares $s_1 \le s_2 \le \ldots$, lengths $n_k$, the first that
+    differs decides: $\sum_k s_k\,(1 - 1/n_k) \prod_{j<k} 1/n_j$, and what equal places share times $\prod_j 1/n_j$.
     """
-    total = 0.0
-    for count in range(len(axes) + 1):
-        for differing in combinations(axes, count):
-            weight = 1.0
-            for axis in axes:
-                size = max(field.shape[axis], 1)
-                weight *= 1 - 1 / size if axis in differing else 1 / size
-            if weight:
-                total += weight * between(field, (*also, *differing))
+    shape, share = field.shape, field.share
+    sides = sorted([(share[axis], shape[axis] or 1) for axis in axes])
+    bound = min([share[axis] for axis in also], default=math.inf)
+    total, equal = 0.0, 1.0
+    for value, size in sides:
+        if size > 1 and value > 0 and bound > 0:
+            total += equal * (1 - 1 / size) * (value if value < bound else bound)
+        equal /= size
+    total += equal * between(field, also)
+    if not also and sides and sides[0][0] < 0:  # along one axis alone nothing is cut off at 0
+        total += sum(equal * (size - 1) * value for value, size in sides if value < 0)
     return total
 
 
@@ -206,37 +211,67 @@ def contracted(a: Field, letters_a: str, b: Field, letters_b: str, out: str) -> 
     With $n$ summed places: $E[y^2] = n\,E[a^2]E[b^2] + n(n-1)\,a_s b_s$, where $a_s$ is what places of $a$ share along
     $s$; a tensor without an index shares everything along it. The same along every axis of the result.
     """
-    size = {**dict(zip(letters_a, a.shape, strict=True)), **dict(zip(letters_b, b.shape, strict=True))}
-    gone = [letter for letter in size if letter not in out]
-    n = math.prod(size[letter] for letter in gone)
+    plan = _plan(letters_a, a.shape, letters_b, b.shape, out)
+    n = plan.summed
 
-    def pairs(*also: str) -> float:
-        same = _along(a, letters_a, also) * _along(b, letters_b, also)
-        apart = _apart(a, letters_a, gone, also) * _apart(b, letters_b, gone, also) if n > 1 else 0.0
+    def pairs(along: _Axes) -> float:
+        same = between(a, along.left) * between(b, along.right)
+        apart = (
+            _apart(a, plan.gone.left, along.left) * _apart(b, plan.gone.right, along.right) if n > 1 else 0.0
+        )
         return n * same + n * (n - 1) * apart
 
     ms = max(
-        pairs(), 0.0
+        pairs(_Axes()), 0.0
     )  # shares that only roughly fit each other (a softmax that has collapsed) may cancel too far
-    return Field(
+    share = tuple([ms if along is None else pairs(along) for along in plan.along])
+    return Field(shape=plan.shape, mean=n * a.mean * b.mean, ms=ms, share=share)
+
+
+class _Axes(NamedTuple):
+    """Axes of the two factors."""
+
+    left: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
+
+
+class _Plan(NamedTuple):
+    """Which axes of which factor a contraction sums over, and which make the axes of the result."""
+
+    shape: tuple[int, ...]
+    summed: int
+    """Places that are summed over."""
+    gone: _Axes
+    along: tuple[_Axes | None, ...]
+    """For each axis of the result; None if it has length 1."""
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    letters_a: str, shape_a: tuple[int, ...], letters_b: str, shape_b: tuple[int, ...], out: str
+) -> _Plan:
+    size = {**dict(zip(letters_a, shape_a, strict=True)), **dict(zip(letters_b, shape_b, strict=True))}
+
+    def axes(letters: Sequence[str]) -> _Axes:
+        return _Axes(
+            tuple(letters_a.index(each) for each in letters if each in letters_a),
+            tuple(letters_b.index(each) for each in letters if each in letters_b),
+        )
+
+    gone = [letter for letter in size if letter not in out]
+    return _Plan(
         shape=tuple(size[letter] for letter in out),
-        mean=n * a.mean * b.mean,
-        ms=ms,
-        share=tuple(ms if size[letter] == 1 else pairs(letter) for letter in out),
+        summed=math.prod(size[letter] for letter in gone),
+        gone=axes(gone),
+        along=tuple(None if size[letter] == 1 else axes(letter) for letter in out),
     )
 
 
-def _along(field: Field, letters: str, differing: Iterable[str]) -> float:
-    return between(field, [letters.index(each) for each in differing if each in letters])
-
-
-def _apart(field: Field, letters: str, gone: Sequence[str], also: tuple[str, ...]) -> float:
-    """The mean over pairs of different places along the summed axes."""
+def _apart(field: Field, gone: tuple[int, ...], fixed: tuple[int, ...]) -> float:
+    """The mean over pairs of different places along the summed axes; all pairs differ along the `fixed` ones."""
     if len(gone) == 1:
-        return _along(field, letters, (*gone, *also))
-    axes = [letters.index(each) for each in gone if each in letters]
-    fixed = tuple(letters.index(each) for each in also if each in letters)
-    n = math.prod(field.shape[axis] for axis in axes)
+        return between(field, gone + fixed)
+    n = math.prod([field.shape[axis] for axis in gone])
     if n <= 1:
         return between(field, fixed)
-    return (n * within(field, axes, fixed) - between(field, fixed)) / (n - 1)
+    return (n * within(field, gone, fixed) - between(field, fixed)) / (n - 1)

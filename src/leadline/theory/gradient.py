@@ -8,9 +8,10 @@ by this tensor: paths to the same exit add up before they are squared, so that a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import count
 
+import msgspec
+from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.theory import quadrature
@@ -20,8 +21,7 @@ from leadline.theory.signal import Signal
 Weight = float | Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class Term(msgspec.Struct, frozen=True, kw_only=True):
     """$G(z)\\,\\epsilon$: which noise, its field in the axes of this tensor, and the function."""
 
     noise: int

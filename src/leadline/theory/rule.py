@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from leadline.ops.arguments import argument, sequence, value_of
 from leadline.records import Op, Trace, Value
@@ -16,23 +19,21 @@ Back = Callable[[Sequence[Terms]], Mapping[int, Terms]]
 """From the gradients of the outputs to contributions to the gradients of the inputs, by value id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule says of one op: the signals of its outputs (None: nothing), and how gradients come back."""
 
     outputs: tuple[Signal | None, ...]
     back: Back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One executed op, with what is known of the tensors it read."""
 
     op: Op
     trace: Trace
     signals: Mapping[int, Signal]
     sources: Sources
-    facts: dict[int, float] = field(default_factory=dict)
+    facts: dict[int, float] = msgspec.field(default_factory=dict)
     """Of integer values: the share of elements that a loss is told to ignore."""
     causal: frozenset[int] = frozenset()
     """Masks that hide what comes later."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import msgspec
+from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.theory import quadrature
@@ -16,8 +18,7 @@ MOST_EXPANSIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor as $f(z)$ of a standard Gaussian source $z$, or as a number."""
 
     field: Field
@@ -52,8 +53,8 @@ def correlations(field: Field) -> tuple[float, ...]:
     r"""$\rho_a = (s_a - \mu^2) / \sigma^2$, what pairs along each axis share of a Gaussian with this field."""
     if field.var <= FLAT * field.ms:
         return (1.0,) * len(field.shape)
-    square = field.mean * field.mean
-    return tuple(min(max((each - square) / field.var, -1.0), 1.0) for each in field.share)
+    square, var = field.mean * field.mean, field.var
+    return tuple([min(max((each - square) / var, -1.0), 1.0) for each in field.share])
 
 
 def standardised(signal: Signal) -> Field:

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from leadline.weightless import writing
+from leadline.weightless.calls import Calls
 from leadline.weightless.draws import FRESH, IN_PLACE
 from leadline.weightless.kernels import Kernels
 from leadline.weightless.law import UNWRITTEN, Law, Unknown, constant, of_values, real
@@ -50,6 +51,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.laws = True
         self._fake = fake
         self._kernels = Kernels(fake)
+        self.calls = Calls(self.memory, self._kernels)
         self._steps: dict[Any, Step] = {}
         self._traits: dict[Any, writing.Traits] = {}
 

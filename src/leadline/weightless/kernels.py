@@ -7,7 +7,7 @@ always made by their kernel. Whatever is special (data-dependent shapes, mixed d
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ class Kernels:
         way = self._ways.get(func)
         if way is None:
             way = self._ways[func] = _way(func)
-        home = _home(given)
+        home = home_of(given)
         if way == "long" or home is None:
             return func(*args, **kwargs)
         return (
@@ -43,7 +43,7 @@ class Kernels:
 
     def _remembered(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], home: torch.device) -> Any:
         try:
-            key = (func, home, _key(args), _key(kwargs.values()), *kwargs)
+            key = (func, home, outline_key(args), outline_key(kwargs.values()), *kwargs)
             known = self._outlines.get(key)
         except TypeError:  # an argument that cannot be a key
             return func(*args, **kwargs)
@@ -52,18 +52,21 @@ class Kernels:
             found = [made] if isinstance(made, Tensor) else list(made)
             if not all(isinstance(each, FakeTensor) for each in found):
                 return made
-            outlines = [(each.shape, tuple(each.stride()), each.dtype, each._fake_device) for each in found]  # type: ignore[union-attr]
-            known = self._outlines[key] = (isinstance(made, Tensor), outlines)
+            known = self._outlines[key] = (isinstance(made, Tensor), [outline_of(each) for each in found])
         single, outlines = (
             known  # the first time too: of what the mode made it keeps a reference, and `.to` refuses
         )
+        fresh = self.make(outlines)
+        return fresh[0] if single else fresh
+
+    def make(self, outlines: Sequence[Outline]) -> tuple[FakeTensor, ...]:
+        """New tensors like those."""
         with torch._C._DisableTorchDispatch():
             metas = [
                 torch.empty_strided(shape, stride, dtype=dtype, device=_META)
                 for shape, stride, dtype, _ in outlines
             ]
-        fresh = tuple(self._wrapped(each, line[-1]) for each, line in zip(metas, outlines, strict=True))
-        return fresh[0] if single else fresh
+        return tuple([self._wrapped(each, line[-1]) for each, line in zip(metas, outlines, strict=True)])
 
     def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], home: torch.device) -> Any:
         fake = self._fake
@@ -115,7 +118,7 @@ def _is_quick_view(func: Any) -> bool:
     return all(str(each.type) in kinds for each in func._schema.returns)
 
 
-def _home(given: Sequence[Tensor]) -> torch.device | None:
+def home_of(given: Sequence[Tensor]) -> torch.device | None:
     """The one device of all tensors, if it is one that needs no care."""
     home = given[0]._fake_device if given else _CPU  # type: ignore[attr-defined]
     for each in given:
@@ -124,12 +127,22 @@ def _home(given: Sequence[Tensor]) -> torch.device | None:
     return home if home in (_CPU, _META) else None
 
 
-def _key(parts: Any) -> Hashable:
+def outline_of(tensor: Tensor) -> Outline:
+    """All that a new fake tensor is made of."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor._fake_device  # type: ignore[attr-defined]
+
+
+def outline_key(parts: Iterable[Any]) -> Hashable:
+    """Arguments as a key: tensors by their outlines, all else by type and value."""
     return tuple(
-        (each.shape, each.stride(), each.dtype)
-        if isinstance(each, Tensor)
-        else ("list", _key(each))
-        if isinstance(each, list | tuple)
-        else (type(each), each)
-        for each in parts
+        [
+            (each.shape, each.stride(), each.dtype)
+            if isinstance(each, Tensor)
+            else ("list", outline_key(each))
+            if isinstance(each, list | tuple)
+            else ("slice", outline_key((each.start, each.stop, each.step)))
+            if type(each) is slice
+            else (type(each), each)
+            for each in parts
+        ]
     )

@@ -13,6 +13,7 @@ from leadline.case import Case
 from leadline.records import Gap, Parameter, Trace, Value
 from leadline.tracing import trace_unseen
 from leadline.weightless.building import Built, Initial, InitLog
+from leadline.weightless.session import Session
 
 UNSEEN = "the model was built without weights"
 
@@ -26,11 +27,22 @@ def trace_without_weights(built: Built[Any], case: Case, notes: tuple[Gap, ...] 
     session = built.session
     with session.active(laws=False):
         inputs, targets = tree_map_only(Tensor, session.follower.adopt, (case.inputs, case.targets))
-        seen = trace_unseen(Case(case.model, inputs, targets, case.loss, case.optimizer), session.reveal)
+        seen = _pass(Case(case.model, inputs, targets, case.loss, case.optimizer), session)
     values = tuple(_value(each) for each in seen.values)
     gaps = (*notes, *(gap for gap in seen.gaps if not _is_stale(gap)), *_gaps(log))
     parameters = tuple(_parameter(each, log.parameters[each.name]) for each in seen.parameters)
     return replace(seen, values=values, parameters=parameters, gaps=gaps)
+
+
+def _pass(case: Case, session: Session) -> Trace:
+    """Without a graph for gradients; where that fails (a gradient penalty needs one), with one."""
+    calls = session.follower.calls
+    calls.graph = False
+    try:
+        return trace_unseen(case, session)
+    except RuntimeError:
+        calls.graph = True
+        return trace_unseen(case, session)
 
 
 def _value(value: Value) -> Value:

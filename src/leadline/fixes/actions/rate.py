@@ -7,20 +7,13 @@ from functools import partial
 
 import torch
 
-from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, number
+from leadline.fixes.edits import Action, Bench, number, optimizer_of
 from leadline.records import Edit
 
 
 def _make(bench: Bench, edit: Edit) -> None:
     factor = number(edit, "factor")
-    if bench.optimizer is None:
-        raise InputError(
-            expected="an optimiser, for the recipe changes its learning rate",
-            got="none",
-            fix="leadline.apply(model, recipe, optimizer)",
-        )
-    for group in bench.optimizer.param_groups:
+    for group in optimizer_of(bench, "learning rate").param_groups:
         before = group["lr"]
         if isinstance(before, torch.Tensor):
             bench.write(before, before * factor)

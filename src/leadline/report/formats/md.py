@@ -57,7 +57,7 @@ def _findings(report: Report) -> str:
     if not rows:
         asked = f" by {plural(len(report.rules), 'rule')}" if report.rules else ""
         return f"Nothing was found{asked}."
-    return _table(("severity", "rule", "where", "what"), rows)
+    return table(("severity", "rule", "where", "what"), rows)
 
 
 def _row(report: Report, finding: Finding, mark: str) -> tuple[str, ...]:
@@ -82,8 +82,8 @@ def _signal(profile: Profile) -> str:
             rows.append((code(stream.input or "input"), label, code(sparkline(values, SPARK)), *ends))
             drawn += values
     marks = ", ".join(f"{code(sign)} {meaning}" for sign, meaning in legend(drawn).items())
-    table = _table(("from", "signal", "mean square, log scale", "first block", "last block"), rows)
-    return "\n\n".join(filter(None, (table, marks))) if rows else ""
+    shown = table(("from", "signal", "mean square, log scale", "first block", "last block"), rows)
+    return "\n\n".join(filter(None, (shown, marks))) if rows else ""
 
 
 def _margins(report: Report) -> str:
@@ -94,8 +94,8 @@ def _margins(report: Report) -> str:
         (prose(each.quantity), number(each.value), limit_of(each), used_of(each), each.code)
         for each in report.margins
     ]
-    table = _table(("quantity", "measured", "limit", "used", "rule"), rows)
-    return f"<details><summary>How far from trouble</summary>\n\n{table}\n\n</details>"
+    shown = table(("quantity", "measured", "limit", "used", "rule"), rows)
+    return f"<details><summary>How far from trouble</summary>\n\n{shown}\n\n</details>"
 
 
 def _coverage(report: Report) -> str:
@@ -108,7 +108,8 @@ def _coverage(report: Report) -> str:
     return "\n".join([*lines, *(["", *gaps] if gaps else [])])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; the cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from leadline.theory.field import Field
 from leadline.theory.gradient import fresh, total

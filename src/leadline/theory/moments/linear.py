@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
 from leadline.theory.field import Field, contracted, unbroadcast

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from leadline.theory.field import Field, averaged, broadcast, constant, reshaped, scaled, within
 from leadline.theory.gradient import Terms, fresh, total

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
 from leadline.theory.field import Field, broadcast, reshaped, scaled

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from msgspec.structs import replace
 
 from leadline.theory.field import Field
 from leadline.theory.gradient import Terms, fresh, total

@@ -1,0 +1,243 @@
+"""The search for a repair: what touches least is tried first, what helps is kept, and then one looks again.
+
+A round tries the candidates stage by stage (roots before consequences, a nearer reach before a farther one). In each
+stage all are traced again, and those after which the model is expected to train are trained; the one that ends lowest
+is kept. Only if no stage has one, the other survivors are trained, and the best of them is kept as a part of the
+repair. If none ends lower, two causes may hide each other: the most promising survivor is carried along, and the next
+round tries what could go with it. At last the whole repair is trained beside the untreated model once more, longer and
+with another seed. If it does not end lower again, the search begins anew without what it was made of; what never held
+is never recommended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace as changed
+
+from leadline.case import Case
+from leadline.fixes.candidates import Candidate, candidates, stages, together
+from leadline.fixes.comparison import compare, end
+from leadline.fixes.fix import Fix, Patient
+from leadline.fixes.trial import Losses, OutOfTimeError, Trials
+from leadline.fixes.verify import Proof, diagnose, look_again, train_beside
+from leadline.records import Edit, Outcome, Trial, Verdict
+
+MOST_ATTEMPTS = 3  # ours: repairs that may fail to hold before the search gives up
+MOST_ROUNDS = 6  # ours: no network of the benchmark needed more than four edits
+MOST_CARRIED = 2  # ours: causes that may hide each other
+MOST_A_STAGE = 3  # ours: trials among those that reach equally far and promise a healthy network
+MOST_OTHERS = 4  # ours: trials among those that promise less
+RANK: dict[Verdict, int] = {"trains": 0, "poor": 1, "undecided": 2, "fails": 3}
+OUT_OF_TIME = "the budget was spent before"
+CONFIRM_SEED, CONFIRM_LONGER = 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search came to."""
+
+    before: Patient
+    after: Patient
+    """The repaired copy; the untreated one again if nothing is recommended."""
+    outcomes: tuple[Outcome, ...]
+    edits: tuple[Edit, ...]
+    trial: Trial | None
+    """The last comparison; of a model that needed no repair, its own training alone."""
+
+
+def search(case: Case, fixes: Sequence[Fix], trials: Trials) -> Found:
+    """Look for edits after which the model trains. The case is left as it was."""
+    untreated = diagnose(case)
+    return Search(fixes=fixes, trials=trials, untreated=untreated, base=untreated).run()
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """Lives while a repair is looked for."""
+
+    fixes: Sequence[Fix]
+    trials: Trials
+    untreated: Patient
+    base: Patient
+    """The untreated model with all that was kept so far."""
+    control: Losses = ()
+    """The training of `base`."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    edits: tuple[Edit, ...] = ()
+    banned: list[tuple[Edit, ...]] = field(default_factory=list)
+    """Edits of repairs that did not hold."""
+
+    def run(self) -> Found:
+        try:
+            alone = self.trials.run(self.base.case, "training the untreated model")
+        except OutOfTimeError:
+            self.outcomes += [each.outcome(OUT_OF_TIME) for each in candidates(self.base, self.fixes)]
+            return self._found(None)
+        for _ in range(MOST_ATTEMPTS):
+            self.control = alone
+            self._repair()
+            if not self.edits or (held := self._confirmed()):
+                break
+        last = Trial(untreated=alone, treated=(), fresh=self.trials.fresh)
+        return self._found(held if self.edits else last)
+
+    def _repair(self) -> None:
+        """Rounds until the model is expected to train, or nothing helps any more."""
+        carried: list[Proof] = []
+        for _ in range(MOST_ROUNDS):
+            if self.base.report.verdict == "trains":
+                return
+            proofs = self._round(carried[-1] if carried else None)
+            if best := _best([each for each in proofs if each.verified]):
+                self._keep(best)
+                carried = []
+            elif (next_ := _promising(proofs)) and len(carried) < MOST_CARRIED:
+                carried.append(next_)
+            else:
+                return
+
+    def _round(self, carried: Proof | None) -> list[Proof]:
+        """Try all candidates, together with what is carried along; what came of each is written down."""
+        found = self._candidates(carried)
+        proofs: list[Proof] = []
+        todo = list(stages(found))
+        while todo:
+            stage = [self._look(each) for each in todo.pop(0)]
+            trained = self._train([each for each in stage if each.open and _heals(each)], MOST_A_STAGE)
+            proofs += trained + [each for each in stage if each.candidate not in _of(trained)]
+            if any(each.verified for each in trained):
+                self._skip([candidate for stage in todo for candidate in stage])
+                break
+        else:
+            waiting = [each for each in proofs if each.open]
+            trained = self._train(sorted(waiting, key=_prospect), MOST_OTHERS)
+            proofs = trained + [each for each in proofs if each.candidate not in _of(trained)]
+        self.outcomes += [each.outcome for each in proofs]
+        return proofs
+
+    def _candidates(self, carried: Proof | None) -> list[Candidate]:
+        if carried is None or carried.case is None:
+            found = candidates(self.base, self.fixes)
+        else:
+            beside = candidates(diagnose(carried.case), self.fixes)
+            found = [together(carried.candidate, each) for each in beside]
+        return [each for each in found if each.edits not in self.banned or not each.edits]
+
+    def _look(self, candidate: Candidate) -> Proof:
+        if not self.trials.has_time():
+            return Proof(candidate=candidate, outcome=candidate.outcome(OUT_OF_TIME))
+        self.trials.show(0, 0, f"tracing again with {candidate.fix}")
+        began = self.trials.budget.clock()
+        proof = look_again(self.base, candidate)
+        return _timed(proof, self.trials.budget.clock() - began)
+
+    def _train(self, proofs: Sequence[Proof], most: int) -> list[Proof]:
+        """Train the first few; the others are told why they were not."""
+        return [self._trial(each, place, most) for place, each in enumerate(proofs)]
+
+    def _trial(self, proof: Proof, place: int, most: int) -> Proof:
+        if place >= most:
+            return _left(proof, f"{most} others that promise as much were trained before it")
+        if not self.trials.has_time():
+            return _left(proof, OUT_OF_TIME)
+        began = self.trials.budget.clock()
+        try:
+            trained = train_beside(proof, self.base, self.trials, self.control)
+        except OutOfTimeError:
+            return _left(proof, OUT_OF_TIME)
+        return _timed(trained, self.trials.budget.clock() - began)
+
+    def _skip(self, rest: Sequence[Candidate]) -> None:
+        self.outcomes += [each.outcome("another fix was verified before its turn") for each in rest]
+
+    def _keep(self, proof: Proof) -> None:
+        """The best of a round becomes part of the repair, and what is treated next."""
+        assert proof.case is not None
+        assert proof.outcome.trial is not None
+        self.outcomes = [
+            changed(each, kept=True) if each is proof.outcome else each for each in self.outcomes
+        ]
+        self.edits += proof.candidate.edits
+        self.base = diagnose(proof.case)
+        self.control = proof.outcome.trial.treated
+
+    def _confirmed(self) -> Trial | None:
+        """The whole repair beside the untreated model once more. What does not hold is taken back; then None."""
+        both = ((self.untreated, "confirming: untreated"), (self.base, "confirming: repaired"))
+        runs = [
+            self.trials.run(patient.case, label, seed=CONFIRM_SEED, longer=CONFIRM_LONGER, finish=True)
+            for patient, label in both
+        ]
+        trial = Trial(untreated=runs[0], treated=runs[1], fresh=self.trials.fresh)
+        found = compare(trial)
+        if not found.lower:
+            self._take_back(trial, f"it did not hold in a longer trial with another seed: {found.why}")
+            return None
+        return trial
+
+    def _take_back(self, trial: Trial, why: str) -> None:
+        kept = [each for each in self.outcomes if each.kept]
+        self.banned += [each.edits for each in kept]
+        self.outcomes = [
+            changed(each, kept=False, state="refuted", why=why, trial=trial) if each.kept else each
+            for each in self.outcomes
+        ]
+        self.edits, self.base = (), self.untreated
+
+    def _found(self, trial: Trial | None) -> Found:
+        return Found(
+            before=self.untreated,
+            after=self.base,
+            outcomes=tuple(_without_repeats(self.outcomes)),
+            edits=self.edits,
+            trial=trial,
+        )
+
+
+def _without_repeats(outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+    """Of a plan that several rounds came to, what was measured; or once that nothing was."""
+    told = [(each.fix, each.title, each.edits) for each in outcomes]
+    measured = [key for key, each in zip(told, outcomes, strict=True) if each.state != "not run"]
+    for place, (key, each) in enumerate(zip(told, outcomes, strict=True)):
+        if each.state != "not run" or (key not in measured and key not in told[:place]):
+            yield each
+
+
+def _of(proofs: Sequence[Proof]) -> list[Candidate]:
+    return [each.candidate for each in proofs]
+
+
+def _heals(proof: Proof) -> bool:
+    return proof.outcome.verdict == "trains"
+
+
+def _prospect(proof: Proof) -> tuple[int, tuple[bool, int], float]:
+    """The better verdict first, then the nearer reach, then the larger promise."""
+    candidate = proof.candidate
+    return RANK[proof.outcome.verdict or "undecided"], candidate.stage, -candidate.promise
+
+
+def _best(proofs: Sequence[Proof]) -> Proof | None:
+    """The better verdict; among equals the one whose training ended lowest."""
+
+    def key(proof: Proof) -> tuple[int, float]:
+        trial = proof.outcome.trial
+        return RANK[proof.outcome.verdict or "undecided"], end(trial.treated) if trial else 0.0
+
+    return min(proofs, key=key, default=None)
+
+
+def _promising(proofs: Sequence[Proof]) -> Proof | None:
+    """Who removed its finding, but does not help alone."""
+    return min((each for each in proofs if each.case is not None), key=_prospect, default=None)
+
+
+def _left(proof: Proof, why: str) -> Proof:
+    return replace(proof, outcome=changed(proof.outcome, why=f"it passed the second trace; {why}"))
+
+
+def _timed(proof: Proof, seconds: float) -> Proof:
+    spent = proof.outcome.seconds + seconds
+    return replace(proof, outcome=changed(proof.outcome, seconds=spent))

@@ -1,0 +1,164 @@
+"""The proof of a fix: traced again, measured, and trained beside the untreated model.
+
+A fix is verified if, with the user's own optimiser and rate,
+
+1. a finding that it was tried for is gone on a second trace, or is no more than a note there;
+2. no finding came that is as severe as the worst of those, or more;
+3. if it claims to keep the function, the outputs in double precision moved by at most `drift.KEPT`;
+4. a short training ends lower than that of the untreated model (`comparison` says how that is decided).
+
+The first three cost some six passes, the last one a few dozen steps: it is asked only of those that pass the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as changed
+
+from leadline.case import Case
+from leadline.diagnosis import check
+from leadline.errors import InputError, LeadlineError
+from leadline.fixes.candidates import Candidate, refusal
+from leadline.fixes.comparison import compare
+from leadline.fixes.copying import twin
+from leadline.fixes.drift import KEPT, drift_of
+from leadline.fixes.edits import Bench, make
+from leadline.fixes.fix import Patient
+from leadline.fixes.measures import measures
+from leadline.fixes.trial import Losses, Trials
+from leadline.observation import trace
+from leadline.records import Finding, Outcome, Trial
+from leadline.report import Report
+from leadline.report.verdict import SEVERITIES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How far the proof of a candidate has come, with the treated copy while it still may be needed."""
+
+    candidate: Candidate
+    outcome: Outcome
+    case: Case | None = None
+    report: Report | None = None
+
+    @property
+    def open(self) -> bool:
+        """It has passed all that was asked of it, and has not been trained."""
+        return self.case is not None and self.outcome.state == "not run"
+
+    @property
+    def verified(self) -> bool:
+        return self.outcome.state == "verified"
+
+
+def diagnose(case: Case) -> Patient:
+    """A case as a fix sees it: traced and checked, and left as it was."""
+    parts = (case.model, case.inputs, case.targets, case.loss, case.optimizer)
+    return Patient(case=case, trace=trace(*parts), report=check(*parts))
+
+
+def prove(patient: Patient, candidate: Candidate, trials: Trials, control: Losses | None = None) -> Proof:
+    """All four questions, as long as the answers are good. `control` is the untreated model's training, if known."""
+    proof = look_again(patient, candidate)
+    if not proof.open:
+        return proof
+    if control is None:
+        control = trials.run(patient.case, "training the untreated model")
+    return train_beside(proof, patient, trials, control)
+
+
+def look_again(patient: Patient, candidate: Candidate) -> Proof:
+    """The cheap part: make the edits on a copy, trace it again, and compare what is found."""
+    if candidate.why or not candidate.edits:
+        why = candidate.why or "advice: only the author of the model can do this"
+        return Proof(candidate=candidate, outcome=candidate.outcome(why))
+    try:
+        treated = twin(patient.case)
+        make(Bench(model=treated.model, optimizer=treated.optimizer), candidate.edits)
+    except InputError as error:
+        return Proof(candidate=candidate, outcome=candidate.outcome(refusal(error)))
+    try:
+        report = check(treated.model, treated.inputs, treated.targets, treated.loss, treated.optimizer)
+    except Exception as error:  # the untreated model does not raise, so this is the fix's doing
+        return Proof(candidate=candidate, outcome=_broken(candidate, error))
+    return _compared(patient, candidate, treated, report)
+
+
+def train_beside(proof: Proof, patient: Patient, trials: Trials, control: Losses) -> Proof:
+    """The last part: the treated copy is trained like the untreated one was."""
+    candidate, outcome = proof.candidate, proof.outcome
+    assert proof.case is not None
+    assert proof.report is not None
+    try:
+        losses = trials.run(proof.case, f"training with {candidate.fix}")
+    except LeadlineError:
+        raise
+    except (RuntimeError, ValueError, TypeError, ArithmeticError) as error:
+        return replace(proof, case=None, outcome=_broken(candidate, error))
+    trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
+    found = compare(trial)
+    return replace(
+        proof,
+        outcome=changed(
+            outcome,
+            state="verified" if found.lower else "refuted",
+            why=found.why,
+            trial=trial,
+            measures=measures(patient.report, proof.report, trial),
+        ),
+    )
+
+
+def _compared(patient: Patient, candidate: Candidate, treated: Case, report: Report) -> Proof:
+    before, after = patient.report.findings, report.findings
+    left = {each.code for each in after if each.severity != "info"}
+    gone = tuple(code for code in candidate.answers if code not in left)
+    came = _came(before, after)
+    drift = drift_of(patient.case, candidate.edits) if candidate.reach == "function" else None
+    why = _objection(candidate, before, gone, came, drift)
+    outcome = changed(
+        candidate.outcome(why or "it passed the second trace"),
+        state="refuted" if why else "not run",
+        verdict=report.verdict,
+        gone=tuple(sorted({each.code for each in before} - {each.code for each in after} | set(gone))),
+        came=tuple(sorted({each.code for each in came})),
+        drift=drift,
+        measures=measures(patient.report, report, None),
+    )
+    return Proof(candidate=candidate, outcome=outcome, case=None if why else treated, report=report)
+
+
+def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
+    """Findings that were not there, or not as severe."""
+    worst: dict[str, int] = {}
+    for each in before:
+        worst[each.code] = max(worst.get(each.code, -1), SEVERITIES.index(each.severity))
+    return [each for each in after if SEVERITIES.index(each.severity) > worst.get(each.code, -1)]
+
+
+def _objection(
+    candidate: Candidate,
+    before: Sequence[Finding],
+    gone: Sequence[str],
+    came: Sequence[Finding],
+    drift: float | None,
+) -> str:
+    """Why the fix is refuted without any training; "" if it is not."""
+    if not gone:
+        return f"{', '.join(candidate.answers)} still found on the second trace"
+    bar = max(SEVERITIES.index(each.severity) for each in before if each.code in gone)
+    worse = [each for each in came if SEVERITIES.index(each.severity) >= bar]
+    if worse:
+        return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}"
+    if drift is not None and not drift <= KEPT:
+        return f"it claims to keep the function, but the outputs moved by {drift:.2g} in double precision"
+    return ""
+
+
+def _broken(candidate: Candidate, error: Exception) -> Outcome:
+    told = str(error).splitlines()[0] if str(error) else "no reason given"
+    return changed(
+        candidate.outcome(f"the model raises {type(error).__name__} with it: {told}"), state="refuted"
+    )
