@@ -230,7 +230,7 @@ const leadline = (() => {
       width: Math.max(host.clientWidth, 120), height: HEIGHT,
       legend: { show: false },
       padding: [RAIL, 16, 0, 0],
-      cursor: { y: false, drag: { x: true, y: false }, points: { size: 7, fill: (u, i) => u.series[i].stroke(u, i), show: true } },
+      cursor: { y: false, drag: { x: true, y: false }, points: { size: 7, width: 0, fill: (u, i) => (u.series[i].width ? u.series[i].stroke(u, i) : "transparent") } },
       scales: { x: { time: false, range: (u, low, high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
                 y: { range: (u, low, high) => railed(fitted(low, high, kind), made.zeros) } },
       axes: [
