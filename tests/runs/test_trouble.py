@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -122,18 +121,12 @@ print("trained, trouble:", writer.trouble)
 """
 
 
-def test_in_a_read_only_directory_training_goes_on_with_one_warning(tmp_path):
-    folder = tmp_path / "sealed"
-    folder.mkdir()
-    folder.chmod(0o555)
-    for parent in tmp_path.parents:
-        if parent.stat().st_uid == os.getuid() and str(parent).startswith("/tmp/pytest"):
-            parent.chmod(0o755)
-    tmp_path.chmod(0o755)
-    done = run_python(FORBIDDEN, folder / "a.leadline")
+def test_in_a_read_only_directory_training_goes_on_with_one_warning(reachable):
+    reachable.chmod(0o555)
+    done = run_python(FORBIDDEN, reachable / "a.leadline")
     assert "trained, trouble: unable to open database file" in done.stdout
     assert done.stderr.count("UserWarning") == 1
-    assert not any(folder.iterdir())
+    assert not any(reachable.iterdir())
 
 
 def test_a_directory_that_vanishes_is_waited_for(tmp_path, recwarn):

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from leadline.alarms.selection import all_checks
 from leadline.cli.known import mark_known, read_known, write_known
 from leadline.cli.options import (
     FAILED,
@@ -130,7 +131,7 @@ def check(
     for target in wanted:
         if not (is_config(target) or is_past(target)):
             locate(target)
-    codes = dropped(select, ignore)
+    codes = dropped(select, ignore, all_checks())
     known = read_known(baseline, write_baseline)
     try:
         with at_work(quiet=quiet):

@@ -19,11 +19,13 @@ from leadline.cli.options import (
     detail_options,
     examples,
     file_option,
+    html_option,
     output_option,
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.cli.progress import Progress, progress_bar
 from leadline.errors import LeadlineError
+from leadline.report.html import render_repair
 from leadline.report.look import Look
 from leadline.report.mending import render
 from leadline.report.mending_md import to_markdown
@@ -42,7 +44,7 @@ BUDGET = "60s"
         "leadline fix train.py:make_case",
         "leadline fix train.py:make_case --budget 5m --diff | git apply",
         "leadline fix my.package:make_case --recipe recipe.json --save repaired.safetensors",
-        "leadline fix train.py:make_case --format json --output repair.json",
+        "leadline fix train.py:make_case --format json --output repair.json --html repair.html",
         f"leadline fix {DEMO}",
     )
 )
@@ -62,6 +64,7 @@ BUDGET = "60s"
     help="How the result is written; it never changes the exit code.",
 )
 @output_option
+@html_option
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -81,6 +84,7 @@ def fix(
     recipe: Path | None,
     form: str,
     output: Path | None,
+    page: Path | None,
     seed: int,
     device: str | None,
     dtype: str | None,
@@ -106,6 +110,8 @@ def fix(
     except Exception as error:
         say(explain_crash(error))
         return FAILED
+    if page is not None:
+        emit(render_repair(found.report), page)
     if recipe is not None:
         emit(found.recipe.to_json() + "\n", recipe)
     if save is not None:

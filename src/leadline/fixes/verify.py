@@ -2,7 +2,7 @@
 
 A fix is verified if, with the user's own optimiser and rate,
 
-1. a finding that it was tried for is gone on a second trace;
+1. a finding that it was tried for is gone on a second trace, or is no more than a note there;
 2. no finding came that is as severe as the worst of those, or more;
 3. if it claims to keep the function, the outputs in double precision moved by at most `drift.KEPT`;
 4. a short training ends lower than that of the untreated model (`comparison` says how that is decided).
@@ -113,7 +113,8 @@ def train_beside(proof: Proof, patient: Patient, trials: Trials, control: Losses
 
 def _compared(patient: Patient, candidate: Candidate, treated: Case, report: Report) -> Proof:
     before, after = patient.report.findings, report.findings
-    gone = tuple(code for code in candidate.answers if code not in {each.code for each in after})
+    left = {each.code for each in after if each.severity != "info"}
+    gone = tuple(code for code in candidate.answers if code not in left)
     came = _came(before, after)
     drift = drift_of(patient.case, candidate.edits) if candidate.reach == "function" else None
     why = _objection(candidate, before, gone, came, drift)
@@ -121,7 +122,7 @@ def _compared(patient: Patient, candidate: Candidate, treated: Case, report: Rep
         candidate.outcome(why or "it passed the second trace"),
         state="refuted" if why else "not run",
         verdict=report.verdict,
-        gone=tuple(sorted({each.code for each in before} - {each.code for each in after})),
+        gone=tuple(sorted({each.code for each in before} - {each.code for each in after} | set(gone))),
         came=tuple(sorted({each.code for each in came})),
         drift=drift,
         measures=measures(patient.report, report, None),

@@ -8,8 +8,8 @@ $$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qqu
    r_1 = b\,s, \quad r_{i+1} = r_i - c_i / n_i. $$
 
 The first steps are the most telling and are looked at on credit, at steps 0, 2, 4, 8, ... as long as less than `CREDIT`
-is owed; all seconds spent and all seconds earned are in one account, and while it is in the red, half of the budget
-goes into paying it back. So over $N$ steps the overhead is at most $b$ plus what the last early look took, over $N\,s$.
+is owed; all seconds spent and all seconds earned are in one account. While it is in the red, half of the budget goes
+into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, nothing is measured.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Timetable:
         self._costs: dict[Level, deque[float]] = {level: deque(maxlen=COSTS) for level in SHARES}
         self._steps: deque[float] = deque(maxlen=RECENT)
         self._usual: float | None = None
+        self._seen = 0
+        self._traced = 0.0
         self._planned = first
 
     @property
@@ -94,12 +96,15 @@ class Timetable:
         """A run of this level took so long, beyond the levels below it."""
         self._costs[level].append(seconds)
         self.spent += seconds
+        if level == Level.TRACE:
+            self._traced += seconds
 
     def stepped(self, seconds: float) -> None:
         """A step of training took so long, watching apart."""
         self._steps.append(seconds)
-        if self._usual is None:
-            self._usual = seconds
+        self._seen += 1
+        if self._usual is None or self._seen % PLAN_EVERY == 0:
+            self._usual = statistics.median(self._steps)
         self.trained += min(seconds, PAUSE * self._usual)
 
     def soon(self, step: int) -> None:
@@ -124,7 +129,12 @@ class Timetable:
         for level, interval in self._intervals(seconds).items():
             due = self._last[level] + interval
             look = self.first + (max(early, 2) if level == Level.TRACE else early)
-            self.due[level] = max(min(due, look) if on_credit else due, step + 1)
+            rest = self._rest(self.debt if level == Level.TRACE else self.debt - self._traced)
+            self.due[level] = max(min(due, look) if on_credit else due, step + rest)
+
+    def _rest(self, debt: float) -> int:
+        """Steps until no more than the credit is owed."""
+        return max(1, math.ceil((debt / self._usual - CREDIT) / self.budget)) if self._usual else 1
 
     def _intervals(self, seconds: float | None) -> dict[Level, int]:
         pace = 0.5 if self.debt > 0 else 1.0

@@ -34,6 +34,11 @@ class Journal:
         """Alerts that come from checks of sampled steps, by code."""
 
     @property
+    def seconds(self) -> float:
+        """Processor time of the thread that writes the run file."""
+        return 0.0 if self.writer is None else self.writer.seconds
+
+    @property
     def first_step(self) -> int:
         """0, or the step after the last one that a resumed run file holds."""
         last = None if self.writer is None else self.writer.last_step
