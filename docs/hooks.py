@@ -14,6 +14,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from leadline.alarms.selection import Check, all_checks
+from leadline.fixes import Fix, all_fixes
+from leadline.rules import all_rules
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -21,6 +23,8 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     section = next(each["Rules"] for each in config.nav or [] if "Rules" in each)
     section += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_checks()]
+    fixes = next(each["Fixes"] for each in config.nav or [] if "Fixes" in each)
+    fixes += [{fix.name: f"fixes/{fix.name}.md"} for fix in all_fixes()]
     return config
 
 
@@ -28,6 +32,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "rules/index.md", content=rules_index(all_checks())))
     for rule in all_checks():
         files.append(File.generated(config, page_path(rule), content=rule_page(rule)))
+    files.append(File.generated(config, "fixes/index.md", content=fixes_index(all_fixes())))
+    for fix in all_fixes():
+        files.append(File.generated(config, f"fixes/{fix.name}.md", content=fix_page(fix)))
     return files
 
 
@@ -48,10 +55,33 @@ def rules_index(rules: tuple[Check, ...]) -> str:
     return RULES_INDEX + rows + "\n"
 
 
+def fix_page(fix: Fix) -> str:
+    """The fix's docstring, and which rules' findings it is tried for."""
+    answered = [rule for rule in all_rules() if rule.code.startswith(fix.answers)]
+    links = ", ".join(f"[{rule.code}](../rules/{rule.code}.md)" for rule in answered)
+    told = f"Reach: {fix.reach}. Tried for {links}. Since version {fix.since}."
+    return f"# {fix.name}\n\n{fix.doc}\n\n---\n\n{told}\n"
+
+
+def fixes_index(fixes: tuple[Fix, ...]) -> str:
+    rows = "\n".join(f"| [{fix.name}]({fix.name}.md) | {fix.reach} | {fix.summary} |" for fix in fixes)
+    return FIXES_INDEX + rows + "\n"
+
+
 def _mathml(found: re.Match[str]) -> str:
     display = "block" if found[2] == "[" else "inline"
     return convert(html.unescape(found[3]), display=display)
 
+
+FIXES_INDEX = """# Fixes
+
+A fix proposes edits for findings; `leadline fix` proves each on a copy of your model before it recommends it. How far a
+fix reaches: *function* leaves what the model computes, *recipe* changes how it is trained, *init* its initial weights,
+*architecture* the model itself; *advice* is for you to carry out. `leadline explain NAME` prints the same pages.
+
+| fix | reach | what it does |
+| --- | --- | --- |
+"""
 
 RULES_INDEX = """# Rules
 
