@@ -96,11 +96,15 @@ def rate(plan: Plan, step: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A finished run: what does not change, and a sample a step."""
+    """A finished run: the names of its parameters, and a sample a step."""
 
     plan: Plan
-    layout: Layout
+    names: list[str]
     samples: list[Sample]
+
+    @property
+    def layout(self) -> Layout:
+        return layout_of(self.plan, self.names)
 
 
 def record(plan: Plan) -> Recorded:
@@ -114,7 +118,7 @@ def record(plan: Plan) -> Recorded:
     trained = trained_parameters(plan, model)
     optimizer = make_optimizer(plan, trained)
     samples = list(train(plan, model, optimizer, found))
-    return Recorded(plan=plan, layout=layout_of(plan, names, model), samples=samples)
+    return Recorded(plan=plan, names=names, samples=samples)
 
 
 def trained_parameters(plan: Plan, model: Network) -> list[nn.Parameter]:
@@ -130,7 +134,7 @@ def make_optimizer(plan: Plan, trained: list[nn.Parameter]) -> torch.optim.Optim
     return kind(trained, plan.lr, weight_decay=plan.decay)
 
 
-def layout_of(plan: Plan, names: list[str], model: Network) -> Layout:
+def layout_of(plan: Plan, names: list[str]) -> Layout:
     homes = tuple(int(name.split(".")[1]) if name.startswith("blocks.") else None for name in names)
     options = {"momentum": 0.9, "betas": (0.9, 0.999)}
     group = ParamGroup(parameters=(), lr=1.0, weight_decay=plan.decay, options=options)
@@ -138,7 +142,7 @@ def layout_of(plan: Plan, names: list[str], model: Network) -> Layout:
     turning = [name.endswith("conv.weight") for name in names]
     return Layout(
         parameters=tuple(names),
-        blocks=tuple(f"blocks.{index}" for index in range(len(model.blocks))),
+        blocks=tuple(f"blocks.{index}" for index in range(plan.depth)),
         homes=homes,
         invariant=tuple(turning),
         rotation=tuple(settled.angle if settled and turns else None for turns in turning),

@@ -42,7 +42,9 @@ PAUSES = (0.005, 0.02, 0.1, 0.5)  # seconds a step takes in the process that is 
 GOAL_MS = 1.2  # from the project's requirements: a step in the writer's thread
 INFO = RunInfo(model="benchmark")
 
-Store = Callable[[int], None]
+Save = Callable[[int], None]
+Way = tuple[Save, Callable[[], None]]
+"""Store a step; and, when all is stored, close the file."""
 
 
 def step_scalars() -> dict[str, float]:
@@ -58,7 +60,7 @@ def step_vectors() -> dict[str, tuple[str, array[float]]]:
     }
 
 
-def to_run_file(folder: Path) -> Store:
+def to_run_file(folder: Path) -> Way:
     """What the writer's thread does with a step that comes alone."""
     store = open_store(folder / "run.leadline", INFO, myself(), resume=True)
     scalars = step_scalars()
@@ -67,10 +69,14 @@ def to_run_file(folder: Path) -> Store:
     def save(step: int) -> None:
         store.save(Batch((Put(step, time.time(), scalars, packed),)), {})
 
-    return save
+    def close() -> None:
+        store.release()
+        store.close()
+
+    return save, close
 
 
-def to_json_lines(folder: Path) -> Store:
+def to_json_lines(folder: Path) -> Way:
     file = (folder / "run.jsonl").open("w")
     scalars, vectors = step_scalars(), {name: list(values) for name, (_, values) in step_vectors().items()}
 
@@ -78,10 +84,10 @@ def to_json_lines(folder: Path) -> Store:
         file.write(json.dumps({"step": step, **scalars, **vectors}) + "\n")
         file.flush()
 
-    return save
+    return save, file.close
 
 
-def to_rows(folder: Path) -> Store:
+def to_rows(folder: Path) -> Way:
     """One row a number, in SQLite with the same settings."""
     connection = sqlite3.connect(folder / "rows.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -96,7 +102,7 @@ def to_rows(folder: Path) -> Store:
         connection.executemany("INSERT INTO number VALUES (?, ?, ?, ?)", rows)
         connection.execute("COMMIT")
 
-    return save
+    return save, connection.close
 
 
 WAYS = {"run file": to_run_file, "lines of JSON": to_json_lines, "a row a number": to_rows}
@@ -105,9 +111,12 @@ FILES = {"run file": "run.leadline", "lines of JSON": "run.jsonl", "a row a numb
 
 def measure_ways(rounds: int = ROUNDS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
-        ways = {name: counted(make(Path(place))) for name, make in WAYS.items()}
-        seconds = alternate(ways, rounds=rounds, warmups=5, clock=time.process_time)
-        stored = {name: sum(size(path) for path in Path(place).glob(FILES[name] + "*")) for name in WAYS}
+        ways = {name: make(Path(place)) for name, make in WAYS.items()}
+        saves = {name: counted(save) for name, (save, _) in ways.items()}
+        seconds = alternate(saves, rounds=rounds, warmups=5, clock=time.process_time)
+        for _, close in ways.values():
+            close()
+        stored = {name: Path(place, FILES[name]).stat().st_size for name in WAYS}
     return {
         name: {
             "ms": rounded(spread([1e3 * each for each in seconds[name]])),
@@ -118,15 +127,9 @@ def measure_ways(rounds: int = ROUNDS) -> dict[str, Any]:
     }
 
 
-def counted(save: Store) -> Callable[[], None]:
+def counted(save: Save) -> Callable[[], None]:
     steps = iter(range(sys.maxsize))
     return lambda: save(next(steps))
-
-
-def size(path: Path) -> int:
-    """Without the log's index and free room: the log counts as far as it is filled, which for one that was never
-    folded in is its length."""
-    return 0 if path.name.endswith("-shm") else path.stat().st_size
 
 
 def measure_put(rounds: int = ROUNDS) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import statistics, symmetry, theory_accuracy, trace, weightless
+from benchmarks import statistics, store_cost, symmetry, theory_accuracy, trace, weightless
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
@@ -20,6 +20,7 @@ PAGES = [
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
     ("weightless.md", "weightless", weightless.render),
+    ("runs.md", "store_cost", store_cost.render),
     ("symmetry.md", "symmetry", symmetry.render),
     ("theory.md", "theory_accuracy", theory_accuracy.render),
 ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leadline.symmetry.rescale import balance, shrink
     from leadline.theory import critical_gain, depth_scale
     from leadline.updating import update
+    from leadline.watching import Watch, watch
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,8 @@ _HOMES = {
     "undo": "leadline.fixes.applying",
     "Repair": "leadline.fixes.repair",
     "update": "leadline.updating",
+    "Watch": "leadline.watching",
+    "watch": "leadline.watching",
     "Finding": "leadline.records",
     "Forecast": "leadline.records",
     "Outcome": "leadline.records",
@@ -76,6 +79,7 @@ __all__ = [
     "Symmetries",
     "Trace",
     "Update",
+    "Watch",
     "__version__",
     "apply",
     "balance",
@@ -92,6 +96,7 @@ __all__ = [
     "trace",
     "undo",
     "update",
+    "watch",
 ]
 
 

@@ -18,6 +18,7 @@ from leadline.report import Report
 from leadline.report.verdict import sentence
 from leadline.rules import Rule, all_rules
 from leadline.rules.explaining import explained
+from leadline.rules.margins import margins
 from leadline.symmetry.reading import read_symmetry
 from leadline.theory import predict_with_account
 from leadline.tracing import trace_case
@@ -83,6 +84,7 @@ def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[
         profile=profile,
         coverage=coverage,
         rules=tuple(each.asked(findings) for each in asked),
+        margins=margins(profile.shown),
         sources={module.path: module.source for module in seen.modules if module.source is not None},
     )
     return _with_reason(report)

@@ -13,7 +13,7 @@ from leadline.alarms.robust import finite, medians, noise, slope
 WINDOW = 512  # ours: long enough that one per cent of progress shows above the noise of small batches
 PARTS = 4
 LEAST = 0.01  # of the loss over the window; calibrated by benchmarks/alarms.py
-SIGMAS = 3.0  # ours: a fall of three standard errors of a part's median is progress, however small
+SIGMAS = 3.0  # ours: a fall of three standard errors is progress, however small
 STUCK = (
     0.1  # calibrated by benchmarks/alarms.py: healthy runs lose more than a tenth of their loss in 512 steps
 )
@@ -34,11 +34,11 @@ def plateau(history: History) -> Iterator[Symptom]:
     r"""The loss has stopped falling.
 
     ## What it measures
-    The last `WINDOW` = 512 losses in `PARTS` = 4 parts: the median of the last part against the best of the earlier
-    ones. Fires if it fell by less than `LEAST` = 1 % and by less than `SIGMAS` = 3 standard errors of a median,
-    $1.25\,\sigma/\sqrt n$, with $\sigma$ the noise between neighbouring steps. A warning if the loss is still within
-    `STUCK` = 10 % of what it was in the first 32 steps: then nothing was ever learnt. A note otherwise: it has
-    learnt, and does not learn more.
+    The last `WINDOW` = 512 losses in `PARTS` = 4 parts: the median of the last part against that of the first. Fires
+    if it fell by less than `LEAST` = 1 % and by less than `SIGMAS` = 3 standard errors of a difference of medians,
+    $1.25\,\sigma\sqrt{2/n}$, with $n$ the steps of a part and $\sigma$ the noise between neighbouring steps. A
+    warning if the loss is still within `STUCK` = 10 % of what it was in the first 32 steps: then nothing was ever
+    learnt. A note otherwise: it has learnt, and does not learn more.
 
     ## Why it hurts
     A loss that never left its start means that gradients do not reach the layers that must change, that the rate is
@@ -57,9 +57,9 @@ def plateau(history: History) -> Iterator[Symptom]:
         return
     parts = medians(values, PARTS)
     error = (
-        1.2533 * noise(values) / (WINDOW / PARTS) ** 0.5
-    )  # of a median: sqrt(pi/2) times that of a mean (derived)
-    fell = max(parts[:-1]) - parts[-1]
+        1.2533 * noise(values) * (2 * PARTS / WINDOW) ** 0.5
+    )  # of a difference of medians; sqrt(pi/2) (derived)
+    fell = parts[0] - parts[-1]
     if fell > LEAST * abs(parts[0]) or fell > SIGMAS * error or _is_rising(parts, error):
         return
     begin = median(history.start("loss"))

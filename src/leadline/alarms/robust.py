@@ -1,8 +1,9 @@
 r"""Statistics that one wild value does not move: what alarms measure noise and trends with.
 
-A score is $z = (x - m)/\sigma$ with $m$ the median of a window and $\sigma = 1.4826 \cdot \mathrm{median}|x_i - m|$,
-which is the standard deviation where the noise is Gaussian. Norms are scored by their logarithm: they are positive,
-noisy by factors, and the score is then the same whatever unit they have.
+A score is $z = (x - m)/\sigma$ with $m$ the median of a window and $\sigma$ the larger of its root mean square
+distance from $m$ and $1.4826 \cdot \mathrm{median}|x_i - m|$, which are the same where the noise is Gaussian. Norms
+are scored by their logarithm: they are positive, noisy by factors, and the score is then the same whatever unit they
+have.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ def spread(values: Sequence[float], middle: float | None = None) -> float:
 
 
 def score(value: float, window: Sequence[float], *, least: float) -> float:
-    """How many standard deviations of the window a value lies above its median; `least` is the smallest deviation."""
+    """How many standard deviations of the window a value lies above its median.
+
+    The deviation is the larger of the robust one and the plain one, for heavy tails are ordinary noise of some data;
+    `least` is the smallest that is believed.
+    """
     middle = median(window)
-    return (value - middle) / max(spread(window, middle), least)
+    plain = math.sqrt(sum((each - middle) ** 2 for each in window) / len(window))
+    return (value - middle) / max(spread(window, middle), plain, least)
 
 
 def logs(values: Sequence[float]) -> list[float]:

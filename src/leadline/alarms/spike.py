@@ -94,9 +94,10 @@ def _judged(history: History, name: str) -> Window:
     found = history.scalars(name, WINDOW + RECENT)
     values = found.values
     if name == "update_norm":
-        rates = history.scalars("lr", WINDOW + RECENT)
-        if rates.steps == found.steps:
-            values = [a / b if b > 0 else 0.0 for a, b in zip(values, rates.values, strict=True)]
+        series = history.scalars("lr")
+        rates = dict(zip(series.steps, series.values, strict=True))
+        pairs = zip(found.steps, values, strict=True)
+        values = [each / rates[step] if rates.get(step, 0.0) > 0 else each for step, each in pairs]
     kept = [
         (step, math.log(each)) for step, each in zip(found.steps, values, strict=True) if 0 < each < math.inf
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from leadline.alarms.selection import all_checks
 from leadline.cli.known import mark_known, read_known, write_known
 from leadline.cli.options import (
     FAILED,
@@ -28,6 +29,7 @@ from leadline.cli.options import (
     rule_options,
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
+from leadline.cli.past import column_option, is_past, look_back
 from leadline.errors import LeadlineError
 from leadline.report import Report
 from leadline.report.formats import FORMATS
@@ -47,6 +49,8 @@ TWIN = "leadline.lab.demo:residual_mlp"
         f"leadline check {TWIN} --dtype bfloat16 -v",
         "leadline check config.json",
         "leadline check --no-weights train.py:make_case",
+        "leadline check run.leadline",
+        "leadline check log.csv --column loss=my_loss",
         "leadline check train.py:make_case --select F,B --ignore forward-growth --fail-on error",
         "leadline check train.py:make_case --write-baseline known.json",
         "leadline check train.py:make_case --baseline known.json --format github",
@@ -79,6 +83,7 @@ TWIN = "leadline.lab.demo:residual_mlp"
 )
 @click.option("--device", help="Move model and batch there, for instance cuda.")
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
+@column_option
 @detail_options
 @color_option
 @click.pass_context
@@ -97,6 +102,7 @@ def check(
     no_weights: bool,
     device: str | None,
     dtype: str | None,
+    columns: dict[str, str],
     quiet: bool,
     verbose: bool,
     no_color: bool,
@@ -110,6 +116,9 @@ def check(
     TARGET may also be the config.json of a Hugging Face model. Such a model, and with --no-weights any other, is built
     without memory, its initialisers are followed, and theory predicts what would be measured.
 
+    Of a training that has run, TARGET is its run file, as leadline.watch writes it, or a log: a CSV file, or events of
+    TensorBoard. Then the alerts and the last stored check are judged, or what alarms see in the log.
+
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 could not decide. Of several
     targets the worst counts: an error, then findings, then undecided. The format changes nothing.
     """
@@ -120,15 +129,19 @@ def check(
             "Missing argument 'TARGET': name one, or list targets in [tool.leadline]", context
         )
     for target in wanted:
-        if not is_config(target):
+        if not (is_config(target) or is_past(target)):
             locate(target)
-    codes = dropped(select, ignore)
+    codes = dropped(select, ignore, all_checks())
     known = read_known(baseline, write_baseline)
     try:
         with at_work(quiet=quiet):
-            ways = [foresee if no_weights or is_config(target) else examine for target in wanted]
             reports = [
-                way(target, seed, device, dtype, drop=codes) for way, target in zip(ways, wanted, strict=True)
+                look_back(target, columns, drop=codes)
+                if is_past(target)
+                else (foresee if no_weights or is_config(target) else examine)(
+                    target, seed, device, dtype, drop=codes
+                )
+                for target in wanted
             ]
     except (LeadlineError, click.ClickException):
         raise

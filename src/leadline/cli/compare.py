@@ -19,6 +19,7 @@ from leadline.cli.options import (
     output_option,
 )
 from leadline.cli.output import emit, look_for
+from leadline.cli.past import look_back
 from leadline.errors import InputError
 from leadline.report import Report
 from leadline.report.comparing import render
@@ -29,8 +30,8 @@ from leadline.report.html.compared import Losses, render_comparison
 from leadline.report.look import Bar
 from leadline.report.verdict import fails
 from leadline.runs import Run
+from leadline.runs.summary import SUFFIX
 
-RUN = ".leadline"
 SAVED = click.Path(dir_okay=False, exists=True, path_type=Path)
 
 
@@ -77,9 +78,10 @@ def compare(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Compare two saved reports, or the last reports of two runs: findings gained and lost, profiles over each other.
+    """Compare two saved reports or two runs: findings gained and lost, profiles over each other.
 
-    A and B are JSON files that `leadline check --format json` wrote, or run files (.leadline). Needs no torch.
+    A and B are JSON files that `leadline check --format json` wrote, or run files (.leadline), which are judged as
+    `leadline check` does. Needs no torch.
 
     Exit codes: 0 B has no finding at or above --fail-on that A has not, or has milder; 1 it has; 2 wrong usage or an
     error; 3 B could not be judged.
@@ -111,7 +113,7 @@ def _losses(first: Loaded, second: Loaded) -> tuple[Losses, Losses] | None:
 
 def _load(path: Path) -> Loaded:
     """The one report in a file, or the last of a run."""
-    if path.suffix == RUN:
+    if str(path).endswith(SUFFIX):
         return _of_run(path)
     reports = read_reports(path.read_text(encoding="utf-8", errors="replace"))
     if len(reports) != 1:
@@ -125,12 +127,5 @@ def _load(path: Path) -> Loaded:
 
 def _of_run(path: Path) -> Loaded:
     with Run(path) as run:
-        if not run.reports:
-            raise InputError(
-                expected="a run with a report in it",
-                got=f"{path}, which has none",
-                fix="watch it with reports switched on, or compare reports of `leadline check`",
-            )
-        report = Report.from_json(run.report(run.reports[-1]))
         losses = run.scalars("loss") if "loss" in run.scalar_names else None
-    return Loaded(report=report, losses=losses)
+    return Loaded(report=look_back(str(path), {}), losses=losses)

@@ -25,6 +25,7 @@ from leadline.cli.options import (
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.cli.progress import Progress, progress_bar
 from leadline.errors import LeadlineError
+from leadline.report.html import render_repair
 from leadline.report.look import Look
 from leadline.report.mending import render
 from leadline.report.mending_md import to_markdown
@@ -109,12 +110,12 @@ def fix(
     except Exception as error:
         say(explain_crash(error))
         return FAILED
+    if page is not None:
+        emit(render_repair(found.report), page)
     if recipe is not None:
         emit(found.recipe.to_json() + "\n", recipe)
     if save is not None:
         _save(found, save)
-    if page is not None:
-        _write_page(found, page)
     emit(diff_of(target, found.code) if diff else _written(found.report, form, look), output)
     return exit_code(found.report)
 
@@ -151,13 +152,6 @@ def _written(report: RepairReport, form: str, look: Look) -> str:
     if form == "json":
         return report.to_json() + "\n"
     return to_markdown(report) if form == "md" else render(report, look)
-
-
-def _write_page(found: Repair, path: Path) -> None:
-    try:
-        found.to_html(path)
-    except OSError as error:
-        raise click.FileError(str(path), error.strerror or str(error)) from None
 
 
 def _save(found: Repair, path: Path) -> None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leadline.cli.options import FAILED, FINE, color_option, detail_options, examples, output_option
+from leadline.cli.options import (
+    FAILED,
+    FINE,
+    color_option,
+    detail_options,
+    examples,
+    html_option,
+    output_option,
+)
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.cli.progress import Progress, progress_bar
 from leadline.errors import LeadlineError
@@ -39,7 +47,7 @@ class Depths(click.ParamType[tuple[int, ...]]):
     epilog=examples(
         "leadline forecast train.py:build --depths 4,8,16,32 --seeds 3",
         "leadline forecast my.package:build --format json --output forecast.json",
-        f"leadline forecast {DEMO}",
+        f"leadline forecast {DEMO} --html forecast.html",
     )
 )
 @click.argument("target")
@@ -51,6 +59,7 @@ class Depths(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @output_option
+@html_option
 @detail_options
 @color_option
 def forecast(
@@ -59,6 +68,7 @@ def forecast(
     seeds: int,
     form: str,
     output: Path | None,
+    page: Path | None,
     quiet: bool,
     verbose: bool,
     no_color: bool,
@@ -81,7 +91,10 @@ def forecast(
         say(explain_crash(error))
         return FAILED
     from leadline.report.forecast import render
+    from leadline.report.html.forecasted import render_forecast
 
+    if page is not None:
+        emit(render_forecast(found), page)
     emit(found.to_json() + "\n" if form == "json" else render(found, look), output)
     return FINE
 

@@ -13,8 +13,10 @@ from leadline.drawing.tones import ALARM, INK, QUIET, TONES
 Values = Sequence[float | None]
 
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 6.0, 10.0, 20.0
+WIDEST = 300.0  # e-folds of a band that are drawn: no frame is higher
 RAIL = 9.0  # height of the strip, above and below the lines, in which the marks stand
 POINTS = 240  # of a line, at most: about one each two pixels
+FEW = 6  # places that all get a label
 DOTS = 24  # a line of at most so many values also shows its points
 
 
@@ -38,6 +40,8 @@ class Frame:
     height: float
     count: int
     scale: Scale
+    names: Sequence[str] = ()
+    """What stands below each place; none: its number."""
 
     def x(self, place: int) -> float:
         room = self.width - LEFT - RIGHT
@@ -50,12 +54,18 @@ class Frame:
 
 
 def line_chart(
-    lines: Sequence[Line], *, label: str, kind: Kind = "log", width: float = 520.0, height: float = 190.0
+    lines: Sequence[Line],
+    *,
+    label: str,
+    kind: Kind = "log",
+    size: tuple[float, float] = (520.0, 190.0),
+    names: Sequence[str] = (),
 ) -> str:
-    """The lines over one axis, as SVG."""
+    """The lines over one axis, as SVG. `names`: what stands below each place; its number if there are none."""
+    width, height = size
     shown = [value for line in lines for value in line.values]
     count = max((len(line.values) for line in lines), default=0)
-    frame = Frame(width=width, height=height, count=count, scale=fitted(shown, kind))
+    frame = Frame(width=width, height=height, count=count, scale=fitted(shown, kind), names=names)
     drawn = [part for line in lines for part in _line(line, frame)]
     return picture(*_axes(frame), *drawn, width=width, height=height, label=label)
 
@@ -81,17 +91,22 @@ def _axes(frame: Frame) -> Iterator[str]:
         yield element(
             "text", words(label), x=LEFT - 6, y=y + 3.5, text_anchor="end", fill=QUIET, class_="ll-tick"
         )
-    for place in sorted({0, (frame.count - 1) // 2, frame.count - 1}) if frame.count else ():
+    for place in _labelled(frame.count):
         anchor = "end" if place and place == frame.count - 1 else "middle"
         yield element(
             "text",
-            words(str(place)),
+            words(frame.names[place] if frame.names else str(place)),
             x=frame.x(place),
             y=frame.height - 5,
             text_anchor=anchor,
             fill=QUIET,
             class_="ll-tick",
         )
+
+
+def _labelled(count: int) -> list[int]:
+    """Places that get a label: all, if they are few, else both ends and the middle."""
+    return list(range(count)) if count <= FEW else [0, (count - 1) // 2, count - 1]
 
 
 def _line(line: Line, frame: Frame) -> Iterator[str]:
@@ -157,7 +172,7 @@ def _outline(line: Line, run: Sequence[int], frame: Frame) -> str:
 
     def edge(place: int, sign: int) -> tuple[float, float]:
         value, band = line.values[place], line.band[place] if line.band is not None else None
-        y = frame.y((value or 0.0) * math.exp(sign * min(band or 0.0, 300.0)))
+        y = frame.y((value or 0.0) * math.exp(sign * min(max(band or 0.0, 0.0), WIDEST)))
         lowest, highest = frame.height - BOTTOM, TOP
         return frame.x(place), min(max(y if y is not None else lowest, highest), lowest)
 

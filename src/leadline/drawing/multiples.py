@@ -13,12 +13,13 @@ from leadline.drawing.chart import Line, line_chart
 from leadline.drawing.scale import Kind
 from leadline.drawing.svg import element, words
 
+SIZE = (320.0, 130.0)
 STYLE = """
 .ll-card{font:14px/1.45 system-ui,sans-serif;max-width:60rem;overflow-wrap:anywhere}
 .ll-card h4{font-size:1.1em;margin:.2em 0}
 .ll-card p{margin:.2em 0}
 .ll-card .ll-facts{opacity:.75}
-.ll-grid-of{display:grid;grid-template-columns:repeat(auto-fit,minmax(17rem,1fr));gap:.75rem 1.25rem;margin:.6rem 0}
+.ll-grid-of{display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:.75rem 1.25rem;margin:.6rem 0}
 .ll-grid-of figure{margin:0}
 .ll-grid-of figcaption{font-size:.86em}
 .ll-card svg{width:100%;height:auto;display:block}
@@ -34,6 +35,8 @@ class Picture:
     lines: Sequence[Line]
     note: str = ""
     kind: Kind = "log"
+    names: Sequence[str] = ()
+    """What stands below each place of the axis; none: its number."""
 
 
 def card(title: str, facts: Sequence[str], pictures: Sequence[Picture], items: Sequence[str] = ()) -> str:
@@ -49,5 +52,5 @@ def card(title: str, facts: Sequence[str], pictures: Sequence[Picture], items: S
 
 def _figure(picture: Picture) -> str:
     said = f"{picture.title} · {picture.note}" if picture.note else picture.title
-    drawn = line_chart(picture.lines, label=said, kind=picture.kind, width=340.0, height=130.0)
+    drawn = line_chart(picture.lines, label=said, kind=picture.kind, size=SIZE, names=picture.names)
     return element("figure", element("figcaption", words(said)), drawn)

@@ -11,6 +11,7 @@ from leadline.drawing.svg import element, picture, words
 from leadline.drawing.tones import INK, QUIET, TONES
 
 ROW, WIDTH, EDGE = 22.0, 430.0, 14.0
+LETTER = 7.0  # width of a letter, about: a name that would leave the picture stands left of its mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ def ruler(marks: Sequence[Mark], *, label: str) -> str:
 def _mark(mark: Mark, x: float, y: float, base: float) -> str:
     kind = "main" if mark.main else "second"
     tone = TONES[kind]
-    right = x < WIDTH * 0.55
+    right = x + 8 + LETTER * len(f"{mark.label} {mark.said}") < WIDTH
     return element(
         "g",
         element("path", d=f"M{x:.1f} {y:.1f}V{base:.1f}", stroke=tone.color, class_=f"ll-{kind}"),

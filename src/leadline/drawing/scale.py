@@ -17,6 +17,7 @@ Tick = tuple[float, str]
 LEAST_DECADES = 1.0  # less than a factor of ten fills only part of the height: noise is no cliff
 PADDING = 0.06  # of the span, above and below, so that no line lies on the frame
 MOST_TICKS = 6
+FARTHEST = 1e300  # on a linear axis: beyond, the distance between two values is no number any more
 STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 100)  # decades between two ticks
 PLAIN = range(-3, 4)  # powers of ten that are written out: 0.001 to 1000
 
@@ -49,7 +50,7 @@ def position(value: float | None, kind: Kind) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     if kind != "log":
-        return value
+        return min(max(value, -FARTHEST), FARTHEST)
     return math.log10(value) if value > 0 else None
 
 

@@ -16,6 +16,7 @@ from leadline.records.facts import (
     Weight,
 )
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
+from leadline.records.margin import Margin
 from leadline.records.profile import (
     Anomaly,
     Asked,
@@ -43,7 +44,7 @@ from leadline.records.repair import (
     State,
     Trial,
 )
-from leadline.records.run import RUN_SCHEMA, Alert, Event, RunInfo, Sample
+from leadline.records.run import RUN_SCHEMA, Alert, Course, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -89,6 +90,7 @@ __all__ = [
     "Block",
     "BlockStep",
     "Clones",
+    "Course",
     "Coverage",
     "DepthLimit",
     "DepthPoint",
@@ -110,6 +112,7 @@ __all__ = [
     "InputSignal",
     "Jump",
     "LinePoint",
+    "Margin",
     "Measure",
     "Module",
     "Op",

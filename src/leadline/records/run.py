@@ -81,6 +81,24 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     vectors: dict[str, Sequence[float]] = {}
 
 
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """How a training went, in short: what a report of a run or of a log says instead of one pass."""
+
+    source: str
+    """"run file", "CSV" or "TensorBoard"."""
+    steps: int
+    """How many steps have numbers."""
+    first_step: int
+    last_step: int
+    first_loss: float | None
+    """None: no loss was recorded."""
+    last_loss: float | None
+    state: str = ""
+    """Of a run file: writing, ended or broken off."""
+    alarms: int = 0
+    """How many alarms had the numbers they need."""
+
+
 def note_to_json(note: RunInfo | Alert | Event) -> str:
     """Strict JSON; NaN and infinities by name."""
     return encode(note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from rich.cells import cell_len
 
@@ -16,6 +17,7 @@ __all__ = [
     "first_clause",
     "number",
     "plural",
+    "quoted",
     "share",
     "shorten",
     "signed",
@@ -46,3 +48,8 @@ def shorten(text: str, width: int) -> str:
 def first_clause(text: str) -> str:
     """`text` up to its first full stop, colon or semicolon; one inside a number or a name does not end it."""
     return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")
+
+
+def quoted(target: str) -> str:
+    """`target` as one word of a shell: what a terminal must not see is spelled out first."""
+    return shlex.quote(clean(target))

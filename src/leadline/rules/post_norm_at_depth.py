@@ -79,4 +79,8 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
 
 def _is_plain_post(block: Block) -> bool:
     found = block.residual
-    return found is not None and found.placement == "post" and (found.skip_scale or 1.0) < SCALED
+    if found is None or found.placement != "post":
+        return False
+    return (found.skip_scale or 1.0) / (
+        found.branch_scale or 1.0
+    ) < SCALED  # a norm behind sees their ratio only

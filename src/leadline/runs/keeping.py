@@ -34,6 +34,8 @@ class Keeper:
         self.warning = ""
         """The first trouble, in words for the user; stays."""
         self.last_step: int | None = None
+        self.seconds = 0.0
+        """Processor time that storing took so far."""
         self._refusal: LeadlineError | None = None
         self._resume, self._owner = resume, myself()
         self._axes: dict[str, tuple[str, ...]] = {}
@@ -42,7 +44,7 @@ class Keeper:
         self._past = Past()
         self._asked = self._answered = 0
         self._closing = self._ended = False
-        self._next, self._retry = 0.0, FIRST_RETRY
+        self._next, self._retry, self._cost = 0.0, FIRST_RETRY, 0.0
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._work, name="leadline run file", daemon=True)
 
@@ -92,15 +94,22 @@ class Keeper:
     def _turn(self) -> None:
         asked, closing = self._wait()
         started = time.thread_time()
-        if steps := self._try():
-            share = (time.thread_time() - started) / steps
-            self._next = time.monotonic() + min(share / SHARE, LONGEST_PAUSE)
+        steps = self._try()
+        took = time.thread_time() - started
+        self.seconds += took
+        if steps:
+            self._pause(took / steps)
         if closing:
             self._release()
         with self.pending.arrived:
             self._answered = asked
             self._ended = self._ended or closing
             self.pending.arrived.notify_all()
+
+    def _pause(self, cost: float) -> None:
+        """Of the last two costs the smaller counts: now and then SQLite folds its log into the file, a longer job."""
+        usual, self._cost = min(cost, self._cost), cost
+        self._next = time.monotonic() + min(usual / SHARE, LONGEST_PAUSE)
 
     def _wait(self) -> tuple[int, bool]:
         """Until there is something to do: somebody asks, a step waits and the pause is over, or a beat is due."""

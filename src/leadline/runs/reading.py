@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,8 +22,10 @@ from leadline.runs.owner import read_owner, seems_alive
 from leadline.runs.schema import LAST_SEQ, connect, explained, read_info, recognise
 
 NAN = float("nan")
+LAST = 2**63 - 1  # the largest integer of SQLite
 
 Series = tuple[list[int], list[float]]
+State = Literal["writing", "ended", "broken off"]
 VectorSeries = tuple[list[int], list["array[float]"]]
 
 
@@ -62,11 +64,18 @@ class Run:
             return read_info(self._connection, self.path)
 
     @property
-    def is_live(self) -> bool:
-        """A process is writing it."""
+    def state(self) -> State:
+        """Whether a process writes it, has closed it, or broke off: was killed, or lost the file."""
         with self._reading():
             owner = read_owner(self._connection)
-        return owner is not None and seems_alive(owner)
+        if owner is None:
+            return "ended"
+        return "writing" if seems_alive(owner) else "broken off"
+
+    @property
+    def is_live(self) -> bool:
+        """A process is writing it."""
+        return self.state == "writing"
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
@@ -91,21 +100,37 @@ class Run:
     def steps(self) -> list[int]:
         return [step for (step,) in self._all("SELECT step FROM step ORDER BY step")]
 
+    @property
+    def extent(self) -> tuple[int, int | None, float | None]:
+        """How many steps there are, the last one, and when it was written."""
+        count, last = self._one("SELECT count(*), max(step) FROM step")
+        row = self._one("SELECT time FROM step WHERE step = ?", last)
+        return count, last, row and row[0]
+
+    def latest(self, name: str) -> float | None:
+        """The last value of a scalar; None if there is none."""
+        row = self._one(
+            "SELECT entry.value FROM entry JOIN metric ON entry.metric = metric.id"
+            " WHERE metric.name = ? AND metric.axis = '' ORDER BY entry.step DESC LIMIT 1",
+            name,
+        )
+        return None if row is None else _number(row[0])
+
     def times(self) -> dict[int, float]:
         """When each step was written, in seconds since 1970."""
         return dict(self._all("SELECT step, time FROM step ORDER BY step"))
 
-    def scalars(self, name: str, since: int = 0) -> Series:
-        """Steps from `since` on, and the values at them. A step at which it was not measured is not there."""
-        rows = self._entries(name, since, vector=False)
+    def scalars(self, name: str, since: int = 0, until: int | None = None) -> Series:
+        """Steps from `since` on and before `until`, and the values at them. Steps without a value are not there."""
+        rows = self._entries(name, since, until, vector=False)
         return [step for step, _ in rows], [_number(value) for _, value in rows]
 
-    def vectors(self, name: str, since: int = 0) -> VectorSeries:
+    def vectors(self, name: str, since: int = 0, until: int | None = None) -> VectorSeries:
         """The same for a metric that has an axis: one array a step."""
-        rows = self._entries(name, since, vector=True)
+        rows = self._entries(name, since, until, vector=True)
         return [step for step, _ in rows], [_unpacked(blob) for _, blob in rows]
 
-    def _entries(self, name: str, since: int, *, vector: bool) -> list[Any]:
+    def _entries(self, name: str, since: int, until: int | None, *, vector: bool) -> list[Any]:
         sign = "<>" if vector else "="
         row = self._one(f"SELECT id FROM metric WHERE name = ? AND axis {sign} ''", name)
         if row is None:
@@ -116,12 +141,32 @@ class Run:
                 fix="choose one of these",
             )
         return self._all(
-            "SELECT step, value FROM entry WHERE metric = ? AND step >= ? ORDER BY step", row[0], since
+            "SELECT step, value FROM entry WHERE metric = ? AND step >= ? AND step < ? ORDER BY step",
+            row[0],
+            since,
+            LAST if until is None else until,
         )
 
     def alerts(self, since: int = 0) -> list[Alert]:
         """Those told at step `since` or later, in the order of telling."""
         return [note_from_json(body, Alert) for body in self._notes("alert", since)]
+
+    @property
+    def standing(self) -> list[Alert]:
+        """Alerts that were raised and not cleared since the run was last started."""
+        rows = self._all("SELECT kind, body FROM note WHERE kind IN ('alert', 'event') ORDER BY seq")
+        raised: dict[tuple[str, int], Alert] = {}
+        for kind, body in rows:
+            if kind == "event":
+                if note_from_json(body, Event).kind == "resume":
+                    raised.clear()
+                continue
+            alert = note_from_json(body, Alert)
+            if alert.state == "raised":
+                raised[alert.code, alert.rank] = alert
+            else:
+                raised.pop((alert.code, alert.rank), None)
+        return [*raised.values()]
 
     def events(self, since: int = 0) -> list[Event]:
         return [note_from_json(body, Event) for body in self._notes("event", since)]

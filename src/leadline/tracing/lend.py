@@ -39,7 +39,7 @@ def check(case: Case, census: Census, running: type) -> None:
     _check_materialised(census)
     _check_inputs(case.inputs)
     _check_loss(case.loss)
-    _check_optimizer(case.optimizer, census)
+    check_optimizer(case.optimizer, census)
     for what, part in (("inputs", case.inputs), ("targets", case.targets)):
         _check_device(what, part, census)
 
@@ -70,7 +70,7 @@ def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
         passed = (output,) if targets is None else (output, targets)
         _check_call(loss, passed)
         return _scalar(loss(*passed), f"what the loss function {_callable_name(loss)} returned")
-    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    own = _loss_in(output)
     if isinstance(own, Tensor):
         return _scalar(own, "the output's own .loss")
     if isinstance(output, Tensor) and output.numel() == 1:
@@ -82,6 +82,17 @@ def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
         fix="pass loss=..., for instance torch.nn.functional.cross_entropy with targets, "
         "or loss=lambda output: output.square().mean(); a Hugging Face model gives .loss if inputs contain labels",
     )
+
+
+def own_loss(output: Any) -> Tensor | None:
+    """The loss that a model returns itself: the output's `.loss`, or an output of one number; None if it does not."""
+    found = output if isinstance(output, Tensor) else _loss_in(output)
+    one = isinstance(found, Tensor) and found.numel() == 1 and found.is_floating_point()
+    return cast(Tensor, found) if one else None
+
+
+def _loss_in(output: Any) -> Any:
+    return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
 def check_differentiable(loss: Tensor, census: Census) -> None:
@@ -170,7 +181,8 @@ def _listed(signature: inspect.Signature) -> str:
     return f"({', '.join(signature.parameters)})"
 
 
-def _check_optimizer(optimizer: Any, census: Census) -> None:
+def check_optimizer(optimizer: Any, census: Census) -> None:
+    """Raise unless it is an optimiser that holds parameters of the model; None is no optimiser, and fine."""
     if optimizer is None:
         return
     if not isinstance(optimizer, Optimizer):

@@ -1,7 +1,10 @@
 """Reports as a page for the browser, one file that needs nothing else.
 
 panel, signals, panels   the depth profiles: what is drawn over depth
-causes, steps, symmetry, repairs, advice   the other sections
+causes, steps, symmetry, repairs, advice, forecasted   the other sections
+overlay, compared        two profiles in one chart, two reports on one page
+carried                  the record inside of the page
+notebook                 the same in small, without scripts
 article                  one report, ready for the template
 page                     template, scripts, styles and data in one file
 """
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leadline.records import Forecast
 from leadline.report.html.article import Article, article
 from leadline.report.html.page import fill
 from leadline.report.repair import RepairReport
@@ -18,9 +22,9 @@ from leadline.report.report import Report
 __all__ = ["render", "render_repair"]
 
 
-def render(reports: Sequence[Report]) -> str:
-    """Reports as a page, one below the other."""
-    return _page([article(each) for each in reports])
+def render(reports: Sequence[Report], forecast: Forecast | None = None) -> str:
+    """Reports as a page, one below the other. `forecast`: of the family that the first one's model is of."""
+    return _page([article(each, forecast=None if place else forecast) for place, each in enumerate(reports)])
 
 
 def render_repair(repair: RepairReport) -> str:

@@ -10,7 +10,7 @@ from leadline.records import Outcome, Update
 from leadline.report.mending import REACHES
 from leadline.report.repair import RepairReport
 from leadline.report.report import Report
-from leadline.report.text import clean
+from leadline.report.text import clean, quoted
 from leadline.report.verdict import rooted
 
 
@@ -65,8 +65,8 @@ def _rate(update: Update) -> list[Advice]:
 def commands_of(report: Report) -> str:
     """Commands for the shell that go on from here."""
     lines = []
-    if report.findings and report.target and not report.profile.predicted:
-        lines.append(f"leadline fix {_quoted(report.target)}")
+    if report.findings and report.target and report.course is None and not report.profile.predicted:
+        lines.append(f"leadline fix {quoted(report.target)}")
     roots = [clean(root.code) for root, _ in rooted(report.findings)]
     lines += [f"leadline explain {shlex.quote(code)}" for code in dict.fromkeys(roots)][:3]
     return "\n".join(lines) or "leadline rules"
@@ -76,13 +76,8 @@ def reproduced_by(report: Report) -> str:
     """What makes this page again."""
     if report.target:
         flags = " --no-weights" if report.profile.predicted and not report.target.endswith(".json") else ""
-        return f"leadline check {_quoted(report.target)}{flags} --html report.html"
+        return f"leadline check {quoted(report.target)}{flags} --html report.html"
     if report.profile.predicted:
         return 'report = leadline.predict(build)\nreport.to_html("report.html")'
     arguments = "model, inputs, targets, loss" + (", optimizer" if report.profile.optimizer else "")
     return f'report = leadline.check({arguments})\nreport.to_html("report.html")'
-
-
-def _quoted(target: str) -> str:
-    """`target` as one word of a shell: what a terminal must not see is spelled out first."""
-    return shlex.quote(clean(target))

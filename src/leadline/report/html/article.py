@@ -11,18 +11,19 @@ from markupsafe import Markup
 
 from leadline.drawing.chart import Line, line_chart
 from leadline.drawing.numbers import count, number, share
-from leadline.records import Asked, Finding, Profile, Source
+from leadline.records import Asked, Course, Finding, Forecast, Profile, Rehearsal, Source
 from leadline.report.depth import block_summary
 from leadline.report.formats.md import md
 from leadline.report.html.advice import Advice, advice_of, commands_of
 from leadline.report.html.carried import Carried, carried, rounded
 from leadline.report.html.causes import Split, drawn, splits_of
+from leadline.report.html.forecasted import Law, law_of
 from leadline.report.html.overlay import overlaid
 from leadline.report.html.panel import Axis, Panel, axis_of
 from leadline.report.html.panels import panels_of
 from leadline.report.html.prose import prose
 from leadline.report.html.repairs import Mended, mended
-from leadline.report.html.steps import depths_drawn, ranges_drawn, rates_drawn, step_facts
+from leadline.report.html.steps import depths_drawn, ranges_drawn, rates_drawn, step_facts, steps_drawn
 from leadline.report.html.symmetry import Group, group_of
 from leadline.report.look import Look
 from leadline.report.place import place_of
@@ -64,9 +65,11 @@ class Article:
     """Each panel drawn once more without scripts: shown until, and if, the charts are."""
     waterfalls: list[tuple[Split, Markup]]
     step: Rows
+    rehearsal: tuple[Rehearsal, Markup] | None
     ranges: Markup
     rates: Markup
     depths: Markup
+    law: Law | None
     group: Group | None
     roots: list[Root]
     ignored: Sequence[Finding]
@@ -88,11 +91,14 @@ class Article:
         }
 
 
-def article(report: Report, repair: RepairReport | None = None) -> Article:
-    """`repair`: what was tried on the model of this report; its profiles are then drawn before and after."""
+def article(report: Report, repair: RepairReport | None = None, forecast: Forecast | None = None) -> Article:
+    """`repair`: what was tried on the model of this report; its profiles are then drawn before and after.
+
+    `forecast`: how its family of models goes with depth.
+    """
     profile = report.profile
     axis, panels = _profiles(profile, repair)
-    update, scale = profile.update, profile.depth_scale
+    update, scale, rehearsed = profile.update, profile.depth_scale, profile.rehearsal
     found = {finding.code for finding in (*report.findings, *report.ignored)}
     return Article(
         report=report,
@@ -110,9 +116,11 @@ def article(report: Report, repair: RepairReport | None = None) -> Article:
         sketches=[Markup(sketch(panel)) for panel in panels],
         waterfalls=[(split, Markup(drawn(split))) for split in splits_of(profile)],
         step=[] if update is None else step_facts(update),
+        rehearsal=None if rehearsed is None else (rehearsed, Markup(steps_drawn(rehearsed))),
         ranges=Markup("" if update is None else ranges_drawn(update)),
         rates=Markup("" if update is None else rates_drawn(update)),
         depths=Markup("" if scale is None else depths_drawn(profile, scale)),
+        law=None if forecast is None else law_of(forecast),
         group=group_of(profile.symmetry),
         roots=[_root(report, root, below) for root, below in rooted(report.findings)],
         ignored=report.ignored,
@@ -141,6 +149,7 @@ def _facts(report: Report) -> Rows:
     profile = report.profile
     sure = report.confidence
     rows = [
+        *_course(report.course),
         ("Model", clean(profile.model)),
         ("Parameters", _parameters(profile)),
         ("Depth", block_summary(profile.blocks)),
@@ -150,6 +159,18 @@ def _facts(report: Report) -> Rows:
         ("Confidence", "" if sure is None else f"{share(sure)} of such verdicts came true"),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _course(course: Course | None) -> Rows:
+    """Of a report of a run: which steps it is about."""
+    if course is None:
+        return []
+    steps = f"{count(course.steps)} ({course.first_step} to {course.last_step})"
+    return [
+        ("Training", f"{clean(course.source)}{f', {clean(course.state)}' if course.state else ''}"),
+        ("Steps", steps),
+        ("Loss of the run", f"{number(course.first_loss)} to {number(course.last_loss)}"),
+    ]
 
 
 def _parameters(profile: Profile) -> str:

@@ -43,7 +43,7 @@ def _items(report: Report) -> list[str]:
     roots = rooted(report.findings)
     told = [
         clean(f"{root.severity} {root.code} {root.name}: {root.message}")
-        + (f" It leads to {', '.join(each.code for each in below)}." if below else "")
+        + (f"; it leads to {', '.join(each.code for each in below)}" if below else "")
         for root, below in roots[:ROOTS]
     ]
     rest = len(roots) - ROOTS

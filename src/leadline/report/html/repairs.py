@@ -59,7 +59,8 @@ def _sentence(repair: RepairReport) -> str:
     if repair.after is None:
         return f"No fix is recommended: {tried} tried in {number(repair.seconds)} s."
     kept = plural(sum(each.kept for each in repair.outcomes), "fix").replace("fixs", "fixes")
-    return f"After {kept}: {TITLES[repair.after.verdict]}, {sentence(repair.after)}."
+    flat = " In the last trial its loss did not fall." if repair.learns is False else ""
+    return f"After {kept}: {TITLES[repair.after.verdict]}, {sentence(repair.after)}.{flat}"
 
 
 def _curves(repair: RepairReport) -> Iterator[Curve]:

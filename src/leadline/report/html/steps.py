@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from leadline.drawing.bars import Bar, bars
+from leadline.drawing.chart import Line, line_chart
 from leadline.drawing.numbers import number, share, signed
 from leadline.drawing.ruler import Mark, ruler
-from leadline.records import DepthScale, Profile, Update
+from leadline.records import DepthScale, Profile, Rehearsal, Update
 from leadline.report.text import clean, shorten
 
 NAME = 26  # characters of a range of blocks that a row has room for
@@ -58,6 +59,15 @@ def step_facts(update: Update) -> list[tuple[str, str]]:
         ("outputs change by", "" if relative is None else f"{share(relative)} (rms)"),
     ]
     return [(name, value) for name, value in told if value]
+
+
+def steps_drawn(rehearsal: Rehearsal) -> str:
+    """The loss over the first steps on one batch, and dashed what the best constant output would reach."""
+    lines = [Line(values=rehearsal.losses)]
+    if rehearsal.constant is not None:
+        constant = [rehearsal.constant] * len(rehearsal.losses)
+        lines.append(Line(values=constant, tone="theory"))
+    return line_chart(lines, label="Loss of the first steps on one batch", size=(430.0, 150.0))
 
 
 def rates_drawn(update: Update) -> str:
