@@ -24,6 +24,7 @@ from leadline.watching.samples import Samples
 from leadline.watching.sampling import Sampler
 from leadline.watching.scaling import Scaling, overflowed, pending_scale
 
+PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -77,6 +78,7 @@ class Steps:
         self._late: Round | None = None
         self._sick = False
         self._written = 0.0
+        self._unseen = 0
         self.round = self._open(table.first, None)
 
     def begin(self, optimizer: Optimizer, call: Call) -> Call | None:
@@ -191,6 +193,7 @@ class Steps:
         here = self.round
         if here.level >= Level.TRACE:
             self._take(None, perf_counter())
+            self._note_unseen(here)
         start = perf_counter()
         if here.began is not None:
             here.seconds = start - here.began
@@ -203,6 +206,15 @@ class Steps:
             here.took(Level.ROW, start)
         self._settle(here)
         self.round = self._open(here.step + 1, perf_counter())
+
+    def _note_unseen(self, here: Round) -> None:
+        """A model whose parts are called one by one is never called itself: do not wait for it at every step."""
+        self._unseen = 0 if here.trace is not None else self._unseen + 1
+        if self._unseen == PATIENCE and self.table.every is None:
+            self.table.highest = Level.UPDATES
+            self.journal.event(
+                here.step, "warning", "no samples: the model itself was not called with gradients"
+            )
 
     def _settle(self, done: Round) -> None:
         """Enter the step into the account, and plan. What the writing thread takes counts as if it were ours."""
@@ -220,6 +232,8 @@ class Steps:
         self.table.ran(done.step, done.level)
         if self.table.wants_plan(done.step, done.level):
             self.table.plan(done.step)
+            self.journal.ranks.agree(self.table)
+            self.journal.gather()
 
     def _finish(self, done: Round) -> None:
         """Write a step down and ask the alarms about it."""
@@ -262,7 +276,8 @@ class Steps:
         if broken and not self._sick:
             data = {"parameters": int(scalars.get("non_finite", 0))}
             self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
-            self.table.soon(step)
+            if self.sampler is not None:
+                self.table.soon(step)
         self._sick = bool(broken)
 
     def _make_roster(self) -> Roster:
