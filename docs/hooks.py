@@ -78,16 +78,6 @@ def _mathml(found: re.Match[str]) -> str:
     return convert(html.unescape(found[3]), display=display)
 
 
-FIXES_INDEX = """# Fixes
-
-A fix proposes edits for findings; `leadline fix` proves each on a copy of your model before it recommends it. How far a
-fix reaches: *function* leaves what the model computes, *recipe* changes how it is trained, *init* its initial weights,
-*architecture* the model itself; *advice* is for you to carry out. `leadline explain NAME` prints the same pages.
-
-| fix | reach | what it does |
-| --- | --- | --- |
-"""
-
 RULES_INDEX = """# Rules
 
 A rule is a pure function of the measured profile: it sees numbers, never your model. Each page says what the rule
