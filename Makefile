@@ -1,6 +1,6 @@
 # Each target sets up what it needs from nothing; a machine with Python 3.11, make and a package index is enough.
 #
-#   make demo        a deep network that does not train, and what Leadline says about it
+#   make demo        a deep network that does not train: why, its repair, and both of them trained
 #   make test        the tests, README example included
 #   make test-slow   the tests marked slow, with more random examples
 #   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)

@@ -43,7 +43,7 @@ STEPPERS: dict[str, Callable[[Any, float], torch.optim.Optimizer]] = {
     "SGD, momentum 0.9": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
     "Adam": lambda p, lr: torch.optim.Adam(p, lr=lr),
 }
-FAMILY_DEPTHS, FAMILY_SEEDS = (4, 8, 16, 32), 3
+FAMILY_DEPTHS, FAMILY_SEEDS = (4, 8, 16, 32), 5
 STEPS, RUNS = 150, 2
 SIDES = (0.25, 4.0)  # of the depth that the forecast names
 DEEPEST, WITHOUT_LIMIT = 128, (8, 128)  # layers; where no limit is in sight, both must learn
@@ -130,12 +130,13 @@ FAMILIES = [
 def both_sides(family: Family) -> dict[str, Any]:
     found = leadline.forecast(family.build, FAMILY_DEPTHS, seeds=FAMILY_SEEDS)
     cause = next((limit.cause for limit in found.limits if limit.cause != "promise"), None)
-    depths = WITHOUT_LIMIT
+    depths: tuple[int, ...] = () if found.undecided else WITHOUT_LIMIT
     if found.max_depth is not None:
         depths = tuple(min(max(round(side * found.max_depth), 1), DEEPEST) for side in SIDES)
     ends = {str(depth): [_end(family, depth, seed) for seed in range(RUNS)] for depth in depths}
     return {
         "max_depth": found.max_depth,
+        "undecided": found.undecided,
         "low": found.max_depth_low,
         "high": found.max_depth_high,
         "cause": cause,
@@ -195,11 +196,16 @@ def _cell(found: dict[str, float] | None) -> str:
 
 
 def render_depths(results: Results) -> str:
-    rows, right = [], [0, 0]
+    rows, right, tried = [], [0, 0], 0
     for family in FAMILIES:
         case = results["cases"].get(f"depth | {family}")
         if case is None:
             continue
+        if case["undecided"]:
+            limit = f"undecided ({case['low']:.3g} to {case['high']:.3g})"
+            rows.append([family.kind, family.optimizer, f"{family.rate:g}", limit, "", "", ""])
+            continue
+        tried += 1
         outcome = holds(case)
         right = [right[0] + outcome[0], right[1] + outcome[1]]
         sides = [f"{depth}: {', '.join(map(str, ends))}" for depth, ends in case["ends"].items()]
@@ -207,7 +213,7 @@ def render_depths(results: Results) -> str:
         said = " / ".join("as forecast" if each else "**not as forecast**" for each in outcome)
         rows.append([family.kind, family.optimizer, f"{family.rate:g}", limit, *sides, said])
     head = ["network", "optimiser", "rate", "trains up to", "shallow side", "deep side", "shallow / deep"]
-    total = f"As forecast: {right[0]} of {len(rows)} shallow sides and {right[1]} of {len(rows)} deep ones."
+    total = f"As forecast: {right[0]} of {tried} shallow sides and {right[1]} of {tried} deep ones."
     return f"{total}\n\n{table(head, rows)}"
 
 

@@ -161,6 +161,36 @@ def test_the_last_stored_check_is_judged_with_the_alerts(run, tmp_path):
     assert report.course.last_step == 199
 
 
+def test_an_alert_that_repeats_a_finding_of_the_last_check_is_told_once(run, tmp_path):
+    stored = samples.sick()
+    first = stored.findings[0]
+    alert = msgspec.structs.replace(SPIKE, code=first.code, name=first.name)
+    train(tmp_path / "a.leadline", report=stored.to_json(), alerts=[alert])
+    report = Report.from_json(run("check", "a.leadline", "--format", "json").out)
+    assert [finding.code for finding in report.findings].count(first.code) == 1
+
+
+def test_without_a_loss_the_last_check_decides(run, tmp_path):
+    for stored, code, words in ((samples.healthy(), 0, "TRAINS"), (samples.sick(), 1, "DOES NOT TRAIN")):
+        path = tmp_path / f"{code}.leadline"
+        with Writer(path, INFO) as writer:
+            writer.put(0, {"lr": 0.1})
+            writer.report(0, stored.to_json())
+        done = run("check", path.name)
+        assert (done.code, done.out.partition(":")[0]) == (code, words)
+
+
+@pytest.mark.parametrize("entry", ["T801", "T", "t80", "spike"])
+def test_an_alarm_can_be_ignored_by_code_or_name(run, tmp_path, entry):
+    train(tmp_path / "a.leadline", alerts=[msgspec.structs.replace(SPIKE, name="spike")])
+    assert run("check", "a.leadline").code == 1
+    done = run("check", "a.leadline", "--ignore", entry)
+    assert done.code == 0
+    assert "ignored" in done.out
+    assert run("check", "a.leadline", "--select", "B").code == 0
+    assert run("check", "a.leadline", "--ignore", "T9").code == 2
+
+
 def test_too_few_steps_cannot_be_judged(run, tmp_path):
     train(tmp_path / "a.leadline", steps=5)
     done = run("check", "a.leadline")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline import Case
-from leadline.nn import Encoder, LanguageModel, Options
+from leadline.nn import LanguageModel, Options
 
 WIDTH, CLASSES, BATCH = 16, 4, 32
 
@@ -70,7 +70,7 @@ class Tokens(nn.Module):
 
 
 def tokens() -> Tensor:
-    return torch.randint(0, 11, (BATCH, 6), generator=torch.Generator().manual_seed(3))
+    return torch.randint(0, 11, (BATCH, 12), generator=torch.Generator().manual_seed(3))
 
 
 def torch_encoder(depth: int, *, pre: bool) -> nn.Module:
@@ -162,7 +162,7 @@ def _hot() -> Case:
 
 
 def _embedding() -> Case:
-    model = torch_encoder(6, pre=True)
+    model = torch_encoder(4, pre=True)
     model.embedding.weight.data *= 1e-3
     return case_of(model, tokens())
 
@@ -179,13 +179,13 @@ def _float_loss(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def _half() -> Case:
-    model = plain(24, gain=0.8).to(torch.float16)
+    model = plain(16, gain=0.8).to(torch.float16)
     case = case_of(model, vectors().to(torch.float16))
     return Case(case.model, case.inputs, case.targets, _float_loss, case.optimizer)
 
 
 def _own_post() -> Case:
-    model = LanguageModel(11, WIDTH, 2, 12, scheme="post", max_len=6, options=Options(positions="learned"))
+    model = LanguageModel(11, WIDTH, 2, 12, scheme="post", max_len=12, options=Options(positions="learned"))
     ids = tokens()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     return Case(model, ids, ids.roll(1, 1), _token_loss, optimizer)
@@ -205,8 +205,8 @@ def _seeded(build: Sick) -> Sick:
 
 
 CLINIC: dict[str, tuple[Sick, Sequence[str]]] = {
-    "critical-init": (lambda: case_of(plain(30), vectors()), ("I302", "B201")),
-    "lsuv-init": (lambda: case_of(plain(30), vectors()), ("I302", "B201")),
+    "critical-init": (lambda: case_of(plain(16), vectors()), ("I302", "B201")),
+    "lsuv-init": (lambda: case_of(plain(16), vectors()), ("I302", "B201")),
     "recurrent-init": (lambda: case_of(Recurrent(0.05), vectors()), ("B207", "B201", "F106", "I301")),
     "learning-rate": (lambda: _rate(3.0), ("U521",)),
     "warm-up": (_exploding, ("U504", "U502", "U501", "U523")),
@@ -217,16 +217,16 @@ CLINIC: dict[str, tuple[Sick, Sequence[str]]] = {
     "full-precision": (_narrow, ("U506",)),
     "scaled-head": (_head, ("I308",)),
     "scaled-attention": (_hot, ("F107",)),
-    "scaled-embedding": (_embedding, ("F108",)),
-    "branch-scale": (lambda: case_of(residual(24), vectors()), ("R401", "F101")),
-    "declone": (lambda: case_of(torch_encoder(8, pre=True), tokens()), ("I303",)),
-    "add-skips": (lambda: case_of(plain(60), vectors()), ("B201", "F106")),
+    "scaled-embedding": (_embedding, ("F108", "F101")),
+    "branch-scale": (lambda: case_of(residual(12), vectors()), ("R401", "F101")),
+    "declone": (lambda: case_of(torch_encoder(4, pre=True), tokens()), ("I303",)),
+    "add-skips": (lambda: case_of(plain(20), vectors()), ("B201", "F106")),
     "raw-logits": (lambda: case_of(Squashed(), vectors()), ("I309",)),
     "swap-activation": (lambda: case_of(plain(12, nn.Sigmoid), vectors()), ("B201",)),
     "pre-norm": (lambda: case_of(torch_encoder(12, pre=False), tokens()), ("R402",)),
     "deep-norm": (lambda: case_of(torch_encoder(12, pre=False), tokens()), ("R402",)),
     "rescheme": (_own_post, ("R402",)),
-    "zero-mean": (lambda: case_of(residual(16, coherent=True), vectors()), ("F105",)),
+    "zero-mean": (lambda: case_of(residual(12, coherent=True), vectors()), ("F105", "F101")),
     "insert-norm": (lambda: case_of(plain(16, gain=0.5), vectors()), ("F102", "I301")),
     "connect": (lambda: case_of(Cut(), vectors()), ()),
     "loss-scale": (_half, ()),

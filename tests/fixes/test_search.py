@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-import toys
-from test_trial import Clock
 from torch import nn
 
 import leadline
+from fixes import toys
+from fixes.toys import Clock
 from leadline.errors import InputError
 from leadline.fixes.candidates import candidates, stages, together
 from leadline.fixes.repair import repair

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 import leadline
 from leadline import Case, Forecast, InputError
 from leadline.forecasting.fit import crossing, fit_exponent, interval, linear_crossing, student
+from leadline.forecasting.limits import _limit, is_wide
 from leadline.nn import MLP
 from leadline.nn.optim import FAMILIES
-from leadline.records import Exponent
+from leadline.records import DepthLimit, Exponent
 from leadline.report.forecast import render
 from leadline.report.look import Look
 from leadline.rules.families import family_of
@@ -174,6 +175,10 @@ BAD = {
     "depths that fall": lambda: leadline.forecast(plain_family, (8, 4)),
     "one depth": lambda: leadline.forecast(plain_family, (8,)),
     "a depth of zero": lambda: leadline.forecast(plain_family, (0, 4)),
+    "no depths": lambda: leadline.forecast(plain_family, None),
+    "depths that are one number": lambda: leadline.forecast(plain_family, 8),
+    "a build without argument": lambda: leadline.forecast(lambda: plain_family(3)),
+    "a build of two arguments": lambda: leadline.forecast(lambda depth, width: plain_family(depth)),
     "no seeds": lambda: leadline.forecast(plain_family, (2, 4), seeds=0),
     "a build that ignores depth": lambda: leadline.forecast(lambda depth: plain_family(3), (2, 4)),
     "no optimiser": lambda: leadline.forecast(lambda depth: (nn.Linear(2, 2), torch.ones(1, 2)), (2, 4)),
@@ -226,3 +231,40 @@ def test_an_exponent_claims_only_what_its_interval_allows(low, value, high, verd
 
 def test_families_of_optimisers_are_those_of_the_building_blocks():
     assert {name: family_of(name) for name in FAMILIES} == FAMILIES
+
+
+def limit_between(low: float, high: float) -> DepthLimit:
+    crossings = [low, high]
+    return _limit("step", crossings, (4, 8, 16), "training is likely to fail")
+
+
+@pytest.mark.parametrize(("low", "high", "wide"), [(40.0, 41.0, False), (20.0, 60.0, True)])
+def test_an_interval_wider_than_a_factor_of_four_decides_no_depth(low, high, wide):
+    found = limit_between(low, high)
+    assert is_wide(found) == wide == (found.high / found.low > 4)
+    assert ("undecided" in found.message) == wide
+
+
+def test_where_the_seeds_disagree_the_forecast_is_undecided_and_asks_for_more():
+    def build(depth: int) -> Case:
+        """The rate is that of the seed, so that the step gives way anywhere."""
+        layers = [layer for _ in range(depth) for layer in (linear(2.0), nn.ReLU())]
+        model = nn.Sequential(*layers, nn.Linear(WIDTH, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05 * 6 ** torch.initial_seed())
+        labels = torch.randint(4, (SAMPLES,))
+        return Case(model, torch.randn(SAMPLES, WIDTH), labels, nn.functional.cross_entropy, optimizer)
+
+    found = leadline.forecast(build, (4, 8, 16), seeds=3)
+    assert found.undecided
+    assert found.max_depth is None
+    assert found.max_depth_high > 4 * found.max_depth_low
+    assert "more seeds or depths" in found.advice[0]
+    assert render(found, Look()).startswith("UNDECIDED")
+
+
+def test_a_plain_network_is_not_told_to_scale_its_branches():
+    plain = leadline.forecast(plain_family, DEPTHS, seeds=2).advice
+    branched = leadline.forecast(residual_family(two_layers, 0.25, "sgd"), DEPTHS, seeds=2).advice
+    assert not any("branches scaled" in each for each in plain)
+    assert any("no branch to scale" in each for each in plain)
+    assert any("branches scaled" in each for each in branched)

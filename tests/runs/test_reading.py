@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
 import subprocess
@@ -206,20 +205,37 @@ def test_a_file_with_any_bytes_changed_is_read_or_refused_never_a_crash(tmp_path
     assert refused > 10  # the changes do reach what is read
 
 
-def test_a_run_that_was_killed_is_read_whole_where_nothing_can_be_written(tmp_path):
+LOOK = """
+import json, os, sys
+from leadline.runs import Run
+if os.getuid() == 0:
+    os.setuid(65534)
+print(json.dumps(Run(sys.argv[1]).steps))
+"""
+
+
+def look_as_nobody(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LOOK, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_run_that_was_killed_is_read_whole_where_nothing_can_be_written(reachable):
     """Its log is still beside it, and to read that SQLite would make a file."""
-    path = tmp_path / "a.leadline"
+    path = reachable / "a.leadline"
     code = WRITER.replace('print("ready", flush=True)', "import os; os._exit(0)")
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
-    assert (tmp_path / "a.leadline-wal").exists()
-    (tmp_path / "a.leadline-shm").unlink()
-    tmp_path.chmod(0o555)
-    tmp_path.parent.chmod(0o755)
-    tmp_path.parent.parent.chmod(0o755)
-    look = "import os,sys,json; from leadline.runs import Run; os.getuid() or os.setuid(65534); "
-    look += "print(json.dumps(Run(sys.argv[1]).steps))"
-    done = subprocess.run(
-        [sys.executable, "-c", look, str(path)], capture_output=True, text=True, check=False
-    )
-    tmp_path.chmod(0o755)
-    assert json.loads(done.stdout or done.stderr[-300:]) == [0]
+    assert (reachable / "a.leadline-wal").exists()
+    (reachable / "a.leadline-shm").unlink()
+    reachable.chmod(0o555)
+    done = look_as_nobody(path)
+    assert (done.stdout, done.stderr) == ("[0]\n", "")
+
+
+@pytest.mark.parametrize("closed", ["file", "folder"])
+def test_a_file_without_permission_is_told(reachable, closed):
+    path = write(reachable / "in" / "a.leadline", 1)
+    (path if closed == "file" else path.parent).chmod(0o000)
+    done = look_as_nobody(path)
+    path.parent.chmod(0o755)
+    assert "InputError" in done.stderr
+    assert "permission" in done.stderr.lower()

@@ -122,18 +122,12 @@ print("trained, trouble:", writer.trouble)
 """
 
 
-def test_in_a_read_only_directory_training_goes_on_with_one_warning(tmp_path):
-    folder = tmp_path / "sealed"
-    folder.mkdir()
-    folder.chmod(0o555)
-    for parent in tmp_path.parents:
-        if parent.stat().st_uid == os.getuid() and str(parent).startswith("/tmp/pytest"):
-            parent.chmod(0o755)
-    tmp_path.chmod(0o755)
-    done = run_python(FORBIDDEN, folder / "a.leadline")
+def test_in_a_read_only_directory_training_goes_on_with_one_warning(reachable):
+    reachable.chmod(0o555)
+    done = run_python(FORBIDDEN, reachable / "a.leadline")
     assert "trained, trouble: unable to open database file" in done.stdout
     assert done.stderr.count("UserWarning") == 1
-    assert not any(folder.iterdir())
+    assert not any(reachable.iterdir())
 
 
 def test_a_directory_that_vanishes_is_waited_for(tmp_path, recwarn):
@@ -189,13 +183,24 @@ def test_a_file_system_without_shared_memory_is_written_without_log_and_told(tmp
         assert run.steps == [0, 1, 2]
 
 
-def test_on_a_network_file_system_there_is_no_log(tmp_path, monkeypatch, recwarn):
+def test_on_a_network_file_system_there_is_no_log_and_files_may_be_numbered_anew(
+    tmp_path, monkeypatch, recwarn
+):
     monkeypatch.setattr(opening, "network_kind", lambda _: "nfs4")
+    real = Path.stat
     with Writer(tmp_path / "a", INFO) as writer:
         put(writer, range(3))
         writer.flush()
         assert not (tmp_path / "a-wal").exists()
+        monkeypatch.setattr(Path, "stat", lambda path, **how: _renumbered(real(path, **how)))
+        put(writer, range(3, 6))
+        writer.flush()
+        assert writer.trouble == ""
     assert "nfs4" in warned(recwarn)
+
+
+def _renumbered(found: os.stat_result) -> os.stat_result:
+    return os.stat_result([found[0], found[1] + 1, *found[2:10]])
 
 
 def test_a_filter_that_makes_errors_of_warnings_does_not_stop_the_training(tmp_path):

@@ -42,7 +42,9 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
     found = [*map(_finding, standing), *_over(said, standing)]
     last_check = Report.from_json(run.report(run.reports[-1])) if run.reports else None
     report = last_check or _without_pass(run.info.model, run.info.parameters, course)
-    return _concluded(_told(report, course, recorded), found, drop, losses=len(steps))
+    told = {finding.code for finding in report.findings}  # a watch makes alerts of what its checks find
+    new = [finding for finding in found if finding.code not in told]
+    return _concluded(_told(report, course, recorded), new, drop, losses=len(steps))
 
 
 def judge_samples(
@@ -106,18 +108,19 @@ def _concluded(report: Report, found: Sequence[Finding], drop: Collection[str], 
         leadline=__version__,
         findings=counted,
         ignored=(*report.ignored, *(each for each in every if each.code in drop)),
-        verdict=_verdict(counted, losses),
+        verdict=_verdict(counted, losses, report.verdict),
         rules=(*_asked(counted), *report.rules),
         confidence=None,  # what is known of it was measured on checks before training
     )
     return replace(judged, reason=sentence(judged))
 
 
-def _verdict(findings: Iterable[Finding], losses: int) -> Verdict:
+def _verdict(findings: Iterable[Finding], losses: int, before: Verdict) -> Verdict:
+    """By the worst that was found; without enough losses to see that it trains, what the last check said counts."""
     severities = {finding.severity for finding in findings}
     if "error" in severities:
         return "fails"
-    if losses < LEAST_STEPS:
+    if losses < LEAST_STEPS and before == "undecided":
         return "undecided"
     return "poor" if "warning" in severities else "trains"
 

@@ -44,8 +44,7 @@ BUDGET = "60s"
         "leadline fix train.py:make_case",
         "leadline fix train.py:make_case --budget 5m --diff | git apply",
         "leadline fix my.package:make_case --recipe recipe.json --save repaired.safetensors",
-        "leadline fix train.py:make_case --format json --output repair.json",
-        "leadline fix train.py:make_case --html repair.html",
+        "leadline fix train.py:make_case --format json --output repair.json --html repair.html",
         f"leadline fix {DEMO}",
     )
 )

@@ -98,4 +98,4 @@ def _widest(patient: Patient, path: str) -> Span | None:
 def _plan(title: str, spans: list[Span], fresh: tuple[Edit, ...], factor: float, learned: int) -> Plan:
     options = {"factor": float(f"{factor:.4g}"), "learned": learned}
     skips = tuple(Edit(action="skip", where=span.path, options=dict(options)) for span in spans)
-    return Plan(title=title, edits=(*fresh, *skips), promise=0.6 if learned else 0.7)
+    return Plan(title=title, edits=(*fresh, *skips), promise=0.7 if learned else 0.6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import median
 
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import fresh_edits
@@ -11,6 +12,9 @@ from leadline.fixes.looking import called_module, family, is_fresh, residual_blo
 from leadline.records import Edit, Weight
 
 LEAST = 3  # residual blocks: fewer are no stack (ours)
+QUIET = (
+    3.0  # mean square of a branch over that of its skip, times N: unit branches times 1/sqrt(N) have 1 (ours)
+)
 FULL = 0.5  # a branch that is added with more than this is not scaled down yet (as in R401)
 
 
@@ -67,7 +71,7 @@ def branch_scale(patient: Patient) -> Iterator[Plan]:
     if depth < LEAST or not last:
         return
     root = 1 / math.sqrt(depth)
-    if is_fresh(patient):
+    if is_fresh(patient) and _is_loud(patient, last, depth):
         yield _folded(last, depth, root)
     fixed = root if family(patient) == "sgd" else 1 / depth
     hooked = _hooked(patient, last, fixed, 0)
@@ -99,8 +103,15 @@ def _is_bare(patient: Patient, block: int) -> bool:
     return (
         residual is not None
         and residual.placement in ("none", "pre")
-        and (residual.branch_scale or 1.0) > FULL
+        and (residual.branch_scale or 0.0) > FULL
     )
+
+
+def _is_loud(patient: Patient, last: list[Weight], depth: int) -> bool:
+    """Branches are larger than their share of the stream: somebody who scaled them has done so in the weights."""
+    residuals = [patient.profile.blocks[each.block].residual for each in last]
+    shares = [r.branch_ms / r.skip_ms for r in residuals if r is not None and r.branch_ms and r.skip_ms]
+    return not shares or not median(shares) < QUIET / depth
 
 
 def _folded(last: list[Weight], depth: int, factor: float) -> Plan:

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator
 
 from leadline.fixes.fix import Patient, Plan, fix
+from leadline.fixes.looking import has_step_hook
 from leadline.nn.clipping import AGC_CLIP
+from leadline.nn.stepping import AdaptiveClip, Clip
 from leadline.records import Edit
 
 NORM = 1.0  # of the whole gradient: the limit in common use (Pascanu et al. 2013; GPT-3, arXiv 2005.14165, app. B)
@@ -42,7 +44,11 @@ def clipping(patient: Patient) -> Iterator[Plan]:
     Pascanu et al., arXiv 1211.5063, algorithm 1; Brock et al., arXiv 2102.06171, section 4.1 (AGC).
     """
     update = patient.profile.update
-    if update is None or not math.isfinite(update.grad_square):
+    if (
+        update is None
+        or not math.isfinite(update.grad_square)
+        or has_step_hook(patient, (Clip, AdaptiveClip))
+    ):
         return
     norm = math.sqrt(update.grad_square)
     removed = max(0.0, 1 - NORM / norm) if norm else 0.0

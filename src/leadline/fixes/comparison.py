@@ -4,7 +4,8 @@ Both saw the same batches with the same random numbers, so that they are compare
 the untreated and $v_t$ that of the treated model, over the $n$ steps of the last quarter: the treated model ends lower
 if the mean of the middle half of all $d_t = u_t - v_t$ exceeds `SIGMAS` of its standard errors and `LEAST` of the size
 of the untreated loss. The middle half, because a spike of a training that is about to break must neither make nor hide
-a difference; the standard error comes from the quartiles for the same reason, $(q_3 - q_1) / 1.349 / \sqrt n$.
+a difference; the standard error comes from the quartiles for the same reason, $(q_3 - q_1) / 1.349 / \sqrt n$. But a
+treated model whose loss is still thrown about, where that of the untreated one is not, does not count as trained.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from leadline.records import Trial
+from leadline.records.rehearsal import THROWN
 
 SIGMAS = (
     2.0  # derived: 95 % of a normal distribution; what slips through meets another seed in the last trial
@@ -62,10 +64,19 @@ def learns(losses: Sequence[float]) -> bool:
     return middle(first) - middle(last) > SIGMAS * math.hypot(_error(first), _error(last))
 
 
+def thrown(losses: Sequence[float]) -> bool:
+    """In the second half the loss still jumps far above where it began: such a training holds by luck."""
+    late = losses[len(losses) // 2 :]
+    return bool(late) and losses[0] > 0 and not max(late) <= THROWN * losses[0]
+
+
 def _decide(trial: Trial, untreated: float, treated: float) -> tuple[bool, str]:
     steps = len(trial.treated)
     if not math.isfinite(treated):
         return False, f"training with it breaks after {steps} steps (loss {treated})"
+    if thrown(trial.treated) and math.isfinite(untreated) and not thrown(trial.untreated):
+        worst = max(trial.treated)
+        return False, f"with it the loss is thrown about: from {trial.treated[0]:.4g} up to {worst:.4g}"
     if not learns(trial.treated):
         first = middle(trial.treated[: quarter(trial.treated)])
         return (

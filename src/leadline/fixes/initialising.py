@@ -119,7 +119,7 @@ def _branch_factor(patient: Patient, weight: Weight, depth: int) -> float:
     ):
         return 1.0
     residual = patient.profile.blocks[weight.block].residual
-    bare = residual is not None and residual.placement == "none" and (residual.branch_scale or 1.0) > 0.5
+    bare = residual is not None and residual.placement == "none" and (residual.branch_scale or 0.0) > 0.5
     return 1.0 / depth if bare and depth else 1.0
 
 

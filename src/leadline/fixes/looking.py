@@ -36,6 +36,12 @@ def family(patient: Patient) -> Family:
     return optimizer_family(patient.profile) or "adam"
 
 
+def has_step_hook(patient: Patient, kind: type | tuple[type, ...]) -> bool:
+    """The optimiser's step has such a hook already."""
+    hooks = getattr(patient.case.optimizer, "_optimizer_step_pre_hooks", {})
+    return any(isinstance(hook, kind) for hook in hooks.values())
+
+
 def signal_into(trace: Trace, op: Op) -> Value | None:
     """The activation that an op reads: its first floating-point input that is no parameter."""
     for number in op.inputs:

@@ -10,7 +10,7 @@ from torch import nn
 from leadline.fixes.actions.draw import draw_edit
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import Seeds, orthogonal_gain, recurrent_names
-from leadline.fixes.looking import is_fresh, modules_of
+from leadline.fixes.looking import is_fresh, modules_of, uses
 from leadline.records import Edit
 
 GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3}
@@ -40,8 +40,9 @@ def recurrent_init(patient: Patient) -> Iterator[Plan]:
     r"""Draws state-to-state matrices orthogonal, or as the identity in front of a ReLU.
 
     ## What it does
-    Each state-to-state matrix (of every gate on its own) becomes a random orthogonal one; the identity where the cell's
-    activation is a ReLU. Input matrices get unit gain and biases zero.
+    Each state-to-state matrix (of every gate on its own) becomes a random orthogonal one; the identity where the
+    cell's activation is a ReLU. Biases become zero; input matrices get unit gain in gated cells and $n\,E[W^2] = 1/T$
+    in simple ones, $T$ the time steps: what $T$ steps add up to then stays where the activation still has a slope.
 
     ## Why it works
     The same matrix acts at every time step: eigenvalues below 1 forget, those above explode, geometrically. An
@@ -74,13 +75,22 @@ def _edits(patient: Patient) -> Iterator[Edit]:
             full = f"{path}.{name}" if path else name
             if parameter.requires_grad and full in shapes:
                 done.add(full)
-                yield _cell_edit(module, name, full, tuple(parameter.shape), seeds)
+                yield _cell_edit(module, name, full, tuple(parameter.shape), seeds, _steps(patient))
     for name in sorted(names - done):
         if shapes[name].trainable:
             yield draw_edit(name, "orthogonal", 1.0, seed=seeds.next())
 
 
-def _cell_edit(module: nn.Module, name: str, full: str, shape: tuple[int, ...], seeds: Seeds) -> Edit:
+def _steps(patient: Patient) -> int:
+    """Time steps of the batch: of a fused recurrence, or how often a matrix is used."""
+    facts, counts = patient.profile.facts, uses(patient.trace)
+    fused = [each.steps for each in facts.recurrences] if facts else []
+    return max([1, *fused, *(counts.get(name, 1) for name in recurrent_names(patient))])
+
+
+def _cell_edit(
+    module: nn.Module, name: str, full: str, shape: tuple[int, ...], seeds: Seeds, steps: int
+) -> Edit:
     gates = next((count for kind, count in GATES.items() if isinstance(module, kind)), 1)
     if name.startswith("bias"):
         return draw_edit(full, "constant", 0.0)
@@ -92,5 +102,5 @@ def _cell_edit(module: nn.Module, name: str, full: str, shape: tuple[int, ...], 
         square = shape[0] // gates == shape[1]
         kind = "identity" if relu and square else "orthogonal"
         return draw_edit(full, kind, 1.0, seed=seeds.next(), packed=gates)
-    gain = orthogonal_gain(1.0, shape, math.prod(shape[1:]), gates)
+    gain = orthogonal_gain(1.0 / steps if gates == 1 else 1.0, shape, math.prod(shape[1:]), gates)
     return draw_edit(full, "orthogonal", gain, seed=seeds.next(), packed=gates)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from leadline import __version__
-from leadline.case import Case, Inputs, Loss
+from leadline.case import Case, Inputs, Loss, given
 from leadline.fixes import all_fixes
 from leadline.fixes.applying import apply as apply_recipe
 from leadline.fixes.batches import read_batches
@@ -26,6 +26,8 @@ from leadline.report.snippet import put_together
 from leadline.tracing.custody import process_state_kept
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
 
@@ -72,6 +74,14 @@ class Repair:
     def to_json(self) -> str:
         return self.report.to_json()
 
+    def to_html(self, path: str | PathLike[str]) -> None:
+        """Write it as one page for the browser, which needs nothing else."""
+        self.report.to_html(path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the card of the model as it is now."""
+        return (self.report.after or self.report.before)._repr_html_()
+
     def __str__(self) -> str:
         return str(self.report)
 
@@ -83,8 +93,8 @@ class Repair:
 
 
 def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
-    model: nn.Module,
-    inputs: Inputs,
+    model: nn.Module | Case,
+    inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -97,14 +107,18 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
 ) -> Repair:
     """Look for edits after which the model trains, and prove each: trace again, then train beside the untreated model.
 
-    Arguments are those of `leadline.Case`. Trials use your batches, or the one batch if there are no others, and a copy
-    of your optimiser; Adam at a rate of 0.001 if there is none. `budget` is a time such as 60 (seconds) or "2m".
+    Arguments are those of `leadline.Case`, or a Case alone. Trials use your batches, or the one batch if there are no
+    others, and a copy of your optimiser; Adam at a rate of 0.001 if there is none. `budget` is a time such as 60
+    (seconds) or "2m".
+
     Your model, optimiser and random numbers are left as they were unless `apply` is True: then exactly the edits of
     the recipe are made on them, and `leadline.undo(model)` takes them back.
 
     `fixes` are tried in addition to the built-in ones; `progress` is called with (done, total, what is being done).
     """
-    case = Case(model, inputs, targets, loss, optimizer, batches)
+    case = given(model, inputs, targets, loss, optimizer)
+    if batches is not None:
+        case = replace(case, batches=batches)
     return repair(case, budget, apply=apply, fixes=(*all_fixes(), *fixes), progress=progress)
 
 

@@ -10,7 +10,7 @@ from leadline.fixes.looking import is_fresh
 from leadline.records import Edit
 
 
-@fix(name="scaled-embedding", answers=("F108",), reach="init", since="0.2")
+@fix(name="scaled-embedding", answers=("F108", "W603", "F101", "B202"), reach="init", since="0.2")
 def scaled_embedding(patient: Patient) -> Iterator[Plan]:
     r"""Scales embeddings to unit size, so that stream and first branch are comparable.
 

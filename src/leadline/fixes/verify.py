@@ -2,7 +2,7 @@
 
 A fix is verified if, with the user's own optimiser and rate,
 
-1. a finding that it was tried for is gone on a second trace;
+1. a finding that it was tried for is gone on a second trace, or is no more than a note there;
 2. no finding came that is as severe as the worst of those, or more;
 3. if it claims to keep the function, the outputs in double precision moved by at most `drift.KEPT`;
 4. a short training ends lower than that of the untreated model (`comparison` says how that is decided).
@@ -27,7 +27,7 @@ from leadline.fixes.drift import KEPT, drift_of
 from leadline.fixes.edits import Bench, make
 from leadline.fixes.fix import Patient
 from leadline.fixes.measures import measures
-from leadline.fixes.trial import Losses, Trials
+from leadline.fixes.trial import Losses, OutOfTimeError, Trials
 from leadline.observation import trace
 from leadline.records import Finding, Outcome, Trial
 from leadline.report import Report
@@ -36,17 +36,17 @@ from leadline.report.verdict import SEVERITIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """How far the proof of a candidate has come, with the treated copy while it still may be needed."""
+    """How far the proof of a candidate has come. The treated copy is not kept: the same edits make it again."""
 
     candidate: Candidate
     outcome: Outcome
-    case: Case | None = None
     report: Report | None = None
+    """Of the treated model, if it passed the second trace."""
 
     @property
     def open(self) -> bool:
         """It has passed all that was asked of it, and has not been trained."""
-        return self.case is not None and self.outcome.state == "not run"
+        return self.report is not None and self.outcome.state == "not run"
 
     @property
     def verified(self) -> bool:
@@ -55,8 +55,13 @@ class Proof:
 
 def diagnose(case: Case) -> Patient:
     """A case as a fix sees it: traced and checked, and left as it was."""
+    return patient_of(case, check(case))
+
+
+def patient_of(case: Case, report: Report) -> Patient:
+    """The same for a case that has been checked already."""
     parts = (case.model, case.inputs, case.targets, case.loss, case.optimizer)
-    return Patient(case=case, trace=trace(*parts), report=check(*parts))
+    return Patient(case=case, trace=trace(*parts), report=report)
 
 
 def prove(patient: Patient, candidate: Candidate, trials: Trials, control: Losses | None = None) -> Proof:
@@ -69,51 +74,56 @@ def prove(patient: Patient, candidate: Candidate, trials: Trials, control: Losse
     return train_beside(proof, patient, trials, control)
 
 
+def treated(patient: Patient, candidate: Candidate) -> Case:
+    """A copy of the patient's case with the edits. Raises InputError if one cannot be made."""
+    made = twin(patient.case)
+    make(Bench(model=made.model, optimizer=made.optimizer), candidate.edits)
+    return made
+
+
 def look_again(patient: Patient, candidate: Candidate) -> Proof:
     """The cheap part: make the edits on a copy, trace it again, and compare what is found."""
     if candidate.why or not candidate.edits:
         why = candidate.why or "advice: only the author of the model can do this"
         return Proof(candidate=candidate, outcome=candidate.outcome(why))
     try:
-        treated = twin(patient.case)
-        make(Bench(model=treated.model, optimizer=treated.optimizer), candidate.edits)
+        case = treated(patient, candidate)
     except InputError as error:
         return Proof(candidate=candidate, outcome=candidate.outcome(refusal(error)))
     try:
-        report = check(treated.model, treated.inputs, treated.targets, treated.loss, treated.optimizer)
+        report = check(case)
     except Exception as error:  # the untreated model does not raise, so this is the fix's doing
         return Proof(candidate=candidate, outcome=_broken(candidate, error))
-    return _compared(patient, candidate, treated, report)
+    return _compared(patient, candidate, report)
 
 
 def train_beside(proof: Proof, patient: Patient, trials: Trials, control: Losses) -> Proof:
     """The last part: the treated copy is trained like the untreated one was."""
-    candidate, outcome = proof.candidate, proof.outcome
-    assert proof.case is not None
-    assert proof.report is not None
+    candidate, report = proof.candidate, proof.report
+    assert report is not None  # only what passed the second trace is trained
+    case = treated(patient, candidate)
     try:
-        losses = trials.run(proof.case, f"training with {candidate.fix}")
-    except LeadlineError:
+        losses = trials.run(case, f"training with {candidate.fix}")
+    except (LeadlineError, OutOfTimeError):
         raise
-    except (RuntimeError, ValueError, TypeError, ArithmeticError) as error:
-        return replace(proof, case=None, outcome=_broken(candidate, error))
+    except Exception as error:  # as above
+        return Proof(candidate=candidate, outcome=_broken(candidate, error))
     trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
     found = compare(trial)
-    return replace(
-        proof,
-        outcome=changed(
-            outcome,
-            state="verified" if found.lower else "refuted",
-            why=found.why,
-            trial=trial,
-            measures=measures(patient.report, proof.report, trial),
-        ),
+    outcome = changed(
+        proof.outcome,
+        state="verified" if found.lower else "refuted",
+        why=found.why,
+        trial=trial,
+        measures=measures(patient.report, report, trial),
     )
+    return replace(proof, outcome=outcome)
 
 
-def _compared(patient: Patient, candidate: Candidate, treated: Case, report: Report) -> Proof:
+def _compared(patient: Patient, candidate: Candidate, report: Report) -> Proof:
     before, after = patient.report.findings, report.findings
-    gone = tuple(code for code in candidate.answers if code not in {each.code for each in after})
+    left = {each.code for each in after if each.severity != "info"}
+    gone = tuple(code for code in candidate.answers if code not in left)
     came = _came(before, after)
     drift = drift_of(patient.case, candidate.edits) if candidate.reach == "function" else None
     why = _objection(candidate, before, gone, came, drift)
@@ -121,12 +131,12 @@ def _compared(patient: Patient, candidate: Candidate, treated: Case, report: Rep
         candidate.outcome(why or "it passed the second trace"),
         state="refuted" if why else "not run",
         verdict=report.verdict,
-        gone=tuple(sorted({each.code for each in before} - {each.code for each in after})),
+        gone=tuple(sorted({each.code for each in before} - {each.code for each in after} | set(gone))),
         came=tuple(sorted({each.code for each in came})),
         drift=drift,
         measures=measures(patient.report, report, None),
     )
-    return Proof(candidate=candidate, outcome=outcome, case=None if why else treated, report=report)
+    return Proof(candidate=candidate, outcome=outcome, report=None if why else report)
 
 
 def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:

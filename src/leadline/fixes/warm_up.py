@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import is_fresh
+from leadline.fixes.looking import has_step_hook, is_fresh
+from leadline.nn.stepping import SlowStart
 from leadline.records import Edit
 
 LEAST, MOST = 10, 2000  # steps: fewer are no warm-up, more are another rate (ours)
@@ -40,7 +41,12 @@ def warm_up(patient: Patient) -> Iterator[Plan]:
     Xiong et al., arXiv 2002.04745, section 3 (why post-norm needs it); Goyal et al., arXiv 1706.02677, section 2.2.
     """
     update = patient.profile.update
-    if update is None or not update.warmup_steps or not is_fresh(patient):
+    if (
+        update is None
+        or not update.warmup_steps
+        or not is_fresh(patient)
+        or has_step_hook(patient, SlowStart)
+    ):
         return
     steps = min(max(update.warmup_steps, LEAST), MOST)
     yield Plan(

@@ -9,20 +9,22 @@ advice        what follows, in words
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from leadline.case import Case, as_case
+from leadline.case import Case, as_case, describe
 from leadline.errors import InputError
 from leadline.forecasting import extrapolate
-from leadline.forecasting.advice import advise
+from leadline.forecasting.advice import FLAT_SCHEMES, NO_BRANCHES, advise
 from leadline.forecasting.fit import fit_exponent
-from leadline.forecasting.limits import by_seed, find_limits, log_parting
+from leadline.forecasting.limits import by_seed, find_limits, is_wide, log_parting
 from leadline.forecasting.measure import measure, point_of
 from leadline.records import DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
+from leadline.rules.families import family_of
 from leadline.tracing.custody import random_states, restore_random
 
 __all__ = ["forecast"]
@@ -48,6 +50,7 @@ def forecast(
     """
     if not callable(build) or isinstance(build, torch.nn.Module):
         return _from_one(as_case(build))
+    _check_build(build)
     _check(depths, seeds)
     before = random_states()
     try:
@@ -119,12 +122,25 @@ def _forecast(
         points=tuple(points),
         exponents=exponents,
         limits=tuple(limits),
-        max_depth=None if nearest is None else max(int(nearest.depth), 0),
+        max_depth=None if nearest is None else _whole(nearest),
         max_depth_low=None if nearest is None else nearest.low,
         max_depth_high=None if nearest is None else nearest.high,
-        safe_depth=max(int(limits[0].depth), 0) if limits else None,
-        advice=advise(exponents, limits, update.optimizer, depths[-1]),
+        safe_depth=_whole(limits[0]) if limits else None,
+        advice=advise(exponents, limits, _scaling(profile, update), depths[-1]),
+        undecided=nearest is not None and is_wide(nearest),
     )
+
+
+def _whole(limit: DepthLimit) -> int | None:
+    return None if is_wide(limit) else max(int(limit.depth), 0)
+
+
+def _scaling(profile: Profile, update: Update) -> str:
+    """The scheme that makes a step flat in depth, in words; a network without branches has nothing to scale."""
+    family = family_of(update.optimizer)
+    if family is None:
+        return ""
+    return FLAT_SCHEMES[family] if any(block.residual for block in profile.blocks) else NO_BRANCHES
 
 
 def _from_one(case: Case) -> Forecast:
@@ -147,12 +163,27 @@ def _case(build: Build, depth: int) -> Case:
     return case
 
 
+def _check_build(build: Build) -> None:
+    try:
+        inspect.signature(build).bind(1)
+    except TypeError as error:
+        raise InputError(
+            expected="a function of the depth that builds the network",
+            got=f"{getattr(build, '__name__', describe(build))}, which cannot be called with one number ({error})",
+            fix="write def build(depth): ... that returns leadline.Case(model, inputs, targets, loss, optimizer), or "
+            "pass the Case itself (forecast(build())) to extrapolate from one model",
+        ) from None
+    except ValueError:  # built-in callables may have no signature
+        return
+
+
 def _check(depths: Sequence[int], seeds: int) -> None:
-    whole = all(isinstance(depth, int) and depth > 0 for depth in depths)
-    if not whole or len(depths) < 2 or list(depths) != sorted(set(depths)):
+    listed = list(depths) if isinstance(depths, Sequence) else []
+    whole = all(isinstance(depth, int) and depth > 0 for depth in listed)
+    if not whole or len(listed) < 2 or listed != sorted(set(listed)):
         raise InputError(
             expected="at least two depths, positive whole numbers, increasing",
-            got=repr(tuple(depths)),
+            got=repr(tuple(listed) if listed else depths),
             fix="pass, for instance, depths=(4, 8, 16, 32); three or more make a law visible",
         )
     if seeds < 1:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from leadline.records import DepthLimit, Exponent
 from leadline.records.forecast import FLAT
-from leadline.rules.families import Family, family_of
+from leadline.rules.families import Family
 
 LAZY = -0.25  # ours: half way between flat and the -1/2 that separates the schemes of SGD from those of Adam
 FLAT_SCHEMES: dict[Family, str] = {
@@ -15,14 +15,17 @@ FLAT_SCHEMES: dict[Family, str] = {
 }
 
 
+NO_BRANCHES = "without skip connections there is no branch to scale: the rate must do it, or residual blocks"
+
+
 def advise(
-    exponents: Mapping[str, Exponent], limits: Sequence[DepthLimit], optimizer: str, deepest: int
+    exponents: Mapping[str, Exponent], limits: Sequence[DepthLimit], scaling: str, deepest: int
 ) -> tuple[str, ...]:
-    """Sentences, the most urgent first."""
+    """Sentences, the most urgent first; `scaling` says what would make the step flat in depth."""
     said = [_depth(limits, deepest)]
     change = exponents.get("function_change")
     if change is not None:
-        said += _rate(change, family_of(optimizer))
+        said += _rate(change, scaling)
     said += [f"{limit.message} ({_how(limit)})" for limit in limits[1:]]
     return tuple(said)
 
@@ -41,9 +44,9 @@ def _how(limit: DepthLimit) -> str:
     return f"{seen}; 95 % interval {limit.low:.3g} to {limit.high:.3g}"
 
 
-def _rate(change: Exponent, family: Family | None) -> list[str]:
+def _rate(change: Exponent, scaling: str) -> list[str]:
     step, power = "the step of the blocks changes the function", f"depth^{change.value:+.2f}"
-    cure = [] if family is None else [FLAT_SCHEMES[family]]
+    cure = [scaling] if scaling else []
     if change.verdict == "unclear":
         return [
             f"{step} like {power}, but the seeds disagree too much to say more: use more seeds or wider networks"

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from leadline.forecasting.fit import Curve, crossing, deeper_part, interval, linear_crossing
 from leadline.records import DepthLimit, DepthPoint
 from leadline.records.forecast import Cause
@@ -18,6 +20,7 @@ from leadline.rules.depth_law import FAR, REACH
 from leadline.rules.families import family_of
 from leadline.rules.step_law import FAILS
 
+WIDEST = 4.0  # ours: from half to twice a depth; an interval that is wider decides nothing
 PROMISE = 1.0  # derived: at the parting itself half of the promised gain is lost
 GEOMETRIC = 0.5  # ours: e-folds that grow less than half as fast as depth are a power law, which has no reach
 
@@ -124,14 +127,22 @@ def _limit(cause: Cause, crossings: Sequence[float], depths: Sequence[int], word
     """Averaged over seeds on a logarithmic scale, on which the fit is a line."""
     found = interval([math.log(max(each, 1e-3)) for each in crossings])
     depth = math.exp(found.mean)
-    return DepthLimit(
+    low = None if found.low is None else math.exp(found.low)
+    high = None if found.high is None else _exp(found.high)
+    made = DepthLimit(
         cause=cause,
         depth=depth,
-        low=None if found.low is None else math.exp(found.low),
-        high=None if found.high is None else _exp(found.high),
+        low=low,
+        high=high,
         extrapolated=not depths[0] <= depth <= depths[-1],
         message=f"beyond depth {depth:.3g} {words}",
     )
+    return replace(made, message=f"undecided, use more seeds or depths: {words}") if is_wide(made) else made
+
+
+def is_wide(limit: DepthLimit) -> bool:
+    """Whether the seeds disagree so much that the depth says nothing."""
+    return limit.low is not None and limit.high is not None and limit.high > WIDEST * limit.low
 
 
 def _exp(power: float) -> float:

@@ -11,7 +11,7 @@ from leadline.errors import InputError
 def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     """An `nn.Linear` on the default device, uninitialised."""
     _check_sizes(inputs, outputs)
-    layer = _Linear(inputs, outputs, bias=bias, device=torch.get_default_device())
+    layer: nn.Linear = _Linear(inputs, outputs, bias=bias, device=torch.get_default_device())
     layer.__class__ = nn.Linear
     return layer
 
@@ -20,7 +20,9 @@ def make_conv(inputs: int, outputs: int, kernel: int, *, stride: int = 1, bias: 
     """An `nn.Conv2d` on the default device, uninitialised, padded so that stride 1 keeps the resolution."""
     _check_sizes(inputs, outputs)
     device = torch.get_default_device()
-    layer = _Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias, device=device)
+    layer: nn.Conv2d = _Conv2d(
+        inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias, device=device
+    )
     layer.__class__ = nn.Conv2d
     return layer
 

@@ -35,6 +35,6 @@ def sequence(op: Op, name: str, position: int) -> tuple[Any, ...] | None:
 
 def value_of(argument: Any) -> int | None:
     """The id of the value that a recorded argument is; None if it is no tensor."""
-    if isinstance(argument, str) and argument.startswith("%") and argument[1:].isdigit():
+    if type(argument) is str and argument[:1] == "%" and argument[1:].isdigit():
         return int(argument[1:])
     return None

@@ -16,6 +16,7 @@ from leadline.records.facts import (
     Weight,
 )
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
+from leadline.records.margin import Margin
 from leadline.records.profile import (
     Anomaly,
     Asked,
@@ -111,6 +112,7 @@ __all__ = [
     "InputSignal",
     "Jump",
     "LinePoint",
+    "Margin",
     "Measure",
     "Module",
     "Op",

@@ -74,7 +74,7 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """A floating-point batch input, as the first op that changes it finds it."""
+    """A floating-point batch input, as the first op that does more than shift and scale it finds it."""
 
     name: str
     ms: float

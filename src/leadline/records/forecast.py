@@ -96,12 +96,15 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[DepthLimit, ...]
     max_depth: int | None
     """The deepest network of this family that is expected to train at this rate, from the first step on at the full
-    rate; None: no limit in sight."""
+    rate; None: no limit in sight, or `undecided`."""
     max_depth_low: float | None
     max_depth_high: float | None
+    """95 % interval over seeds; also of a depth that is undecided."""
     safe_depth: int | None
     """The deepest one whose first step also does what its gradient promises; None: no limit in sight."""
     advice: tuple[str, ...]
+    undecided: bool = False
+    """There is a limit, but the seeds disagree too much to say at which depth."""
 
     def to_json(self) -> str:
         return encode(self)

@@ -53,7 +53,11 @@ def lines(forecast: Forecast, width: int, *, short: bool = False) -> list[Text]:
 
 
 def _headline(forecast: Forecast) -> Text:
-    if forecast.max_depth is None:
+    if forecast.undecided:
+        span = f"{number(forecast.max_depth_low)} and {number(forecast.max_depth_high)}"
+        said = f" at which depth it gives way: between {span} (95 %)"
+        head = Text.assemble(("UNDECIDED", TONES["warning"]), said, "; more seeds or depths")
+    elif forecast.max_depth is None:
         head = Text.assemble(("NO LIMIT IN SIGHT", TONES["trains"]), f" up to depth {forecast.depths[-1]}")
     else:
         low, high = forecast.max_depth_low, forecast.max_depth_high

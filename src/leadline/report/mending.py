@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEAST_WIDTH, MOST_WIDTH = 50, 120
 STATES: dict[State, str] = {"verified": TONES["trains"], "refuted": TONES["error"], "not run": QUIET}
 VERDICTS = {"trains": TONES["trains"], "poor": TONES["warning"], "fails": TONES["error"], "undecided": "bold"}
-REACHES = {
+REACHES: dict[str, str] = {
     "function": "keeps the function",
     "recipe": "changes the training",
     "init": "new initial weights",
@@ -39,17 +39,30 @@ EDITS = 12  # lines of code that a page shows
 
 def render(repair: RepairReport, look: Look) -> str:
     """The repair as text; with colour, as text with ANSI codes."""
-    page = StringIO()
+    return _printed(lines(repair, look), look)
+
+
+def render_curves(trial: Trial, look: Look) -> str:
+    """The two trainings alone."""
+    return _printed(_curves(trial, _width(look)), look)
+
+
+def _printed(page: Sequence[Text], look: Look) -> str:
+    text = StringIO()
     color: Literal["standard"] | None = "standard" if look.color else None
-    console = Console(file=page, width=MOST_WIDTH, color_system=color, force_terminal=look.color)
-    for line in lines(repair, look):
+    console = Console(file=text, width=MOST_WIDTH, color_system=color, force_terminal=look.color)
+    for line in page:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    return page.getvalue()
+    return text.getvalue()
+
+
+def _width(look: Look) -> int:
+    return min(max(look.width, LEAST_WIDTH), MOST_WIDTH)
 
 
 def lines(repair: RepairReport, look: Look) -> list[Text]:
     """The page, line by line."""
-    width = min(max(look.width, LEAST_WIDTH), MOST_WIDTH)
+    width = _width(look)
     head = headline(repair, width)
     if look.detail == "verdict":
         return head
@@ -110,9 +123,7 @@ def _outcomes(outcomes: Sequence[Outcome], width: int, *, everything: bool) -> l
         line for each in ranked if each not in hidden for line in _outcome(each, width, everything=everything)
     ]
     if hidden:
-        page += labelled(
-            "", Text(f"and {plural(len(hidden), 'more')} not run: -v shows all", style=QUIET), width
-        )
+        page += labelled("", Text(f"and {len(hidden)} more not run: -v shows all", style=QUIET), width)
     return page
 
 
@@ -146,9 +157,14 @@ def _training(trial: Trial | None, width: int) -> list[Text]:
 
 
 def limits(trial: Trial) -> tuple[float, float, int]:
-    """The lowest and the highest loss of both trainings, and how many steps the longer one made."""
+    """The lowest loss of both trainings, the higher one of their first, and how many steps the longer one made.
+
+    A spike is drawn as high as the page allows: it must not flatten all the rest.
+    """
     known = [value for value in (*trial.untreated, *trial.treated) if math.isfinite(value)]
-    return min(known, default=0.0), max(known, default=1.0), max(len(trial.untreated), len(trial.treated))
+    firsts = [losses[0] for losses in (trial.untreated, trial.treated) if losses and math.isfinite(losses[0])]
+    steps = max(len(trial.untreated), len(trial.treated))
+    return min(known, default=0.0), max(firsts, default=1.0), steps
 
 
 def _curves(trial: Trial, width: int) -> list[Text]:

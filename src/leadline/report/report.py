@@ -13,6 +13,7 @@ from leadline.records import (
     Coverage,
     Finding,
     Forecast,
+    Margin,
     Profile,
     Source,
     Verdict,
@@ -45,6 +46,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, as the command line names it; "" if the check was called from Python."""
     rules: tuple[Asked, ...] = ()
     """What was looked for."""
+    margins: tuple[Margin, ...] = ()
+    """How far the main quantities are from where their rules fire: the evidence that nothing is wrong."""
     ignored: tuple[Finding, ...] = ()
     """What was found by rules that the user told not to count; the verdict is that of the other findings."""
     sources: dict[str, Source] = {}

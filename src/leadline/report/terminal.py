@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.text import Text
 
-from leadline.records import Course, Profile, Update
+from leadline.records import Course, Profile, Rehearsal, Update
 from leadline.report.coverage import coverage_lines
 from leadline.report.depth import axis_lines, block_summary, jump_lines
 from leadline.report.findings import finding_lines, ignored_lines
 from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
+from leadline.report.margins import margin_lines
 from leadline.report.table import block_lines
 from leadline.report.text import clean, count, number, plural, quoted, share, signed
 from leadline.report.theory import theory_lines
@@ -58,6 +59,7 @@ def lines(report: Report, look: Look) -> list[Text]:
     ]
     if everything:
         above.append(block_lines(report.profile, width))
+        below.insert(0, margin_lines(report.margins, width))
     taken = len(_paragraphs([*above, *below])) + 1
     room = None if everything else MOST_LINES - taken
     findings = finding_lines(report.findings, width, room=room)
@@ -96,6 +98,7 @@ def _facts(profile: Profile, width: int) -> list[Text]:
         *labelled("loss", joined(number(profile.loss), optimizer), width, most=1),
         *_symmetry(profile, width),
         *_update(profile.update, width),
+        *_rehearsal(profile.rehearsal, width),
     ]
 
 
@@ -126,6 +129,15 @@ def _update(update: Update | None, width: int) -> list[Text]:
         *labelled("one step", line, width, most=2),
         *(labelled("", where, width, most=1) if where else []),
     ]
+
+
+def _rehearsal(seen: Rehearsal | None, width: int) -> list[Text]:
+    """What a few steps on the batch did to its loss; nothing where none were made."""
+    if seen is None:
+        return []
+    least = "" if seen.constant is None else f"a constant output has {number(seen.constant)}"
+    told = f"{plural(seen.steps, 'step')} on this batch: loss {number(seen.losses[0])} to {number(seen.losses[-1])}"
+    return labelled("rehearsal", joined(told, least), width, most=2)
 
 
 def _next(report: Report, width: int) -> list[Text]:

@@ -71,8 +71,9 @@ def _left_out(ignored: Sequence[Finding]) -> str:
 
 
 def _reason(report: Report) -> str:
-    if report.course is not None and report.verdict in ("trains", "undecided"):
-        return _what_the_course_says(report.course, undecided=report.verdict == "undecided")
+    course, undecided = report.course, report.verdict == "undecided"
+    if course is not None and (undecided or (report.verdict == "trains" and course.last_loss is not None)):
+        return _what_the_course_says(course, undecided=undecided)
     if report.verdict == "undecided":
         return _what_is_missing(report)
     if report.verdict == "trains" or not report.findings:

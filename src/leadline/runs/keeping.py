@@ -34,6 +34,8 @@ class Keeper:
         self.warning = ""
         """The first trouble, in words for the user; stays."""
         self.last_step: int | None = None
+        self.seconds = 0.0
+        """Processor time that storing took so far."""
         self._refusal: LeadlineError | None = None
         self._resume, self._owner = resume, myself()
         self._axes: dict[str, tuple[str, ...]] = {}
@@ -92,8 +94,11 @@ class Keeper:
     def _turn(self) -> None:
         asked, closing = self._wait()
         started = time.thread_time()
-        if steps := self._try():
-            self._pause((time.thread_time() - started) / steps)
+        steps = self._try()
+        took = time.thread_time() - started
+        self.seconds += took
+        if steps:
+            self._pause(took / steps)
         if closing:
             self._release()
         with self.pending.arrived:

@@ -115,8 +115,10 @@ def explained(error: Exception, path: Path) -> Exception:
 
 
 def _why(path: Path) -> str:
-    if not path.exists():
-        return "no such file"
+    try:
+        path.stat()
+    except OSError as error:
+        return "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
     if path.is_dir():
         return "a directory"
     return "" if os.access(path, os.R_OK) else "no permission to read it"

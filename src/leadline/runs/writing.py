@@ -47,6 +47,11 @@ class Writer:
         return self._keeper.last_step
 
     @property
+    def seconds(self) -> float:
+        """Processor time that the thread took so far, some of it from whoever shares the interpreter with it."""
+        return self._keeper.seconds
+
+    @property
     def trouble(self) -> str:
         """What keeps the numbers from the file; "" while all is well."""
         return self._keeper.trouble

@@ -53,8 +53,8 @@ def correlations(field: Field) -> tuple[float, ...]:
     r"""$\rho_a = (s_a - \mu^2) / \sigma^2$, what pairs along each axis share of a Gaussian with this field."""
     if field.var <= FLAT * field.ms:
         return (1.0,) * len(field.shape)
-    square = field.mean * field.mean
-    return tuple(min(max((each - square) / field.var, -1.0), 1.0) for each in field.share)
+    square, var = field.mean * field.mean, field.var
+    return tuple([min(max((each - square) / var, -1.0), 1.0) for each in field.share])
 
 
 def standardised(signal: Signal) -> Field:

@@ -55,7 +55,7 @@ def trace_case(case: Case) -> Trace:
 
 
 def trace_unseen(case: Case, unseen: Unseen) -> Trace:
-    """The same for a model that holds no values; `unseen` runs it, and reads the few tensors that are known after all."""
+    """The same for a model that holds no values; `unseen` runs it and reads the few tensors that are known."""
     return _trace(case, unseen)
 
 

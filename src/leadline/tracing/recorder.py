@@ -40,6 +40,9 @@ class Unseen(Protocol):
     ) -> Any:
         """Make a call; `read` and `written` are the tensors among its arguments. No backward pass will follow."""
 
+    def base(self, tensor: Tensor) -> Tensor | None:
+        """The tensor that a view shows a part of; None if it is no view."""
+
     def reveal(self, tensor: Tensor) -> stats.Reading | None:
         """Statistics of a tensor, where these are known from elsewhere."""
 
@@ -239,8 +242,8 @@ class Recorder(TorchFunctionMode):
         index = len(self.steps)
         crowd = f"one of more than {MANY_OUTPUTS} outputs" if len(made) > MANY_OUTPUTS else ""
         values = [self.ledger.enter(tensor, self._entry(plan, tensor, index, read, crowd)) for tensor in made]
-        for base in (tensor._base for tensor in written if tensor._is_view()):
-            if base is not None and (self._unseen is None or self.ledger.find(base) is not None):
+        for base in (self._base(tensor) for tensor in written):
+            if base is not None:
                 read.append(self._read(base))
                 entry = describe(base)
                 entry.op, entry.unobserved = index, "changed in place through a view"
@@ -252,6 +255,13 @@ class Recorder(TorchFunctionMode):
             if tensor.requires_grad and not self.ledger.entries[value].moved:
                 self.gradients.wait(tensor, value)
         return step
+
+    def _base(self, tensor: Tensor) -> Tensor | None:
+        """The tensor that is written when this view is; without values, only one that the pass has seen."""
+        if self._unseen is None:
+            return tensor._base if tensor._is_view() else None
+        base = self._unseen.base(tensor)
+        return None if base is None or self.ledger.find(base) is None else base
 
     def _entry(self, plan: Plan, tensor: Tensor, index: int, read: Sequence[int], unobserved: str) -> Entry:
         entry = describe(tensor)

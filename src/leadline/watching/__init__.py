@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
@@ -22,6 +21,7 @@ from leadline.watching.actions import OnAlert, checked_on_alert
 from leadline.watching.budget import Timetable
 from leadline.watching.checks import checked_budget, checked_every, checked_optimizers, checked_store
 from leadline.watching.journal import Journal
+from leadline.watching.ranks import Ranks
 from leadline.watching.watcher import Watch
 
 __all__ = ["Watch", "watch"]
@@ -59,17 +59,20 @@ def watch(
     optimizers = checked_optimizers(model, optimizer)
     limit, interval = checked_budget(budget), checked_every(every)
     path, reaction = checked_store(store), checked_on_alert(on_alert)
-    journal = Journal(_info(unwrap(model), optimizers, limit if interval is None else None), path)
-    return Watch(model, optimizers, journal, Timetable(limit, interval, journal.first_step), reaction)
+    ranks = Ranks(model)
+    journal = Journal(
+        _info(unwrap(model), optimizers, limit if interval is None else None, ranks), path, ranks
+    )
+    table = Timetable(limit, interval, journal.first_step, ranks.highest)
+    return Watch(model, optimizers, journal, table, reaction)
 
 
-def _info(model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None) -> RunInfo:
-    parallel = dist.is_available() and dist.is_initialized()
+def _info(model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None, ranks: Ranks) -> RunInfo:
     return RunInfo(
         model=type(model).__qualname__,
         optimizer=", ".join(dict.fromkeys(type(each).__name__ for each in optimizers)),
         parameters=sum(each.numel() for each in model.parameters() if each.requires_grad),
         budget=budget,
-        world_size=dist.get_world_size() if parallel else 1,
-        rank=dist.get_rank() if parallel else 0,
+        world_size=ranks.world,
+        rank=ranks.rank,
     )

@@ -8,8 +8,8 @@ $$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qqu
    r_1 = b\,s, \quad r_{i+1} = r_i - c_i / n_i. $$
 
 The first steps are the most telling and are looked at on credit, at steps 0, 2, 4, 8, ... as long as less than `CREDIT`
-is owed; all seconds spent and all seconds earned are in one account, and while it is in the red, half of the budget
-goes into paying it back. So over $N$ steps the overhead is at most $b$ plus what the last early look took, over $N\,s$.
+is owed; all seconds spent and all seconds earned are in one account. While it is in the red, half of the budget goes
+into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, nothing is measured.
 """
 
 from __future__ import annotations
@@ -51,9 +51,14 @@ SHARES = {  # of what is left, in order; ours: each level leaves room for those 
 class Timetable:
     """Says how closely to look at a step; is told what looking cost."""
 
-    def __init__(self, budget: float, every: int | None, first: int = 0) -> None:
+    def __init__(
+        self, budget: float, every: int | None, first: int = 0, highest: Level = Level.TRACE
+    ) -> None:
         self.budget, self.every, self.first = budget, every, first
+        self.highest = highest
+        """The closest look that is planned."""
         self.due = dict.fromkeys(SHARES, first)
+        self._urgent: int | None = None
         self.spent = 0.0
         """Seconds that watching took."""
         self.trained = 0.0
@@ -62,6 +67,8 @@ class Timetable:
         self._costs: dict[Level, deque[float]] = {level: deque(maxlen=COSTS) for level in SHARES}
         self._steps: deque[float] = deque(maxlen=RECENT)
         self._usual: float | None = None
+        self._seen = 0
+        self._traced = 0.0
         self._planned = first
 
     @property
@@ -81,9 +88,13 @@ class Timetable:
 
     def level(self, step: int) -> Level:
         """How closely to look at this step."""
+        if step == self._urgent:
+            return Level.TRACE
         if self.every is not None:
-            return Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
-        return max((level for level, due in self.due.items() if step >= due), default=Level.NOTHING)
+            wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
+        else:
+            wanted = max((level for level, due in self.due.items() if step >= due), default=Level.NOTHING)
+        return min(wanted, self.highest)
 
     def ran(self, step: int, level: Level) -> None:
         for each in SHARES:
@@ -94,21 +105,24 @@ class Timetable:
         """A run of this level took so long, beyond the levels below it."""
         self._costs[level].append(seconds)
         self.spent += seconds
+        if level == Level.TRACE:
+            self._traced += seconds
 
     def stepped(self, seconds: float) -> None:
         """A step of training took so long, watching apart."""
         self._steps.append(seconds)
-        if self._usual is None:
-            self._usual = seconds
+        self._seen += 1
+        if self._usual is None or self._seen % PLAN_EVERY == 0:
+            self._usual = statistics.median(self._steps)
         self.trained += min(seconds, PAUSE * self._usual)
 
     def soon(self, step: int) -> None:
         """Trace the next step, whatever it costs: something happened."""
-        self.due[Level.TRACE] = min(self.due[Level.TRACE], step + 1)
+        self._urgent = step + 1
 
     def affords(self, seconds: float) -> bool:
         """There is as much on the account."""
-        return self.every is not None or self.debt + seconds <= 0
+        return self.debt + seconds <= 0
 
     def wants_plan(self, step: int, level: Level) -> bool:
         return self.every is None and (level > Level.ROW or step >= self._planned + PLAN_EVERY)
@@ -124,7 +138,12 @@ class Timetable:
         for level, interval in self._intervals(seconds).items():
             due = self._last[level] + interval
             look = self.first + (max(early, 2) if level == Level.TRACE else early)
-            self.due[level] = max(min(due, look) if on_credit else due, step + 1)
+            rest = self._rest(self.debt if level == Level.TRACE else self.debt - self._traced)
+            self.due[level] = max(min(due, look) if on_credit else due, step + rest)
+
+    def _rest(self, debt: float) -> int:
+        """Steps until no more than the credit is owed."""
+        return max(1, math.ceil((debt / self._usual - CREDIT) / self.budget)) if self._usual else 1
 
     def _intervals(self, seconds: float | None) -> dict[Level, int]:
         pace = 0.5 if self.debt > 0 else 1.0

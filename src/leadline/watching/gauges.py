@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -25,6 +26,13 @@ class Reading:
     norms: ShardNorms
     divisor: float = 1.0
 
+    def whole(self, size: int) -> list[float] | None:
+        """One number for each place, in order, to be taken as it is: by far the usual case."""
+        if len(self.places) != size or self.divisor != 1.0 or self.places != list(range(size)):
+            return None
+        found = self.norms.read()
+        return None if None in found else cast(list[float], found)
+
 
 @dataclass(slots=True)
 class Gauges:
@@ -35,7 +43,7 @@ class Gauges:
     updates: list[Reading] = field(default_factory=list)
     weights: list[Reading] = field(default_factory=list)
     absent: list[int] = field(default_factory=list)
-    _before: dict[int, tuple[list[Tensor], list[Tensor]]] = field(default_factory=dict)
+    _before: dict[int, list[Tensor]] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -45,36 +53,34 @@ class Gauges:
     @torch.no_grad()
     def read_gradients(self, optimizer: Optimizer, divisor: float = 1.0) -> None:
         """Take the norms of all gradients, which may still be multiplied by a loss scale of `divisor`."""
-        held = self.roster.held[id(optimizer)]
-        felt = [(parameter, parameter.grad) for parameter in held if parameter.grad is not None]
-        self.absent += [self._place(each) for each in held if each.grad is None and each.requires_grad]
-        places = [self._place(parameter) for parameter, _ in felt]
-        self.gradients.append(
-            Reading(places, ShardNorms([grad for _, grad in felt if grad is not None]), divisor)
-        )
+        held, places = self.roster.held[id(optimizer)], self.roster.spots[id(optimizer)]
+        grads = [parameter.grad for parameter in held]
+        felt = [grad for grad in grads if grad is not None]
+        if len(felt) < len(grads):
+            missing = [place for place, grad in zip(places, grads, strict=True) if grad is None]
+            asked = {place for place, each in zip(places, held, strict=True) if each.requires_grad}
+            self.absent += [place for place in missing if place in asked]
+            places = [place for place, grad in zip(places, grads, strict=True) if grad is not None]
+        simple = self.roster.simple and all(grad.layout is torch.strided for grad in felt)
+        self.gradients.append(Reading(places, ShardNorms(felt, simple=simple), divisor))
 
     @torch.no_grad()
     def keep_weights(self, optimizer: Optimizer) -> None:
         """Copy what the step will change; `read_updates` gives the memory back."""
-        moving = [parameter for parameter in self.roster.held[id(optimizer)] if parameter.grad is not None]
-        self._before[id(optimizer)] = moving, [parameter.detach().clone() for parameter in moving]
+        held = self.roster.held[id(optimizer)]
+        self._before[id(optimizer)] = [each.detach().clone() for each in held]
 
     @torch.no_grad()
     def read_updates(self, optimizer: Optimizer) -> None:
         """The norm of what the step changed, and of what it arrived at."""
-        if id(optimizer) not in self._before:
+        copies = self._before.pop(id(optimizer), None)
+        if not copies:
             return
-        moved, copies = self._before.pop(id(optimizer))
-        if not moved:
-            return
-        places = [self._place(parameter) for parameter in moved]
-        now = [parameter.detach() for parameter in moved]
+        places, simple = self.roster.spots[id(optimizer)], self.roster.simple
+        now = [parameter.detach() for parameter in self.roster.held[id(optimizer)]]
         torch._foreach_sub_(copies, now)
-        self.updates.append(Reading(places, ShardNorms(copies)))
-        self.weights.append(Reading(places, ShardNorms(now)))
-
-    def _place(self, parameter: Tensor) -> int:
-        return self.roster.places[id(parameter)]
+        self.updates.append(Reading(places, ShardNorms(copies, simple=simple)))
+        self.weights.append(Reading(places, ShardNorms(now, simple=simple)))
 
     def vectors(self) -> Vectors:
         """One number for each parameter; gradients that did not come are `ABSENT`, those nobody asked for `FROZEN`."""
@@ -92,6 +98,9 @@ class Gauges:
         return found
 
     def _vector(self, readings: list[Reading], missing: float) -> array[float]:
+        whole = readings[0].whole(len(self.roster.names)) if len(readings) == 1 else None
+        if whole is not None:
+            return array("f", whole)
         values = array("f", [missing]) * len(self.roster.names)
         for reading in readings:
             for place, norm in zip(reading.places, reading.norms.read(), strict=True):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leadline import stats
 
@@ -19,32 +19,46 @@ _REDUCED = (torch.float16, torch.bfloat16)
 class Norms:
     """One number a tensor, perhaps still on a device. `read` fetches them; None: cannot be measured."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: list[Tensor], *, simple: bool = False) -> None:
+        """`simple` promises what `is_simple` asks of every tensor; then none is looked at one by one."""
         self._size = len(tensors)
-        self._pending: list[tuple[list[int], Tensor]] = []
-        self._corrected: dict[int, float] = {}
-        for positions, group in _grouped(tensors):
-            self._pending.append((positions, _fused(group)))
+        self._pending: list[tuple[list[int] | None, Tensor]] = []
+        self._known: list[float | None] | None = None
+        if simple and tensors:
+            self._pending.append((None, torch.stack(torch._foreach_norm(tensors))))
+        else:
+            self._pending += [(positions, _fused(group)) for positions, group in _grouped(tensors)]
         self.ready = all(stacked.device.type == "cpu" for _, stacked in self._pending)
         if self.ready:
-            self._correct(tensors)
-
-    def _correct(self, tensors: Sequence[Tensor]) -> None:
-        """Squares that left float32's range gave 0 or infinity: measure these again, scaled."""
-        for position, value in enumerate(self.read()):
-            if value is not None and not stats.SAFE_PEAK[0] < value < stats.SAFE_PEAK[1]:
-                found = stats.settle([stats.measure(_plain(tensors[position]))])[0]
-                self._corrected[position] = found.rms * math.sqrt(found.count) if found.count else 0.0
+            self._known = _corrected(self.read(), tensors)
 
     def read(self) -> list[float | None]:
         """The numbers, in the order of the tensors; waits for a device that is not done."""
+        if self._known is not None:
+            return self._known
         found: list[float | None] = [None] * self._size
         for positions, stacked in self._pending:
+            if positions is None:
+                return stacked.tolist()
             for position, value in zip(positions, stacked.tolist(), strict=True):
                 found[position] = value
-        for position, value in self._corrected.items():
-            found[position] = value
         return found
+
+
+def is_simple(tensor: Tensor) -> bool:
+    """A plain float32 tensor in this machine's memory, not large."""
+    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and tensor.is_cpu
+    return plain and tensor.dtype is torch.float32 and tensor.numel() <= LARGE
+
+
+def _corrected(found: list[float | None], tensors: list[Tensor]) -> list[float | None]:
+    """Squares that left float32's range gave 0 or infinity: these are measured again, scaled."""
+    low, high = stats.SAFE_PEAK
+    for position, value in enumerate(found):
+        if value is not None and not low < value < high:
+            again = stats.settle([stats.measure(_plain(tensors[position]))])[0]
+            found[position] = again.rms * math.sqrt(again.count) if again.count else 0.0
+    return found
 
 
 def _grouped(tensors: Sequence[Tensor]) -> list[tuple[list[int], list[Tensor]]]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.tracing.census import take_census
+from leadline.watching.norms import is_simple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,10 @@ class Roster:
     """Place by identity of the parameter."""
     held: dict[int, list[Tensor]]
     """What each optimiser holds, by identity of the optimiser."""
+    spots: dict[int, list[int]]
+    """The places of what each optimiser holds."""
+    simple: bool
+    """All of them are plain tensors of one kind, for which norms are taken without a look at each."""
 
     def is_current(self, optimizer: Optimizer) -> bool:
         """False if the optimiser got a group, or a parameter was replaced, since the roster was made."""
@@ -38,7 +43,9 @@ def make_roster(model: nn.Module, optimizers: Iterable[Optimizer]) -> Roster:
             if id(parameter) not in places:
                 places[id(parameter)] = len(names)
                 names.append(f"outside the model, {tuple(parameter.shape)}, {len(names)}")
-    return Roster(names=tuple(names), places=places, held=held)
+    spots = {key: [places[id(each)] for each in parameters] for key, parameters in held.items()}
+    simple = all(is_simple(each) for parameters in held.values() for each in parameters)
+    return Roster(names=tuple(names), places=places, held=held, spots=spots, simple=simple)
 
 
 def _held(optimizer: Optimizer) -> list[Tensor]:

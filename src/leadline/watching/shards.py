@@ -15,9 +15,9 @@ from leadline.watching.norms import Norms
 class ShardNorms:
     """As `Norms`, with shards (DTensor) summed over the processes that hold them: then all of these must call it."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        sharded = [at for at, tensor in enumerate(tensors) if is_shard(tensor)]
-        self._norms = Norms([_local(tensor) for tensor in tensors] if sharded else tensors)
+    def __init__(self, tensors: list[Tensor], *, simple: bool = False) -> None:
+        sharded = [] if simple else [at for at, tensor in enumerate(tensors) if is_shard(tensor)]
+        self._norms = Norms([_local(tensor) for tensor in tensors] if sharded else tensors, simple=simple)
         self._whole = _summed(tensors, sharded, self._norms) if sharded else {}
         self.ready = self._norms.ready
 

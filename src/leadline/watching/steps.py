@@ -24,6 +24,7 @@ from leadline.watching.samples import Samples
 from leadline.watching.sampling import Sampler
 from leadline.watching.scaling import Scaling, overflowed, pending_scale
 
+PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -37,6 +38,8 @@ class Round:
     began: float | None
     """None for the first step: nobody knows when it began."""
     seconds: float = 0.0
+    plain: float = 0.0
+    """Seconds without ours."""
     losses: list[Tensor | float] = field(default_factory=list)
     costs: dict[Level, float] = field(default_factory=dict)
     """Seconds of our own."""
@@ -74,7 +77,8 @@ class Steps:
         self._roster = self._make_roster()
         self._late: Round | None = None
         self._sick = False
-        self._owed_span: float | None = None
+        self._written = 0.0
+        self._unseen = 0
         self.round = self._open(table.first, None)
 
     def begin(self, optimizer: Optimizer, call: Call) -> Call | None:
@@ -186,10 +190,14 @@ class Steps:
 
     def _end(self) -> None:
         """All optimisers have stepped: settle the account, write the step down, and open the next."""
-        here, start = self.round, perf_counter()
+        here = self.round
         if here.level >= Level.TRACE:
-            self._take(None, start)
-        here.seconds = 0.0 if here.began is None else start - here.began
+            self._take(None, perf_counter())
+            self._note_unseen(here)
+        start = perf_counter()
+        if here.began is not None:
+            here.seconds = start - here.began
+            here.plain = max(here.seconds - here.own, 0.0)
         if here.level >= Level.ROW:
             if here.gauges.ready and all(not isinstance(each, Tensor) for each in here.losses):
                 self._finish(here)
@@ -199,20 +207,33 @@ class Steps:
         self._settle(here)
         self.round = self._open(here.step + 1, perf_counter())
 
+    def _note_unseen(self, here: Round) -> None:
+        """A model whose parts are called one by one is never called itself: do not wait for it at every step."""
+        self._unseen = 0 if here.trace is not None else self._unseen + 1
+        if self._unseen == PATIENCE and self.table.every is None:
+            self.table.highest = Level.UPDATES
+            self.journal.event(
+                here.step, "warning", "no samples: the model itself was not called with gradients"
+            )
+
     def _settle(self, done: Round) -> None:
-        """Enter the step into the account, and plan."""
-        plain = done.seconds - done.own
+        """Enter the step into the account, and plan. What the writing thread takes counts as if it were ours."""
+        written, self._written = self._written, self.journal.seconds
+        if done.level >= Level.ROW:
+            done.costs[Level.ROW] = done.costs.get(Level.ROW, 0.0) + self._written - written
         usual = self.table.step_seconds
         if done.began is not None:
             if done.level >= Level.TRACE and usual is not None:
-                done.costs[Level.TRACE] = done.costs.get(Level.TRACE, 0.0) + max(0.0, plain - usual)
-                plain = min(plain, usual)
-            self.table.stepped(max(plain, 0.0))
+                done.costs[Level.TRACE] = done.costs.get(Level.TRACE, 0.0) + max(0.0, done.plain - usual)
+                done.plain = min(done.plain, usual)
+            self.table.stepped(done.plain)
         for level, seconds in done.costs.items():
             self.table.cost(level, seconds)
         self.table.ran(done.step, done.level)
         if self.table.wants_plan(done.step, done.level):
             self.table.plan(done.step)
+            self.journal.ranks.agree(self.table)
+            self.journal.gather()
 
     def _finish(self, done: Round) -> None:
         """Write a step down and ask the alarms about it."""
@@ -255,7 +276,8 @@ class Steps:
         if broken and not self._sick:
             data = {"parameters": int(scalars.get("non_finite", 0))}
             self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
-            self.table.soon(step)
+            if self.sampler is not None:
+                self.table.soon(step)
         self._sick = bool(broken)
 
     def _make_roster(self) -> Roster:

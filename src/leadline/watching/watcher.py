@@ -20,7 +20,7 @@ from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert, Event
 from leadline.report import Report
 from leadline.watching.actions import OnAlert, answer
-from leadline.watching.budget import Timetable
+from leadline.watching.budget import Level, Timetable
 from leadline.watching.crash import last_words
 from leadline.watching.doorway import Doorway
 from leadline.watching.journal import Journal
@@ -42,6 +42,8 @@ class Watch:
         on_alert: OnAlert,
     ) -> None:
         why = why_unsampled(model)
+        if why:
+            table.highest = min(table.highest, Level.UPDATES)
         sampler = None if why else Sampler(model)
         self.stopped = False
         """True once an error was seen and `on_alert="stop"`: for loops that ask `if w.stopped: break`."""

@@ -140,6 +140,8 @@ def outline_key(parts: Iterable[Any]) -> Hashable:
             if isinstance(each, Tensor)
             else ("list", outline_key(each))
             if isinstance(each, list | tuple)
+            else ("slice", outline_key((each.start, each.stop, each.step)))
+            if type(each) is slice
             else (type(each), each)
             for each in parts
         ]

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import (
 from leadline import stats
 from leadline.errors import InputError
 from leadline.tracing.custody import process_state_kept
-from leadline.weightless.calls import Call
+from leadline.weightless.calls import Call, base_of
 from leadline.weightless.following import FakeMode, Follower
 from leadline.weightless.law import Known, Law, of_values, real, truncated_normal
 from leadline.weightless.memory import Memory
@@ -74,6 +74,11 @@ class Session:
     def run(self, call: Call, read: Sequence[Tensor], written: Sequence[Tensor]) -> Any:
         """A torch call of the pass; `read` and `written` are the tensors among its arguments."""
         return self.follower.calls.run(call, read, written)
+
+    def base(self, tensor: Tensor) -> Tensor | None:
+        """The tensor that a view shows a part of; None if it is no view."""
+        found = base_of(tensor) if isinstance(tensor, FakeTensor) else tensor._base
+        return None if found is tensor else found
 
     def reveal(self, tensor: Tensor) -> stats.Reading | None:
         """Statistics of a tensor whose numbers are known, or to be expected of one whose law is."""

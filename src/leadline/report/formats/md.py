@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from leadline.records import Finding, Profile
 from leadline.report.depth import block_summary, stream_blocks
 from leadline.report.look import Look
+from leadline.report.margins import limit_of, used_of
 from leadline.report.place import place_of
 from leadline.report.report import Report
 from leadline.report.spark import legend, sparkline
@@ -32,6 +33,7 @@ def _section(report: Report) -> str:
         _facts(report),
         _findings(report),
         _signal(profile),
+        _margins(report),
         _coverage(report),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -82,6 +84,18 @@ def _signal(profile: Profile) -> str:
     marks = ", ".join(f"{code(sign)} {meaning}" for sign, meaning in legend(drawn).items())
     shown = table(("from", "signal", "mean square, log scale", "first block", "last block"), rows)
     return "\n\n".join(filter(None, (shown, marks))) if rows else ""
+
+
+def _margins(report: Report) -> str:
+    """How far from trouble, folded away: it is the evidence, not the news."""
+    if not report.margins:
+        return ""
+    rows = [
+        (prose(each.quantity), number(each.value), limit_of(each), used_of(each), each.code)
+        for each in report.margins
+    ]
+    shown = table(("quantity", "measured", "limit", "used", "rule"), rows)
+    return f"<details><summary>How far from trouble</summary>\n\n{shown}\n\n</details>"
 
 
 def _coverage(report: Report) -> str:
