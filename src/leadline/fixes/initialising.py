@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 from leadline.errors import InputError
 from leadline.fixes.actions.draw import draw_edit
 from leadline.fixes.fix import Patient
-from leadline.fixes.looking import feeder, head_of, residual_blocks, uses, weight_ops, weights
+from leadline.fixes.looking import feeder, head_of, own_model, residual_blocks, uses, weight_ops, weights
 from leadline.nn.activations import ACTIVATIONS
 from leadline.nn.critical import CriticalPoint, critical
 from leadline.records import Edit, Parameter, Weight
@@ -126,7 +126,7 @@ def _branch_factor(patient: Patient, weight: Weight, depth: int) -> float:
 def _parametrized(patient: Patient, seeds: Seeds) -> Iterator[Edit]:
     """Weights that a parametrisation makes: the trace sees their originals only."""
     known = {each.name for each in weights(patient)}
-    for path, module in patient.case.model.named_modules():
+    for path, module in own_model(patient).named_modules():
         name = f"{path}.weight" if path else "weight"
         if name in known or not parametrize.is_parametrized(module, "weight"):
             continue
