@@ -17,6 +17,7 @@ from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
 from leadline.watching.budget import Level, Timetable
 from leadline.watching.gauges import Gauges
+from leadline.watching.intervening import Intervention
 from leadline.watching.journal import Journal
 from leadline.watching.norms import total
 from leadline.watching.roster import Roster, make_roster, rates
@@ -72,6 +73,7 @@ class Steps:
         self.journal, self.table, self.sampler = journal, table, sampler
         self.samples = Samples(journal, table)
         self.scaling = Scaling()
+        self.intervention: Intervention | None = None
         self.told: list[Alert] = []
         """Alerts that nobody was told of yet."""
         self._roster = self._make_roster()
@@ -94,12 +96,16 @@ class Steps:
         changed = self._with_closure(optimizer, call)
         if changed is None:
             start = self._read(optimizer, start)
+            if self.intervention is not None:
+                self._intervene(self.intervention, optimizer)
         self.round.took(Level.ROW, start)
         return changed
 
     def end(self, optimizer: Optimizer) -> None:
         """An optimiser has stepped."""
         start = perf_counter()
+        if self.intervention is not None:
+            self.intervention.after(optimizer)
         if self.round.level >= Level.UPDATES:
             self.round.gauges.read_updates(optimizer)
             self.round.took(Level.UPDATES, start)
@@ -175,6 +181,11 @@ class Steps:
         if overflowed(optimizer):
             self.journal.event(here.step, "skipped step", "the fused optimiser was told of an overflow")
         return start
+
+    def _intervene(self, intervention: Intervention, optimizer: Optimizer) -> None:
+        done = intervention.before(optimizer, self.round.gauges.latest_norm())
+        if done:
+            self.journal.event(self.round.step, "intervention", done)
 
     def _take(self, optimizer: Optimizer | None, start: float) -> float:
         """End the sample."""
