@@ -43,6 +43,8 @@ class Round:
     plain: float = 0.0
     """Seconds without ours."""
     losses: list[Tensor | float] = field(default_factory=list)
+    unclipped: list[Tensor | float] = field(default_factory=list)
+    """Gradient norms before they were clipped, one an optimiser."""
     costs: dict[Level, float] = field(default_factory=dict)
     """Seconds of our own."""
     stepped: set[int] = field(default_factory=set)
@@ -119,6 +121,9 @@ class Steps:
         start = perf_counter()
         self.round.losses.append(_number(loss))
         self.round.took(Level.ROW, start)
+
+    def unclipped(self, norm: Tensor | float) -> None:
+        self.round.unclipped.append(_number(norm))
 
     def disarm(self) -> None:
         """Nothing is left on the model or its parameters."""
@@ -283,10 +288,12 @@ class Steps:
         vectors = done.gauges.vectors()
         for name, values in vectors.items():
             scalars[name] = total([each for each in values if not each < 0])
-        if "grad_norm" in vectors:
-            scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
         if done.clipped is not None:
             scalars["grad_clip"] = done.clipped
+        if (removed := _removed(done.unclipped, scalars.get("grad_norm"))) is not None:
+            scalars["grad_clip"] = removed
+        if "grad_norm" in vectors:
+            scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
         if (scale := self._note_scale(done.step)) is not None:
             scalars["loss_scale"] = scale
         return scalars, vectors
@@ -323,6 +330,12 @@ def _number(loss: Tensor | float) -> Tensor | float:
     if not isinstance(loss, Tensor):
         return float(loss)
     return float(loss.detach().mean()) if loss.device.type == "cpu" else loss.detach()
+
+
+def _removed(before: Sequence[Tensor | float], after: float | None) -> float | None:
+    """The share of the gradient's norm that clipping took; None if one of the two norms is not known."""
+    whole = math.hypot(*map(float, before))
+    return max(0.0, 1 - after / whole) if before and after is not None and whole > 0 else None
 
 
 def _mean(losses: Sequence[Tensor | float]) -> float | None:

@@ -111,6 +111,16 @@ class Watch:
             self._safely(self._steps.loss, loss)
         return loss
 
+    def unclipped(self, norm: Watched) -> Watched:
+        """Tell the gradient's norm before clipping, and get it back: `w.unclipped(clip_grad_norm_(parameters, 1.0))`.
+
+        Gradients are read when the optimiser steps, after you clipped them; with this the watch knows how much was
+        removed (T813).
+        """
+        if not self.closed and not self.trouble:
+            self._safely(self._steps.unclipped, norm)
+        return norm
+
     def close(self) -> None:
         """Take all hooks off, make the reports that are owed, and close the run file. May be called again."""
         if self.closed or os.getpid() != self._process:
