@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import statistics, store_cost, symmetry, theory_accuracy, trace, weightless
+from benchmarks import alarms, statistics, store_cost, symmetry, theory_accuracy, trace, weightless
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
@@ -17,6 +17,7 @@ from leadline.alarms.selection import all_checks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
+    ("alarms.md", "alarms", alarms.render),
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
     ("weightless.md", "weightless", weightless.render),
