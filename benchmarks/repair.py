@@ -122,10 +122,16 @@ def by_family(cases: dict[str, dict[str, Any]]) -> str:
 
 
 def chosen(half: str | None) -> dict[str, Labelled]:
-    """The failed cases of a half, the quick ones first, so that an interrupted run has seen every kind."""
+    """The failed cases of a half: one of each kind first, then another of each, so that a part is a fair sample."""
     found = [(key, case) for key, case in load_labels().items() if case.failed]
     kept = [(key, case) for key, case in found if half in (None, case.problem.half)]
-    return dict(sorted(kept, key=lambda pair: pair[1].seconds))
+    seen: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for key, case in kept:
+        kind = (case.problem.cause, case.problem.family)
+        seen[kind] += 1
+        ranked.append((seen[kind], case.seconds, key, case))
+    return {key: case for _, _, key, case in sorted(ranked, key=lambda each: each[:3])}
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ def _is_bare(patient: Patient, block: int) -> bool:
     return (
         residual is not None
         and residual.placement in ("none", "pre")
-        and (residual.branch_scale or 1.0) > FULL
+        and (residual.branch_scale or 0.0) > FULL
     )
 
 
