@@ -1,8 +1,9 @@
 # Each target sets up what it needs from nothing; a machine with Python 3.11, make and a package index is enough.
 #
-#   make demo        a deep network that does not train, and what Leadline says about it
+#   make demo        a deep network that does not train: why, its repair, and both of them trained
 #   make test        the tests, README example included
 #   make test-slow   the tests marked slow, with more random examples
+#   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)
 #   make lint        style      make types   mypy, strict      make format   apply the style
 #   make docs        the site, built strictly, into site/
 #   make bench       every benchmark, into benchmarks/results/; a finished case is not run again (rm its file to redo)
@@ -16,16 +17,19 @@ WORKERS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint types format docs bench clean
+.PHONY: demo test test-slow test-browser lint types format docs bench bench-page clean
 
 demo: .venv/.ready
 	@$(BIN)/leadline demo
 
 test: .venv/.ready
-	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow'
+	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow and not browser'
 
 test-slow: .venv/.ready
 	$(BIN)/pytest -q -n $(WORKERS) -m slow --hypothesis-profile explore
+
+test-browser: .venv/.browser
+	$(BIN)/pytest -q -n $(WORKERS) -m browser tests/browser
 
 lint: .venv/.ready
 	$(BIN)/ruff check .
@@ -46,6 +50,9 @@ bench: .venv/.ready
 	$(BIN)/python -m benchmarks.reach
 	$(BIN)/python -m benchmarks.trace
 
+bench-page: .venv/.browser
+	$(BIN)/python -m benchmarks.page
+
 clean:
 	rm -rf .venv site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -54,4 +61,10 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --no-compile -e '.[dev]'
+	@touch $@
+
+.venv/.browser: .venv/.ready
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy chromium; } \
+		|| { echo "install chromium first (Debian: apt-get install chromium), or name it: CHROMIUM=path make test-browser"; [ -n "$$CHROMIUM" ]; }
+	@$(BIN)/python -m pip install --quiet --no-compile -e '.[dev,browser]'
 	@touch $@

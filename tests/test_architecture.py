@@ -17,9 +17,10 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 # fmt: off
 LAYERS = [
-    "errors", "collect", "records", "report", "sources", "stats", "nn", "ops", "case", "tracing", "weightless",
-    "theory", "observation", "readings", "symmetry", "updating", "rules", "forecasting", "diagnosis", "prediction",
-    "fixes", "train", "lab", "targets", "baseline", "config", "testing", "cli",
+    "errors", "collect", "drawing", "records", "runs", "report", "sources", "stats", "nn", "ops", "case", "tracing",
+    "weightless", "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting",
+    "diagnosis", "prediction", "fixes", "watching", "integrations", "lab", "targets", "baseline", "config", "testing",
+    "live", "cli",
 ]
 # fmt: on
 ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything
@@ -29,9 +30,12 @@ TORCH_FREE = (
     "leadline",
     "leadline.errors",
     "leadline.collect",
+    "leadline.drawing",
     "leadline.records",
+    "leadline.runs",
     "leadline.report",
     "leadline.rules",
+    "leadline.alarms",
     "leadline.sources",
     "leadline.targets",
     "leadline.baseline",

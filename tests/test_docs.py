@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import statistics, symmetry, theory_accuracy, trace, weightless
+from benchmarks import page, statistics, store_cost, symmetry, theory_accuracy, trace, weightless
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
 from leadline import Case
-from leadline.rules import all_rules
+from leadline.alarms.selection import all_checks
+from leadline.fixes import all_fixes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
+    ("report.md", "page", page.render_table),
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
     ("weightless.md", "weightless", weightless.render),
+    ("runs.md", "store_cost", store_cost.render),
     ("symmetry.md", "symmetry", symmetry.render),
     ("theory.md", "theory_accuracy", theory_accuracy.render),
 ]
@@ -51,11 +54,19 @@ def test_a_page_without_a_place_for_its_table_is_an_error():
 
 
 def test_every_rule_has_a_page_made_of_its_docstring(hooks):
-    for rule in all_rules():
+    for rule in all_checks():
         page = hooks.rule_page(rule)
         assert page.startswith(f"# {rule.code} {rule.name}\n")
         assert rule.doc in page
-        assert f"[{rule.code}]({rule.code}.md)" in hooks.rules_index(all_rules())
+        assert f"[{rule.code}]({rule.code}.md)" in hooks.rules_index(all_checks())
+
+
+def test_every_fix_has_a_page_made_of_its_docstring(hooks):
+    for fix in all_fixes():
+        page = hooks.fix_page(fix)
+        assert page.startswith(f"# {fix.name}\n")
+        assert fix.doc in page
+        assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_fixes())
 
 
 def test_formulas_become_mathml_and_code_does_not(hooks):
@@ -73,7 +84,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     built = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
     assert "arithmatex" not in built
     assert "googleapis" not in built
-    assert all((tmp_path / "rules" / f"{rule.code}.html").exists() for rule in all_rules())
+    assert all((tmp_path / "rules" / f"{rule.code}.html").exists() for rule in all_checks())
 
 
 def test_the_benchmark_behind_the_table_runs(capsys):

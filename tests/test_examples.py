@@ -46,7 +46,7 @@ def test_every_example_says_how_to_run_it(path):
     assert f"python examples/{path.name}" in path.read_text()
 
 
-@pytest.mark.parametrize("name", ["failing_mlp", "transformer", "huggingface"])
+@pytest.mark.parametrize("name", ["failing_mlp", "transformer", "huggingface", "run_file"])
 def test_an_example_runs_as_a_script(name):
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     one_thread = {

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from benchmarks.store import load
+from benchmarks.verdicts.generate import SEED
 from benchmarks.verdicts.problem import Half, Problem, from_dict, to_dict
 
 Label = Literal["reached", "stuck", "diverged", "borderline"]
@@ -13,6 +14,11 @@ LABELS: tuple[Label, ...] = ("reached", "stuck", "diverged", "borderline")
 FAILED = ("stuck", "diverged")
 
 LABEL_FILE, VERDICT_FILE, BASELINE_FILE = "verdict_labels", "verdicts", "verdicts_baselines"
+
+
+def label_file(seed: int) -> str:
+    """Where the labels of the problems drawn from that seed are kept."""
+    return LABEL_FILE if seed == SEED else f"{LABEL_FILE}_{seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +66,11 @@ def label_to_json(case: Labelled) -> dict[str, Any]:
     return fields | {"problem": to_dict(case.problem)}
 
 
-def load_labels(half: Half | None = None) -> Labels:
-    """The labelled cases, of one half or of both."""
+def load_labels(half: Half | None = None, seed: int = SEED) -> Labels:
+    """The labelled cases drawn from that seed, of one half or of both."""
     found = {
         key: Labelled(**case | {"problem": from_dict(case["problem"])})
-        for key, case in load(LABEL_FILE)["cases"].items()
+        for key, case in load(label_file(seed))["cases"].items()
     }
     return {key: case for key, case in found.items() if half in (None, case.problem.half)}
 

@@ -2,6 +2,7 @@
 
     python -m benchmarks.verdicts.judge --half calibration   figures and every miss
     python -m benchmarks.verdicts.judge --half held-out      figures only: nobody tunes on this half
+    python -m benchmarks.verdicts.judge --seed 40            another sample, all of it for calibration
     python -m benchmarks.verdicts.judge --publish            both halves, stored and written to docs/verdicts.md
 
 Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept
@@ -33,6 +34,7 @@ from benchmarks.verdicts.cases import (
     load_verdicts,
     verdict_to_json,
 )
+from benchmarks.verdicts.generate import SEED
 from benchmarks.verdicts.observe import observe
 from benchmarks.verdicts.page import TABLES, clear, family_scores, misses, scores
 from benchmarks.verdicts.problem import Problem, to_dict
@@ -118,10 +120,11 @@ def main() -> None:
     parser.add_argument(
         "--publish", action="store_true", help="both halves; store verdicts and write the page"
     )
+    parser.add_argument("--seed", type=int, default=SEED, help="another sample of the recipes, if labelled")
     parser.add_argument("--baselines", action="store_true", help="ask the baselines, and stop")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    labels = load_labels(None if options.publish else options.half)
+    labels = load_labels(None if options.publish else options.half, options.seed)
     if options.baselines or options.publish:
         run_baselines(labels)
     if options.baselines:
@@ -132,7 +135,7 @@ def main() -> None:
     print(figures(scores(labels, verdicts, load_fired())))
     print(figures(family_scores(labels, verdicts)))
     print(dict(Counter(said.verdict for said in verdicts.values())))
-    if options.half == "calibration" and not options.publish:
+    if (options.half == "calibration" or options.seed != SEED) and not options.publish:
         print_codes(labels, verdicts)
         print_misses(labels, verdicts)
     if options.publish:

@@ -1,6 +1,9 @@
 """Label every problem of the benchmark by training it; stops and resumes at any time.
 
-python -m benchmarks.verdicts.run [--most N]
+    python -m benchmarks.verdicts.run [--most N] [--seed 40]
+
+Another seed than the benchmark's own draws other problems from the same recipes. All of them may be looked at: they
+are for calibration only, and are kept in a file of their own.
 """
 
 from __future__ import annotations
@@ -10,22 +13,24 @@ import argparse
 import torch
 
 from benchmarks.store import load, save
-from benchmarks.verdicts.cases import LABEL_FILE, label_to_json
-from benchmarks.verdicts.generate import generate
+from benchmarks.verdicts.cases import label_file, label_to_json
+from benchmarks.verdicts.generate import SEED, generate
 from benchmarks.verdicts.truth import find_truth
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=10**9, help="label at most this many now")
-    left = parser.parse_args().most
+    parser.add_argument("--seed", type=int, default=SEED, help="which sample of the recipes")
+    options = parser.parse_args()
+    left, name = options.most, label_file(options.seed)
     torch.set_num_threads(1)
-    results = load(LABEL_FILE)
-    for problem in generate():
+    results = load(name)
+    for problem in generate(options.seed):
         if left and problem.key not in results["cases"]:
             found = find_truth(problem)
             results["cases"][problem.key] = label_to_json(found)
-            save(LABEL_FILE, results)
+            save(name, results)
             print(problem.key, problem.cause, found.label, found.progress, found.seconds, flush=True)
             left -= 1
 

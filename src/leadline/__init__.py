@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
+    from leadline.fixes.applying import apply, undo
+    from leadline.fixes.repair import Repair, fix
     from leadline.forecasting import forecast
     from leadline.observation import trace
     from leadline.prediction import predict
-    from leadline.records import Finding, Forecast, Profile, Trace, Update
+    from leadline.records import Finding, Forecast, Outcome, Profile, Recipe, Trace, Update
     from leadline.report import Report
+    from leadline.report.repair import RepairReport
     from leadline.symmetry.live import Symmetries, symmetries
     from leadline.symmetry.rescale import balance, shrink
     from leadline.theory import critical_gain, depth_scale
     from leadline.updating import update
+    from leadline.watching import Watch, watch
 
 __version__ = "0.1.0"
 
@@ -38,13 +42,22 @@ _HOMES = {
     "balance": "leadline.symmetry.rescale",
     "shrink": "leadline.symmetry.rescale",
     "forecast": "leadline.forecasting",
+    "fix": "leadline.fixes.repair",
+    "apply": "leadline.fixes.applying",
+    "undo": "leadline.fixes.applying",
+    "Repair": "leadline.fixes.repair",
     "update": "leadline.updating",
+    "Watch": "leadline.watching",
+    "watch": "leadline.watching",
     "Finding": "leadline.records",
     "Forecast": "leadline.records",
+    "Outcome": "leadline.records",
     "Profile": "leadline.records",
+    "Recipe": "leadline.records",
     "Trace": "leadline.records",
     "Update": "leadline.records",
     "Report": "leadline.report",
+    "RepairReport": "leadline.report.repair",
     "InputError": "leadline.errors",
     "LeadlineError": "leadline.errors",
     "SchemaError": "leadline.errors",
@@ -56,17 +69,24 @@ __all__ = [
     "Forecast",
     "InputError",
     "LeadlineError",
+    "Outcome",
     "Profile",
+    "Recipe",
+    "Repair",
+    "RepairReport",
     "Report",
     "SchemaError",
     "Symmetries",
     "Trace",
     "Update",
+    "Watch",
     "__version__",
+    "apply",
     "balance",
     "check",
     "critical_gain",
     "depth_scale",
+    "fix",
     "forecast",
     "nn",
     "predict",
@@ -74,7 +94,9 @@ __all__ = [
     "symmetries",
     "testing",
     "trace",
+    "undo",
     "update",
+    "watch",
 ]
 
 

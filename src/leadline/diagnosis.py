@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from leadline import __version__
-from leadline.case import Case, Inputs, Loss
+from leadline.case import Case, Inputs, Loss, given
 from leadline.errors import InputError
 from leadline.readings import read
 from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict
@@ -18,10 +18,12 @@ from leadline.report import Report
 from leadline.report.verdict import sentence
 from leadline.rules import Rule, all_rules
 from leadline.rules.explaining import explained
+from leadline.rules.margins import margins
 from leadline.symmetry.reading import read_symmetry
 from leadline.theory import predict_with_account
-from leadline.tracing import trace
+from leadline.tracing import trace_case
 from leadline.updating import read_update
+from leadline.updating.rehearsal import rehearse as rehearsed
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
 CONFIDENCE: dict[
@@ -33,32 +35,37 @@ CONFIDENCE: dict[
 }
 
 
-def check(  # noqa: PLR0913  (the five fields of a Case, and two choices)
-    model: nn.Module,
-    inputs: Inputs,
+def check(  # noqa: PLR0913  (the five fields of a Case, and three choices)
+    model: nn.Module | Case,
+    inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     *,
     rules: Sequence[Rule] = (),
     update: bool | None = None,
+    rehearse: bool = True,
 ) -> Report:
     """Trace the model once and report what is wrong with it. The model is left exactly as found.
 
-    Arguments are those of `leadline.Case`; `rules` are asked in addition to the built-in ones. If an optimiser is
-    passed, it makes one step, which is measured and undone (see `leadline.update`; some three more passes);
-    `update=False` leaves that out, and `update=True` insists on it.
+    Arguments are those of `leadline.Case`, or a Case alone; `rules` are asked in addition to the built-in ones. If an
+    optimiser is passed, it makes one step, which is measured and undone (see `leadline.update`; some three more
+    passes), and then rehearses: eight to sixteen steps on the batch, undone too. `rehearse=False` leaves the rehearsal
+    out, `update=False` both, and `update=True` insists on the step.
 
     >>> import leadline, torch
     >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())
     >>> report.verdict
     'trains'
     """
-    seen = trace(model, inputs, targets, loss, optimizer)
+    case = given(model, inputs, targets, loss, optimizer)
+    seen = trace_case(case)
     profile, coverage = study(seen)
-    if update or (update is None and optimizer is not None and seen.loss is not None):
-        case = Case(model, inputs, targets, loss, optimizer)
+    if update or (update is None and case.optimizer is not None and seen.loss is not None):
         profile, coverage = _with_update(case, profile, coverage, insist=bool(update))
+    if rehearse and profile.update is not None:
+        head = None if profile.facts is None else profile.facts.head
+        profile = replace(profile, rehearsal=rehearsed(case, head))
     return conclude(seen, profile, coverage, rules)
 
 
@@ -82,6 +89,7 @@ def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[
         profile=profile,
         coverage=coverage,
         rules=tuple(each.asked(findings) for each in asked),
+        margins=margins(profile.shown),
         sources={module.path: module.source for module in seen.modules if module.source is not None},
     )
     return _with_reason(report)

@@ -17,5 +17,13 @@ class SchemaError(LeadlineError):
     """A saved trace or report cannot be read: it is damaged, of another kind, or newer than this version."""
 
 
+class AlertError(LeadlineError):
+    """A watch with `on_alert="raise"` saw something wrong; `alert` is the record of it."""
+
+    def __init__(self, alert: object, message: str) -> None:
+        self.alert = alert
+        super().__init__(message)
+
+
 class RuleError(LeadlineError):
     """A rule is ill-formed: its docstring, code or examples break a promise that all rules make."""

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from leadline import tracing
-from leadline.case import Inputs, Loss
+from leadline.case import Case, Inputs, Loss, given
 from leadline.records import Trace
 from leadline.theory import predict_moments
 
 
 def trace(
-    model: nn.Module,
-    inputs: Inputs,
+    model: nn.Module | Case,
+    inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -31,7 +31,7 @@ def trace(
     buffers, gradients, random number generators, flags and hooks are bit for bit as before, also if the model raises:
     then its exception comes out unchanged. A model on the meta device gives shapes and structure only.
 
-    `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
+    Arguments are those of `leadline.Case`, or a Case alone. The optimiser's groups are written down, not run.
     """
-    seen = tracing.trace(model, inputs, targets, loss, optimizer)
+    seen = tracing.trace_case(given(model, inputs, targets, loss, optimizer))
     return predict_moments(seen) if theory else seen

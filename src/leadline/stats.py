@@ -55,7 +55,7 @@ class UnitReading(NamedTuple):
 
 
 class AttentionReading(NamedTuple):
-    """Number of keys, then purity, entropy and variance of the logits of some rows, fetched or not."""
+    """Number of keys, then purity, entropy, variance and largest magnitude of the logits of some rows."""
 
     keys: int
     numbers: Tensor
@@ -218,7 +218,7 @@ def settle_attention(readings: Sequence[AttentionReading]) -> list[Attended]:
     """Fetch what attention measured."""
     rows = _fetch([tuple(reading.numbers.unbind()) for reading in readings])
     return [
-        Attended(keys=reading.keys, purity=row[0], entropy=row[1], logit_var=row[2])
+        Attended(keys=reading.keys, purity=row[0], entropy=row[1], logit_var=row[2], logit_max=row[3])
         for reading, row in zip(readings, rows, strict=True)
     ]
 

@@ -89,6 +89,16 @@ def origin(spec: str) -> Source | None:
     return find_source(_find(module, target.attribute, target.place), root) or find_source(module, root)
 
 
+def source_of(spec: str) -> tuple[Path | None, str]:
+    """The file in which a target is written and what it is called there; None if no file is known."""
+    target = locate(spec)
+    if target.is_file:
+        return Path(target.place).resolve(), target.attribute
+    module = sys.modules.get(target.place)
+    file = getattr(module, "__file__", None)
+    return (Path(file) if file else None), target.attribute
+
+
 def load_family(spec: str) -> Case | Callable[[int], Any]:
     """The function of a depth that `spec` names, which can import its file's neighbours when called.
 

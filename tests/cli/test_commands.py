@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from leadline import __version__
+from leadline.alarms.selection import all_checks
 from leadline.cli import leadline, main
-from leadline.rules import all_rules
 from report import samples
 
 COMMANDS = sorted(leadline.commands)
@@ -50,7 +50,7 @@ def test_help_rules_explain_and_report_do_not_import_torch(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", all_checks(), ids=lambda rule: rule.code)
 def test_a_rule_is_explained_by_code_and_by_name(run, rule):
     by_code, by_name = run("explain", rule.code.lower()), run("explain", rule.name.upper())
     assert by_code.code == 0
@@ -74,7 +74,7 @@ def test_a_rule_like_no_other_is_answered_with_where_to_look(run):
 def test_rules_lists_every_rule_within_the_width(run):
     lines = run("rules").out.splitlines()
     assert [line.split()[:2] for line in lines if line[0] != " "] == [
-        [each.code, each.name] for each in all_rules()
+        [each.code, each.name] for each in all_checks()
     ]
     assert max(map(len, lines)) <= 80
 
@@ -82,7 +82,7 @@ def test_rules_lists_every_rule_within_the_width(run):
 def test_rules_are_also_there_for_machines(run):
     rows = json.loads(run("rules", "--format", "json").out)
     assert [(row["code"], row["summary"]) for row in rows] == [
-        (each.code, each.summary) for each in all_rules()
+        (each.code, each.summary) for each in all_checks()
     ]
 
 

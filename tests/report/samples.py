@@ -8,17 +8,26 @@ from typing import Any
 from msgspec.structs import replace
 
 from leadline.records import (
+    Agreement,
     Asked,
     Block,
     Coverage,
+    DepthRange,
+    DepthScale,
     Finding,
     Gap,
+    Generator,
     Jump,
     Optimizer,
+    Parting,
     Profile,
     Residual,
+    ScaledTensor,
     Source,
     Stream,
+    Symmetry,
+    Theory,
+    Update,
 )
 from leadline.report import Report
 
@@ -107,6 +116,85 @@ def report(
     return Report(
         leadline="0.1.0", verdict=verdict, findings=findings, profile=shape, coverage=seen or coverage()
     )
+
+
+def step(**changes: Any) -> Update:
+    """One step of Adam that keeps a fifth of its promise."""
+    plain: dict[str, Any] = {
+        "optimizer": "Adam",
+        "steps": 0,
+        "lr": 1e-3,
+        "loss": 0.7,
+        "predicted_loss_change": -0.1,
+        "measured_loss_change": -0.02,
+        "ratio": 0.2,
+        "loss_resolution": 1e-7,
+        "function_change": 0.1,
+        "function_change_relative": 0.1,
+        "function_response": None,
+        "blocks_response": None,
+        "grad_square": 1.0,
+        "update_norm": 0.1,
+        "weight_norm": 10.0,
+        "line": (),
+        "parting": 0.4,
+        "parting_is_bound": False,
+        "sharpness": None,
+        "sharpness_kind": None,
+        "stability_lr": 7e-4,
+        "safe_lr": 4e-4,
+        "warmup_steps": 2000,
+        "confidence": "medium",
+        "confidence_why": "measured along the step only",
+        "parameters": (),
+        "blocks": (),
+        "ranges": (DepthRange(first="layers.0", last="layers.29", blocks=30, share=1.0),),
+    }
+    return Update(**{**plain, **changes})
+
+
+def whole() -> Report:
+    """Everything that a report can say: a step, a symmetry, theory that parts from measurement."""
+    shape = profile(
+        [1.0 + 0.1 * i for i in range(24)],
+        [1e-5] * 24,
+        update=step(),
+        symmetry=Symmetry(
+            generators=(
+                Generator(exponents={"a.weight": 1, "b.weight": -1}, says="a.weight against b.weight"),
+            ),
+            tensors=(ScaledTensor(name="a.weight", kind="matrix", count=9, inert=True),),
+            decayed=True,
+            penalty=100.0,
+            least=64.0,
+            eps=(),
+            held=(),
+        ),
+        theory=Theory(
+            ops=48,
+            with_rule=46,
+            without={"fft": 2},
+            anchored=(),
+            forward=Agreement(ops=46, median=0.07, p90=0.2),
+            backward=Agreement(ops=46, median=2.7, p90=3.0),
+            forward_parting=None,
+            backward_parting=Parting(
+                direction="backward",
+                op=7,
+                name="matmul",
+                module="layers.3",
+                factor=0.4,
+                inherited=None,
+                band=0.3,
+                assumption="samples are independent",
+            ),
+        ),
+        depth_scale=DepthScale(chi=1.02, xi=50.0, phase="critical", trainable_depth=434.0),
+    )
+    found = finding(
+        "U501", name="step-too-long", severity="warning", where="the optimiser", message="half of it is lost"
+    )
+    return report(shape, found, verdict="poor")
 
 
 def sick() -> Report:

@@ -19,10 +19,11 @@ from leadline.report.formats.record import read_reports
 from leadline.report.look import Look
 from leadline.report.text import clean
 from report import samples
+from report.reading_html import read
 from report.workflow import commands
 
 GOLDEN = Path(__file__).parent / "golden"
-SUFFIXES = {"github": "github.txt", "junit": "junit.xml", "sarif": "sarif.json"}
+SUFFIXES = {"github": "github.txt", "junit": "junit.xml", "sarif": "sarif.json", "html": "html.txt"}
 REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed", "thousand")}
 
 
@@ -60,6 +61,7 @@ PARSERS: dict[str, Callable[[str], str]] = {
     "sarif": lambda text: str([each["message"]["text"] for each in strict(text)["runs"][0]["results"]]),
     "junit": lambda text: str(xml_messages(text)),
     "md": lambda text: str(md_cells(text)),
+    "html": lambda text: str(read(text).words.splitlines()),
 }
 
 
@@ -125,6 +127,8 @@ def test_the_output_is_the_one_that_was_looked_at(form):
     """After a change that is meant: delete the file, run once, and look at what it wrote before committing it."""
     golden = GOLDEN / f"reviewed.{SUFFIXES.get(form, form)}"
     text = write(form, REPORTS["reviewed"])
+    if form == "html":
+        text = read(text).words  # how it looks is for the browser tests
     if not golden.exists():
         golden.write_text(text)
         pytest.fail(f"wrote {golden.name}: look at it, then run again")

@@ -17,7 +17,7 @@ from leadline.report.terminal import MOST_LINES, render
 from report import samples
 
 GOLDEN = Path(__file__).parent / "golden"
-REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed")}
+REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed", "whole")}
 
 
 def page(report: Report, width: int = 80, **choices) -> str:

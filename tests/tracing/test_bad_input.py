@@ -45,6 +45,10 @@ def frozen() -> nn.Module:
     return layer().requires_grad_(requires_grad=False)
 
 
+def reader() -> nn.Module:
+    return nn.Sequential(nn.Embedding(10, 4), layer())
+
+
 def my_double(x: Tensor) -> Tensor:
     return 2 * x
 
@@ -88,6 +92,34 @@ BAD: dict[str, tuple[Callable[[], object], list[str]]] = {
     "no loss": (lambda: leadline.trace(layer(), X), ["(3, 2)", "loss="]),
     "targets without a loss": (lambda: leadline.trace(layer(), X, X), ["targets", "loss="]),
     "a loss that cannot be called": (lambda: leadline.trace(layer(), X, X, loss="mse"), ["str", "loss"]),
+    "a batch without samples": (
+        lambda: leadline.trace(layer(), X[:0], X[:0, :2], F.mse_loss),
+        ["(0, 4)", "at least one sample"],
+    ),
+    "targets without elements": (
+        lambda: leadline.trace(layer(), X, X[:0], F.mse_loss),
+        ["targets", "(0, 4)"],
+    ),
+    "a loss that asks for targets": (
+        lambda: leadline.trace(layer(), X, loss=nn.CrossEntropyLoss()),
+        ["CrossEntropyLoss", "'target'", "pass the targets"],
+    ),
+    "a loss that takes no targets": (
+        lambda: leadline.trace(layer(), X, X, my_elementwise_loss),
+        ["my_elementwise_loss(output)", "loss(output, targets)", "leave the targets out"],
+    ),
+    "a Case and a batch": (
+        lambda: leadline.trace(leadline.Case(layer(), X, loss=energy), X),
+        ["a Case and, beside it, inputs", "replace"],
+    ),
+    "token ids beyond the vocabulary": (
+        lambda: leadline.trace(reader(), torch.tensor([[1, 12]]), loss=energy),
+        ["0.weight has 10 rows", "the largest is 12"],
+    ),
+    "negative token ids": (
+        lambda: leadline.trace(reader(), torch.tensor([[1, -1]]), loss=energy),
+        ["0.weight has 10 rows", "the smallest is -1"],
+    ),
     "a lazy model": (
         lambda: leadline.trace(Encoder(), X, loss=energy),
         ["projection.weight", "run the model once"],
@@ -160,3 +192,48 @@ def test_arrays_are_told_how_to_become_tensors():
 def test_a_model_without_values_is_sent_to_predict():
     with pytest.raises(InputError, match="to_empty"):
         leadline.trace(layer().to("meta"), X, loss=torch.sum)
+
+
+class Picks(nn.Module):
+    """Asks a list for an entry that it does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = layer()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * [1.0][1]
+
+
+def test_an_index_error_of_the_models_own_stays_the_models_own():
+    with pytest.raises(IndexError, match="list index out of range"):
+        leadline.trace(Picks(), X, loss=energy)
+
+
+ENTRY_POINTS = (
+    leadline.check,
+    leadline.trace,
+    leadline.update,
+    leadline.symmetries,
+    leadline.testing.assert_trainable,
+)
+
+
+@pytest.mark.parametrize("ask", ENTRY_POINTS, ids=lambda each: each.__name__)
+def test_every_entry_point_takes_a_case_as_its_only_argument(ask: Callable[..., object]):
+    case = small_case()
+    assert type(ask(case)) is type(ask(case.model, case.inputs, case.targets, case.loss, case.optimizer))
+
+
+@pytest.mark.parametrize("ask", ENTRY_POINTS, ids=lambda each: each.__name__)
+def test_every_entry_point_refuses_an_empty_batch(ask: Callable[..., object]):
+    case = small_case()
+    with pytest.raises(InputError, match="at least one sample"):
+        ask(case.model, case.inputs[:0], case.targets[:0], case.loss, case.optimizer)
+
+
+def small_case() -> leadline.Case:
+    model = layer()
+    return leadline.Case(
+        model, torch.randn(3, 4), torch.ones(3, 2), F.mse_loss, torch.optim.SGD(model.parameters(), 0.1)
+    )

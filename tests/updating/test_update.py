@@ -231,12 +231,6 @@ def test_a_loss_of_nan_is_measured_as_nan_and_said_to_be():
     assert any("the loss is nan" in gap.why for gap in found.gaps)
 
 
-def test_an_empty_batch_is_refused():
-    case = replace(residual_case(), inputs=torch.randn(0, 8), targets=torch.randint(4, (0,)))
-    with pytest.raises(leadline.InputError, match="at least one sample"):
-        read_update(sgd(case, lr=0.1), None)
-
-
 def test_momentum_makes_the_safe_rate_that_of_a_sustained_step():
     plain, heavy = (read(sgd(residual_case(), lr=0.1, momentum=beta)).safe_lr for beta in (0.0, 0.9))
     assert heavy == pytest.approx(plain / 10, rel=0.01)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
+from leadline.alarms.selection import all_checks
 from leadline.cli.known import mark_known, read_known, write_known
 from leadline.cli.options import (
     FAILED,
@@ -23,10 +26,13 @@ from leadline.cli.options import (
     fail_option,
     file_option,
     format_option,
+    html_option,
     output_option,
     rule_options,
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
+from leadline.cli.past import column_option, is_past, look_back
+from leadline.config import Own
 from leadline.errors import LeadlineError
 from leadline.report import Report
 from leadline.report.formats import FORMATS
@@ -42,9 +48,12 @@ TWIN = "leadline.lab.demo:residual_mlp"
     epilog=examples(
         "leadline check train.py:make_case",
         "leadline check my.package:make_case --format json --output report.json",
+        "leadline check train.py:make_case --html report.html",
         f"leadline check {TWIN} --dtype bfloat16 -v",
         "leadline check config.json",
         "leadline check --no-weights train.py:make_case",
+        "leadline check run.leadline",
+        "leadline check log.csv --column loss=my_loss",
         "leadline check train.py:make_case --select F,B --ignore forward-growth --fail-on error",
         "leadline check train.py:make_case --write-baseline known.json",
         "leadline check train.py:make_case --baseline known.json --format github",
@@ -53,6 +62,7 @@ TWIN = "leadline.lab.demo:residual_mlp"
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
 @format_option
 @output_option
+@html_option
 @rule_options
 @fail_option
 @click.option(
@@ -76,6 +86,7 @@ TWIN = "leadline.lab.demo:residual_mlp"
 )
 @click.option("--device", help="Move model and batch there, for instance cuda.")
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
+@column_option
 @detail_options
 @color_option
 @click.pass_context
@@ -84,6 +95,7 @@ def check(
     targets: tuple[str, ...],
     form: str,
     output: Path | None,
+    page: Path | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     fail_on: Bar,
@@ -93,6 +105,7 @@ def check(
     no_weights: bool,
     device: str | None,
     dtype: str | None,
+    columns: dict[str, str],
     quiet: bool,
     verbose: bool,
     no_color: bool,
@@ -106,6 +119,9 @@ def check(
     TARGET may also be the config.json of a Hugging Face model. Such a model, and with --no-weights any other, is built
     without memory, its initialisers are followed, and theory predicts what would be measured.
 
+    Of a training that has run, TARGET is its run file, as leadline.watch writes it, or a log: a CSV file, or events of
+    TensorBoard. Then the alerts and the last stored check are judged, or what alarms see in the log.
+
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 could not decide. Of several
     targets the worst counts: an error, then findings, then undecided. The format changes nothing.
     """
@@ -116,15 +132,21 @@ def check(
             "Missing argument 'TARGET': name one, or list targets in [tool.leadline]", context
         )
     for target in wanted:
-        if not is_config(target):
+        if not (is_config(target) or is_past(target)):
             locate(target)
-    codes = dropped(select, ignore)
+    chosen = {target: wishes(context, target) for target in wanted}
+    look = dataclasses.replace(look, own={name: own.fail_on for name, own in chosen.items() if own.fail_on})
+    codes = {name: _dropped(own, select, ignore) for name, own in chosen.items()}
     known = read_known(baseline, write_baseline)
     try:
         with at_work(quiet=quiet):
-            ways = [foresee if no_weights or is_config(target) else examine for target in wanted]
             reports = [
-                way(target, seed, device, dtype, drop=codes) for way, target in zip(ways, wanted, strict=True)
+                look_back(target, columns, drop=codes[target])
+                if is_past(target)
+                else (foresee if no_weights or is_config(target) else examine)(
+                    target, seed, device, dtype, drop=codes[target]
+                )
+                for target in wanted
             ]
     except (LeadlineError, click.ClickException):
         raise
@@ -135,8 +157,29 @@ def check(
         known = write_known(known, reports, write_baseline)
     if path := write_baseline or baseline:
         reports = mark_known(reports, known, path)
+    if page is not None:
+        emit(FORMATS["html"](reports, look), page)
     emit(FORMATS[form](reports, look), output)
-    return max((exit_code(report, fail_on) for report in reports), key=[FINE, UNDECIDED, FOUND].index)
+    return max(
+        (exit_code(each, look.bar(each.target)) for each in reports), key=[FINE, UNDECIDED, FOUND].index
+    )
+
+
+def wishes(context: click.Context, target: str) -> Own:
+    """What [tool.leadline.targets."TARGET"] says, as far as the command line does not say otherwise."""
+    own: Own = (context.default_map or {}).get("own", {}).get(target, Own())
+    said = {
+        name: None
+        for name in ("select", "ignore", "fail_on")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    return replace(own, **said)
+
+
+def _dropped(own: Own, select: Sequence[str], ignore: Sequence[str]) -> Collection[str]:
+    """Codes of the rules that do not count for a target: its own choice, or else that of the project."""
+    mine = select if own.select is None else own.select
+    return dropped(mine, ignore if own.ignore is None else own.ignore, all_checks())
 
 
 def exit_code(report: Report, fail_on: Bar) -> int:

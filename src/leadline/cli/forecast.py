@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from leadline.cli.options import FAILED, FINE, color_option, detail_options, examples, output_option
+from leadline.cli.options import (
+    FAILED,
+    FINE,
+    color_option,
+    detail_options,
+    examples,
+    html_option,
+    output_option,
+)
 from leadline.cli.output import emit, explain_crash, look_for, say
+from leadline.cli.progress import Progress, progress_bar
 from leadline.errors import LeadlineError
 from leadline.targets import load_family, locate
 
@@ -19,7 +27,6 @@ if TYPE_CHECKING:
     from leadline.records import Forecast
 
 DEMO = "leadline.lab.demo:residual_family"
-Progress = Callable[[int, int, str], object]
 
 
 class Depths(click.ParamType[tuple[int, ...]]):
@@ -40,7 +47,7 @@ class Depths(click.ParamType[tuple[int, ...]]):
     epilog=examples(
         "leadline forecast train.py:build --depths 4,8,16,32 --seeds 3",
         "leadline forecast my.package:build --format json --output forecast.json",
-        f"leadline forecast {DEMO}",
+        f"leadline forecast {DEMO} --html forecast.html",
     )
 )
 @click.argument("target")
@@ -52,6 +59,7 @@ class Depths(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @output_option
+@html_option
 @detail_options
 @color_option
 def forecast(
@@ -60,6 +68,7 @@ def forecast(
     seeds: int,
     form: str,
     output: Path | None,
+    page: Path | None,
     quiet: bool,
     verbose: bool,
     no_color: bool,
@@ -74,7 +83,7 @@ def forecast(
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     try:
-        with _progress(quiet=quiet) as progress:
+        with progress_bar(quiet=quiet) as progress:
             found = _examine(target, depths, seeds, progress)
     except (LeadlineError, click.ClickException):
         raise
@@ -82,7 +91,10 @@ def forecast(
         say(explain_crash(error))
         return FAILED
     from leadline.report.forecast import render
+    from leadline.report.html.forecasted import render_forecast
 
+    if page is not None:
+        emit(render_forecast(found), page)
     emit(found.to_json() + "\n" if form == "json" else render(found, look), output)
     return FINE
 
@@ -94,21 +106,3 @@ def _examine(target: str, depths: tuple[int, ...], seeds: int, progress: Progres
 
     with redirect_stdout(sys.stderr):
         return look_ahead(load_family(target), depths, seeds=seeds, progress=progress)
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Progress | None]:
-    """A bar on stderr, if someone is there to see it."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("forecast", total=None)
-
-        def show(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=text)
-
-        yield show

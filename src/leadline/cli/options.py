@@ -94,3 +94,8 @@ def file_option(*names: str, text: str) -> Callable[[Command], Command]:
 
 def output_option(command: Command) -> Command:
     return file_option("-o", "--output", text="Write the result to this file instead of stdout.")(command)
+
+
+def html_option(command: Command) -> Command:
+    text = "Write the report also as a page for the browser, one file that needs nothing else."
+    return file_option("--html", "page", text=text)(command)

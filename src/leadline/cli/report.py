@@ -8,7 +8,15 @@ from typing import TextIO
 
 import click
 
-from leadline.cli.options import FINE, color_option, detail_options, examples, format_option, output_option
+from leadline.cli.options import (
+    FINE,
+    color_option,
+    detail_options,
+    examples,
+    format_option,
+    html_option,
+    output_option,
+)
 from leadline.cli.output import emit, look_for
 from leadline.report.formats import FORMATS
 from leadline.report.formats.record import read_reports
@@ -26,6 +34,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
         "leadline check train.py:make_case --format json > saved.json",
         "leadline report saved.json -v",
         "leadline report saved.json --format md >> $GITHUB_STEP_SUMMARY",
+        "leadline report saved.json --html report.html",
         "leadline report --schema > report.schema.json",
     )
 )
@@ -40,10 +49,22 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 @click.argument("saved", type=click.File("r", encoding="utf-8", errors="replace"))
 @format_option
 @output_option
+@html_option
 @detail_options
 @color_option
-def report(saved: TextIO, form: str, output: Path | None, quiet: bool, verbose: bool, no_color: bool) -> int:
+def report(
+    saved: TextIO,
+    form: str,
+    output: Path | None,
+    page: Path | None,
+    quiet: bool,
+    verbose: bool,
+    no_color: bool,
+) -> int:
     """Show a report that was saved as JSON ("-" reads stdin). Needs no torch."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    emit(FORMATS[form](read_reports(saved.read()), look), output)
+    reports = read_reports(saved.read())
+    if page is not None:
+        emit(FORMATS["html"](reports, look), page)
+    emit(FORMATS[form](reports, look), output)
     return FINE

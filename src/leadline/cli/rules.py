@@ -1,4 +1,4 @@
-"""`leadline explain` and `leadline rules`: what is looked for, and why."""
+"""`leadline explain` and `leadline rules`: what is looked for, and why; and what a fix does."""
 
 from __future__ import annotations
 
@@ -9,43 +9,58 @@ from collections.abc import Sequence
 
 import click
 
+from leadline.alarms.selection import Check, all_checks, find_check
+from leadline.cli.catalogue import Page, all_pages, answering
 from leadline.cli.options import FINE, color_option, examples
 from leadline.cli.output import emit, look_for
 from leadline.report.markdown import markdown
-from leadline.rules import Rule, all_rules
-from leadline.rules.selection import find_rule
+from leadline.report.mending import REACHES
 
 
-@click.command(epilog=examples("leadline explain B201", "leadline explain gradient-decay"))
+@click.command(
+    epilog=examples(
+        "leadline explain B201", "leadline explain gradient-decay", "leadline explain critical-init"
+    )
+)
 @click.argument("rule", metavar="CODE_OR_NAME")
 @color_option
 def explain(rule: str, no_color: bool) -> int:
-    """Tell what a rule measures, why it hurts, and when it is wrong."""
-    found = find_rule(rule)
-    look = look_for(no_color=no_color)
-    emit(markdown(f"**{found.code} {found.name}**\n\n{found.doc}", look))
+    """Tell what a rule measures, why it hurts, and when it is wrong; or what a fix does, and what it costs."""
+    fix = next((each for each in all_pages() if each.name == rule.lower()), None)
+    text = _of_rule(find_check(rule)) if fix is None else _of_fix(fix)
+    emit(markdown(text, look_for(no_color=no_color)))
     return FINE
+
+
+def _of_rule(found: Check) -> str:
+    tried = ", ".join(f"`{page.name}`" for page in answering(found.code))
+    fixes = f"\n\n## Fixes that are tried for it\n{tried}" if tried else ""
+    return f"**{found.code} {found.name}**\n\n{found.doc}{fixes}"
+
+
+def _of_fix(found: Page) -> str:
+    codes = ", ".join(each.code for each in all_checks() if each.code.startswith(found.answers))
+    return f"**{found.name}** ({REACHES[found.reach]})\n\n{found.doc}\n\n## Findings that it is tried for\n{codes}"
 
 
 @click.command(epilog=examples("leadline rules", "leadline rules --format json"))
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def rules(form: str) -> int:
-    """List the rules: code, name and what each looks for."""
+    """List the rules (T: alarms of a running training): code, name and what each looks for."""
     rows = [
         {
             "code": each.code,
             "name": each.name,
             "summary": each.summary,
             "since": each.since,
-            "fixes": each.fixes,
         }
-        for each in all_rules()
+        for each in all_checks()
     ]
-    emit(json.dumps(rows, indent=2) + "\n" if form == "json" else _rule_table(all_rules()))
+    emit(json.dumps(rows, indent=2) + "\n" if form == "json" else _rule_table(all_checks()))
     return FINE
 
 
-def _rule_table(found: Sequence[Rule]) -> str:
+def _rule_table(found: Sequence[Check]) -> str:
     names = max((len(each.name) for each in found), default=0)
     width = max(shutil.get_terminal_size().columns, names + 30)
     rows = []

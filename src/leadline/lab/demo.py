@@ -1,4 +1,5 @@
-"""Two networks of 60 layers on the same data: one that does not train, and its twin that does.
+"""Two networks of 60 layers on the same data, one that does not train and its twin that does; and a race of the first
+against its own repair.
 
 Weights are drawn from PyTorch's global generator, like those of any model: seed it to get the same network again.
 """
@@ -6,12 +7,16 @@ Weights are drawn from PyTorch's global generator, like those of any model: seed
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.case import Case
+from leadline.fixes.applying import apply
+from leadline.fixes.trial import train_step
+from leadline.records import Recipe, Trial
 
 LAYERS = 60
 WIDTH = 64
@@ -80,6 +85,28 @@ def two_spirals(points: int, generator: torch.Generator) -> tuple[Tensor, Tensor
     angle = 2 * math.pi * TURNS * progress + math.pi * labels
     plane = progress[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1)
     return 2 * plane + 0.02 * torch.randn(points, 2, generator=generator), labels
+
+
+def race(
+    recipe: Recipe, steps: int, progress: Callable[[int, int, str], object] | None = None
+) -> tuple[Trial, tuple[float, float]]:
+    """`deep_mlp` and the same after the recipe, each trained for so many steps; and the share each gets right."""
+    runs = []
+    for label, edits in (("training the untreated network", None), ("training the repaired network", recipe)):
+        torch.manual_seed(0)
+        case = deep_mlp()
+        if edits is not None:
+            apply(case.model, edits, case.optimizer)
+        losses = []
+        for step in range(steps):
+            if progress is not None:
+                progress(step, steps, label)
+            losses.append(train_step(case, (case.inputs, case.targets)))
+        with torch.no_grad():
+            right = (case.model(case.inputs).argmax(1) == case.targets).float().mean().item()
+        runs.append((tuple(losses), right))
+    (untreated, before), (treated, after) = runs
+    return Trial(untreated=untreated, treated=treated, fresh=False), (before, after)
 
 
 def _spiral_case(model: nn.Module) -> Case:

@@ -57,7 +57,7 @@ class Residual(nn.Module):
 
     def _add_norms(self, norm: Callable[[int], nn.Module]) -> None:
         wanted = set(self.scheme.norms_at(self.place)) - {"inner"}
-        width = _width(self.branch) if wanted else 0
+        width = width_of(self.branch) if wanted else 0
         self.norm_pre = norm(getattr(self.branch, "inputs", width)) if "pre" in wanted else None
         self.norm_out = norm(width) if "out" in wanted else None
         self.norm_post = norm(width) if "post" in wanted else None
@@ -67,7 +67,7 @@ class Residual(nn.Module):
         self.skip = scheme.skip(place) if scheme.has_skip else 0.0
         self.branch_weight = scheme.branch(place)
         self.norm_scale = scheme.norm_scale(place)
-        size = (_width(self.branch),) if scheme.learned in ("vector", "skip") else ()
+        size = (width_of(self.branch),) if scheme.learned in ("vector", "skip") else ()
         learns_branch = scheme.learned in ("scalar", "vector")
         self.weight = nn.Parameter(torch.full(size, self.branch_weight)) if learns_branch else None
         self.skip_weight = nn.Parameter(torch.full(size, self.skip)) if scheme.learned == "skip" else None
@@ -121,7 +121,7 @@ def _per_channel(weight: Tensor, y: Tensor) -> Tensor:
     return weight.view(-1, 1, 1) if weight.ndim == 1 and y.ndim == 4 else weight
 
 
-def _width(branch: nn.Module) -> int:
+def width_of(branch: nn.Module) -> int:
     """What the branch puts out: its own `width`, or the rows of its last matrix."""
     width = getattr(branch, "width", None)
     if isinstance(width, int):

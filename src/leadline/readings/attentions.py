@@ -27,6 +27,7 @@ def read_attentions(trace: Trace, places: Places) -> Iterator[Attention]:
                 purity=seen.purity,
                 uniform=1 / seen.keys,
                 logit_var=seen.logit_var,
+                logit_max=seen.logit_max,
             )
         elif op.name == "softmax" and any(
             reader.kind in ("product", "dropout") for reader in places.readers.get(value.id, ())
@@ -49,6 +50,7 @@ def _spelled_out(trace: Trace, op: Op, value: Value, block: int) -> Iterator[Att
         purity=value.forward.ms * keys,
         uniform=_causal_uniform(keys) if hidden else 1 / keys,
         logit_var=None if masked or logits is None else logits.var,
+        logit_max=None if masked or logits is None else logits.abs_max,
     )
 
 

@@ -20,10 +20,10 @@ _CROSS_ENTROPIES = ("cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss
 _PASSING = NEUTRAL | {"select", "join"}
 
 
-def read_sources(structure: Structure, weights: Sequence[Weight]) -> Iterator[InputSignal]:
-    """The floating-point inputs that a stream starts from."""
+def read_sources(trace: Trace, structure: Structure, weights: Sequence[Weight]) -> Iterator[InputSignal]:
+    """The floating-point inputs that a stream starts from, behind what only shifts and scales them."""
     for index, flow in enumerate(structure.flows):
-        stats = flow.source.forward
+        stats = _standardised(trace, flow.source).forward
         if stats is None or not flow.source.floating or not stats.count:
             continue
         own = [w for w in weights if w.block >= 0 and structure.blocks[w.block].stream == index]
@@ -34,6 +34,17 @@ def read_sources(structure: Structure, weights: Sequence[Weight]) -> Iterator[In
             ms=stats.ms,
             normalised=bool(own and own[0].norm) or any(op in structure.norms for op in ops),
         )
+
+
+def _standardised(trace: Trace, source: Value) -> Value:
+    """The input after constants were subtracted and divided by, as a model does that standardises for itself."""
+    value = source
+    for op in trace.ops:
+        if value.id in op.inputs:
+            if op.kind not in ("scale", "bias", "cast") or len(op.inputs) != 1:
+                return value
+            value = trace.values[op.outputs[0]]
+    return source
 
 
 def read_head(trace: Trace) -> Head | None:

@@ -23,7 +23,7 @@ def read_facts(trace: Trace, structure: Structure) -> Facts:
         clones=read_clones(trace, structure),
         attentions=tuple(read_attentions(trace, places)),
         recurrences=tuple(read_recurrences(trace, places)),
-        sources=tuple(read_sources(structure, weights)),
+        sources=tuple(read_sources(trace, structure, weights)),
         head=read_head(trace),
         precision=read_precision(trace),
     )

@@ -16,6 +16,7 @@ from leadline.records.facts import (
     Weight,
 )
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
+from leadline.records.margin import Margin
 from leadline.records.profile import (
     Anomaly,
     Asked,
@@ -31,6 +32,19 @@ from leadline.records.profile import (
     Stream,
     Verdict,
 )
+from leadline.records.rehearsal import Rehearsal
+from leadline.records.repair import (
+    RECIPE_SCHEMA,
+    Edit,
+    Measure,
+    Option,
+    Outcome,
+    Reach,
+    Recipe,
+    State,
+    Trial,
+)
+from leadline.records.run import RUN_SCHEMA, Alert, Course, Event, RunInfo, Sample
 from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
 from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
@@ -62,9 +76,12 @@ from leadline.records.update import (
 __all__ = [
     "BEHIND",
     "FORECAST_SCHEMA",
+    "RECIPE_SCHEMA",
+    "RUN_SCHEMA",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
     "Agreement",
+    "Alert",
     "Anomaly",
     "Asked",
     "Attended",
@@ -73,13 +90,16 @@ __all__ = [
     "Block",
     "BlockStep",
     "Clones",
+    "Course",
     "Coverage",
     "DepthLimit",
     "DepthPoint",
     "DepthRange",
     "DepthScale",
     "Direction",
+    "Edit",
     "EpsSite",
+    "Event",
     "Exponent",
     "Factor",
     "FactorKind",
@@ -92,9 +112,13 @@ __all__ = [
     "InputSignal",
     "Jump",
     "LinePoint",
+    "Margin",
+    "Measure",
     "Module",
     "Op",
     "Optimizer",
+    "Option",
+    "Outcome",
     "ParamGroup",
     "Parameter",
     "ParameterStep",
@@ -103,17 +127,24 @@ __all__ = [
     "Placement",
     "Precision",
     "Profile",
+    "Reach",
+    "Recipe",
     "Recurrence",
+    "Rehearsal",
     "Residual",
+    "RunInfo",
+    "Sample",
     "ScaledTensor",
     "Severity",
     "Source",
     "SourceKind",
+    "State",
     "Stats",
     "Stream",
     "Symmetry",
     "Theory",
     "Trace",
+    "Trial",
     "Units",
     "Update",
     "Value",

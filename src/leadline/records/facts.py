@@ -56,6 +56,8 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     """What the purity would be if every query gave all keys it may see the same."""
     logit_var: float | None
     """Variance of the logits of a query over the keys; None if they were not seen."""
+    logit_max: float | None = None
+    """Largest magnitude of a logit; None if it was not seen."""
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +74,7 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """A floating-point batch input, as the first op that changes it finds it."""
+    """A floating-point batch input, as the first op that does more than shift and scale it finds it."""
 
     name: str
     ms: float

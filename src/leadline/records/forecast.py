@@ -112,3 +112,9 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> Forecast:
         return decode(text, cls, FORECAST_SCHEMA)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from leadline.records.showing import forecast_card
+
+        return forecast_card(self)

@@ -8,6 +8,7 @@ import msgspec
 
 from leadline.records.attribution import Attribution
 from leadline.records.facts import Facts
+from leadline.records.rehearsal import Rehearsal
 from leadline.records.symmetry import Symmetry
 from leadline.records.theory import DepthScale, Theory
 from leadline.records.trace import Gap, Optimizer, Units
@@ -123,6 +124,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     symmetry: Symmetry | None = None
     update: Update | None = None
     """What one step of the optimiser does; None: not measured."""
+    rehearsal: Rehearsal | None = None
+    """A few steps of the optimiser on the batch at hand; None: not made."""
     theory: Theory | None = None
     """What theory covers of the pass, and where it parts from measurement."""
     depth_scale: DepthScale | None = None

@@ -56,6 +56,8 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True):
     r"""Mean of $-\sum p \ln p$, in nats."""
     logit_var: float
     """Mean variance over the keys of the logits of a row."""
+    logit_max: float | None = None
+    """Largest magnitude of a logit that no mask hides."""
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -135,3 +135,9 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> Update:
         return decode(text, cls, UPDATE_SCHEMA)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from leadline.records.showing import update_card
+
+        return update_card(self)

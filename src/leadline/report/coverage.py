@@ -28,6 +28,8 @@ def coverage_lines(coverage: Coverage, width: int, *, everything: bool = False) 
 
 
 def _counts(coverage: Coverage) -> str:
+    if not coverage.ops:
+        return "no pass was traced"
     values = f"{count(coverage.forward)}/{count(coverage.values)} values measured forward"
     return joined(
         f"{count(coverage.ops_known)}/{count(coverage.ops)} ops known",

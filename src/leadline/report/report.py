@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from leadline.records import Asked, Coverage, Finding, Profile, Source, Verdict, decode, encode
+from leadline.records import (
+    Asked,
+    Course,
+    Coverage,
+    Finding,
+    Forecast,
+    Margin,
+    Profile,
+    Source,
+    Verdict,
+    decode,
+    encode,
+)
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
 REPORT_SCHEMA = "leadline.report/1"
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `leadline.check` returns. `print(report)` shows it; `to_json` saves it."""
+    """What `leadline.check` returns. `print(report)` shows it; `to_json` and `to_html` save it."""
 
     schema: str = REPORT_SCHEMA
     leadline: str
@@ -31,10 +46,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, as the command line names it; "" if the check was called from Python."""
     rules: tuple[Asked, ...] = ()
     """What was looked for."""
+    margins: tuple[Margin, ...] = ()
+    """How far the main quantities are from where their rules fire: the evidence that nothing is wrong."""
     ignored: tuple[Finding, ...] = ()
     """What was found by rules that the user told not to count; the verdict is that of the other findings."""
     sources: dict[str, Source] = {}
     """Where the user's own modules are written, by path; "" is the model itself, or the function that makes it."""
+
+    course: Course | None = None
+    """How the training went, if this is about one that has run; None: about one pass."""
 
     @property
     def ok(self) -> bool:
@@ -47,6 +67,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> Report:
         return decode(text, cls, REPORT_SCHEMA)
+
+    def to_html(self, path: str | PathLike[str], forecast: Forecast | None = None) -> None:
+        """Write the report as one self-contained page, which opens in any browser without a network.
+
+        With a `forecast` of the model's family, the page shows its depth law and rate map too.
+        """
+        from leadline.report.html import render  # here, because most reports are never shown in a browser
+
+        Path(path).write_text(render([self], forecast), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: verdict, profiles and findings, in inline SVG without scripts."""
+        from leadline.report.html.notebook import card_of
+
+        return card_of(self)
 
     def __str__(self) -> str:
         """A page of plain text, 80 columns wide."""

@@ -14,13 +14,14 @@ MARKS = {"!": "NaN", "∞": "infinite", "0": "exactly zero", "−": "negative", 
 _ALARM = {mark: len(MARKS) - place for place, mark in enumerate(MARKS)}
 
 
-def sparkline(values: Sequence[float | None], width: int) -> str:
+def sparkline(values: Sequence[float | None], width: int, beside: Sequence[float | None] = ()) -> str:
     """One character a value, or one a group of neighbours if there are more values than `width`.
 
     A group is drawn as its most extreme member. The smallest and the largest value and each kind of mark in `values`
-    are in the line whatever `width` is, as long as it has room for one character of each.
+    are in the line whatever `width` is, as long as it has room for one character of each. Lines that are to be compared
+    are drawn on one scale: `beside` has the values of the others.
     """
-    logs = [math.log(value) for value in values if value is not None and mark(value) is None]
+    logs = [math.log(value) for value in (*values, *beside) if value is not None and mark(value) is None]
     low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
     shown = _thin(values, width, middle=(low + high) / 2)
     return "".join(mark(value) or _level(value, low, high) for value in shown)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.text import Text
 
-from leadline.records import Profile, Update
+from leadline.records import Course, Profile, Rehearsal, Update
 from leadline.report.coverage import coverage_lines
 from leadline.report.depth import axis_lines, block_summary, jump_lines
 from leadline.report.findings import finding_lines, ignored_lines
 from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled, wrapped
 from leadline.report.look import Look
+from leadline.report.margins import margin_lines
 from leadline.report.table import block_lines
-from leadline.report.text import clean, count, number, plural
+from leadline.report.text import clean, count, number, plural, quoted, share, signed
 from leadline.report.theory import theory_lines
 from leadline.report.verdict import TITLES, rooted, sentence
 
@@ -46,7 +47,7 @@ def lines(report: Report, look: Look) -> list[Text]:
     everything = look.detail == "everything"
     above = [
         _headline(report, width),
-        _facts(report.profile, width),
+        _facts(report.profile, width) if report.course is None else _course(report, report.course, width),
         axis_lines(report.profile, width, all_streams=everything),
         jump_lines(report.profile.jumps, width),
         theory_lines(report.profile, width),
@@ -58,6 +59,7 @@ def lines(report: Report, look: Look) -> list[Text]:
     ]
     if everything:
         above.append(block_lines(report.profile, width))
+        below.insert(0, margin_lines(report.margins, width))
     taken = len(_paragraphs([*above, *below])) + 1
     room = None if everything else MOST_LINES - taken
     findings = finding_lines(report.findings, width, room=room)
@@ -78,6 +80,13 @@ def _headline(report: Report, width: int) -> list[Text]:
     return wrapped(Text.assemble(title, ": ", sentence(report), (sure, QUIET)), width, most=HEADLINE_LINES)
 
 
+def _course(report: Report, course: Course, width: int) -> list[Text]:
+    """Which steps a report of a run is about; then the facts of its last check, if there is one."""
+    steps = f"{plural(course.steps, 'step')} ({course.first_step} to {course.last_step})"
+    run = labelled("run", joined(course.source, course.state, steps), width, most=1)
+    return run + (_facts(report.profile, width) if report.coverage.ops else [])
+
+
 def _facts(profile: Profile, width: int) -> list[Text]:
     frozen = profile.parameters - profile.trainable
     parameters = f"{plural(profile.parameters, 'parameter')}{f' ({count(frozen)} frozen)' if frozen else ''}"
@@ -89,6 +98,7 @@ def _facts(profile: Profile, width: int) -> list[Text]:
         *labelled("loss", joined(number(profile.loss), optimizer), width, most=1),
         *_symmetry(profile, width),
         *_update(profile.update, width),
+        *_rehearsal(profile.rehearsal, width),
     ]
 
 
@@ -98,9 +108,9 @@ def _symmetry(profile: Profile, width: int) -> list[Text]:
     if found is None or not found.dimension:
         return []
     inert = f"decay inert on {plural(len(found.inert), 'tensor')}" if found.inert else ""
-    share = "" if found.free_share is None else f"they could save {found.free_share:.0%} of the penalty"
+    saved = "" if found.free_share is None else f"{share(found.free_share)} of the penalty could be saved"
     return labelled(
-        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, share), width, most=1
+        "symmetry", joined(plural(found.dimension, "free rescaling"), inert, saved), width, most=2
     )
 
 
@@ -109,24 +119,41 @@ def _update(update: Update | None, width: int) -> list[Text]:
     if update is None:
         return []
     promised, measured = update.predicted_loss_change, update.measured_loss_change
-    kept = "" if update.ratio is None else f"{update.ratio:.0%} of the promise"
-    least = ">= " if update.safe_lr_is_bound else ""
+    kept = "" if update.ratio is None else f"{share(update.ratio)} of the promise"
+    least = "≥ " if update.safe_lr_is_bound else ""
     safe = "" if update.safe_lr is None else f"rate {number(update.lr)}, safe {least}{number(update.safe_lr)}"
-    shares = [f"{each.share:.0%}" for each in update.ranges if each.share is not None]
-    where = f"by quarter of depth: {' '.join(shares)}" if shares else ""
-    line = joined(f"loss {promised:+.3g} promised, {measured:+.3g} measured", kept, safe)
+    shares = [share(each.share) for each in update.ranges if each.share is not None]
+    where = f"by quarter of depth: {', '.join(shares)}" if shares else ""
+    line = joined(f"loss {signed(promised)} promised, {signed(measured)} measured", kept, safe)
     return [
         *labelled("one step", line, width, most=2),
         *(labelled("", where, width, most=1) if where else []),
     ]
 
 
+def _rehearsal(seen: Rehearsal | None, width: int) -> list[Text]:
+    """What a few steps on the batch did to its loss; nothing where none were made."""
+    if seen is None:
+        return []
+    least = "" if seen.constant is None else f"a constant output has {number(seen.constant)}"
+    told = f"{plural(seen.steps, 'step')} on this batch: loss {number(seen.losses[0])} to {number(seen.losses[-1])}"
+    return labelled("rehearsal", joined(told, least), width, most=2)
+
+
 def _next(report: Report, width: int) -> list[Text]:
+    """The command that explains the first root, and the one that looks for a fix."""
     codes = [clean(root.code) for root, _ in rooted(report.findings)]
     if codes:
-        command, why = f"leadline explain {codes[0]}", "why, and when it is wrong"
+        rows = [(f"leadline explain {codes[0]}", "why, and when it is wrong")]
+        if report.target and report.course is None and not report.profile.predicted:
+            rows.append((f"leadline fix {quoted(report.target)}", "a fix, proved"))
     elif report.verdict == "undecided":
-        command, why = "leadline check TARGET -v", "all that was not seen"
+        rows = [("leadline check TARGET -v", "all that was not seen")]
     else:
-        command, why = "leadline rules", "what was looked for"
-    return labelled("next", Text.assemble((command, f"bold {ACCENT}"), f"   {why}"), width, most=1)
+        rows = [("leadline rules", "what was looked for")]
+    told = [Text.assemble((command, f"bold {ACCENT}"), f"   {why}") for command, why in rows]
+    return [
+        line
+        for place, each in enumerate(told)
+        for line in labelled("" if place else "next", each, width, most=1)
+    ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from leadline.records import Finding
+from leadline.records import Course, Finding
 from leadline.report.depth import gains
 from leadline.report.look import Bar
-from leadline.report.text import clean, count, factor, first_clause, plural
+from leadline.report.text import clean, count, factor, first_clause, number, plural
 
 if TYPE_CHECKING:
     from leadline.report.report import Report
@@ -56,13 +56,24 @@ def headline(report: Report) -> str:
 
 
 def sentence(report: Report) -> str:
-    """Why the verdict is what it is, to be read behind it and a colon."""
+    """Why the verdict is what it is, to be read behind it and a colon; and what the user told not to count."""
+    reason = _reason(report)
     if report.profile.predicted:
-        return f"{_reason(report).removesuffix(' (predicted)')} (predicted, not measured)"
-    return _reason(report)
+        reason = f"{reason.removesuffix(' (predicted)')} (predicted, not measured)"
+    return f"{reason}{_left_out(report.ignored)}"
+
+
+def _left_out(ignored: Sequence[Finding]) -> str:
+    """How many findings would have decided otherwise, perhaps; notes never decide."""
+    serious = [finding for finding in ignored if finding.severity != "info"]
+    codes = ", ".join(dict.fromkeys(clean(finding.code) for finding in serious))
+    return f" ({plural(len(serious), 'finding')} ignored: {codes})" if serious else ""
 
 
 def _reason(report: Report) -> str:
+    course, undecided = report.course, report.verdict == "undecided"
+    if course is not None and (undecided or (report.verdict == "trains" and course.last_loss is not None)):
+        return _what_the_course_says(course, undecided=undecided)
     if report.verdict == "undecided":
         return _what_is_missing(report)
     if report.verdict == "trains" or not report.findings:
@@ -71,6 +82,14 @@ def _reason(report: Report) -> str:
     worst = by_severity([root, *below])[0]
     told = first_clause(clean(worst.message))
     return told if worst is root else f"{told}, because of {root.code} {clean(root.name)}"
+
+
+def _what_the_course_says(course: Course, *, undecided: bool) -> str:
+    if course.last_loss is None:
+        return f"{plural(course.steps, 'step')}, and no loss among their numbers"
+    went = f"the loss went from {number(course.first_loss)} to {number(course.last_loss)}"
+    over = f"over {plural(course.steps, 'step')} {went}"
+    return f"{over}: too few to judge" if undecided else f"{over}, and none of {course.alarms} alarms stands"
 
 
 def _what_is_missing(report: Report) -> str:

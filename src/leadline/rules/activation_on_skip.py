@@ -24,6 +24,7 @@ def _example(blocks: int) -> Profile:
     code="R403",
     name="activation-on-skip",
     since="0.1",
+    refuted_by="learning",
     sick=_example(300),
     healthy=_example(50),
 )

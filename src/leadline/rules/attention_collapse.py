@@ -23,6 +23,7 @@ def _example(logit_var: float, purity: float) -> Profile:
     code="F107",
     name="attention-collapse",
     since="0.1",
+    refuted_by="learning",
     explains=("B204",),
     sick=_example(60.0, 0.9),
     healthy=_example(1.0, 0.04),

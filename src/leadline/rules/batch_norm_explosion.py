@@ -27,6 +27,7 @@ def _example(gain: float) -> Profile:
     code="B205",
     name="batch-norm-explosion",
     since="0.1",
+    refuted_by="learning",
     explains=("B202", "U501", "U502", "U503", "U504", "U505", "U521", "U523"),
     sick=_example(1.45),
     healthy=_example(1.05),

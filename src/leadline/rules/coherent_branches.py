@@ -20,6 +20,7 @@ TAKEN = (
     code="F105",
     name="coherent-branches",
     since="0.1",
+    refuted_by="learning",
     explains=("F101", "F106", "B202"),
     sick=each_block(geometric(blocks=16), residual=residual(branch_mean_share=0.3), mean_share=0.8),
     healthy=each_block(geometric(blocks=16), residual=residual(branch_mean_share=0.01), mean_share=0.0),

@@ -14,6 +14,7 @@ from leadline.rules.rule import Symptom, rule
     code="I302",
     name="default-init-at-depth",
     since="0.1",
+    refuted_by="learning",
     explains=("B201", "B202", "F101", "F102", "F106", "N702", "U505", "U506"),
     sick=plain_layers(blocks=20, weight=1 / 3, slope=0.5),
     healthy=plain_layers(blocks=3, weight=1 / 3, slope=0.5),

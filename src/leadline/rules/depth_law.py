@@ -101,6 +101,20 @@ def backward_laws(profile: Profile) -> Iterator[Law]:
         yield from _law(body, powers, "backward", profile)
 
 
+def widest_change(profile: Profile, direction: Direction) -> float | None:
+    """The largest change of any stream from end to end, in e-folds, law or no law; None where nothing is known."""
+    found = []
+    for body in _bodies(profile):
+        if direction == "forward":
+            moments = [block.forward_ms for _, block in body]
+        else:
+            moments = [None if b.backward_ms is None else b.backward_ms * b.elements for _, b in body[::-1]]
+        known = [moment for moment in moments if moment is not None and 0 < moment < math.inf]
+        if len(known) > 1:
+            found.append(math.log(known[-1] / known[0]))
+    return max(found, key=abs, default=None)
+
+
 Place = tuple[int, Block]
 
 

@@ -19,6 +19,7 @@ BITES = (
     code="W603",
     name="eps-limited-norm",
     since="0.1",
+    refuted_by="learning",
     sick=example(WEIGHT, eps=[EpsSite(where="norm", eps=1e-5, against=1e-6)]),
     healthy=example(WEIGHT, eps=[EpsSite(where="norm", eps=1e-5, against=1.0)]),
 )

@@ -15,6 +15,7 @@ from leadline.rules.rule import Symptom, rule
     code="F102",
     name="forward-decay",
     since="0.1",
+    refuted_by="learning",
     explains=("F106", "N702"),
     sick=geometric(blocks=32, forward_gain=0.5),
     healthy=geometric(blocks=32, forward_gain=0.9),

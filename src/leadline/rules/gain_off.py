@@ -14,6 +14,7 @@ from leadline.rules.rule import Symptom, rule
     code="I301",
     name="gain-off",
     since="0.1",
+    refuted_by="learning",
     explains=(
         "B201",
         "B202",

@@ -15,6 +15,7 @@ from leadline.rules.rule import Symptom, rule
     code="B201",
     name="gradient-decay",
     since="0.1",
+    refuted_by="learning",
     explains=("U505", "U506", "U522", "N702", "F106"),
     sick=geometric(blocks=64, grad_gain=0.8),
     healthy=geometric(blocks=64, grad_gain=0.99),

@@ -14,7 +14,8 @@ from leadline.rules.step_law import evidence, excess, promise, spread, too_long
     code="U501",
     name="incremental-explosion",
     since="0.1",
-    explains=("U504",),
+    refuted_by="falling",
+    explains=("U504", "U509"),
     sick=stepped(shares=[1 / 64] * 64, safe_lr=1e-5, measured_loss_change=0.8, ratio=-8.0),
     healthy=stepped(shares=[1 / 64] * 64),
 )

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 
-from leadline.records import Facts, Profile
-from leadline.rules.examples import each_block, residual, stack_with, weight
+from leadline.records import Profile
 from leadline.rules.rule import Symptom, rule
+from leadline.rules.scaled_last import pre_norm_blocks, scaled_example, scaled_ratio
 
 FEWEST = 24  # sub-layers; ours: below, the growth with depth that the init does not stop is small
-NEAR = 1.5  # factor around 1/N within which the last weights count as scaled by depth (ours)
-
-
-def _example(blocks: int) -> Profile:
-    pairs = [
-        each
-        for i in range(blocks)
-        for each in (weight(i, residual=True), weight(i, residual=True, last=True, variance=1 / blocks))
-    ]
-    return each_block(
-        stack_with(Facts(weights=tuple(pairs)), blocks=blocks), residual=residual(placement="pre")
-    )
 
 
 @rule(
     code="R406",
     name="scaled-init-only",
     since="0.1",
-    sick=_example(64),
-    healthy=_example(8),
+    sick=scaled_example(64),
+    healthy=scaled_example(8),
 )
 def scaled_init_only(profile: Profile) -> Iterator[Symptom]:
     r"""Depth is scaled in the initial weights only, which does not bound what a step does.
@@ -50,16 +37,10 @@ def scaled_init_only(profile: Profile) -> Iterator[Symptom]:
     Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3; measured: slopes of the
     first update with depth in `benchmarks/update_exponents.py` ("gpt2-init").
     """
-    blocks = [
-        b for b in profile.blocks if b.residual and b.residual.placement == "pre" and not b.residual.projected
-    ]
+    blocks = pre_norm_blocks(profile)
     scaled = [b for b in blocks if b.residual and (b.residual.branch_scale or 1.0) < 0.9]
-    weights = [w for w in (profile.facts.weights if profile.facts else ()) if w.residual]
-    last, others = [w.variance for w in weights if w.last], [w.variance for w in weights if not w.last]
-    if len(blocks) < FEWEST or scaled or not last or not others or not median(others) > 0:
-        return
-    ratio = median(last) / median(others)
-    if 1 / NEAR < ratio * len(blocks) < NEAR:
+    ratio = None if len(blocks) < FEWEST or scaled else scaled_ratio(profile, len(blocks))
+    if ratio is not None:
         yield Symptom(
             severity="info",
             where=f"{blocks[0].name} … {blocks[-1].name}",

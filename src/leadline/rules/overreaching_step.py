@@ -18,7 +18,8 @@ MOST = {
     code="U523",
     name="overreaching-step",
     since="0.1",
-    explains=("U502", "U503", "U504"),
+    refuted_by="falling",
+    explains=("U502", "U503", "U504", "U509"),
     sick=paced(promised=300.0),
     healthy=paced(promised=1.5),
 )

@@ -18,7 +18,8 @@ MOST = {
     code="U521",
     name="overwriting-step",
     since="0.1",
-    explains=("U502", "U503", "U504", "U523"),
+    refuted_by="falling",
+    explains=("U502", "U503", "U504", "U509", "U523"),
     sick=paced(relative=3.0, promised=20.0),
     healthy=paced(relative=0.05),
 )

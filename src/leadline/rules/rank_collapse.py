@@ -21,6 +21,7 @@ TOLD_APART = 0.9  # correlation at the first block below which inputs count as d
     code="F106",
     name="rank-collapse",
     since="0.1",
+    refuted_by="learning",
     explains=("B204",),
     sick=likeness_of([0.1, 0.4, 0.8, 0.93, 0.97, 0.99]),
     healthy=likeness_of([0.1, 0.2, 0.3, 0.5, 0.7, 0.8]),

@@ -15,6 +15,7 @@ MARGIN = 2.0  # ours: sharpness moves by about this much from batch to batch and
     code="U503",
     name="rate-above-stability",
     since="0.1",
+    refuted_by="falling",
     sick=stepped(sharpness=1e5, sharpness_kind="lanczos", stability_lr=2e-5),
     healthy=stepped(sharpness=2e3, sharpness_kind="lanczos", stability_lr=1e-3),
 )

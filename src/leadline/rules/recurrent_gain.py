@@ -20,6 +20,7 @@ def _example(variance: float) -> Profile:
     code="B207",
     name="recurrent-gradient-off",
     since="0.1",
+    refuted_by="learning",
     sick=_example(0.3),
     healthy=_example(1.2),
 )

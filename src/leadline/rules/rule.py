@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from leadline.records import Asked, Finding, Profile, Severity
+from leadline.records import Asked, Finding, Profile, Rehearsal, Severity
+
+Refuted = Literal["", "learning", "falling"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +30,15 @@ class Rule:
     code: str
     name: str
     since: str
-    fixes: tuple[str, ...]
     sick: Profile
     healthy: Profile
     look: Callable[[Profile], Iterable[Symptom]]
     explains: tuple[str, ...] = ()
     """Codes of the rules whose findings are consequences of this one's, where both are about the same blocks."""
+    refuted_by: Refuted = ""
+    """What a rehearsal has to show to make notes of its findings: that the network learns, where the rule says that it
+    will not; or that the loss falls step by step, where it says that steps are too long. "": nothing does, because the
+    rule names a part that is broken."""
 
     @property
     def doc(self) -> str:
@@ -48,14 +54,25 @@ class Rule:
         page = self.doc if any(finding.code == self.code for finding in findings) else ""
         return Asked(code=self.code, name=self.name, summary=self.summary, page=page)
 
+    def refutation(self, rehearsal: Rehearsal | None) -> str:
+        """How what this rule foretells did not come, in a clause; "" where it may have, or nothing was tried."""
+        if rehearsal is None or not self.refuted_by:
+            return ""
+        if not (rehearsal.learned or (self.refuted_by == "falling" and rehearsal.falls)):
+            return ""
+        first, last = rehearsal.losses[0], rehearsal.losses[-1]
+        return f"yet {rehearsal.steps} steps on this batch took the loss from {first:.3g} to {last:.3g}"
+
     def __call__(self, profile: Profile) -> Iterator[Finding]:
+        refuted = self.refutation(profile.rehearsal)
         for symptom in self.look(profile):
+            note = refuted and symptom.severity != "info"
             yield Finding(
                 code=self.code,
                 name=self.name,
-                severity=symptom.severity,
+                severity="info" if note else symptom.severity,
                 where=symptom.where,
-                message=symptom.message,
+                message=f"{symptom.message}; {refuted}" if note else symptom.message,
                 evidence=symptom.evidence,
                 layers=symptom.layers,
             )
@@ -68,8 +85,8 @@ def rule(  # noqa: PLR0913  (the fields of a rule, each by name)
     since: str,
     sick: Profile,
     healthy: Profile,
-    fixes: tuple[str, ...] = (),
     explains: tuple[str, ...] = (),
+    refuted_by: Refuted = "",
 ) -> Callable[[Callable[[Profile], Iterable[Symptom]]], Rule]:
     """Make a Rule of the function below. Nothing is registered: rules are found by looking into their folder."""
 
@@ -78,8 +95,8 @@ def rule(  # noqa: PLR0913  (the fields of a rule, each by name)
             code=code,
             name=name,
             since=since,
-            fixes=fixes,
             explains=explains,
+            refuted_by=refuted_by,
             sick=sick,
             healthy=healthy,
             look=look,

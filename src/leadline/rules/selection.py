@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Protocol
 
 from leadline.errors import InputError
 from leadline.rules import Rule, all_rules
+
+
+class Named(Protocol):
+    """What has a code and a name: a rule, an alarm."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def name(self) -> str: ...
 
 
 def find_rule(wanted: str) -> Rule:
@@ -17,23 +27,26 @@ def find_rule(wanted: str) -> Rule:
     raise InputError(expected="the code or name of a rule", got=repr(wanted), fix=_nearest(wanted, keys))
 
 
-def dropped(select: Sequence[str], ignore: Sequence[str]) -> frozenset[str]:
+def dropped(
+    select: Sequence[str], ignore: Sequence[str], among: Sequence[Named] | None = None
+) -> frozenset[str]:
     """Codes of the rules that do not count. Entries are beginnings of codes ("B", "B20") or names of rules.
 
     Without `select` all rules are selected. The more exact entry wins: `select` B201 with `ignore` B keeps B201 only.
+    `among` are rules and whatever else has a code; without it, the rules.
     """
-    selected, ignored = [*map(_beginning, select)] or [""], [*map(_beginning, ignore)]
-    return frozenset(
-        rule.code for rule in all_rules() if _depth(rule.code, selected) <= _depth(rule.code, ignored)
-    )
+    known = all_rules() if among is None else among
+    selected = [_beginning(entry, known) for entry in select] or [""]
+    ignored = [_beginning(entry, known) for entry in ignore]
+    return frozenset(each.code for each in known if _depth(each.code, selected) <= _depth(each.code, ignored))
 
 
-def _beginning(entry: str) -> str:
+def _beginning(entry: str, known: Sequence[Named]) -> str:
     """The beginning of a code that an entry means. One that no rule has is a mistake, and would silently do nothing."""
-    wanted = entry.strip().upper()
-    if wanted and any(rule.code.startswith(wanted) for rule in all_rules()):
-        return wanted
-    return find_rule(entry.strip()).code
+    wanted = entry.strip()
+    if wanted and any(each.code.startswith(wanted.upper()) for each in known):
+        return wanted.upper()
+    return next((each.code for each in known if each.name == wanted.lower()), "") or find_rule(wanted).code
 
 
 def _depth(code: str, beginnings: Sequence[str]) -> int:

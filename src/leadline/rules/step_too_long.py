@@ -14,7 +14,8 @@ from leadline.rules.step_law import evidence, excess, promise, spread, too_long
     code="U502",
     name="step-too-long",
     since="0.1",
-    explains=("U504",),
+    refuted_by="falling",
+    explains=("U504", "U509"),
     sick=stepped(shares=[0.7, 0.2, 0.1], safe_lr=1e-5, measured_loss_change=0.8, ratio=-8.0),
     healthy=stepped(shares=[0.7, 0.2, 0.1], safe_lr=3e-4),
 )

@@ -19,6 +19,7 @@ SMALL_RATE = 1e-6  # ours: rates in use lie above; where one is smaller, the rat
     code="U506",
     name="swallowed-update",
     since="0.1",
+    refuted_by="learning",
     sick=stepped(parameters=(parameter(dtype="bfloat16", swallowed=0.9),)),
     healthy=stepped(parameters=(parameter(dtype="bfloat16", swallowed=0.2),)),
 )

@@ -55,8 +55,7 @@ def underflow(profile: Profile) -> Iterator[Symptom]:
     if found is None or found.lost <= SHARE:
         return
     room = math.log2(found.huge / found.largest) if found.largest > 0 else 0.0
-    deviations = NormalDist().inv_cdf((1 + min(found.lost, 1 - 1e-12)) / 2)
-    needed = math.log2(2 * ABOVE * deviations)
+    needed = needed_bits(found.lost)
     yield Symptom(
         severity="warning",
         where=found.lost_at or "the model itself",
@@ -64,3 +63,9 @@ def underflow(profile: Profile) -> Iterator[Symptom]:
         f"2^{math.ceil(needed)} or more would lift it, and up to 2^{math.floor(room)} nothing overflows",
         evidence={"lost": found.lost, "largest": found.largest, "room_bits": room},
     )
+
+
+def needed_bits(lost: float) -> float:
+    """Powers of two by which a gradient that loses this share has to be lifted to lose a thousandth at most."""
+    deviations = NormalDist().inv_cdf((1 + min(lost, 1 - 1e-12)) / 2)
+    return math.log2(2 * ABOVE * deviations)

@@ -16,6 +16,7 @@ MOST = 0.5  # of the blocks in the range (ours)
     code="R401",
     name="unscaled-residual-stack",
     since="0.1",
+    refuted_by="learning",
     explains=(
         "F101",
         "B202",

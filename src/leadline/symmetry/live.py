@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leadline.case import Case, Inputs, Loss
+from leadline.case import Case, Inputs, Loss, given
 from leadline.records import EpsSite, Generator, Symmetry, Trace
 from leadline.symmetry.confirm import Verification, verify
 from leadline.symmetry.exact import measured, thawed
@@ -72,24 +72,24 @@ class Symmetries:
 
 
 def symmetries(
-    model: nn.Module,
-    inputs: Inputs,
+    model: nn.Module | Case,
+    inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Symmetries:
     """Which parameter tensors can be multiplied by numbers without changing what the model computes.
 
-    Arguments are those of `leadline.Case`. Without a loss, all that the model returns must stay as it is; with one, all
-    that the loss reads. With an optimiser, only what it decays counts as penalty. Frozen parameters are constants,
-    unless all are: no gradient is needed here, and the group is that of the same model unfrozen.
+    Arguments are those of `leadline.Case`, or a Case alone. Without a loss, all that the model returns must stay as it
+    is; with one, all that the loss reads. With an optimiser, only what it decays counts as penalty. Frozen parameters
+    are constants, unless all are: no gradient is needed here, and the group is that of the same model unfrozen.
 
     >>> import leadline, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> print(leadline.symmetries(model, torch.randn(3, 4)).generators[0].says)
     0.weight, 0.bias against 2.weight
     """
-    case = Case(model, inputs, targets, loss, optimizer)
+    case = given(model, inputs, targets, loss, optimizer)
     return Symmetries(find_symmetry(case), case)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from leadline.case import Inputs, Loss
+    from leadline.case import Case, Inputs, Loss
     from leadline.report import Report
     from leadline.report.look import Bar
 
@@ -30,8 +30,8 @@ class UntrainableError(AssertionError):
 
 
 def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to fail
-    model: nn.Module,
-    inputs: Inputs,
+    model: nn.Module | Case,
+    inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -41,8 +41,8 @@ def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to
 ) -> Report:
     """Raise an AssertionError, whose message is the report, unless the model can train; else return the report.
 
-    Arguments are those of `leadline.check`. `allow` are rules that may fire, by name, code or beginning of a code;
-    "undecided" in it lets a model pass about which nothing can be said.
+    Arguments are those of `leadline.check`, a Case alone among them. `allow` are rules that may fire, by name, code or
+    beginning of a code; "undecided" in it lets a model pass about which nothing can be said.
 
     >>> import leadline.testing, torch
     >>> model, batch = torch.nn.Linear(4, 1), torch.randn(8, 4)

@@ -6,6 +6,7 @@ custody    everything is put back, whatever happens
 recorder   a mode that sees every torch call         ─┐ uses calls (where in the model we are),
 gradients  hooks that see every gradient              ┘ ledger (which tensor is which value), composite
 finish     notes → the torch-free Trace
+observing  the same of a pass that training makes itself
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from leadline.tracing.finish import finish
 from leadline.tracing.optimizer import read_optimizer
 from leadline.tracing.recorder import Recorder, Unseen
 
-__all__ = ["Unseen", "trace", "trace_structure", "trace_unseen"]
+__all__ = ["Unseen", "facts_of", "trace", "trace_case", "trace_structure", "trace_unseen"]
 
 
 def trace(
@@ -45,7 +46,12 @@ def trace(
 
     `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
     """
-    return _trace(Case(model, inputs, targets, loss, optimizer), None)
+    return trace_case(Case(model, inputs, targets, loss, optimizer))
+
+
+def trace_case(case: Case) -> Trace:
+    """The same of a Case."""
+    return _trace(case, None)
 
 
 def trace_unseen(case: Case, unseen: Unseen) -> Trace:
@@ -71,7 +77,9 @@ def _trace(case: Case, unseen: Unseen | None, *, unmeasured: str = "") -> Trace:
     ):
         recorder = Recorder(census, guard, unseen, unmeasured=unmeasured)
         value, facts, grads = _run(case, own, census, recorder, unmeasured=bool(unmeasured))
-        return finish(recorder, census, grads, _facts(case, own, census) | {"loss_value": value} | facts)
+        return finish(
+            recorder, census, grads, facts_of(own, census, case.optimizer) | {"loss_value": value} | facts
+        )
 
 
 def _run(
@@ -84,7 +92,7 @@ def _run(
     with recorder, recorder.calls.follow(recorder.returned):
         output = lend.call(model, inputs)
         recorder.phase = "loss"
-        loss = lend.find_loss(output, Case(model, inputs, targets, case.loss))
+        loss = lend.find_loss(output, case.loss, targets)
     value = recorder.value_of(loss)
     if unmeasured:
         return value, {"loss": None, "gaps": ()}, None
@@ -113,12 +121,13 @@ def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Ten
     return {id(parameter): grad for parameter, grad in zip(wanted, found, strict=True)}
 
 
-def _facts(case: Case, model: nn.Module, census: Census) -> dict[str, Any]:
+def facts_of(model: nn.Module, census: Census, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+    """The fields of a Trace that are known without a pass."""
     return {
         "model": type(model).__qualname__,
         "device": next((str(named.item.device) for named in census.parameters.values()), "cpu"),
         "training": model.training,
-        "optimizer": None if case.optimizer is None else read_optimizer(case.optimizer, census),
+        "optimizer": None if optimizer is None else read_optimizer(optimizer, census),
     }
 
 

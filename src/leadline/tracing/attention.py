@@ -10,6 +10,7 @@ from torch import Tensor
 from leadline import stats
 from leadline.stats import AttentionReading
 
+MASKED = -1e4  # ours: masks add this or less; a softmax of such a logit is zero in every dtype
 ROWS = 4  # queries looked at; ours: with every head and sample that is dozens, for 1/16 of the cost at 64 queries
 
 
@@ -23,7 +24,7 @@ def measure_attention(  # noqa: PLR0913  (the signature of the op it looks at)
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> AttentionReading | None:
-    """Purity, entropy and variance of the logits of the last rows (which a causal mask lets see all keys).
+    """Purity, entropy, variance and size of the logits of the last rows (which a causal mask lets see all keys).
 
     None where the tensors cannot be read. Nothing of the pass is changed.
     """
@@ -61,4 +62,5 @@ def _summary(logits: Tensor) -> AttentionReading:
     held = torch.where(finite, logits, torch.zeros_like(logits))
     mean = held.sum(-1) / count
     variance = (held.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
-    return AttentionReading(logits.shape[-1], torch.stack((purity, entropy, variance)))
+    largest = torch.where(held > MASKED, held, torch.zeros_like(held)).abs().amax()
+    return AttentionReading(logits.shape[-1], torch.stack((purity, entropy, variance, largest)))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -84,6 +84,14 @@ def _set_hooks(tensor: Tensor, kind: str, hooks: dict[int, Any]) -> None:
     if own is not None and own != hooks:
         own.clear()
         own.update(hooks)
+
+
+class Guard(Protocol):
+    """Told of tensors to keep, and of those that an op is about to change."""
+
+    def watch(self, tensor: Tensor) -> None: ...
+
+    def before_write(self, targets: Sequence[Tensor]) -> None: ...
 
 
 class WriteGuard:

@@ -36,10 +36,11 @@ class Gradients:
     any later in-place change of it.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, safely: Callable[..., Any]) -> None:
         self.regions: dict[int, Region] = {}
         self.listening = False
         self._ledger = ledger
+        self._safely = safely
         self._values: dict[int, int] = {}
 
     def wait(self, tensor: Tensor, value: int) -> None:
@@ -63,7 +64,7 @@ class Gradients:
         def arrived(grads: Sequence[Tensor | None]) -> None:
             grad = grads[number]
             if self.listening and grad is not None:
-                entry.backward = _measure(grad)
+                entry.backward = self._safely(_measure, grad)
 
         node.register_prehook(arrived)
 

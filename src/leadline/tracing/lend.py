@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -11,10 +12,11 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from leadline.case import Case, describe, type_name
+from leadline.case import Case, Loss, describe, type_name
 from leadline.errors import InputError
 from leadline.tracing.census import Census, without_compile
 from leadline.tracing.ledger import tensors_in
+from leadline.tracing.lookups import beyond_its_table
 
 
 def unwrap(model: Any) -> nn.Module:
@@ -37,16 +39,24 @@ def check(case: Case, census: Census, running: type) -> None:
     _check_materialised(census)
     _check_inputs(case.inputs)
     _check_loss(case.loss)
-    _check_optimizer(case.optimizer, census)
+    check_optimizer(case.optimizer, census)
     for what, part in (("inputs", case.inputs), ("targets", case.targets)):
         _check_device(what, part, census)
 
 
 def call(model: nn.Module, inputs: Any) -> Any:
-    """`model(inputs)`, `model(*inputs)` or `model(**inputs)`."""
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    """`model(inputs)`, `model(*inputs)` or `model(**inputs)`; what the model raises comes out as it was raised.
+
+    The one exception: an id that an embedding has no row for, of which torch does not say whose it is.
+    """
+    try:
+        if isinstance(inputs, Mapping):
+            return model(**inputs)
+        return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    except IndexError as error:
+        if refused := beyond_its_table(error, model):
+            raise refused from error
+        raise
 
 
 def usable(tree: Any) -> Any:
@@ -54,23 +64,35 @@ def usable(tree: Any) -> Any:
     return tree_map(lambda x: x.clone() if isinstance(x, Tensor) and x.is_inference() else x, tree)
 
 
-def find_loss(output: Any, case: Case) -> Tensor:
+def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
     """The scalar to differentiate: from the user's loss function, the output's own `.loss`, or a scalar output."""
-    if case.loss is not None:
-        found = case.loss(output) if case.targets is None else case.loss(output, case.targets)
-        return _scalar(found, f"what the loss function {_callable_name(case.loss)} returned")
-    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if loss is not None:
+        passed = (output,) if targets is None else (output, targets)
+        _check_call(loss, passed)
+        return _scalar(loss(*passed), f"what the loss function {_callable_name(loss)} returned")
+    own = _loss_in(output)
     if isinstance(own, Tensor):
         return _scalar(own, "the output's own .loss")
     if isinstance(output, Tensor) and output.numel() == 1:
         return _scalar(output, "the model's output")
-    unused = "" if case.targets is None else ", and targets but no loss function"
+    unused = "" if targets is None else ", and targets but no loss function"
     raise InputError(
         expected="a loss: none was passed, so the output must be a scalar or have a tensor .loss",
         got=f"an output of {describe(output)}{unused}",
         fix="pass loss=..., for instance torch.nn.functional.cross_entropy with targets, "
         "or loss=lambda output: output.square().mean(); a Hugging Face model gives .loss if inputs contain labels",
     )
+
+
+def own_loss(output: Any) -> Tensor | None:
+    """The loss that a model returns itself: the output's `.loss`, or an output of one number; None if it does not."""
+    found = output if isinstance(output, Tensor) else _loss_in(output)
+    one = isinstance(found, Tensor) and found.numel() == 1 and found.is_floating_point()
+    return cast(Tensor, found) if one else None
+
+
+def _loss_in(output: Any) -> Any:
+    return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
 def check_differentiable(loss: Tensor, census: Census) -> None:
@@ -134,7 +156,33 @@ def _check_loss(loss: Any) -> None:
         )
 
 
-def _check_optimizer(optimizer: Any, census: Census) -> None:
+def _check_call(loss: Loss, passed: tuple[Any, ...]) -> None:
+    """Refuse a loss that takes another number of arguments than it is called with."""
+    try:
+        signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
+    except (TypeError, ValueError):  # torch's compiled functions do not tell
+        return
+    try:
+        signature.bind(*passed)
+    except TypeError as error:
+        alone = len(passed) == 1
+        called = "loss(output), because there are no targets" if alone else "loss(output, targets)"
+        raise InputError(
+            expected=f"a loss that can be called as {called}",
+            got=f"{_callable_name(loss)}{_listed(signature)}: {error}",
+            fix="pass the targets that it asks for"
+            if alone
+            else "leave the targets out, or let the loss take them as its second argument",
+        ) from None
+
+
+def _listed(signature: inspect.Signature) -> str:
+    """Its arguments by name, without their types."""
+    return f"({', '.join(signature.parameters)})"
+
+
+def check_optimizer(optimizer: Any, census: Census) -> None:
+    """Raise unless it is an optimiser that holds parameters of the model; None is no optimiser, and fine."""
     if optimizer is None:
         return
     if not isinstance(optimizer, Optimizer):

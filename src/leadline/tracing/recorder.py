@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from leadline.records import Phase, SourceKind
 from leadline.tracing.attention import measure_attention
 from leadline.tracing.calls import CallStack
 from leadline.tracing.census import Census
-from leadline.tracing.custody import WriteGuard
+from leadline.tracing.custody import Guard
 from leadline.tracing.gradients import Gradients
 from leadline.tracing.ledger import Entry, Ledger, describe, tensors_in
 from leadline.tracing.plan import Plan, plan_for, renormalised_by, written_by
@@ -47,6 +47,13 @@ class Unseen(Protocol):
         """Statistics of a tensor, where these are known from elsewhere."""
 
 
+Forgive = Callable[[Exception], None]
+"""Told of an error of our own, which then ends the recording and not the pass."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
 @dataclass(slots=True)
 class Step:
     """An op under construction."""
@@ -61,18 +68,34 @@ class Step:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
+class Given(NamedTuple):
+    """What an op was given: the tensors, the values that these are, and which of the tensors it writes into."""
+
+    tensors: list[Tensor]
+    read: list[int]
+    written: list[Tensor]
+    touched: list[Tensor]
+    """Those, or what it rescales on the side."""
+
+
 class Recorder(TorchFunctionMode):
     """Records ops while it is entered. Keeps no tensor of the pass: only shapes, numbers and identities."""
 
     def __init__(
-        self, census: Census, guard: WriteGuard, unseen: Unseen | None = None, *, unmeasured: str = ""
+        self,
+        census: Census,
+        guard: Guard,
+        unseen: Unseen | None = None,
+        forgive: Forgive | None = None,
+        *,
+        unmeasured: str = "",
     ) -> None:
         """`unmeasured`: why nothing is measured, if only the structure is wanted."""
         super().__init__()
         self.ledger = Ledger()
         self.steps: list[Step] = []
         self.calls = CallStack(census)
-        self.gradients = Gradients(self.ledger)
+        self.gradients = Gradients(self.ledger, self._safely)
         self.leaves: list[Tensor] = []
         """Trainable tensors that are neither the model's nor the batch's: a learnable temperature in the loss."""
         self.inputs: list[Tensor] = []
@@ -82,6 +105,8 @@ class Recorder(TorchFunctionMode):
         self._census = census
         self._guard = guard
         self._unseen = unseen
+        self._forgive = forgive
+        self._broken = False
         self._unmeasured = unmeasured
         self._plans: dict[Any, Plan | None] = {}
 
@@ -89,31 +114,59 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        plan = self._plan(func)
+        plan = None if self._broken else self._safely(self._plan, func)
         if plan is None:
             return func(*args, **kwargs)
         if plan.twin is not None:
             with self:
                 return plan.twin(*args, **kwargs)
-        written = written_by(plan, args, kwargs)
-        given = tensors_in((args, kwargs) if kwargs else args)
         if self.backward:
             result = func(*args, **kwargs)
-            self.gradients.recomputed(plan.callable, _made(result, given, written))
+            self._safely(self._again, plan, args, kwargs, result)
             return result
-        if touched := written or renormalised_by(plan, args, kwargs):
-            self._guard.before_write(touched)
-        read = [self._read(tensor) for tensor in given]
-        known = {id(tensor): value for tensor, value in zip(given, read, strict=True)}
-        if self._unseen is None:
+        given = self._safely(self._before, plan, args, kwargs)
+        if self._unseen is None or given is None:
             result = func(*args, **kwargs)
         else:
-            result = self._unseen.run((func, args, kwargs), given, touched)
-        if step := self._note(plan, read, _made(result, given, written), written):
+            result = self._unseen.run((func, args, kwargs), given.tensors, given.touched)
+        if given is not None:
+            self._safely(self._after, plan, args, kwargs, (given, result))
+        return result
+
+    def _before(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+        """What the op is about to read and to write."""
+        written = written_by(plan, args, kwargs)
+        tensors = tensors_in((args, kwargs) if kwargs else args)
+        if touched := written or renormalised_by(plan, args, kwargs):
+            self._guard.before_write(touched)
+        return Given(tensors, [self._read(tensor) for tensor in tensors], written, touched)
+
+    def _after(
+        self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], run: tuple[Given, Any]
+    ) -> None:
+        """Write the op down."""
+        (tensors, read, written, _), result = run
+        known = {id(tensor): value for tensor, value in zip(tensors, read, strict=True)}
+        if step := self._note(plan, read, _made(result, tensors, written), written):
             step.args, step.kwargs = spelled_call(args, kwargs, known)
             if plan.kind == "attention" and not self._unmeasured:
                 self.ledger.entries[step.outputs[0]].attended = measure_attention(*args, **kwargs)
-        return result
+
+    def _again(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """An op that runs in the backward pass: a checkpoint that is computed again."""
+        given = tensors_in((args, kwargs) if kwargs else args)
+        self.gradients.recomputed(plan.callable, _made(result, given, written_by(plan, args, kwargs)))
+
+    def _safely(self, part: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Run a part of our own. Beside somebody's training its errors are forgiven, and nothing more is recorded."""
+        if self._forgive is None:
+            return part(*args, **kwargs)
+        try:
+            return part(*args, **kwargs)
+        except Exception as error:
+            self._broken = True
+            self._forgive(error)
+            return None
 
     def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
         """Give the tensors of a batch their names, before the model reads them."""
@@ -130,7 +183,7 @@ class Recorder(TorchFunctionMode):
 
     def returned(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """A module returned: outputs that no seen op made (TorchScript, foreign kernels) are put down to it."""
-        if self.backward:
+        if self.backward or self._broken:
             return
         with (
             torch._C.DisableTorchFunction()
@@ -142,6 +195,11 @@ class Recorder(TorchFunctionMode):
                 name = type(module).__name__
                 read = [self._read(tensor) for tensor in tensors_in((args, kwargs))]
                 self._note(Plan(name=name, callable=name), read, unseen, ())
+
+    def returned_safely(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        self._safely(self.returned, module, args, kwargs, output)
 
     def value_of(self, tensor: Tensor) -> int:
         """The id of the value this tensor is, and a last chance to wait for its gradient."""

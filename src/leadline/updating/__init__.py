@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leadline.case import Case, Inputs, Loss
+from leadline.case import Case, Inputs, Loss, given
 from leadline.readings import read
 from leadline.records import Update
 from leadline.tracing import trace_structure
@@ -26,8 +26,8 @@ __all__ = ["read_update", "update"]
 
 
 def update(  # noqa: PLR0913  (the five fields of a Case, and two questions)
-    model: nn.Module,
-    inputs: Inputs,
+    model: nn.Module | Case,
+    inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -37,10 +37,10 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two questions)
 ) -> Update:
     """Let the optimiser make one step, measure what it does, and undo it bit for bit, optimiser state included.
 
-    Arguments are those of `leadline.Case`; the optimiser is required, fresh or in the middle of training. With
-    `sharpness` the largest curvature is found by Lanczos iteration, and the outputs' response to an infinitesimal step
-    and to each quarter of the depth is measured, at several times the cost. `before_step` is what your loop does
-    between `backward` and `step`, clipping for instance. Step hooks of the optimiser are not run.
+    Arguments are those of `leadline.Case`, or a Case alone; the optimiser is required, fresh or in the middle of
+    training. With `sharpness` the largest curvature is found by Lanczos iteration, and the outputs' response to an
+    infinitesimal step and to each quarter of the depth is measured, at several times the cost. `before_step` is what
+    your loop does between `backward` and `step`, clipping for instance. Step hooks of the optimiser are not run.
 
     >>> import leadline, torch
     >>> model = torch.nn.Linear(4, 1)
@@ -49,6 +49,6 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two questions)
     >>> step.predicted_loss_change < 0
     True
     """
-    case = Case(model, inputs, targets, loss, optimizer)
+    case = given(model, inputs, targets, loss, optimizer)
     with_axis = read(trace_structure(case))[0]
     return read_update(case, with_axis, sharpness=sharpness, before_step=before_step)

@@ -50,10 +50,10 @@ class Borrowed:
     def forward(self) -> tuple[Tensor, Tensors]:
         """The loss and the outputs, for the parameters as they are now."""
         self.guard.rewind()
-        inputs, targets = _fresh((self.case.inputs, self.case.targets))
+        inputs, targets = fresh((self.case.inputs, self.case.targets))
         output = lend.call(self.model, inputs)
-        loss = lend.find_loss(output, Case(self.model, inputs, targets, self.case.loss))
-        return loss, _outputs(output, loss)
+        loss = lend.find_loss(output, self.case.loss, targets)
+        return loss, outputs_of(output, loss)
 
     def look(self) -> tuple[float, Tensors]:
         """The same in numbers. The graph is built all the same: without one, a model may run other code."""
@@ -90,7 +90,7 @@ class Borrowed:
         if before_step is not None:
             before_step()
         with unhooked(self.optimizer), torch.no_grad():
-            if _needs_closure(self.optimizer):
+            if needs_closure(self.optimizer):
                 self.optimizer.step(self._closure(before_step))
             else:
                 self.optimizer.step()
@@ -99,7 +99,7 @@ class Borrowed:
         """The same step again, at `factor` times the rates; False if this optimiser has none, or asks for the loss."""
         self.rewind()
         groups = [group for group in self.optimizer.param_groups if group.get("lr") is not None]
-        if not groups or _needs_closure(self.optimizer):
+        if not groups or needs_closure(self.optimizer):
             return False
         rates = [group["lr"] for group in groups]
         try:
@@ -139,7 +139,6 @@ def borrow(case: Case) -> Iterator[Borrowed]:
     census = take_census(own)
     optimizer = _check_optimizer(case.optimizer, census)
     lend.check(case, census, Recorder)
-    _check_batch(case.inputs)
     names, parameters, strangers = _moved(optimizer, census)
     _check_parameters(names, parameters)
     lent = [census, take_census(case.loss)] if isinstance(case.loss, nn.Module) else [census]
@@ -191,16 +190,6 @@ def _check_optimizer(optimizer: Any, census: Census) -> Optimizer:
     )
 
 
-def _check_batch(inputs: Any) -> None:
-    given = list(tensors_in(inputs))
-    if given and not any(each.numel() for each in given):
-        raise InputError(
-            expected="a batch with at least one sample",
-            got=f"tensors without elements (shape {tuple(given[0].shape)})",
-            fix="pass the batch that you train on",
-        )
-
-
 def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> None:
     for name, parameter in zip(names, parameters, strict=True):
         if blind := stats.unobservable(parameter):
@@ -211,7 +200,7 @@ def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> Non
             )
 
 
-def _needs_closure(optimizer: Optimizer) -> bool:
+def needs_closure(optimizer: Optimizer) -> bool:
     """LBFGS and its kind call the loss themselves; for the others `closure` has a default."""
     try:
         wanted = inspect.signature(optimizer.step).parameters.get("closure")
@@ -220,7 +209,7 @@ def _needs_closure(optimizer: Optimizer) -> bool:
     return wanted is not None and wanted.default is wanted.empty
 
 
-def _fresh(batch: Any) -> Any:
+def fresh(batch: Any) -> Any:
     """A copy of the batch for each pass: a model may write into its inputs. What was one tensor stays one."""
     made: dict[int, Tensor] = {}
 
@@ -234,13 +223,13 @@ def _fresh(batch: Any) -> Any:
     return tree_map(copied, batch)
 
 
-def _outputs(output: Any, loss: Tensor) -> Tensors:
+def outputs_of(output: Any, loss: Tensor | None = None) -> Tensors:
     """What counts as the function: the logits if the output has some, else every floating-point tensor in it."""
     logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
         return [logits]
     found = [each for each in tensors_in(output) if each.is_floating_point() or each.is_complex()]
-    return [each for each in found if each.numel() > 1] or found or [loss]
+    return [each for each in found if each.numel() > 1] or found or ([] if loss is None else [loss])
 
 
 def _dense(grad: Tensor | None, parameter: Tensor) -> Tensor:

@@ -55,7 +55,10 @@ def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Kept]:
 
 @contextmanager
 def unhooked(optimizer: Optimizer) -> Iterator[None]:
-    """Step hooks rest: they belong to real steps (loggers, moving averages), and this one will be undone."""
+    """Step hooks rest: they belong to real steps (loggers, moving averages), and this one will be undone.
+
+    Those that are marked `part_of_step` (warm-up, clipping: `leadline.nn.stepping`) run: they decide what a step is.
+    """
     resting: list[dict[Any, Any]] = [
         getattr(optimizer, "_optimizer_step_pre_hooks", {}),
         getattr(optimizer, "_optimizer_step_post_hooks", {}),
@@ -64,8 +67,9 @@ def unhooked(optimizer: Optimizer) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         for hooks in resting:
-            stack.callback(hooks.update, dict(hooks))
-            hooks.clear()
+            stack.callback(_refill_dict, hooks, dict(hooks))
+            for key in [key for key, hook in hooks.items() if not getattr(hook, "part_of_step", False)]:
+                del hooks[key]
         yield
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from leadline.report.formats.github import github
+from leadline.report.formats.html import html
 from leadline.report.formats.jsonl import jsonl
 from leadline.report.formats.junit import junit
 from leadline.report.formats.md import md
@@ -28,4 +29,5 @@ FORMATS: Mapping[str, Format] = {
     "sarif": sarif,
     "junit": junit,
     "md": md,
+    "html": html,
 }

@@ -78,7 +78,6 @@ def _log(report: Report) -> str:
     quiet = joined(
         clean(report.target),
         plural(known, "known finding") if known else "",
-        plural(len(report.ignored), "ignored finding") if report.ignored else "",
     )
     line = f"{headline(report)} ({quiet})" if quiet else headline(report)
     return line.replace("##[", "## [")

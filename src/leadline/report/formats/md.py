@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from leadline.records import Finding, Profile
 from leadline.report.depth import block_summary, stream_blocks
 from leadline.report.look import Look
+from leadline.report.margins import limit_of, used_of
 from leadline.report.place import place_of
 from leadline.report.report import Report
 from leadline.report.spark import legend, sparkline
@@ -32,6 +33,7 @@ def _section(report: Report) -> str:
         _facts(report),
         _findings(report),
         _signal(profile),
+        _margins(report),
         _coverage(report),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -55,7 +57,7 @@ def _findings(report: Report) -> str:
     if not rows:
         asked = f" by {plural(len(report.rules), 'rule')}" if report.rules else ""
         return f"Nothing was found{asked}."
-    return _table(("severity", "rule", "where", "what"), rows)
+    return table(("severity", "rule", "where", "what"), rows)
 
 
 def _row(report: Report, finding: Finding, mark: str) -> tuple[str, ...]:
@@ -80,8 +82,20 @@ def _signal(profile: Profile) -> str:
             rows.append((code(stream.input or "input"), label, code(sparkline(values, SPARK)), *ends))
             drawn += values
     marks = ", ".join(f"{code(sign)} {meaning}" for sign, meaning in legend(drawn).items())
-    table = _table(("from", "signal", "mean square, log scale", "first block", "last block"), rows)
-    return "\n\n".join(filter(None, (table, marks))) if rows else ""
+    shown = table(("from", "signal", "mean square, log scale", "first block", "last block"), rows)
+    return "\n\n".join(filter(None, (shown, marks))) if rows else ""
+
+
+def _margins(report: Report) -> str:
+    """How far from trouble, folded away: it is the evidence, not the news."""
+    if not report.margins:
+        return ""
+    rows = [
+        (prose(each.quantity), number(each.value), limit_of(each), used_of(each), each.code)
+        for each in report.margins
+    ]
+    shown = table(("quantity", "measured", "limit", "used", "rule"), rows)
+    return f"<details><summary>How far from trouble</summary>\n\n{shown}\n\n</details>"
 
 
 def _coverage(report: Report) -> str:
@@ -94,7 +108,8 @@ def _coverage(report: Report) -> str:
     return "\n".join([*lines, *(["", *gaps] if gaps else [])])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; the cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 

@@ -1,0 +1,161 @@
+"""Does `leadline fix` make networks train that do not? Asked of every failed case of benchmarks/verdicts.
+
+    python -m benchmarks.repair --half calibration     every failure is shown: fixes are developed on this half
+    python -m benchmarks.repair --half held-out        figures only: nobody tunes on this half
+    python -m benchmarks.repair --baseline             AUTOTRAINER's order of repairs instead
+
+Stops and resumes at any time. A case counts as repaired if the recipe, applied to the problem built afresh and
+trained for its budget on its own batches, reaches the target that healthy networks reach (`verdicts/truth.py`); as
+made worse if it ends with clearly less progress than the untreated run, or diverges where that did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.store import load, run_missing, table
+from benchmarks.verdicts.build import build, loss, problem_batches
+from benchmarks.verdicts.cases import Labelled, load_labels
+from benchmarks.verdicts.data import task
+from benchmarks.verdicts.problem import FAMILIES, Problem
+from benchmarks.verdicts.truth import MARGIN, TARGET, WINDOW, Run, label
+from leadline.case import Case
+from leadline.fixes import all_fixes
+from leadline.fixes.edits import Bench, make
+from leadline.fixes.repair import repair
+from leadline.records import Edit
+
+FILE = "repair"
+BUDGET = 60.0  # seconds of one core for one search
+BATCHES = 120  # fresh ones for the trials of a search
+WORSE = 0.1  # progress lost that counts as made worse: two thirds of the truth's own margin
+
+
+def mend(case: Labelled) -> dict[str, Any]:
+    """What a search made of one failed case, and how its recipe trains."""
+    problem = case.problem
+    began = time.process_time()
+    made = repair(_with_batches(problem), BUDGET, fixes=all_fixes(), clock=time.process_time)
+    spent = time.process_time() - began
+    kept = [outcome for outcome in made.outcomes if outcome.kept]
+    run, seconds = train_edited(problem, made.recipe.edits)
+    return judged(case, run) | {
+        "before": made.verdict_before,
+        "after": made.verdict_after,
+        "fixes": [outcome.fix for outcome in kept],
+        "titles": [outcome.title for outcome in kept],
+        "reach": [outcome.reach for outcome in kept],
+        "search_seconds": round(spent, 2),
+        "training_seconds": round(seconds, 2),
+    }
+
+
+def judged(case: Labelled, run: Run) -> dict[str, Any]:
+    """How the treated problem trained, beside how it did untreated."""
+    data, steps = task(case.problem.data), case.problem.steps
+    found, progress = label(run, data, steps), run.first(steps).progress(data)
+    lost = math.isfinite(progress) and progress < (case.progress or 0.0) - WORSE
+    return {
+        "cause": case.problem.cause,
+        "family": case.problem.family,
+        "untreated": case.label,
+        "label": found,
+        "progress": round(progress, 3) if math.isfinite(progress) else None,
+        "worse": lost or (found == "diverged" and case.label != "diverged"),
+        "steps": len(run.losses),
+    }
+
+
+def train_edited(problem: Problem, edits: tuple[Edit, ...]) -> tuple[Run, float]:
+    """The problem built afresh, edited, and trained until it reaches the target or its budget ends."""
+    case = build(problem)
+    make(Bench(model=case.model, optimizer=case.optimizer), edits)
+    return train(problem, case)
+
+
+def train(problem: Problem, case: Case) -> tuple[Run, float]:
+    """Losses of a training on the problem's own batches, and the seconds it took."""
+    assert case.optimizer is not None
+    data, losses, began = task(problem.data), [], time.process_time()
+    torch.manual_seed(0)
+    for inputs, targets in islice(problem_batches(problem), problem.steps):
+        now = loss(case.model(inputs), targets)
+        losses.append(now.item())
+        if not math.isfinite(losses[-1]):
+            break
+        if Run(losses=tuple(losses[-WINDOW:])).progress(data) >= TARGET + MARGIN:
+            break
+        case.optimizer.zero_grad()
+        now.backward()
+        case.optimizer.step()
+    return Run(losses=tuple(losses)), time.process_time() - began
+
+
+def _with_batches(problem: Problem) -> Case:
+    stream = problem_batches(problem)
+    next(stream)
+    return replace(build(problem), batches=list(islice(stream, BATCHES)))
+
+
+def by_family(cases: dict[str, dict[str, Any]]) -> str:
+    """Repaired and made worse, by family, and what the search cost."""
+    rows = []
+    for family in (*FAMILIES, "all"):
+        found = [each for each in cases.values() if family in (each["family"], "all")]
+        if not found:
+            continue
+        fixed = sum(each["label"] == "reached" for each in found)
+        cost = median(each["search_seconds"] for each in found)
+        rows.append([family, str(len(found)), str(fixed), f"{fixed / len(found):.0%}"])
+        rows[-1] += [str(sum(each["worse"] for each in found)), f"{cost:.0f} s"]
+    return table(["family", "failed", "repaired", "share", "made worse", "median search"], rows)
+
+
+def chosen(half: str | None) -> dict[str, Labelled]:
+    """The failed cases of a half: one of each kind first, then another of each, so that a part is a fair sample."""
+    found = [(key, case) for key, case in load_labels().items() if case.failed]
+    kept = [(key, case) for key, case in found if half in (None, case.problem.half)]
+    seen: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for key, case in kept:
+        kind = (case.problem.cause, case.problem.family)
+        seen[kind] += 1
+        ranked.append((seen[kind], case.seconds, key, case))
+    return {key: case for _, _, key, case in sorted(ranked, key=lambda each: each[:3])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--half", choices=("calibration", "held-out"), default="calibration")
+    parser.add_argument("--baseline", action="store_true")
+    parser.add_argument("--most", type=int, default=10**9)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    from benchmarks.repair_baseline import mend_as_autotrainer
+
+    name = f"{FILE}_{'baseline' if options.baseline else options.half}".replace("-", "_")
+    solve = mend_as_autotrainer if options.baseline else mend
+    done = load(name)["cases"]
+    todo = {key: case for key, case in chosen(options.half).items() if key not in done}
+    tasks = {key: partial(solve, case) for key, case in islice(todo.items(), options.most)}
+    cases = run_missing(name, tasks, lambda key: print(key, flush=True))["cases"]
+    print(by_family(cases))
+    if options.half == "calibration":
+        for key, each in cases.items():
+            if each["label"] != "reached":
+                print(key, each)
+    print(Counter(fix for each in cases.values() for fix in each["fixes"]))
+
+
+if __name__ == "__main__":
+    main()

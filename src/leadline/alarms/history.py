@@ -1,0 +1,184 @@
+"""The recent past of a run, bounded: what alarms look at."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+from leadline.records.run import Sample
+
+STEPS = 1024  # ours: eight windows of 128 steps; about 20 numbers a step, so under 1 MB
+SPACED = 64  # recordings of a vector kept at least SPACING steps apart: they reach as far back as the numbers
+SPACING = 16  # derived: STEPS / SPACED
+RECENT = 32  # last recordings of a vector; with the spaced ones 14 MB at 12,000 parameters and 3 metrics
+ABSENT = (
+    -1.0
+)  # in a vector of gradient norms: asked for, and did not come; no norm is negative, NaN is a measured NaN
+FROZEN = -2.0  # in a vector of gradient norms: not asked for, the parameter requires none
+START = 32  # ours: steps that make up "the start", with which a run that goes nowhere is compared
+
+
+T = TypeVar("T")
+Row = tuple[int, "array[float]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What does not change during a run: names along the two axes, and what is known of each parameter."""
+
+    parameters: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    homes: tuple[int | None, ...] = ()
+    """The block of each parameter; empty if the depth axis is not known."""
+    invariant: tuple[bool, ...] = ()
+    """Whether the network computes the same if this parameter is scaled (`leadline.symmetries`); empty if not known."""
+    rotation: tuple[float | None, ...] = ()
+    """For each parameter that is scale-invariant and decayed, its angle a step in equilibrium at rate 1, which goes
+    with the root of the rate (`leadline.symmetry.equilibrium`); None for the others; empty if not known."""
+    settling: tuple[float, ...] = ()
+    """Steps in which each of these gets there at rate 1, which go with one over the rate; empty if not known."""
+
+
+@dataclass(slots=True)
+class Series:
+    """One number a step: the steps at which it was measured, and its values."""
+
+    steps: deque[int]
+    values: deque[float]
+    first: list[float] = field(default_factory=list)
+    """The first `START` values of the run; they stay when the ring has moved on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The last values of one number, oldest first."""
+
+    steps: list[int]
+    values: list[float]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The last recordings of a vector, oldest first; each has one number a label."""
+
+    steps: list[int]
+    rows: list[array[float]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, index: int) -> list[float]:
+        return [row[index] for row in self.rows]
+
+
+@dataclass(slots=True)
+class Shelf:
+    """Recordings of one vector: the last ones, and some that are spaced out."""
+
+    recent: deque[Row]
+    spaced: deque[Row]
+
+
+class History:
+    """A ring of recent steps: the last `STEPS` values of each number; of each vector the last `RECENT` recordings, and
+    `SPACED` further ones at least `SPACING` steps apart.
+
+    A step that does not come after the last one is a run that went back (a resumed or restarted one): what was
+    remembered is of another future, and is forgotten.
+    """
+
+    def __init__(self, layout: Layout | None = None) -> None:
+        self.layout = layout or Layout()
+        self._series: dict[str, Series] = {}
+        self._shelves: dict[str, Shelf] = {}
+        self.step: int | None = None
+        """The last step; None: nothing was added yet."""
+        self.began: int | None = None
+        """The first step that was added, though the ring may no longer hold it."""
+
+    def add(self, sample: Sample) -> None:
+        if self.step is not None and sample.step <= self.step:
+            self.forget()
+        self.began = sample.step if self.began is None else self.began
+        self.step = sample.step
+        for name, value in sample.scalars.items():
+            self._note(name, sample.step, float(value))
+        for name, row in sample.vectors.items():
+            self._keep(name, sample.step, row if isinstance(row, array) else array("f", row))
+
+    def extend(self, samples: Iterable[Sample]) -> History:
+        for sample in samples:
+            self.add(sample)
+        return self
+
+    def forget(self) -> None:
+        self._series.clear()
+        self._shelves.clear()
+        self.step = self.began = None
+
+    def scalars(self, name: str, last: int | None = None) -> Window:
+        """The last values of a number, NaN included; empty if it was never measured."""
+        found = self._series.get(name)
+        if found is None:
+            return Window(steps=[], values=[])
+        return Window(steps=_last(found.steps, last), values=_last(found.values, last))
+
+    def recent(self, name: str) -> Rows:
+        """The last recordings of a vector; empty if it was never measured."""
+        shelf = self._shelves.get(name)
+        return _rows(shelf.recent if shelf else ())
+
+    def spaced(self, name: str) -> Rows:
+        """Recordings of a vector over all the history, some steps apart; empty if it was never measured."""
+        shelf = self._shelves.get(name)
+        return _rows(shelf.spaced if shelf else ())
+
+    def latest(self, name: str) -> float | None:
+        """The last value of a number; None if it was never measured."""
+        found = self._series.get(name)
+        return found.values[-1] if found and found.values else None
+
+    def has(self, name: str) -> bool:
+        """Whether a number or vector of this name was ever recorded."""
+        return name in self._series or name in self._shelves
+
+    def start(self, name: str) -> Sequence[float]:
+        """The first values of the run, at most `START`; finite ones only."""
+        found = self._series.get(name)
+        return [each for each in found.first if math.isfinite(each)] if found else []
+
+    def _note(self, name: str, step: int, value: float) -> None:
+        found = self._series.get(name)
+        if found is None:
+            found = Series(steps=deque(maxlen=STEPS), values=deque(maxlen=STEPS))
+            self._series[name] = found
+        found.steps.append(step)
+        found.values.append(value)
+        if len(found.first) < START:
+            found.first.append(value)
+
+    def _keep(self, name: str, step: int, row: array[float]) -> None:
+        shelf = self._shelves.get(name)
+        if shelf is None:
+            shelf = self._shelves[name] = Shelf(recent=deque(maxlen=RECENT), spaced=deque(maxlen=SPACED))
+        shelf.recent.append((step, row))
+        if not shelf.spaced or step - shelf.spaced[-1][0] >= SPACING:
+            shelf.spaced.append((step, row))
+
+
+def _rows(kept: Iterable[Row]) -> Rows:
+    pairs = list(kept)
+    return Rows(steps=[step for step, _ in pairs], rows=[row for _, row in pairs])
+
+
+def _last(ring: deque[T], count: int | None) -> list[T]:
+    """The last ones, oldest first, without walking through the others."""
+    return list(ring) if count is None else [*islice(reversed(ring), count)][::-1]

@@ -1,0 +1,145 @@
+"""T801: a step far out of line with the steps before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from leadline.alarms.alarm import Symptom, alarm
+from leadline.alarms.examples import constant, course, noisy
+from leadline.alarms.history import History, Window
+from leadline.alarms.places import of_parameters
+from leadline.alarms.robust import score
+
+SIGMAS = 6.0  # cited: OLMo-core's skip-step optimisers leave out what lies 6 deviations above 128 steps
+WINDOW = 128  # cited: the same
+ENOUGH = 64  # ours: half a window, so that the first spike after a warm-up is seen
+RECENT = 8  # ours: steps judged in one look; an alarm need not be asked every step
+LEAST = {  # smallest deviation of a logarithm that is taken for noise; calibrated by benchmarks/alarms.py
+    "update_norm": 0.10,
+    "grad_norm": 0.25,
+    "loss": 0.10,
+}
+LASTING = (
+    3  # calibrated by benchmarks/alarms.py: one odd batch in 8 raises the loss of healthy runs, three do not
+)
+ALONE = {
+    "grad_norm": 2.0
+}  # calibrated by the same script: gradients of small batches spike without moving anything
+LOUD = 0.5  # ours: layers whose own score is at least half of the largest are named
+
+
+@alarm(
+    code="T801",
+    name="spike",
+    since="0.1",
+    needs=("update_norm", "grad_norm", "loss"),
+    every=8,
+    sick=course(
+        200, update_norm=lambda step: noisy(constant(1.0), 0.05)(step) * (30.0 if step == 195 else 1.0)
+    ),
+    healthy=course(200, update_norm=noisy(constant(1.0), 0.3), loss=noisy(constant(2.0), 0.1)),
+)
+def spike(history: History) -> Iterator[Symptom]:
+    r"""One step is far larger than the steps before it.
+
+    ## What it measures
+    For each of the last `RECENT` = 8 steps, how many robust standard deviations the logarithms of the update's norm
+    (divided by the rate, so that a schedule is no spike), the gradient's norm and the loss lie above the median of
+    the `WINDOW` = 128 steps before. Fires at `SIGMAS` = 6 for the update, at twice that for the gradient, which
+    clipping or the optimiser may tame (a warning), and at 6 for the loss if it lasts `LASTING` = 3 steps (an error).
+
+    ## Why it hurts
+    Update norms move first: a gradient that its running averages did not expect makes one step many times as large as
+    usual, and the loss answers a step later. Some spikes heal within a few hundred steps; those that do not cost the
+    run. Skipping or clipping that one step costs nothing.
+
+    ## When it is wrong
+    Data whose batches differ by nature (a rare language, a long document) make honest spikes of the gradient that
+    clip away. A change of the batch, of the loss or of the learning rate by hand looks like one.
+
+    ## References
+    OLMo-core, `SkipStepOptimizer` (6 standard deviations over 128 steps); Chowdhery et al., "PaLM", 2022, section 5.1
+    (spikes, and skipping the batches before them); Molybog et al., "A theory on Adam instability in large-scale
+    machine learning", 2023 (update norms before a spike).
+    """
+    found = {name: _loudest(_judged(history, name), name) for name in LEAST}
+    loud = {
+        name: each
+        for name, each in found.items()
+        if each is not None and each[1] >= SIGMAS * ALONE.get(name, 1.0)
+    }
+    if not loud:
+        return
+    since = min(step for step, _ in loud.values())
+    worst = max(loud, key=lambda name: loud[name][1])
+    where, layers = _layers(history, since)
+    yield Symptom(
+        severity="error" if "loss" in loud else "warning",
+        where=where,
+        layers=layers,
+        since=since,
+        message=f"the {_WORDS[worst]} of step {loud[worst][0]} lies {loud[worst][1]:.1f} standard deviations above the "
+        f"{WINDOW} steps before it" + _order(loud),
+        forecast="" if "loss" in loud else "the loss follows within a few steps, if it follows",
+        evidence={f"{name}_sigmas": each[1] for name, each in found.items() if each is not None},
+    )
+
+
+_WORDS = {"update_norm": "update", "grad_norm": "gradient", "loss": "loss"}
+
+
+def _judged(history: History, name: str) -> Window:
+    """Logarithms of a window and of the steps that are judged against it; of the update over the rate."""
+    found = history.scalars(name, WINDOW + RECENT)
+    values = found.values
+    if name == "update_norm":
+        series = history.scalars("lr")
+        rates = dict(zip(series.steps, series.values, strict=True))
+        pairs = zip(found.steps, values, strict=True)
+        values = [each / rates[step] if rates.get(step, 0.0) > 0 else each for step, each in pairs]
+    kept = [
+        (step, math.log(each)) for step, each in zip(found.steps, values, strict=True) if 0 < each < math.inf
+    ]
+    return Window(steps=[step for step, _ in kept], values=[each for _, each in kept])
+
+
+def _loudest(judged: Window, name: str) -> tuple[int, float] | None:
+    """Step and score of the recent value that counts; None without enough to compare it with.
+
+    It is the largest one; of the loss the `LASTING`-th largest, so that one odd batch is no spike.
+    """
+    if len(judged) < ENOUGH + RECENT:
+        return None
+    recent = sorted(zip(judged.values[-RECENT:], judged.steps[-RECENT:], strict=True), reverse=True)
+    value, step = recent[LASTING - 1] if name == "loss" else recent[0]
+    return step, score(value, judged.values[:-RECENT], least=LEAST[name])
+
+
+def _order(loud: dict[str, tuple[int, float]]) -> str:
+    """Who moved first, if more than one did."""
+    if len(loud) < 2:
+        return ""
+    first = min(loud, key=lambda name: loud[name][0])
+    return f"; the {_WORDS[first]} moved first, at step {loud[first][0]}"
+
+
+def _layers(history: History, since: int) -> tuple[str, tuple[int, int] | None]:
+    """The layers whose own update (or gradient) was out of line at that step."""
+    for name in ("update_norm", "grad_norm"):
+        found = history.recent(name)
+        if since not in found.steps or found.steps.index(since) < RECENT:
+            continue
+        at = found.steps.index(since)
+        scores = [
+            _column_score(found.column(index)[: at + 1], LEAST[name]) for index in range(len(found.rows[at]))
+        ]
+        most = max(scores, default=0.0)
+        if most >= SIGMAS:
+            return of_parameters(history.layout, [i for i, each in enumerate(scores) if each >= LOUD * most])
+    return "the whole model", None
+
+
+def _column_score(column: list[float], least: float) -> float:
+    kept = [math.log(each) for each in column if 0 < each < math.inf]
+    return score(kept[-1], kept[:-1], least=least) if len(kept) > RECENT else 0.0

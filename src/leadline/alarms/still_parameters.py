@@ -1,0 +1,74 @@
+"""T811: parameters get a gradient and do not move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from leadline.alarms.alarm import Symptom, alarm
+from leadline.alarms.examples import BLOCKS, constant, flat, sampled
+from leadline.alarms.history import History
+from leadline.alarms.places import of_parameters
+
+STEPS = 16  # recordings in a row; ours: a skipped step or two are not it
+
+
+@alarm(
+    code="T811",
+    name="still-parameters",
+    since="0.1",
+    needs=("update_norm",),
+    sick=sampled(
+        40,
+        {"grad_norm": flat(1.0), "update_norm": lambda _: [0.0, 0.0] + [0.1] * (BLOCKS - 2)},
+        numbers={"lr": constant(0.1)},
+    ),
+    healthy=sampled(40, {"grad_norm": flat(1.0), "update_norm": flat(0.1)}, numbers={"lr": constant(0.1)}),
+    every=16,
+    calm=128,
+)
+def still_parameters(history: History) -> Iterator[Symptom]:
+    r"""Parameters have a gradient, and no step ever changes them.
+
+    ## What it measures
+    In the last `STEPS` = 16 recordings, which parameters had a gradient that is not zero and an update of exactly
+    zero each time, while the rate was not zero. An error if none moves at all.
+
+    ## Why it hurts
+    The optimiser does not know them (built before they were, or given `head.parameters()` only), their group's rate
+    is zero, or their type rounds every step away. They cost a backward pass and stay as they were drawn.
+
+    ## When it is wrong
+    Layers that are trained in turns by several optimisers stand still for a while.
+
+    ## References
+    Derived. Jiang et al., "Training with confidence: catching silent errors in deep learning training with automated
+    proactive checks", 2025, collects silent errors of this kind.
+    """
+    moved, pulled = history.recent("update_norm"), history.recent("grad_norm")
+    rates = history.scalars("lr", STEPS).values
+    if len(moved) < STEPS or len(pulled) < STEPS or (rates and min(rates) <= 0):
+        return
+    rows, pulls = moved.rows[-STEPS:], pulled.rows[-STEPS:]
+    candidates = [index for index, each in enumerate(rows[-1]) if each == 0 and pulls[-1][index] > 0]
+    still = [i for i in candidates if all(row[i] == 0 for row in rows) and all(row[i] > 0 for row in pulls)]
+    if not still:
+        return
+    where, layers = of_parameters(history.layout, still)
+    everything = not any(each > 0 for each in rows[-1])
+    yield Symptom(
+        severity="error" if everything else "warning",
+        where=where,
+        layers=layers,
+        since=_since(moved.steps, moved.rows, still),
+        message="no parameter moves, though gradients come: is the optimiser stepped, and with the right parameters?"
+        if everything
+        else f"{len(still)} of {len(rows[-1])} parameters have a gradient and never move: has the optimiser got them?",
+        forecast="they stay as they are",
+        evidence={"still": float(len(still)), "parameters": float(len(rows[-1]))},
+    )
+
+
+def _since(steps: list[int], rows: Sequence[Sequence[float]], still: list[int]) -> int:
+    """The first recording after which none of them moved."""
+    moving = [step for step, row in zip(steps, rows, strict=True) if any(row[index] > 0 for index in still)]
+    return next((step for step in steps if not moving or step > moving[-1]), steps[-1])

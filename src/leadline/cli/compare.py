@@ -1,0 +1,131 @@
+"""`leadline compare`: two saved reports, or two runs, against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from leadline.cli.options import (
+    FINE,
+    FOUND,
+    UNDECIDED,
+    color_option,
+    detail_options,
+    examples,
+    fail_option,
+    html_option,
+    output_option,
+)
+from leadline.cli.output import emit, look_for
+from leadline.cli.past import look_back
+from leadline.errors import InputError
+from leadline.report import Report
+from leadline.report.comparing import render
+from leadline.report.comparison import Comparison
+from leadline.report.comparison import compare as against
+from leadline.report.formats.record import read_reports
+from leadline.report.html.compared import Losses, render_comparison
+from leadline.report.look import Bar
+from leadline.report.verdict import fails
+from leadline.runs import Run
+from leadline.runs.summary import SUFFIX
+
+SAVED = click.Path(dir_okay=False, exists=True, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What one of the two names stands for."""
+
+    report: Report
+    losses: Losses | None = None
+    """Steps and loss, of a run."""
+
+
+@click.command(
+    epilog=examples(
+        "leadline check train.py:make_case --format json -o before.json",
+        "leadline compare before.json after.json",
+        "leadline compare before.json after.json --html compared.html",
+        "leadline compare monday.leadline tuesday.leadline --fail-on error",
+    )
+)
+@click.argument("first", metavar="A", type=SAVED)
+@click.argument("second", metavar="B", type=SAVED)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "html"]),
+    default="text",
+    show_default=True,
+    help="How the result is written; it never changes the exit code.",
+)
+@output_option
+@html_option
+@fail_option
+@detail_options
+@color_option
+def compare(
+    first: Path,
+    second: Path,
+    form: str,
+    output: Path | None,
+    page: Path | None,
+    fail_on: Bar,
+    quiet: bool,
+    verbose: bool,
+    no_color: bool,
+) -> int:
+    """Compare two saved reports or two runs: findings gained and lost, profiles over each other.
+
+    A and B are JSON files that `leadline check --format json` wrote, or run files (.leadline), which are judged as
+    `leadline check` does. Needs no torch.
+
+    Exit codes: 0 B has no finding at or above --fail-on that A has not, or has milder; 1 it has; 2 wrong usage or an
+    error; 3 B could not be judged.
+    """
+    look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None, fail_on=fail_on)
+    loaded = _load(first), _load(second)
+    reports = loaded[0].report, loaded[1].report
+    found = against(*reports, names=(str(first), str(second)))
+    if page is not None or form == "html":
+        made = render_comparison(found, reports, _losses(*loaded))
+    if page is not None:
+        emit(made, page)
+    said = {"text": lambda: render(found, reports, look), "json": lambda: found.to_json() + "\n"}
+    emit(made if form == "html" else said[form](), output)
+    return exit_code(found, fail_on)
+
+
+def exit_code(found: Comparison, fail_on: Bar) -> int:
+    """What the shell is told: by what B has more than A, never by the format."""
+    worse = [change.second for change in found.kept if change.worse]
+    if any(fails(finding, fail_on) for finding in (*found.gained, *worse)):
+        return FOUND
+    return UNDECIDED if found.second.verdict == "undecided" else FINE
+
+
+def _losses(first: Loaded, second: Loaded) -> tuple[Losses, Losses] | None:
+    return None if first.losses is None or second.losses is None else (first.losses, second.losses)
+
+
+def _load(path: Path) -> Loaded:
+    """The one report in a file, or the last of a run."""
+    if str(path).endswith(SUFFIX):
+        return _of_run(path)
+    reports = read_reports(path.read_text(encoding="utf-8", errors="replace"))
+    if len(reports) != 1:
+        raise InputError(
+            expected="a file with one report",
+            got=f"{path}, which has {len(reports)}",
+            fix="check one target at a time: leadline check TARGET --format json -o report.json",
+        )
+    return Loaded(report=reports[0])
+
+
+def _of_run(path: Path) -> Loaded:
+    with Run(path) as run:
+        losses = run.scalars("loss") if "loss" in run.scalar_names else None
+    return Loaded(report=look_back(str(path), {}), losses=losses)

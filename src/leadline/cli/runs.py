@@ -1,0 +1,98 @@
+"""`leadline runs`: which runs there are, how far they came, and what was noticed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from msgspec.structs import asdict
+
+from leadline.cli.options import FAILED, FINE, examples
+from leadline.cli.output import emit, say
+from leadline.errors import LeadlineError
+from leadline.records import spell
+from leadline.report.text import clean, count, number
+
+if TYPE_CHECKING:
+    from leadline.runs.summary import Summary
+
+HEADER = ("run", "model", "steps", "loss", "alerts", "last step", "state")
+NUMBERS = ("steps", "loss")  # columns whose figures stand below each other
+SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+@click.command(epilog=examples("leadline runs", "leadline runs experiments/ --format json"))
+@click.argument("places", metavar="[DIR|FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def runs(places: tuple[Path, ...], form: str) -> int:
+    """List run files: model, steps, last loss, alerts, and whether each is still being written.
+
+    Without an argument, those below the working directory. A run that is being written can be read at any time.
+    Exit codes: 0, or 2 if a file could not be read; the others are listed nevertheless.
+    """
+    from leadline.runs.summary import find_runs
+
+    found = [path for place in places or (Path(),) for path in find_runs(place)]
+    summaries, unreadable = _summaries(found)
+    if form == "json":
+        emit(json.dumps(spell([asdict(each) for each in summaries]), indent=2) + "\n")
+    elif summaries:
+        emit(_table([HEADER, *(_row(each) for each in summaries)]))
+    elif not unreadable:
+        say('no run files here; leadline.watch(model, optimizer, store="run.leadline") writes one')
+    return FAILED if unreadable else FINE
+
+
+def _summaries(paths: Iterable[Path]) -> tuple[list[Summary], int]:
+    from leadline.runs.summary import summarise
+
+    summaries: list[Summary] = []
+    unreadable = 0
+    for path in paths:
+        try:
+            summaries.append(summarise(path))
+        except LeadlineError as error:
+            unreadable += 1
+            say("\n       ".join(map(clean, f"error: {error}".splitlines())))
+    return summaries, unreadable
+
+
+def _row(run: Summary) -> tuple[str, ...]:
+    return (
+        clean(run.path),
+        clean(run.model) or "-",
+        count(run.steps),
+        "-" if run.loss is None else number(run.loss),
+        _alerts(run),
+        "-" if run.updated is None else f"{_span(time.time() - run.updated)} ago",
+        run.state,
+    )
+
+
+def _alerts(run: Summary) -> str:
+    """What stands, by code; how many are over."""
+    codes = [clean(code) for code in sorted(set(run.standing))]
+    over = run.alerts - len(run.standing)
+    past = f"{over} over" if over > 0 else ""
+    return ", ".join(filter(None, [*codes, past])) or "none"
+
+
+def _span(seconds: float) -> str:
+    unit, name = next((each for each in SPANS if seconds >= each[0]), SPANS[-1])
+    return f"{max(seconds, 0.0) / unit:.0f} {name}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = []
+    for row in rows:
+        cells = [
+            f"{cell:>{width}}" if name in NUMBERS else f"{cell:<{width}}"
+            for name, cell, width in zip(HEADER, row, widths, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip() + "\n")
+    return "".join(lines)

@@ -1,0 +1,81 @@
+"""Draw a weight afresh from a seeded generator, or fill it with one number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from leadline.errors import InputError
+from leadline.fixes.edits import Action, Bench, number, parameter_at, text, whole
+from leadline.fixes.tensors import owner_of, write_at
+from leadline.records import Edit
+from leadline.records.repair import Option
+
+FILLS = {
+    "normal": "torch.nn.init.normal_({0}, 0.0, {1!r}, generator=generator)",
+    "orthogonal": "torch.nn.init.orthogonal_({0}, {1!r}, generator=generator)",
+    "identity": "torch.nn.init.eye_({0}).mul_({1!r})",
+    "constant": "torch.nn.init.constant_({0}, {1!r})",
+}
+"""What each kind fills a tensor with; `size` is the standard deviation, the gain, the diagonal, the constant."""
+
+
+def draw_edit(where: str, kind: str, size: float, *, seed: int = 0, packed: int = 1) -> Edit:
+    """The edit that draws the weight named `where`; each of its `packed` parts on its own."""
+    options: dict[str, Option] = {"kind": kind, "size": size, "seed": seed, "packed": packed}
+    return Edit(action="draw", where=where, options=options)
+
+
+def _make(bench: Bench, edit: Edit) -> None:
+    owner, name = owner_of(bench.model, edit.where)
+    known = getattr(owner, name, None)
+    weight = known if isinstance(known, Tensor) else parameter_at(bench, edit)
+    write_at(bench, edit, _drawn(weight.shape, edit).to(weight))
+
+
+def _drawn(shape: torch.Size, edit: Edit) -> Tensor:
+    """In float32 on the CPU, whatever the weight's dtype and device: the same seed gives the same numbers."""
+    kind, size = text(edit, "kind"), number(edit, "size")
+    if kind not in FILLS:
+        raise InputError(expected=f"a draw that is one of {list(FILLS)}", got=kind, fix="upgrade leadline")
+    generator = torch.Generator().manual_seed(whole(edit, "seed"))
+    values = torch.empty(shape, dtype=torch.float32, device="cpu")
+    packed = whole(edit, "packed")
+    for part in values.chunk(packed) if packed > 1 else [values]:
+        _fill(part, kind, size, generator)
+    return values
+
+
+def _fill(part: Tensor, kind: str, size: float, generator: torch.Generator) -> None:
+    if kind == "normal":
+        torch.nn.init.normal_(part, 0.0, size, generator=generator)
+    elif kind == "orthogonal":
+        torch.nn.init.orthogonal_(part, size, generator=generator)
+    elif kind == "identity":
+        torch.nn.init.eye_(part).mul_(size)
+    else:
+        torch.nn.init.constant_(part, size)
+
+
+def _code(edit: Edit) -> Iterator[str]:
+    kind, size, packed = text(edit, "kind"), number(edit, "size"), whole(edit, "packed")
+    path, _, name = edit.where.rpartition(".")
+    owner = f'model.get_submodule("{path}")' if path else "model"
+    if kind in ("normal", "orthogonal"):
+        yield f"generator = torch.Generator().manual_seed({whole(edit, 'seed')})"
+    yield f"values = torch.empty({owner}.{name}.shape)"
+    if packed > 1:
+        yield f"for part in values.chunk({packed}):"
+        yield f"    {FILLS[kind].format('part', size)}"
+    else:
+        yield FILLS[kind].format("values", size)
+    if edit.options.get("parametrized"):
+        yield "with torch.no_grad():"
+        yield f"    {owner}.{name} = values.to({owner}.{name})"
+    else:
+        yield f"{owner}.{name}.data.copy_(values)"
+
+
+draw = Action(name="draw", make=_make, code=_code, imports=("import torch",))

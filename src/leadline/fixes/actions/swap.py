@@ -1,0 +1,54 @@
+"""Another activation for a module, or for the calls that a module's own code makes; or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from leadline.errors import InputError
+from leadline.fixes.edits import Action, Bench, module_at, text
+from leadline.nn.rerouting import Rerouted
+from leadline.records import Edit
+
+MODULES = {
+    "identity": "Identity",
+    "relu": "ReLU",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "tanh": "Tanh",
+    "elu": "ELU",
+    "selu": "SELU",
+}
+
+
+def _swap(bench: Bench, edit: Edit) -> None:
+    module, name = module_at(bench, edit), text(edit, "to")
+    if module is bench.model:
+        raise InputError(
+            expected="an activation inside of a model",
+            got="the model itself",
+            fix="replace it where it is used",
+        )
+    bench.put_everywhere(module, getattr(nn, MODULES[name])().train(module.training))
+
+
+def _swap_code(edit: Edit) -> Iterator[str]:
+    path, _, name = edit.where.rpartition(".")
+    yield f'setattr(model.get_submodule("{path}"), "{name}", torch.nn.{MODULES[text(edit, "to")]}())'
+
+
+def _reroute(bench: Bench, edit: Edit) -> None:
+    module = module_at(bench, edit)
+    bench.put(module, "forward", Rerouted(module, text(edit, "calls"), text(edit, "to"), module.forward))
+
+
+def _reroute_code(edit: Edit) -> Iterator[str]:
+    owner = f'model.get_submodule("{edit.where}")' if edit.where else "model"
+    yield f'{owner}.forward = Rerouted({owner}, "{text(edit, "calls")}", "{text(edit, "to")}", {owner}.forward)'
+
+
+swap = Action(name="swap", make=_swap, code=_swap_code, imports=("import torch",))
+reroute = Action(
+    name="reroute", make=_reroute, code=_reroute_code, imports=("from leadline.nn.rerouting import Rerouted",)
+)

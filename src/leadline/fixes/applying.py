@@ -1,0 +1,82 @@
+"""`leadline.apply` makes the edits of a recipe on a model, `leadline.undo` takes them back bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from torch.optim import Optimizer
+
+from leadline.errors import InputError
+from leadline.fixes.edits import Bench, Undo, make
+from leadline.records import Recipe
+from leadline.tracing.lend import unwrap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A recipe that was applied to a model, and how to take it back."""
+
+    recipe: Recipe
+    undos: list[Undo]
+
+
+_APPLIED: WeakKeyDictionary[nn.Module, list[Applied]] = WeakKeyDictionary()
+"""By model, the last one last. The only state of this kind: an undo has to be remembered somewhere, and an attribute of
+the model would be copied and saved with it."""
+
+
+def apply(model: nn.Module, recipe: Recipe | str | Path, optimizer: Optimizer | None = None) -> nn.Module:
+    """Make the edits of a recipe (or of the JSON file that holds it) on a model and its optimiser; returns the model.
+
+    Either all edits are made or none. A recipe that is applied already is not applied again.
+    """
+    wanted = recipe if isinstance(recipe, Recipe) else _read(Path(recipe))
+    own = unwrap(model)
+    _check_model(wanted, own)
+    before = _APPLIED.setdefault(own, [])
+    if all(each.recipe != wanted for each in before):
+        bench = Bench(model=own, optimizer=optimizer)
+        make(bench, wanted.edits)
+        before.append(Applied(recipe=wanted, undos=bench.undos))
+    return model
+
+
+def undo(model: nn.Module) -> nn.Module:
+    """Take back the recipe that was applied last, optimiser included; returns the model.
+
+    All that its edits changed is bit for bit as before them, so what training made of those parameters since is lost.
+    """
+    applied = _APPLIED.get(unwrap(model), [])
+    if not applied:
+        raise InputError(
+            expected="a model to which a recipe was applied, in this process",
+            got=f"a {type(unwrap(model)).__qualname__} without one",
+            fix="undo once for each leadline.apply or leadline.fix(..., apply=True)",
+        )
+    undos = applied.pop().undos
+    while undos:
+        undos.pop()()
+    return model
+
+
+def _read(path: Path) -> Recipe:
+    try:
+        return Recipe.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            expected="a recipe, or the file that `leadline fix --recipe` wrote",
+            got=f"{str(path)!r}: {error.strerror or error}",
+            fix="check the path",
+        ) from None
+
+
+def _check_model(recipe: Recipe, model: nn.Module) -> None:
+    if recipe.model != type(model).__qualname__:
+        raise InputError(
+            expected=f"a {recipe.model}, for which this recipe was made",
+            got=f"a {type(model).__qualname__}",
+            fix="apply the recipe to a model built by the same code",
+        )

@@ -1,0 +1,113 @@
+"""Which fixes are worth trying on a patient, and in which order: what touches least comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import get_args
+
+from leadline.errors import InputError
+from leadline.fixes.edits import code_of
+from leadline.fixes.fix import Fix, Patient, Plan
+from leadline.records import Edit, Outcome, Reach
+from leadline.report.snippet import put_together
+
+REACHES: tuple[Reach, ...] = get_args(Reach)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A plan of one fix, or of several that are tried together, and the findings it is tried for."""
+
+    fix: str
+    title: str
+    edits: tuple[Edit, ...]
+    reach: Reach
+    answers: tuple[str, ...]
+    """Codes of the findings it is tried for, the worst first; none of them is a mere note."""
+    rooted: bool
+    """One of them is a root, and not the consequence of another."""
+    promise: float
+    code: str
+    why: str = ""
+    """Why it cannot even be proposed; "" if it can."""
+
+    @property
+    def stage(self) -> tuple[bool, int]:
+        return (not self.rooted, REACHES.index(self.reach))
+
+    def outcome(self, why: str) -> Outcome:
+        """Nothing has been measured yet, and why."""
+        return Outcome(
+            fix=self.fix,
+            title=self.title,
+            reach=self.reach,
+            answers=self.answers,
+            state="not run",
+            why=why,
+            edits=self.edits,
+            code=self.code,
+        )
+
+
+def candidates(patient: Patient, fixes: Sequence[Fix]) -> list[Candidate]:
+    """Every plan that answers a finding worse than a note, in the order in which to try them."""
+    found = [each for fix in fixes for each in _of(fix, patient)]
+    return sorted(found, key=lambda each: (each.stage, -each.promise))
+
+
+def stages(found: Iterable[Candidate]) -> Iterator[list[Candidate]]:
+    """Candidates in their order, those that reach equally far together."""
+    for _, each in groupby(found, key=lambda candidate: candidate.stage):
+        yield list(each)
+
+
+def together(first: Candidate, second: Candidate) -> Candidate:
+    """Both, one after the other."""
+    return Candidate(
+        fix=f"{first.fix} + {second.fix}",
+        title=f"{first.title}; {second.title}",
+        edits=first.edits + second.edits,
+        reach=max(first.reach, second.reach, key=REACHES.index),
+        answers=tuple(dict.fromkeys(first.answers + second.answers)),
+        rooted=first.rooted or second.rooted,
+        promise=second.promise,
+        code=put_together((first.code, second.code)),
+        why=second.why,
+    )
+
+
+def _of(fix: Fix, patient: Patient) -> Iterator[Candidate]:
+    found = [each for each in patient.findings(fix.answers) if each.severity != "info"]
+    if not found:
+        return
+    answers = tuple(dict.fromkeys(each.code for each in found))
+    rooted = any(not each.explained_by for each in found)
+    try:
+        plans = list(fix.propose(patient))
+    except InputError as error:
+        plan = Plan(title=fix.summary, reach="advice")
+        yield _candidate(fix, plan, answers, rooted=rooted, why=refusal(error))
+        return
+    for plan in plans:
+        yield _candidate(fix, plan, answers, rooted=rooted)
+
+
+def _candidate(fix: Fix, plan: Plan, answers: tuple[str, ...], *, rooted: bool, why: str = "") -> Candidate:
+    return Candidate(
+        fix=fix.name,
+        title=plan.title,
+        edits=plan.edits,
+        reach=plan.reach or fix.reach,
+        answers=answers,
+        rooted=rooted,
+        promise=plan.promise,
+        code=plan.code or code_of(plan.edits),
+        why=why,
+    )
+
+
+def refusal(error: InputError) -> str:
+    """In one line, for a table."""
+    return f"it needs {error.expected}; got {error.got}"

@@ -1,0 +1,186 @@
+"""Training a copy for a short while: the same batches, seeds and number of steps for everyone who takes part."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from leadline.case import Case, Inputs
+from leadline.errors import InputError
+from leadline.fixes.batches import Batches, with_batch
+from leadline.fixes.budget import Budget
+from leadline.fixes.copying import twin
+from leadline.tracing import lend
+from leadline.tracing.census import take_census
+from leadline.tracing.custody import custody
+from leadline.updating.borrowed import fresh, needs_closure
+from leadline.updating.keeping import unhooked
+
+MOST_STEPS = 40  # ours: enough for a healthy network to leave its first loss, little beside any real training
+LEAST_STEPS = 12  # derived: the last quarter, over which losses are compared, has three steps at least
+TRIALS_WANTED = (
+    10  # ours: a control, three candidates, and a confirmation of two runs of three times the length
+)
+CONFIRMATION = 6  # derived: what of these is kept back for the confirmation
+DEFAULT_RATE = 1e-3  # cited: Kingma & Ba 2015, algorithm 1
+
+Losses = tuple[float, ...]
+Progress = Callable[[int, int, str], object]
+
+
+class OutOfTimeError(Exception):
+    """The budget ended in the middle of a trial; never seen by users."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trials:
+    """One way of training for all: whoever is compared was trained by the same one of these."""
+
+    batches: Batches
+    budget: Budget
+    progress: Progress | None = None
+    steps: int | None = None
+    """Decided by the first run: as many as the budget allows for all runs that are to come."""
+
+    pace: float = 0.0
+    """Seconds that a step takes."""
+
+    @property
+    def fresh(self) -> bool:
+        """Each step saw another batch."""
+        return self.batches.fresh(self.steps or MOST_STEPS)
+
+    def has_time(self) -> bool:
+        """There is time for more than to confirm what has been found."""
+        return self.budget.left > CONFIRMATION * (self.steps or LEAST_STEPS) * self.pace
+
+    def show(self, done: int, total: int, text: str) -> None:
+        if self.progress is not None:
+            self.progress(done, total, text)
+
+    def run(self, case: Case, label: str, *, seed: int = 0, longer: int = 1, finish: bool = False) -> Losses:
+        """Loss before each step of a copy of the case. Stops after a loss that is not a finite number.
+
+        `longer` is how many times as many steps as usual. Raises OutOfTimeError if the budget ends first, unless it is
+        to `finish`. The model, optimiser and loss of the case are copied and not trained; without an optimiser Adam is
+        used. Random numbers are as before.
+        """
+        with _lent(case):
+            trained = twin(case)
+            if trained.optimizer is None:
+                trained = replace(trained, optimizer=default_optimizer(trained.model))
+            _seed(seed)
+            losses = []
+            for loss in self._train(trained, label, seed, longer):
+                losses.append(loss)
+                if self.budget.over and not finish:
+                    raise OutOfTimeError
+            _check_own(case)
+        self.steps = self.steps or MOST_STEPS
+        return tuple(losses)
+
+    def _train(self, case: Case, label: str, seed: int, longer: int) -> Iterator[float]:
+        for done, batch in enumerate(self.batches.schedule(longer * MOST_STEPS, seed)):
+            total = longer * (self.steps or MOST_STEPS)
+            if done >= total:
+                return
+            self.show(done, total, label)
+            began = self.budget.clock()
+            loss = train_step(case, batch)
+            yield loss
+            if not math.isfinite(loss):
+                return
+            self._settle(self.budget.clock() - began, done)
+
+    def _settle(self, seconds: float, done: int) -> None:
+        """How many steps all runs make, from what the third step of the first run took: the first are slower."""
+        if self.steps is not None or done != 2:
+            return
+        self.pace = seconds
+        if self.budget.seconds is not None:
+            fitting = self.budget.left / TRIALS_WANTED / max(seconds, 1e-9)
+            self.steps = int(min(max(fitting, LEAST_STEPS), MOST_STEPS))
+
+
+def default_optimizer(model: nn.Module) -> Optimizer:
+    """What a trial uses if the user passed none."""
+    return torch.optim.Adam([each for each in model.parameters() if each.requires_grad], lr=DEFAULT_RATE)
+
+
+def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
+    """One step as a plain training loop makes it, on a copy of the batch; the loss before it.
+
+    After a loss that is not a finite number no step is made.
+    """
+    now, optimizer = with_batch(case, fresh(batch)), _optimizer(case)
+
+    def backward() -> Tensor:
+        optimizer.zero_grad()
+        with torch.enable_grad():
+            loss = lend.find_loss(lend.call(now.model, now.inputs), now.loss, now.targets)
+            loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    with unhooked(optimizer):
+        if needs_closure(optimizer):
+            return float(cast(Tensor, optimizer.step(backward)))  # type: ignore[arg-type]
+        loss = backward().item()
+        if math.isfinite(loss):
+            optimizer.step()
+    return loss
+
+
+def _optimizer(case: Case) -> Optimizer:
+    if case.optimizer is not None:
+        return case.optimizer
+    raise InputError(
+        expected="an optimiser, for a trial is training",
+        got="none",
+        fix="pass the optimiser you train with",
+    )
+
+
+@contextmanager
+def _lent(case: Case) -> Iterator[None]:
+    """The case itself is guarded too: a loss or a hook may hold on to the original behind the copy's back."""
+    lent = [take_census(lend.unwrap(case.model))]
+    if isinstance(case.loss, nn.Module):
+        lent.append(take_census(case.loss))
+    with ExitStack() as stack:
+        stack.enter_context(custody(lent))
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing dynamo takes a second
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(torch.inference_mode(mode=False))
+        yield
+
+
+def _check_own(case: Case) -> None:
+    """Raise if gradients went to the original: then what was trained is not what was measured."""
+    strangers = [
+        named.names[0]
+        for named in take_census(lend.unwrap(case.model)).parameters.values()
+        if named.item.grad is not None
+    ]
+    if strangers:
+        raise InputError(
+            expected="a model and a loss that use the model they are called with",
+            got=f"gradients of a copy that went to the original: {', '.join(strangers[:3])}",
+            fix="do not let the loss, a hook or a lambda hold on to the model or its parameters; "
+            "make it a method of the model, or an nn.Module that holds what it needs",
+        )
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)

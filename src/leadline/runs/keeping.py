@@ -1,0 +1,184 @@
+"""The thread behind a writer: stores what waits, at its own pace, and outlives whatever happens to the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+from leadline.errors import LeadlineError
+from leadline.records.run import RunInfo
+from leadline.runs.opening import open_store
+from leadline.runs.owner import BEAT_SECONDS, myself
+from leadline.runs.pending import MOST_BYTES, Batch, Pending
+from leadline.runs.storing import Past, Store, TakenOverError
+
+# Steps are stored together only to save what a transaction costs, which is no more than a step does. The pause behind a
+# transaction is such that this is a hundredth of the time, so that steps that are slower than it are stored at once.
+SHARE = 0.01  # ours, as the default budget of a watch
+LONGEST_PAUSE = 0.5  # ours, seconds: a bound on what is lost if the process is killed, however slow the disk
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # ours, seconds: doubled after each failure
+
+
+class Keeper:
+    """Owns the connection. Others fill `pending` and ask; everything else is done by the thread."""
+
+    def __init__(self, path: Path, info: RunInfo, *, resume: bool, most_bytes: int = MOST_BYTES) -> None:
+        self.path, self.info = path, info
+        self.pending = Pending(most_bytes)
+        self.trouble = ""
+        """What keeps it from writing; "" while all is well."""
+        self.warning = ""
+        """The first trouble, in words for the user; stays."""
+        self.last_step: int | None = None
+        self.seconds = 0.0
+        """Processor time that storing took so far."""
+        self._refusal: LeadlineError | None = None
+        self._resume, self._owner = resume, myself()
+        self._axes: dict[str, tuple[str, ...]] = {}
+        self._unsaved: set[str] = set()
+        self._store: Store | None = None
+        self._past = Past()
+        self._asked = self._answered = 0
+        self._closing = self._ended = False
+        self._next, self._retry, self._cost = 0.0, FIRST_RETRY, 0.0
+        self._opened = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="leadline run file", daemon=True)
+
+    @property
+    def is_mine(self) -> bool:
+        """False in a forked child, which has this object and not its thread."""
+        return os.getpid() == self._owner.pid
+
+    def start(self) -> None:
+        """Opens the file. Raises what `open_store` refuses; goes on without a file if it cannot be written now."""
+        with contextlib.suppress(OSError):  # what is wrong with the folder is told by the file
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        self._opened.wait()
+        if self._refusal is not None:
+            raise self._refusal
+
+    def set_axis(self, name: str, labels: tuple[str, ...]) -> None:
+        with self.pending.arrived:
+            if self._axes.get(name) != labels:
+                self._axes[name] = labels
+                self._unsaved.add(name)
+
+    def ask(self, patience: float, *, closing: bool = False) -> None:
+        """Have it store all now, and wait until it has tried."""
+        if not self.is_mine:
+            return
+        with self.pending.arrived:
+            self._asked += 1
+            mine = self._asked
+            self._closing = self._closing or closing
+            self.pending.arrived.notify_all()
+            self.pending.arrived.wait_for(lambda: self._answered >= mine or self._ended, patience)
+
+    def _work(self) -> None:
+        try:
+            self._open()
+        except LeadlineError as error:
+            self._refusal, self._ended = error, True
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._opened.set()
+        while not self._ended:
+            self._turn()
+
+    def _turn(self) -> None:
+        asked, closing = self._wait()
+        started = time.thread_time()
+        steps = self._try()
+        took = time.thread_time() - started
+        self.seconds += took
+        if steps:
+            self._pause(took / steps)
+        if closing:
+            self._release()
+        with self.pending.arrived:
+            self._answered = asked
+            self._ended = self._ended or closing
+            self.pending.arrived.notify_all()
+
+    def _pause(self, cost: float) -> None:
+        """Of the last two costs the smaller counts: now and then SQLite folds its log into the file, a longer job."""
+        usual, self._cost = min(cost, self._cost), cost
+        self._next = time.monotonic() + min(usual / SHARE, LONGEST_PAUSE)
+
+    def _wait(self) -> tuple[int, bool]:
+        """Until there is something to do: somebody asks, a step waits and the pause is over, or a beat is due."""
+        with self.pending.arrived:
+            while self._asked == self._answered:
+                idle = not (len(self.pending) or self.trouble)
+                rest = self._next + (BEAT_SECONDS if idle else 0.0) - time.monotonic()
+                if rest <= 0:
+                    break
+                self.pending.arrived.wait(rest)
+            return self._asked, self._closing
+
+    def _try(self) -> int:
+        """How many steps were stored, at least 1; 0 if that failed. Whatever is raised ends here."""
+        batch = Batch()
+        try:
+            store = self._store or self._open()
+            with self.pending.arrived:
+                axes = {name: self._axes[name] for name in self._unsaved}
+            batch = self.pending.take()
+            store.save(batch, axes)
+            self._saved(axes)
+            return max(len(batch.puts), 1)
+        except TakenOverError:
+            self._failed(TakenOverError("another process has taken the file over"))
+            self._ended = True
+            self.pending.shut()
+        except (OSError, sqlite3.Error, LeadlineError) as error:
+            self.pending.give_back(batch)
+            self._failed(error)
+        except Exception as error:  # a batch that no file can hold: given back, it would fail for ever
+            self._failed(error)
+        return 0
+
+    def _open(self) -> Store:
+        store = open_store(self.path, self.info, self._owner, resume=self._resume)
+        if self._store is None and store.without_log and not self.warning:
+            self._warn(f"{store.without_log}: writing waits for readers, and costs more")
+        store.go_on(self._past)
+        self.info, self.last_step, self._resume = store.info, store.last_step, True
+        self._store = store
+        return store
+
+    def _saved(self, axes: dict[str, tuple[str, ...]]) -> None:
+        self.trouble, self._retry = "", FIRST_RETRY
+        with self.pending.arrived:
+            self._unsaved -= {name for name, labels in axes.items() if self._axes[name] == labels}
+
+    def _failed(self, error: Exception) -> None:
+        """Close the file; it is opened again at the next try, for which it may have to come back first."""
+        self.trouble = str(error)
+        self._warn(f"{error}; steps are kept in memory as far as they fit, and training goes on")
+        self._leave()
+        self._next, self._retry = time.monotonic() + self._retry, min(2 * self._retry, LAST_RETRY)
+        with self.pending.arrived:
+            self._unsaved = set(self._axes)
+
+    def _warn(self, why: str) -> None:
+        self.warning = self.warning or f"run file {self.path}: {why}"
+
+    def _leave(self) -> None:
+        if self._store is not None:
+            self._past = self._store.past
+            self._store.close()
+            self._store = None
+
+    def _release(self) -> None:
+        with contextlib.suppress(sqlite3.Error, OSError, TakenOverError):
+            if self._store is not None:
+                self._store.release()
+        self._leave()
+        self.pending.shut()

@@ -1,0 +1,163 @@
+r"""What to measure at which step, so that watching costs the share of the step time that it may.
+
+Work comes in levels, each with all that is below it. Level $i$ costs $c_i$ seconds beyond the levels below it, and
+runs every $n_i$ steps. With a median step of $s$ seconds and a budget $b$, the levels are served in order, each with
+its share $a_i$ of what the ones before it left:
+
+$$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qquad
+   r_1 = b\,s, \quad r_{i+1} = r_i - c_i / n_i. $$
+
+The first steps are the most telling and are looked at on credit, at steps 0, 2, 4, 8, ... as long as less than `CREDIT`
+is owed; all seconds spent and all seconds earned are in one account. While it is in the red, half of the budget goes
+into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, nothing is measured.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from enum import IntEnum
+
+CREDIT = 1.0  # steps' worth of time that may be owed before a further early look is taken; ours
+RECENT = 31  # steps whose median is the step time; ours: one evaluation among them does not count as a step
+PAUSE = 10  # usual steps; ours: what takes longer is an evaluation, and earns no more than that
+COSTS = 5  # last runs of a level whose median is its cost; ours
+PLAN_EVERY = 16  # steps between two plans where only rows are written; ours: a plan costs some 20 us
+
+
+class Level(IntEnum):
+    """How closely a step is looked at."""
+
+    NOTHING = 0
+    ROW = 1
+    """Loss, learning rate, times; alarms are asked."""
+    GRADIENTS = 2
+    """Norm of the gradient of every parameter."""
+    UPDATES = 3
+    """Norms of every parameter and of what the step changed in it."""
+    TRACE = 4
+    """Every op of the pass."""
+
+
+SHARES = {  # of what is left, in order; ours: each level leaves room for those above it
+    Level.ROW: 0.25,
+    Level.GRADIENTS: 0.3,
+    Level.UPDATES: 0.25,
+    Level.TRACE: 0.7,
+}
+
+
+class Timetable:
+    """Says how closely to look at a step; is told what looking cost."""
+
+    def __init__(
+        self, budget: float, every: int | None, first: int = 0, highest: Level = Level.TRACE
+    ) -> None:
+        self.budget, self.every, self.first = budget, every, first
+        self.highest = highest
+        """The closest look that is planned."""
+        self.lowest = Level.NOTHING
+        """The least that is measured at every step, whatever it costs."""
+        self.due = dict.fromkeys(SHARES, first)
+        self._urgent: int | None = None
+        self.spent = 0.0
+        """Seconds that watching took."""
+        self.trained = 0.0
+        """Seconds that training took, watching apart."""
+        self._last = dict.fromkeys(SHARES, first)
+        self._costs: dict[Level, deque[float]] = {level: deque(maxlen=COSTS) for level in SHARES}
+        self._steps: deque[float] = deque(maxlen=RECENT)
+        self._usual: float | None = None
+        self._seen = 0
+        self._traced = 0.0
+        self._planned = first
+
+    @property
+    def step_seconds(self) -> float | None:
+        """A usual step of training, without watching; None before the first one."""
+        return self._usual
+
+    @property
+    def overhead(self) -> float:
+        """Seconds of watching for each second of training."""
+        return self.spent / self.trained if self.trained > 0 else 0.0
+
+    @property
+    def debt(self) -> float:
+        """Seconds spent beyond what the budget gave so far."""
+        return self.spent - self.budget * self.trained
+
+    def level(self, step: int) -> Level:
+        """How closely to look at this step."""
+        if step == self._urgent:
+            return Level.TRACE
+        if self.every is not None:
+            wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
+        else:
+            wanted = max((level for level, due in self.due.items() if step >= due), default=Level.NOTHING)
+        return max(min(wanted, self.highest), self.lowest)
+
+    def ran(self, step: int, level: Level) -> None:
+        for each in SHARES:
+            if each <= level:
+                self._last[each] = step
+
+    def cost(self, level: Level, seconds: float) -> None:
+        """A run of this level took so long, beyond the levels below it."""
+        self._costs[level].append(seconds)
+        self.spent += seconds
+        if level == Level.TRACE:
+            self._traced += seconds
+
+    def stepped(self, seconds: float) -> None:
+        """A step of training took so long, watching apart."""
+        self._steps.append(seconds)
+        self._seen += 1
+        if self._usual is None or self._seen % PLAN_EVERY == 0:
+            self._usual = statistics.median(self._steps)
+        self.trained += min(seconds, PAUSE * self._usual)
+
+    def soon(self, step: int) -> None:
+        """Trace the next step, whatever it costs: something happened."""
+        self._urgent = step + 1
+
+    def affords(self, seconds: float) -> bool:
+        """There is as much on the account."""
+        return self.debt + seconds <= 0
+
+    def wants_plan(self, step: int, level: Level) -> bool:
+        return self.every is None and (level > Level.ROW or step >= self._planned + PLAN_EVERY)
+
+    def plan(self, step: int) -> None:
+        """When each level is due next, after this step."""
+        self._planned = step
+        if self._steps:
+            self._usual = statistics.median(self._steps)
+        early = _next_power_of_two(step - self.first)
+        seconds = self.step_seconds
+        on_credit = seconds is None or self.debt <= CREDIT * seconds
+        for level, interval in self._intervals(seconds).items():
+            due = self._last[level] + interval
+            look = self.first + (max(early, 2) if level == Level.TRACE else early)
+            rest = self._rest(self.debt if level == Level.TRACE else self.debt - self._traced)
+            self.due[level] = max(min(due, look) if on_credit else due, step + rest)
+
+    def _rest(self, debt: float) -> int:
+        """Steps until no more than the credit is owed."""
+        return max(1, math.ceil((debt / self._usual - CREDIT) / self.budget)) if self._usual else 1
+
+    def _intervals(self, seconds: float | None) -> dict[Level, int]:
+        pace = 0.5 if self.debt > 0 else 1.0
+        left = self.budget * (seconds or 0.0) * pace
+        found = {}
+        for level, share in SHARES.items():
+            cost = statistics.median(self._costs[level]) if self._costs[level] else 0.0
+            found[level] = max(1, math.ceil(cost / max(share * left, 1e-12))) if cost else 1
+            left -= cost / found[level]
+        return found
+
+
+def _next_power_of_two(step: int) -> int:
+    """The first of 1, 2, 4, 8, ... that is greater."""
+    return 1 << step.bit_length() if step > 0 else 1

@@ -1,0 +1,76 @@
+"""What `leadline.watch` was given: refused early where it would fail late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from leadline.case import describe
+from leadline.errors import InputError
+from leadline.tracing.census import take_census
+from leadline.tracing.lend import check_optimizer, unwrap
+
+SUFFIX = ".leadline"
+
+
+def checked_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...]:
+    """One or several optimisers, each of which holds parameters of the model."""
+    census = take_census(unwrap(model))
+    if not census.parameters:
+        raise InputError(
+            expected="a model with parameters",
+            got=f"{type(model).__name__}, which has none",
+            fix="pass the module that is trained; lazy layers must have run once before",
+        )
+    found = tuple(optimizer) if isinstance(optimizer, Sequence | set | frozenset) else (optimizer,)
+    if not found or any(each is None for each in found):
+        raise InputError(
+            expected="an optimiser, or a list of them",
+            got=describe(optimizer),
+            fix="pass the object that your loop calls step() on: leadline.watch(model, optimizer)",
+        )
+    for each in found:
+        check_optimizer(each, census)
+    return found
+
+
+def checked_budget(budget: Any) -> float:
+    if isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget <= 1:
+        return float(budget)
+    raise InputError(
+        expected="budget as a share of the step time, above 0 and at most 1",
+        got=repr(budget),
+        fix="budget=0.01 allows one per cent; every=1 measures everything at every step, whatever it costs",
+    )
+
+
+def checked_every(every: Any) -> int | None:
+    if every is None or (isinstance(every, int) and not isinstance(every, bool) and every >= 1):
+        return every
+    raise InputError(
+        expected="every as a number of steps, at least 1, or None to let the budget decide",
+        got=repr(every),
+        fix="every=100 traces each hundredth step",
+    )
+
+
+def checked_store(store: Any) -> Path | None:
+    """The run file; a directory is a likely slip, and SQLite's own words for it do not help."""
+    if store is None:
+        return None
+    if not isinstance(store, str | Path):
+        raise InputError(
+            expected="store as the path of a file", got=describe(store), fix=f'store="run{SUFFIX}"'
+        )
+    path = Path(store)
+    if path.is_dir():
+        raise InputError(
+            expected="store as the path of a file",
+            got=f"{path}, which is a directory",
+            fix=f"name a file in it: store={str(path / ('run' + SUFFIX))!r}",
+        )
+    return path

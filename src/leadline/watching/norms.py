@@ -1,0 +1,110 @@
+"""Norms of many tensors at once: fused where PyTorch can, right at the extremes, and not waited for on a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from leadline import stats
+
+LARGE = (
+    2**20
+)  # elements from which a norm is taken in two levels; one float32 sum over 5 million squares is off by 0.4 %
+_REDUCED = (torch.float16, torch.bfloat16)
+
+
+class Norms:
+    """One number a tensor, perhaps still on a device. `read` fetches them; None: cannot be measured."""
+
+    def __init__(self, tensors: list[Tensor], *, simple: bool = False) -> None:
+        """`simple` promises what `is_simple` asks of every tensor; then none is looked at one by one."""
+        self._size = len(tensors)
+        self._pending: list[tuple[list[int] | None, Tensor]] = []
+        self._known: list[float | None] | None = None
+        if simple and tensors:
+            self._pending.append((None, torch.stack(torch._foreach_norm(tensors))))
+        else:
+            self._pending += [(positions, _fused(group)) for positions, group in _grouped(tensors)]
+        self.ready = all(stacked.device.type == "cpu" for _, stacked in self._pending)
+        if self.ready:
+            self._known = _corrected(self.read(), tensors)
+
+    def read(self) -> list[float | None]:
+        """The numbers, in the order of the tensors; waits for a device that is not done."""
+        if self._known is not None:
+            return self._known
+        found: list[float | None] = [None] * self._size
+        for positions, stacked in self._pending:
+            if positions is None:
+                return stacked.tolist()
+            for position, value in zip(positions, stacked.tolist(), strict=True):
+                found[position] = value
+        return found
+
+
+def is_simple(tensor: Tensor) -> bool:
+    """A plain float32 tensor in this machine's memory, not large."""
+    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and tensor.is_cpu
+    return plain and tensor.dtype is torch.float32 and tensor.numel() <= LARGE
+
+
+def _corrected(found: list[float | None], tensors: list[Tensor]) -> list[float | None]:
+    """Squares that left float32's range gave 0 or infinity: these are measured again, scaled."""
+    low, high = stats.SAFE_PEAK
+    for position, value in enumerate(found):
+        if value is not None and not low < value < high:
+            again = stats.settle([stats.measure(_plain(tensors[position]))])[0]
+            found[position] = again.rms * math.sqrt(again.count) if again.count else 0.0
+    return found
+
+
+def _grouped(tensors: Sequence[Tensor]) -> list[tuple[list[int], list[Tensor]]]:
+    """Readable tensors with their positions, by device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], list[Tensor]]] = {}
+    for position, tensor in enumerate(tensors):
+        if stats.unobservable(tensor):
+            continue
+        plain = _plain(tensor)
+        positions, group = groups.setdefault((plain.device, plain.dtype), ([], []))
+        positions.append(position)
+        group.append(plain)
+    return list(groups.values())
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Strided and real, with the same norm."""
+    if tensor.layout is torch.strided and not tensor.is_complex():
+        return tensor
+    if tensor.layout is torch.sparse_coo:
+        return _plain(tensor.coalesce().values())
+    if tensor.layout is not torch.strided:
+        return _plain(tensor.values())
+    return torch.view_as_real(tensor)
+
+
+def _fused(group: list[Tensor]) -> Tensor:
+    large = [tensor for tensor in group if tensor.numel() > LARGE and tensor.device.type == "cpu"]
+    dtype = torch.float32 if group[0].dtype in _REDUCED else None
+    if not large:
+        return torch.stack(torch._foreach_norm(group, 2, dtype))
+    rest = [tensor for tensor in group if tensor.numel() <= LARGE]
+    small = iter(torch._foreach_norm(rest, 2, dtype) if rest else ())
+    return torch.stack([_in_rows(tensor) if tensor.numel() > LARGE else next(small) for tensor in group])
+
+
+def _in_rows(tensor: Tensor) -> Tensor:
+    flat = tensor.reshape(-1)
+    whole = flat.numel() // stats.ROW * stats.ROW
+    dtype = torch.float32 if tensor.dtype in _REDUCED else None
+    rows = torch.linalg.vector_norm(flat[:whole].view(-1, stats.ROW), dim=1, dtype=dtype)
+    rest = torch.linalg.vector_norm(flat[whole:], dtype=dtype)
+    found: Tensor = torch.linalg.vector_norm(torch.cat((rows, rest.reshape(1))))
+    return found
+
+
+def total(norms: Sequence[float]) -> float:
+    """The norm of all tensors taken as one vector; NaN if one of them is, which `hypot` beside an infinity is not."""
+    return math.nan if any(math.isnan(each) for each in norms) else math.hypot(*norms)

@@ -1,0 +1,58 @@
+"""The parameters that are watched: one place on the axis "parameters" for each, in the model's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from leadline.tracing.census import take_census
+from leadline.watching.norms import is_simple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """Names and places. What an optimiser holds and the model does not (a learnable temperature) comes last."""
+
+    names: tuple[str, ...]
+    places: dict[int, int]
+    """Place by identity of the parameter."""
+    held: dict[int, list[Tensor]]
+    """What each optimiser holds, by identity of the optimiser."""
+    spots: dict[int, list[int]]
+    """The places of what each optimiser holds."""
+    simple: bool
+    """All of them are plain tensors of one kind, for which norms are taken without a look at each."""
+
+    def is_current(self, optimizer: Optimizer) -> bool:
+        """False if the optimiser got a group, or a parameter was replaced, since the roster was made."""
+        known = self.held.get(id(optimizer), [])
+        now = _held(optimizer)
+        return len(now) == len(known) and all(a is b for a, b in zip(now, known, strict=True))
+
+
+def make_roster(model: nn.Module, optimizers: Iterable[Optimizer]) -> Roster:
+    named = take_census(model).parameters
+    names = [each.names[0] for each in named.values()]
+    places = {key: place for place, key in enumerate(named)}
+    held = {id(each): _held(each) for each in optimizers}
+    for parameters in held.values():
+        for parameter in parameters:
+            if id(parameter) not in places:
+                places[id(parameter)] = len(names)
+                names.append(f"outside the model, {tuple(parameter.shape)}, {len(names)}")
+    spots = {key: [places[id(each)] for each in parameters] for key, parameters in held.items()}
+    simple = all(is_simple(each) for parameters in held.values() for each in parameters)
+    return Roster(names=tuple(names), places=places, held=held, spots=spots, simple=simple)
+
+
+def _held(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def rates(optimizers: Sequence[Optimizer]) -> list[float]:
+    """The learning rate of every group, as far as groups have one."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return [float(group["lr"]) for group in groups if group.get("lr") is not None]

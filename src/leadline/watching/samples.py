@@ -1,0 +1,77 @@
+"""What becomes of a sampled pass: numbers for each block at once, a whole report when the budget has paid for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from leadline.alarms import Layout
+from leadline.diagnosis import conclude, study
+from leadline.readings import read
+from leadline.records import Profile, Trace
+from leadline.records.run import Alert
+from leadline.report import Report
+from leadline.tracing.custody import process_state_kept
+from leadline.watching.blocks import AXIS, block_labels, block_numbers
+from leadline.watching.budget import Timetable
+from leadline.watching.journal import Journal
+
+REPORT_PER_OP = (
+    2e-3  # seconds; calibrated by benchmarks/watch.py, an upper end: 0.5 to 2 ms in its three networks
+)
+
+
+class Samples:
+    """Keeps the traces whose report is owed (the first and the last), and makes reports of them."""
+
+    def __init__(self, journal: Journal, table: Timetable) -> None:
+        self.journal, self.table = journal, table
+        self.last_good: tuple[int, Trace] | None = None
+        """The last pass without anything that is not finite."""
+        self.last: tuple[int, Trace] | None = None
+        self.report: Report | None = None
+        self._owed: list[tuple[int, Trace]] = []
+
+    def add(self, step: int, seen: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
+        """Block metrics of the pass, as vectors on their axis."""
+        with process_state_kept():
+            profile, _ = read(seen)
+        self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
+        for anomaly in profile.anomalies[:1]:
+            what = f"{anomaly.direction}: first at {anomaly.op} in {anomaly.module or 'the model'}"
+            data = {"op": anomaly.op, "module": anomaly.module, "direction": anomaly.direction}
+            self.journal.event(step, "non-finite", what, data | {"source": anomaly.source})
+        self.last = (step, seen)
+        if not profile.anomalies:
+            self.last_good = self.last
+        self._owed = [*self._owed[:1], (step, seen)]
+        self._lay_out(profile, parameters)
+        return {name: (AXIS, values) for name, values in block_numbers(profile).items()}
+
+    def _lay_out(self, profile: Profile, parameters: tuple[str, ...]) -> None:
+        labels = block_labels(profile)
+        if labels == self.journal.history.layout.blocks:
+            return
+        homes = {name: at for at, block in enumerate(profile.blocks) for name in block.params}
+        layout = Layout(
+            parameters=parameters, blocks=labels, homes=tuple(homes.get(name) for name in parameters)
+        )
+        self.journal.lay_out(layout)
+
+    def make_affordable(self) -> list[Alert]:
+        """Make the oldest report that is owed, if the account pays for it."""
+        if not self._owed or not self.table.affords(REPORT_PER_OP * len(self._owed[0][1].ops)):
+            return []
+        return self._make(*self._owed.pop(0))
+
+    def make_all(self) -> list[Alert]:
+        """When training is over, time costs nothing."""
+        owed, self._owed = self._owed, []
+        return [alert for each in owed for alert in self._make(*each)]
+
+    def _make(self, step: int, seen: Trace) -> list[Alert]:
+        with process_state_kept():  # what is imported on first use may draw random numbers
+            profile, coverage = study(seen)
+        self.report = replace(conclude(seen, profile, coverage), target=f"step {step}")
+        return self.journal.report(step, self.report)

@@ -1,0 +1,124 @@
+"""Sampled steps: the model's own pass is written down as it happens, and only then is anything hooked to the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from leadline.records import Trace
+from leadline.tracing.census import take_census
+from leadline.tracing.lend import unwrap
+from leadline.tracing.observing import Observation, is_observed
+from leadline.watching.doorway import Doorway
+from leadline.watching.replay import Replay
+
+Pass = Observation | Replay
+
+
+class Sampler:
+    """Armed before a step, it follows the first pass of the model that is made with gradients."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = unwrap(model)
+        self._called = model if is_compiled(model) else self.model
+        """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
+        self._error: Exception | None = None
+        """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
+        self._doors: list[Doorway] = []
+        self._handles: list[RemovableHandle] = []
+        self._pass: Pass | None = None
+
+    @property
+    def armed(self) -> bool:
+        return bool(self._handles)
+
+    def arm(self) -> None:
+        """Hook the model; `disarm` takes the hooks off again."""
+        before, after = Doorway(self._enter), Doorway(self._leave)
+        self._doors = [before, after]
+        self._handles = [
+            self._called.register_forward_pre_hook(before, with_kwargs=True),
+            self._called.register_forward_hook(after, with_kwargs=True, always_call=True),
+        ]
+
+    def disarm(self) -> None:
+        """No hook is left, nor a mode, whatever happened to the pass."""
+        for door in self._doors:
+            door.shut()
+        for handle in self._handles:
+            handle.remove()
+        self._doors, self._handles = [], []
+        if self._pass is not None:
+            self._pass.abandon()
+
+    def take(self, optimizer: Optimizer | None, loss: float | None, loss_scale: float) -> Trace | None:
+        """The trace of the pass that was followed; None if there was none. Call it before the step changes weights."""
+        followed, self._pass = self._pass, None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if followed is None or not followed.seen:
+            return None
+        return followed.finish(optimizer, loss, loss_scale)
+
+    @property
+    def own_loss(self) -> Tensor | None:
+        """The loss, if the model returned it itself."""
+        return None if self._pass is None else self._pass.loss
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if (
+            module is not self._called
+            or self._pass is not None
+            or not torch.is_grad_enabled()
+            or is_observed()
+        ):
+            return
+        try:
+            kind = Replay if is_compiled(self._called) else Observation
+            self._pass = kind(self.model, self._keep)
+            self._pass.enter(args, kwargs)
+        except Exception as error:
+            self._keep(error)
+
+    def _leave(self, module: nn.Module, *call: Any) -> None:
+        """Called with (args, kwargs, output); after an error in the model with (args, None), or not at all."""
+        followed = self._pass
+        if module is not self._called or followed is None or followed.done:
+            return
+        try:
+            followed.abandon()
+            if len(call) == 3 and call[2] is not None:
+                followed.leave(call[2])
+        except Exception as error:
+            self._keep(error)
+
+    def _keep(self, error: Exception) -> None:
+        self._error = self._error or error
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Some part of it runs compiled: a wrapper of torch.compile, `module.compile()`, or a compiled forward."""
+    return any(_runs_compiled(module) for module in model.modules())
+
+
+def _runs_compiled(module: nn.Module) -> bool:
+    return (
+        type(module).__name__ == "OptimizedModule"
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or hasattr(module.forward, "_torchdynamo_orig_callable")
+    )
+
+
+def why_unsampled(model: nn.Module) -> str:
+    """Why no pass of this model can be followed; "" if it can."""
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return "model.compile() compiles the model's own hooks too; torch.compile(model) does not"
+    named = take_census(unwrap(model)).parameters.values()
+    if any(type(each.item.data).__name__ == "DTensor" for each in named):
+        return "its parameters are shards, and whole only inside the pass"
+    return ""

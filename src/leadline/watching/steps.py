@@ -1,0 +1,325 @@
+"""A step of training from the first optimiser's step to the last one's, and what is measured on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from leadline.alarms import Layout
+from leadline.records import Trace
+from leadline.records.run import Alert
+from leadline.watching import gauges as per_parameter
+from leadline.watching.budget import Level, Timetable
+from leadline.watching.gauges import Gauges
+from leadline.watching.intervening import Intervention
+from leadline.watching.journal import Journal
+from leadline.watching.norms import total
+from leadline.watching.roster import Roster, make_roster, rates
+from leadline.watching.samples import Samples
+from leadline.watching.sampling import Sampler
+from leadline.watching.scaling import Scaling, overflowed, pending_scale
+
+PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Round:
+    """One step under way."""
+
+    step: int
+    level: Level
+    gauges: Gauges
+    began: float | None
+    """None for the first step: nobody knows when it began."""
+    seconds: float = 0.0
+    plain: float = 0.0
+    """Seconds without ours."""
+    losses: list[Tensor | float] = field(default_factory=list)
+    unclipped: list[Tensor | float] = field(default_factory=list)
+    """Gradient norms before they were clipped, one an optimiser."""
+    costs: dict[Level, float] = field(default_factory=dict)
+    """Seconds of our own."""
+    stepped: set[int] = field(default_factory=set)
+    trace: Trace | None = None
+
+    def took(self, level: Level, since: float) -> float:
+        """Note the time since then as a cost of this level; returns what time it is."""
+        now = perf_counter()
+        self.costs[level] = self.costs.get(level, 0.0) + now - since
+        return now
+
+    @property
+    def own(self) -> float:
+        return sum(self.costs.values())
+
+
+class Steps:
+    """Follows the optimisers' steps. A step is over when all of them have stepped, or one of them steps again."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        journal: Journal,
+        table: Timetable,
+        sampler: Sampler | None,
+    ) -> None:
+        self.model, self.optimizers = model, optimizers
+        self.journal, self.table, self.sampler = journal, table, sampler
+        self.samples = Samples(journal, table)
+        self.scaling = Scaling()
+        self.intervention: Intervention | None = None
+        self.told: list[Alert] = []
+        """Alerts that nobody was told of yet."""
+        self._roster = self._make_roster()
+        self._late: Round | None = None
+        self._sick = False
+        self._written = 0.0
+        self._unseen = 0
+        self.round = self._open(table.first, None)
+
+    def begin(self, optimizer: Optimizer, call: Call) -> Call | None:
+        """An optimiser is about to step; returns the arguments it is to be called with instead, if any."""
+        start = perf_counter()
+        if self._late is not None:
+            self._finish(self._late)
+            self._late = None
+        if id(optimizer) in self.round.stepped:
+            self._end()
+        self.round.stepped.add(id(optimizer))
+        self.scaling.look()
+        changed = self._with_closure(optimizer, call)
+        if changed is None:
+            start = self._read(optimizer, start)
+            if self.intervention is not None:
+                self._intervene(self.intervention, optimizer)
+        self.round.took(Level.ROW, start)
+        return changed
+
+    def end(self, optimizer: Optimizer) -> None:
+        """An optimiser has stepped."""
+        start = perf_counter()
+        if self.intervention is not None:
+            self.intervention.after(optimizer)
+        if self.round.level >= Level.UPDATES:
+            self.round.gauges.read_updates(optimizer)
+            self.round.took(Level.UPDATES, start)
+        if len(self.round.stepped) == len(self.optimizers):
+            self._end()
+
+    def loss(self, loss: Tensor | float) -> None:
+        start = perf_counter()
+        self.round.losses.append(_number(loss))
+        self.round.took(Level.ROW, start)
+
+    def unclipped(self, norm: Tensor | float) -> None:
+        self.round.unclipped.append(_number(norm))
+
+    def close(self) -> None:
+        """Finish what was begun: the last step, and the reports that are still owed."""
+        if self.sampler is not None:
+            self.sampler.disarm()
+        if self._late is not None:
+            self._finish(self._late)
+            self._late = None
+        if self.round.stepped:
+            self._finish(self.round)
+            self.round.stepped.clear()
+        self._note_scale(self.round.step)
+        self.told += self.samples.make_all()
+
+    def _open(self, step: int, began: float | None) -> Round:
+        """The next step, and the hooks it needs."""
+        opened = Round(step, self.table.level(step), Gauges(self._roster), began)
+        if opened.level >= Level.TRACE and self.sampler is not None:
+            self.sampler.arm()
+        return opened
+
+    def _with_closure(self, optimizer: Optimizer, call: Call) -> Call | None:
+        """The call with its closure wrapped, so that gradients are read when its first run has made them."""
+        args, kwargs = call
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            return None
+        wrapped = self._following(optimizer, closure)
+        return (
+            (args, kwargs | {"closure": wrapped})
+            if "closure" in kwargs
+            else ((args[0], wrapped, *args[2:]), kwargs)
+        )
+
+    def _following(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+        unread = [True]
+
+        def run() -> Any:
+            found = closure()
+            if unread:
+                unread.clear()
+                start = perf_counter()
+                if isinstance(found, Tensor | float) and not self.round.losses:
+                    self.round.losses.append(_number(found))
+                self.round.took(Level.ROW, self._read(optimizer, start))
+            return found
+
+        return run
+
+    def _read(self, optimizer: Optimizer, start: float) -> float:
+        """Gradients are there and the step has not been made."""
+        here = self.round
+        if here.level >= Level.GRADIENTS:
+            start = here.took(Level.ROW, start)
+            self._renew_roster(optimizer)
+            here.gauges.read_gradients(optimizer, pending_scale(optimizer))
+            start = here.took(Level.GRADIENTS, start)
+        if here.level >= Level.UPDATES:
+            here.gauges.keep_weights(optimizer)
+            start = here.took(Level.UPDATES, start)
+        if here.level >= Level.TRACE and len(here.stepped) == len(self.optimizers):
+            start = self._take(optimizer, start)
+        if overflowed(optimizer):
+            self.journal.event(here.step, "skipped step", "the fused optimiser was told of an overflow")
+        return start
+
+    def _intervene(self, intervention: Intervention, optimizer: Optimizer) -> None:
+        done = intervention.before(optimizer, self.round.gauges.latest_norm())
+        if done:
+            self.journal.event(self.round.step, "intervention", done)
+
+    def _take(self, optimizer: Optimizer | None, start: float) -> float:
+        """End the sample."""
+        if self.sampler is None or not self.sampler.armed:
+            return start
+        self.sampler.disarm()
+        if not self.round.losses and self.sampler.own_loss is not None:
+            self.round.losses.append(_number(self.sampler.own_loss))
+        loss = _mean(self.round.losses)
+        scale, _ = self.scaling.read(peek=True)
+        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0)
+        return self.round.took(Level.TRACE, start)
+
+    def _end(self) -> None:
+        """All optimisers have stepped: settle the account, write the step down, and open the next."""
+        here = self.round
+        if here.level >= Level.TRACE:
+            self._take(None, perf_counter())
+            self._note_unseen(here)
+        start = perf_counter()
+        if here.began is not None:
+            here.seconds = start - here.began
+            here.plain = max(here.seconds - here.own, 0.0)
+        if here.level >= Level.ROW:
+            if here.gauges.ready and all(not isinstance(each, Tensor) for each in here.losses):
+                self._finish(here)
+            else:
+                self._late = here
+            here.took(Level.ROW, start)
+        self._settle(here)
+        self.round = self._open(here.step + 1, perf_counter())
+
+    def _note_unseen(self, here: Round) -> None:
+        """A model whose parts are called one by one is never called itself: do not wait for it at every step."""
+        self._unseen = 0 if here.trace is not None else self._unseen + 1
+        if self._unseen == PATIENCE and self.table.every is None:
+            self.table.highest = Level.UPDATES
+            self.journal.event(
+                here.step, "warning", "no samples: the model itself was not called with gradients"
+            )
+
+    def _settle(self, done: Round) -> None:
+        """Enter the step into the account, and plan. What the writing thread takes counts as if it were ours."""
+        written, self._written = self._written, self.journal.seconds
+        if done.level >= Level.ROW:
+            done.costs[Level.ROW] = done.costs.get(Level.ROW, 0.0) + self._written - written
+        usual = self.table.step_seconds
+        if done.began is not None:
+            if done.level >= Level.TRACE and usual is not None:
+                done.costs[Level.TRACE] = done.costs.get(Level.TRACE, 0.0) + max(0.0, done.plain - usual)
+                done.plain = min(done.plain, usual)
+            self.table.stepped(done.plain)
+        for level, seconds in done.costs.items():
+            self.table.cost(level, seconds)
+        self.table.ran(done.step, done.level)
+        if self.table.wants_plan(done.step, done.level):
+            self.table.plan(done.step)
+            self.journal.ranks.agree(self.table)
+            self.journal.gather()
+
+    def _finish(self, done: Round) -> None:
+        """Write a step down and ask the alarms about it."""
+        start = perf_counter()
+        scalars, vectors = self._numbers(done)
+        placed = {name: (per_parameter.AXIS, values) for name, values in vectors.items()}
+        if done.trace is not None:
+            placed |= self.samples.add(done.step, done.trace, self._roster.names)
+            done.took(Level.TRACE, start)
+        scalars["watch_seconds"] = done.own
+        self.told += self.journal.put(done.step, scalars, placed)
+        self._note_trouble(done.step, scalars)
+        self.told += self.samples.make_affordable()
+
+    def _numbers(self, done: Round) -> tuple[dict[str, float], per_parameter.Vectors]:
+        scalars: dict[str, float] = {"step_seconds": done.seconds} if done.seconds else {}
+        if (loss := _mean(done.losses)) is not None:
+            scalars["loss"] = loss
+        if found := rates(self.optimizers):
+            scalars["lr"] = max(found)
+        vectors = done.gauges.vectors()
+        for name, values in vectors.items():
+            scalars[name] = total([each for each in values if not each < 0])
+        if (removed := _removed(done.unclipped, scalars.get("grad_norm"))) is not None:
+            scalars["grad_clip"] = removed
+        if "grad_norm" in vectors:
+            scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
+        if (scale := self._note_scale(done.step)) is not None:
+            scalars["loss_scale"] = scale
+        return scalars, vectors
+
+    def _note_scale(self, step: int) -> float | None:
+        scale, skipped = self.scaling.read()
+        if skipped:
+            what = f"{skipped} step{'s' if skipped > 1 else ''} skipped: gradients overflowed at their loss scale"
+            self.journal.event(step, "skipped step", what, {"steps": skipped, "loss_scale": scale})
+        return scale
+
+    def _note_trouble(self, step: int, scalars: dict[str, float]) -> None:
+        """Numbers that are no numbers: said when they begin, and the next pass is followed to see where from."""
+        broken = [name for name in ("loss", "grad_norm") if not math.isfinite(scalars.get(name, 0.0))]
+        if broken and not self._sick:
+            data = {"parameters": int(scalars.get("non_finite", 0))}
+            self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
+            if self.sampler is not None:
+                self.table.soon(step)
+        self._sick = bool(broken)
+
+    def _make_roster(self) -> Roster:
+        roster = make_roster(self.model, self.optimizers)
+        self.journal.lay_out(Layout(parameters=roster.names, blocks=self.journal.history.layout.blocks))
+        return roster
+
+    def _renew_roster(self, optimizer: Optimizer) -> None:
+        if not self._roster.is_current(optimizer):
+            self._roster = self.round.gauges.roster = self._make_roster()
+
+
+def _number(loss: Tensor | float) -> Tensor | float:
+    """A float where that costs no wait; else the tensor, off the graph."""
+    if not isinstance(loss, Tensor):
+        return float(loss)
+    return float(loss.detach().mean()) if loss.device.type == "cpu" else loss.detach()
+
+
+def _removed(before: Sequence[Tensor | float], after: float | None) -> float | None:
+    """The share of the gradient's norm that clipping took; None if one of the two norms is not known."""
+    whole = math.hypot(*map(float, before))
+    return max(0.0, 1 - after / whole) if before and after is not None and whole > 0 else None
+
+
+def _mean(losses: Sequence[Tensor | float]) -> float | None:
+    return sum(float(each) for each in losses) / len(losses) if losses else None

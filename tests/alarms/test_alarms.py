@@ -1,0 +1,169 @@
+"""What single alarms say beyond the laws that all keep."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from leadline.alarms import Desk, History, Layout, all_alarms
+from leadline.alarms.examples import constant, course, noisy, sampled
+from leadline.alarms.heavy_clipping import audit_clipping
+from leadline.alarms.history import ABSENT, FROZEN
+from leadline.alarms.places import named, of_parameters, runs
+from leadline.alarms.robust import noise, score, slope, spread
+from leadline.records.run import Sample
+
+ALARMS = {each.code: each for each in all_alarms()}
+
+
+def first(code: str, history: History):
+    return next(iter(ALARMS[code](history)), None)
+
+
+def test_a_spike_names_the_layers_whose_update_was_out_of_line():
+    rows = {"update_norm": lambda step: [0.1, 0.1, 9.0 if step == 195 else 0.1, 0.1, 0.1, 0.1]}
+    numbers = {"update_norm": lambda step: 9.0 if step == 195 else 0.25, "lr": constant(0.1)}
+    alert = first("T801", sampled(198, rows, numbers=numbers))
+    assert (alert.since, alert.where, alert.layers) == (195, "layers.2.weight", (2, 2))
+
+
+def test_a_spike_of_the_rate_is_no_spike_of_the_update():
+    jump = {"lr": lambda step: 1.0 if step == 195 else 0.1}
+    assert first("T801", course(198, update_norm=lambda step: 20 * jump["lr"](step), **jump)) is None
+
+
+def test_one_odd_batch_is_no_spike_of_the_loss_and_three_are():
+    def loss(odd):
+        return lambda step: noisy(constant(2.0), 0.02)(step) * (5.0 if 200 - odd <= step else 1.0)
+
+    assert first("T801", course(200, loss=loss(2))) is None
+    assert first("T801", course(200, loss=loss(3))).severity == "error"
+
+
+def test_who_moved_first_is_said():
+    numbers = {
+        "update_norm": lambda step: 9.0 if step == 194 else noisy(constant(0.1), 0.05)(step),
+        "loss": lambda step: noisy(constant(2.0), 0.02)(step) * (5.0 if step >= 196 else 1.0),
+    }
+    alert = first("T801", course(200, **numbers))
+    assert alert.message.endswith("the update moved first, at step 194")
+    assert (alert.since, alert.severity) == (194, "error")
+
+
+def test_a_plateau_that_was_learnt_first_is_a_note():
+    learnt = course(900, loss=lambda step: noisy(constant(3.0 if step < 200 else 0.5), 0.01)(step))
+    assert first("T802", learnt).severity == "info"
+    assert first("T802", course(900, loss=noisy(constant(3.0), 0.01))).severity == "warning"
+
+
+def test_a_rising_loss_is_a_divergence_and_no_plateau():
+    rising = course(
+        600, loss=lambda step: noisy(constant(1.0), 0.05)(step) * math.exp(max(0, step - 400) / 60)
+    )
+    assert first("T802", rising) is None
+    alert = first("T803", rising)
+    assert 380 <= alert.since <= 420
+    assert "doubles in about" in alert.forecast
+
+
+def test_a_loss_that_rises_and_comes_back_does_not_diverge():
+    bump = course(
+        600, loss=lambda step: noisy(constant(1.0), 0.05)(step) * (3.0 if 500 <= step < 520 else 1.0)
+    )
+    assert first("T803", bump) is None
+
+
+def test_a_forecast_of_dying_units_is_where_the_line_goes():
+    dying = sampled(401, {"dead": lambda step: [step / 800] * 6}, every=20)
+    alert = first("T804", dying)
+    assert alert.layers == (0, 5)
+    assert int(alert.forecast.split()[-2]) == pytest.approx(800 - 380, abs=40)
+
+
+def test_frozen_parameters_are_never_asked_for_a_gradient():
+    rows = {"grad_norm": lambda _: [FROZEN, ABSENT, 1.0, 1.0, 1.0, 1.0]}
+    alert = first("T812", sampled(40, rows))
+    assert (alert.where, alert.evidence["parameters"]) == ("layers.1.weight", 5.0)
+
+
+def test_a_gradient_that_stopped_coming_is_worse_than_one_that_never_came():
+    stopped = sampled(80, {"grad_norm": lambda step: [1.0 if step < 40 else ABSENT] + [1.0] * 5})
+    alert = first("T812", stopped)
+    assert alert.severity == "warning"
+    assert 32 < alert.since <= 48
+
+
+def test_nothing_moving_at_all_is_an_error():
+    rows = {"grad_norm": lambda _: [1.0] * 6, "update_norm": lambda _: [0.0] * 6}
+    assert first("T811", sampled(40, rows, numbers={"lr": constant(0.1)})).severity == "error"
+    assert first("T811", sampled(40, rows, numbers={"lr": constant(0.0)})) is None
+
+
+def test_the_audit_of_clipping_counts_and_weighs():
+    history = course(100, grad_clip=lambda step: 0.75 if step < 30 else 0.0, grad_norm=constant(4.0))
+    found = audit_clipping(history)
+    assert (found.steps, found.clipped, found.share, found.removed, found.removed_most) == (
+        100,
+        30,
+        0.3,
+        0.0,
+        0.75,
+    )
+    assert (found.before, found.after) == (4.0, 4.0)
+    assert audit_clipping(course(5, loss=constant(1.0))) is None
+
+
+def test_the_loss_of_one_batch_again_and_again_is_smooth():
+    smooth = course(100, loss=lambda step: 2.0 * math.exp(-step / 50), grad_norm=constant(1.0))
+    assert first("T810", smooth).severity == "info"
+    assert first("T810", course(100, loss=noisy(constant(2.0), 0.001))) is None
+
+
+def test_scale_invariance_must_be_known_for_a_drift_to_be_said():
+    rows = {"weight_norm": lambda step: [math.exp(step / 200)] * 6}
+    assert first("T805", sampled(600, rows)) is None
+
+
+def test_gaussian_noise_raises_no_alarm_in_ten_thousand_steps():
+    """Six deviations are one in a billion for a Gaussian; all else looks at medians."""
+    draw, history, desk = random.Random(0), History(), Desk(all_alarms())
+    said = []
+    for step in range(10_000):
+        level = 0.5 + 2.0 * math.exp(-step / 3000)
+        numbers = {
+            "loss": level * math.exp(0.2 * draw.gauss(0, 1)),
+            "grad_norm": math.exp(0.5 * draw.gauss(0, 1)),
+            "update_norm": 0.1 * math.exp(0.1 * draw.gauss(0, 1)),
+            "lr": 0.1,
+        }
+        history.add(Sample(step=step, scalars=numbers))
+        said += desk.ask(history)
+    assert [alert for alert in said if alert.severity != "info"] == []
+
+
+def test_ranges_of_layers_are_named_by_their_ends():
+    assert list(runs([5, 1, 2, 3, 9])) == [(1, 3), (5, 5), (9, 9)]
+    assert named(("a", "b", "c", "d"), [0, 1, 3]) == "a … b, d"
+    assert named((), [0, 2, 4, 6, 8]) == "0, 2, 4 and 2 more"
+
+
+def test_parameters_of_several_blocks_are_named_by_block():
+    layout = Layout(parameters=("a.w", "a.b", "b.w", "c.w"), blocks=("a", "b", "c"), homes=(0, 0, 1, 2))
+    assert of_parameters(layout, [0, 1, 2]) == ("a … b", (0, 1))
+    assert of_parameters(layout, [0, 1]) == ("a.w … a.b", (0, 0))
+
+
+def test_robust_statistics_agree_with_the_plain_ones_on_gaussian_noise():
+    draw = random.Random(1)
+    values = [draw.gauss(3.0, 2.0) for _ in range(4000)]
+    assert spread(values) == pytest.approx(2.0, rel=0.06)
+    assert noise(values) == pytest.approx(2.0, rel=0.06)
+    assert score(9.0, values, least=0.1) == pytest.approx(3.0, rel=0.06)
+    assert slope([0, 1, 2, 3], [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
+
+
+def test_a_trend_is_no_noise():
+    rising = [0.01 * step for step in range(100)]
+    assert noise(rising) < spread(rising) / 10

@@ -1,0 +1,141 @@
+"""`leadline fix`: exit codes, formats, files, and a diff that repairs the user's own file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from textwrap import dedent
+
+import pytest
+import torch
+
+import leadline
+from leadline.cli.diff import diff_of
+from leadline.records import Recipe
+from leadline.report.repair import RepairReport
+
+TARGET = """
+import leadline
+from torch import nn
+import torch
+
+def make():
+    torch.manual_seed(0)
+    stack = [part for _ in range(14) for part in (nn.Linear(24, 24), nn.ReLU())]
+    model = nn.Sequential(*stack, nn.Linear(24, 4))
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    print("made")
+    return leadline.Case(model, torch.randn(32, 24), torch.randint(4, (32,)), nn.functional.cross_entropy, adam)
+"""
+
+
+@pytest.fixture
+def sick(run, tmp_path):
+    (tmp_path / "sick.py").write_text(TARGET)
+    return run
+
+
+def test_a_network_that_fails_is_repaired_and_the_files_are_written(sick, tmp_path):
+    done = sick("fix", "sick.py:make", "--recipe", "recipe.json", "--save", "repaired.safetensors")
+    assert done.code == 0
+    assert done.out.startswith("DOES NOT TRAIN → TRAINS: ")
+    assert "verified" in done.out
+    assert "untreated" in done.out
+    assert "made" in done.err
+    from safetensors.torch import load_file
+
+    made: dict = {}
+    exec((tmp_path / "sick.py").read_text(), made)
+    case = made["make"]()
+    leadline.apply(case.model, tmp_path / "recipe.json", case.optimizer)
+    saved = load_file(tmp_path / "repaired.safetensors")
+    assert saved.keys() == case.model.state_dict().keys()
+    assert all(torch.equal(value, saved[name]) for name, value in case.model.state_dict().items())
+    assert Recipe.from_json((tmp_path / "recipe.json").read_text()).edits
+
+
+def test_the_diff_applies_and_the_changed_file_trains(sick, tmp_path):
+    done = sick("fix", "sick.py:make", "--diff", "--output", "repair.diff")
+    assert done.code == 0
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "repair.diff"], cwd=tmp_path, check=True)
+    assert sick("check", "sick.py:make", "--fail-on", "error", "-q").out.startswith("TRAINS")
+
+
+def test_json_is_the_record_and_markdown_has_a_table(sick):
+    done = sick("fix", "sick.py:make", "--format", "json")
+    record = RepairReport.from_json(done.out)
+    assert json.loads(done.out)["schema"] == "leadline.repair/1"
+    assert record.verdict_after == "trains"
+    assert RepairReport.from_json(record.to_json()) == record
+
+
+def test_a_healthy_network_needs_nothing(run):
+    done = run("fix", "nets.py:healthy", "--format", "md")
+    assert done.code == 0
+    assert done.out.startswith("## TRAINS")
+
+
+def test_what_no_fix_can_repair_is_told_with_exit_code_1(run):
+    done = run("fix", "nets.py:poisoned", "-q")
+    assert done.code == 1
+    assert done.out.startswith("NOT REPAIRED")
+
+
+def test_undecided_is_exit_code_3(run):
+    assert run("fix", "nets.py:weightless", "-q").code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere.py:make",), "nowhere.py"),
+        (("nets.py:healthy", "--budget", "soon"), "a budget of time"),
+        (("nets.py:healthy", "--save", "no/where.safetensors"), "there is no folder"),
+        (("nets.py:faulty",), "ZeroDivisionError"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(run, arguments, words):
+    done = run("fix", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+CODE = "import torch\nimport math\nmodel.weight.data.mul_(2)\noptimizer.zero_grad()"
+FACTORIES = {
+    "names": ("    return net, x, None, None, adam", ["    model = net", "    optimizer = adam"]),
+    "case": ("    return Case(model=net, inputs=x)", ["    model = net"]),
+    "call": (
+        "    return Case(build(), x)",
+        ["    made = Case(build(), x)", "    model = made.model", "    return made"],
+    ),
+    "tuple": ("    return (build(), x)", ["    made = (build(), x)", "    model = made[0]"]),
+    "dict": ('    return {"model": build(), "inputs": x}', ['    model = made["model"]']),
+}
+
+
+@pytest.mark.parametrize("kind", FACTORIES)
+def test_the_diff_puts_the_code_before_the_return_and_imports_to_imports(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    ending, expected = FACTORIES[kind]
+    (tmp_path / "nets.py").write_text(f'"""Nets."""\nimport torch\n\ndef make():\n    x = 1\n{ending}\n')
+    added = [line[1:] for line in diff_of("nets.py:make", CODE).splitlines() if line[0] == "+"][1:]
+    assert added[0] == "import math"
+    assert "    model.weight.data.mul_(2)" in added
+    assert set(expected) <= set(added)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def make():\n    if x:\n        return 1\n    return 2\n",
+        "def make():\n    return build()\n",
+        "def make(:\n",
+        "make = build\n",
+        "def make():\n    yield 1\n",
+    ],
+)
+def test_where_the_factory_is_not_that_simple_the_code_alone_is_printed(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text(dedent(text))
+    assert diff_of("nets.py:make", CODE) == CODE + "\n"

@@ -1,0 +1,290 @@
+"""Laws that every fix keeps, asked of all of them: a new fix is covered by its entry in the clinic."""
+
+from __future__ import annotations
+
+import copy
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from leadline.case import Case
+from leadline.errors import InputError
+from leadline.fixes import Fix, Plan, all_fixes, fix
+from leadline.fixes.edits import Bench, code_of, made, make
+from leadline.fixes.fix import Patient
+from leadline.fixes.verify import diagnose
+from leadline.records import Recipe
+from leadline.tracing.lend import call, unwrap
+from tests.fixes.clinic import CLINIC, sick
+
+FIXES = all_fixes()
+HEADINGS = ["What it does", "Why it works", "What it costs", "When it does not help", "References"]
+by_name = pytest.mark.parametrize("each", FIXES, ids=lambda each: each.name)
+
+
+@cache
+def proposals(name: str) -> tuple[Plan, ...]:
+    """What the fix proposes for its own sick model."""
+    chosen = next(each for each in FIXES if each.name == name)
+    return tuple(chosen.propose(patient_of(name)))
+
+
+@cache
+def patient_of(name: str) -> Patient:
+    """The fix's own sick model, diagnosed."""
+    return diagnose(sick(name))
+
+
+@cache
+def treated(name: str, index: int) -> tuple[Case, Patient]:
+    """The sick model after that plan, and diagnosed again."""
+    case = sick(name)
+    make(bench_of(case), [plan for plan in proposals(name) if plan.edits][index].edits)
+    return case, diagnose(case)
+
+
+def edited(each: Fix) -> list[Plan]:
+    return [plan for plan in proposals(each.name) if plan.edits]
+
+
+def bench_of(case: Case) -> Bench:
+    return Bench(model=unwrap(case.model), optimizer=case.optimizer)
+
+
+def picture(case: Case) -> dict[str, Any]:
+    """All of a case that edits can change: numbers, names, classes, hooks, flags and the optimiser's groups."""
+    assert case.optimizer is not None
+    names = {id(p): name for name, p in case.model.named_parameters()}
+    return {
+        "tensors": {k: (v.dtype, v.clone()) for k, v in case.model.state_dict().items()},
+        "modules": [(name, type(m).__name__, m.training) for name, m in case.model.named_modules()],
+        "hooks": [
+            (name, len(m._forward_hooks), len(m._forward_pre_hooks)) for name, m in case.model.named_modules()
+        ],
+        "flags": [
+            (name, sorted(k for k in vars(m) if not k.startswith("_")))
+            for name, m in case.model.named_modules()
+        ],
+        "trained": [(name, p.requires_grad) for name, p in case.model.named_parameters()],
+        "groups": [
+            {k: [names.get(id(p), "?") for p in v] if k == "params" else v for k, v in group.items()}
+            for group in case.optimizer.param_groups
+        ],
+        "steps": (
+            len(case.optimizer._optimizer_step_pre_hooks),
+            len(case.optimizer._optimizer_step_post_hooks),
+        ),
+    }
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    found = [key for key in one if key != "tensors" and one[key] != other[key]]
+    if one["tensors"].keys() != other["tensors"].keys():
+        return [*found, "names"]
+    return found + [
+        name
+        for name, (dtype, value) in one["tensors"].items()
+        if dtype != other["tensors"][name][0] or not torch.equal(value, other["tensors"][name][1])
+    ]
+
+
+def outputs(case: Case) -> torch.Tensor:
+    with torch.no_grad():
+        found = call(case.model, case.inputs)
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+def test_the_clinic_has_a_patient_for_every_fix_and_no_others():
+    assert set(CLINIC) == {each.name for each in FIXES}
+
+
+def violations(each: Fix) -> list[str]:
+    found = []
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", each.name):
+        found.append("name")
+    if re.findall(r"^## (.+)$", each.doc, flags=re.MULTILINE) != HEADINGS:
+        found.append("headings")
+    if not each.summary.endswith(".") or len(each.summary) > 120:
+        found.append("summary")
+    if not each.answers:
+        found.append("answers")
+    return found
+
+
+@by_name
+def test_a_fix_has_a_page_of_the_usual_form(each: Fix):
+    assert violations(each) == []
+
+
+def test_a_fix_that_breaks_every_form_is_caught():
+    @fix(name="Bad Name", answers=(), reach="advice", since="0.2")
+    def bad(patient: Patient):
+        """no heading"""
+        return []
+
+    assert violations(bad) == ["name", "headings", "summary", "answers"]
+
+
+@by_name
+def test_a_fix_proposes_something_for_its_patient_and_says_what(each: Fix):
+    plans = proposals(each.name)
+    assert plans
+    for plan in plans:
+        assert len(plan.title) > 15
+        assert 0 <= plan.promise <= 1
+        assert bool(plan.edits) == ((plan.reach or each.reach) != "advice")
+        assert plan.edits or plan.code
+
+
+@by_name
+def test_proposing_changes_nothing(each: Fix):
+    case = patient_of(each.name).case
+    before, random = picture(case), torch.get_rng_state()
+    list(each.propose(patient_of(each.name)))
+    assert differences(before, picture(case)) == []
+    assert torch.equal(random, torch.get_rng_state())
+
+
+@by_name
+def test_undo_restores_everything_bit_for_bit(each: Fix):
+    for plan in edited(each):
+        case = sick(each.name)
+        before = picture(case)
+        with made(bench_of(case), plan.edits):
+            assert differences(before, picture(case)) != []
+        assert differences(before, picture(case)) == []
+
+
+def test_a_difference_is_noticed():
+    case = sick("critical-init")
+    before = picture(case)
+    case.model[0][0].weight.data[0, 0] += 1
+    case.model[0].register_forward_hook(lambda *_: None)
+    assert differences(before, picture(case)) == ["hooks", "0.0.weight"]
+
+
+@by_name
+def test_a_recipe_survives_json_and_replays_to_the_same_bits_on_a_copy(each: Fix):
+    for plan in edited(each):
+        recipe = Recipe(leadline="0", model="m", edits=plan.edits)
+        again = Recipe.from_json(recipe.to_json())
+        assert again == recipe
+        first, second = sick(each.name), sick(each.name)
+        make(bench_of(first), plan.edits)
+        make(bench_of(second), again.edits)
+        assert differences(picture(first), picture(second)) == []
+        assert torch.equal(outputs(first), outputs(second))
+
+
+@by_name
+def test_the_code_of_a_plan_does_the_same_as_its_edits(each: Fix):
+    for plan in edited(each):
+        treated, by_hand = sick(each.name), sick(each.name)
+        make(bench_of(treated), plan.edits)
+        exec(code_of(plan.edits), {"model": by_hand.model, "optimizer": by_hand.optimizer})
+        assert differences(picture(treated), picture(by_hand)) == []
+        assert torch.equal(outputs(treated), outputs(by_hand))
+
+
+@by_name
+def test_a_fix_removes_what_it_was_tried_for(each: Fix):
+    _, codes = CLINIC[each.name]
+    before = {finding.code for finding in patient_of(each.name).report.findings}
+    if codes:
+        assert before & set(codes)
+        left = [
+            {finding.code for finding in treated(each.name, i)[1].report.findings}
+            for i, _ in enumerate(edited(each))
+        ]
+        assert any((before - codes_left) & set(codes) for codes_left in left)
+
+
+@by_name
+def test_a_treated_model_takes_a_step_and_its_copies_do_too(each: Fix):
+    for plan in edited(each):
+        case = sick(each.name)
+        make(bench_of(case), plan.edits)
+        twin = copy.deepcopy(case.model)
+        assert torch.equal(outputs(case), outputs(Case(twin, case.inputs)))
+        assert case.loss is not None
+        assert case.optimizer is not None
+        loss = case.loss(call(case.model, case.inputs), case.targets)
+        loss.backward()
+        case.optimizer.step()
+        reached = [p.grad is not None for g in case.optimizer.param_groups for p in g["params"]]
+        assert any(reached)
+
+
+@by_name
+def test_applied_again_it_asks_for_nothing_or_for_what_is_there_already(each: Fix):
+    for i, plan in enumerate(edited(each)):
+        case, patient = treated(each.name, i)
+        again = [second for second in each.propose(patient) if second.edits == plan.edits]
+        for second in again:
+            once, bench = picture(case), bench_of(case)
+            make(bench, second.edits)
+            assert differences(once, picture(case)) == []
+            bench.undo()
+
+
+def tied(case: Case) -> Case:
+    """The same model with its last two matrices of one shape tied."""
+    layers = [m for m in case.model.modules() if isinstance(m, nn.Linear)]
+    pairs = [(a, b) for a in layers for b in layers if a is not b and a.weight.shape == b.weight.shape]
+    if pairs:
+        pairs[-1][0].weight = pairs[-1][1].weight
+    return case
+
+
+def narrow(case: Case) -> Case:
+    case.model.to(torch.bfloat16)
+    inputs = case.inputs.to(torch.bfloat16) if case.inputs.is_floating_point() else case.inputs
+    loss = case.loss
+
+    def wide(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return loss(output.float(), targets)
+
+    return Case(case.model, inputs, case.targets, wide, case.optimizer)
+
+
+def frozen(case: Case) -> Case:
+    for parameter in list(case.model.parameters())[: len(list(case.model.parameters())) // 2]:
+        parameter.requires_grad = False
+    return case
+
+
+def compiled(case: Case) -> Case:
+    model = torch.compile(case.model, backend="eager")
+    return Case(model, case.inputs, case.targets, case.loss, case.optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [tied, narrow, frozen, compiled], ids=lambda each: each.__name__)
+@by_name
+def test_on_an_unusual_model_a_fix_works_or_says_why_not(each: Fix, change: Any):
+    case = change(sick(each.name))
+    patient = diagnose(case)
+    try:
+        plans = [plan for plan in each.propose(patient) if plan.edits]
+    except InputError:
+        return
+    aliases = {name: id(p) for name, p in case.model.named_parameters(remove_duplicate=False)}
+    before = picture(case)
+    for plan in plans:
+        bench = bench_of(case)
+        try:
+            make(bench, plan.edits)
+        except InputError:
+            continue
+        assert outputs(case).isfinite().any()
+        still = {name: id(p) for name, p in case.model.named_parameters(remove_duplicate=False)}
+        assert {name: still[name] for name in aliases.keys() & still.keys()} == {
+            name: aliases[name] for name in aliases.keys() & still.keys()
+        }
+        bench.undo()
+        assert differences(before, picture(case)) == []

@@ -1,0 +1,89 @@
+"""The timetable keeps its promise: what watching costs stays within the budget, whatever things cost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leadline.watching.budget import CREDIT, SHARES, Level, Timetable
+
+
+def simulate(
+    table: Timetable, costs: dict[Level, float], steps: int, step_seconds: float = 1.0
+) -> list[Level]:
+    """Run a loop whose clock is ours."""
+    levels = []
+    for step in range(table.first, table.first + steps):
+        level = table.level(step)
+        levels.append(level)
+        for each in SHARES:
+            if each <= level:
+                table.cost(each, costs[each])
+        table.stepped(step_seconds)
+        table.ran(step, level)
+        if table.wants_plan(step, level):
+            table.plan(step)
+    return levels
+
+
+def costs(row: float, gradients: float, updates: float, trace: float) -> dict[Level, float]:
+    return dict(zip(SHARES, (row, gradients, updates, trace), strict=True))
+
+
+CHEAP = st.floats(1e-6, 0.1)
+
+
+@settings(max_examples=40)
+@given(CHEAP, CHEAP, CHEAP, st.floats(0.01, 20.0), st.floats(0.002, 0.2))
+def test_what_is_spent_is_the_budget_and_at_most_two_credits_and_looks(
+    row, gradients, updates, trace, budget
+):
+    table, steps = Timetable(budget, None), 1500
+    what = costs(row, gradients, updates, trace)
+    simulate(table, what, steps)
+    assert table.spent <= budget * steps + 2 * (CREDIT + sum(what.values()))
+
+
+def test_cheap_things_are_measured_at_every_step():
+    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-5, 1e-5, 0.5), 2000)
+    assert all(level >= Level.UPDATES for level in levels)
+    assert sum(level == Level.TRACE for level in levels) > 5
+
+
+def test_early_looks_are_spaced_by_powers_of_two():
+    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-4, 1e-4, 0.1), 40)
+    assert [step for step, level in enumerate(levels) if level == Level.TRACE][:5] == [0, 2, 4, 8, 16]
+
+
+def test_a_dear_trace_is_taken_first_and_then_seldom():
+    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-4, 1e-4, 3.0), 3000)
+    traced = [step for step, level in enumerate(levels) if level == Level.TRACE]
+    assert traced[0] == 0
+    assert traced[1] >= 256
+
+
+def test_a_fixed_interval_ignores_the_budget():
+    levels = simulate(Timetable(0.01, 3), costs(1.0, 1.0, 1.0, 50.0), 7)
+    assert levels == [4, 3, 3, 4, 3, 3, 4]
+
+
+def test_a_resumed_run_begins_with_a_look_and_counts_from_there():
+    table = Timetable(0.01, None, first=1000)
+    assert simulate(table, costs(1e-5, 1e-4, 1e-4, 0.02), 10)[:5] == [4, 3, 4, 3, 4]
+
+
+def test_a_pause_for_evaluation_earns_nothing():
+    table = Timetable(0.01, None)
+    simulate(table, costs(1e-5, 1e-4, 1e-4, 1.0), 20)
+    before = table.debt
+    table.stepped(3600.0)
+    assert before - table.debt == pytest.approx(0.1)
+
+
+def test_something_that_happened_is_looked_at_next():
+    table = Timetable(0.01, None)
+    simulate(table, costs(1e-5, 1e-4, 1e-4, 3.0), 20)
+    assert table.level(20) < Level.TRACE
+    table.soon(19)
+    assert table.level(20) == Level.TRACE
