@@ -11,7 +11,7 @@ from leadline.drawing.ruler import Mark, ruler
 from leadline.records import DepthRange, DepthScale, Profile, Rehearsal, Update
 from leadline.report.text import clean, shorten
 
-NAME = 26  # characters of a range of blocks that a row has room for
+NAME = 24  # characters of a range of blocks that a row has room for
 
 
 def ranges_drawn(update: Update) -> str:
@@ -61,7 +61,7 @@ def steps_drawn(rehearsal: Rehearsal) -> str:
     if rehearsal.constant is not None:
         constant = [rehearsal.constant] * len(rehearsal.losses)
         lines.append(Line(values=constant, tone="theory"))
-    return line_chart(lines, label="Loss of the first steps on one batch", size=(430.0, 150.0))
+    return line_chart(lines, label="Loss of the first steps on one batch", kind="linear", size=(430.0, 150.0))
 
 
 def rates_drawn(update: Update) -> str:
