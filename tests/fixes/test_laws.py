@@ -18,7 +18,7 @@ from leadline.fixes.edits import Bench, code_of, made, make
 from leadline.fixes.fix import Patient
 from leadline.fixes.verify import diagnose
 from leadline.records import Recipe
-from leadline.tracing.lend import call
+from leadline.tracing.lend import call, unwrap
 from tests.fixes.clinic import CLINIC, sick
 
 FIXES = all_fixes()
@@ -52,7 +52,7 @@ def edited(each: Fix) -> list[Plan]:
 
 
 def bench_of(case: Case) -> Bench:
-    return Bench(model=case.model, optimizer=case.optimizer)
+    return Bench(model=unwrap(case.model), optimizer=case.optimizer)
 
 
 def picture(case: Case) -> dict[str, Any]:

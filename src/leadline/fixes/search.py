@@ -1,12 +1,12 @@
 """The search for a repair: what touches least is tried first, what helps is kept, and then one looks again.
 
 A round tries the candidates stage by stage (roots before consequences, a nearer reach before a farther one). In each
-stage all are traced again, and those after which the model is expected to train are trained; the one that ends lowest
-is kept. Only if no stage has one, the other survivors are trained, and the best of them is kept as a part of the
-repair. If none ends lower, two causes may hide each other: the most promising survivor is carried along, and the next
-round tries what could go with it. At last the whole repair is trained beside the untreated model once more, longer and
-with another seed. If it does not end lower again, the search begins anew without what it was made of; what never held
-is never recommended.
+stage all are traced again, and those with nothing against them are trained; as soon as one ends lower and the model is
+expected to train, the stage's best is kept. If no stage has one, the best of those that made it better is kept as part
+of the repair. If there is none, those in doubt are trained too; and if that does not help, two causes may hide
+each other: the most promising survivor is carried along, and the next round tries what could go with it. At last the
+whole repair is trained beside the untreated model once more, longer and with another seed. If it does not end lower
+again, the search begins anew without what it was made of; what never held is never recommended.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from leadline.fixes.trial import Losses, OutOfTimeError, Trials
 from leadline.fixes.verify import Proof, diagnose, look_again, patient_of, train_beside, treated
 from leadline.records import Edit, Outcome, Trial, Verdict
 
-MOST_ATTEMPTS = 3  # ours: repairs that may fail to hold before the search gives up
-MOST_ROUNDS = 6  # ours: no network of the benchmark needed more than four edits
+MOST_ATTEMPTS = 4  # ours: repairs that may fail to hold before the search gives up
+MOST_ROUNDS = 6  # ours: a bound on fixes that each help a little; a repair of more parts is another network
 MOST_CARRIED = 2  # ours: causes that may hide each other
-MOST_A_STAGE = 3  # ours: trials among those that reach equally far and promise a healthy network
-MOST_OTHERS = 4  # ours: trials among those that promise less
+MOST_TRIALS = 3  # ours: among those that reach equally far
 RANK: dict[Verdict, int] = {"trains": 0, "poor": 1, "undecided": 2, "fails": 3}
 Edits = tuple[Edit, ...]
 OUT_OF_TIME = "the budget was spent before"
-CONFIRM_SEED, CONFIRM_LONGER = 1, 2
+CONFIRM_SEED, CONFIRM_LONGER = 1, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,21 +104,15 @@ class Search:
 
     def _round(self, carried: Proof | None) -> list[Proof]:
         """Try all candidates, together with what is carried along; what came of each is written down."""
-        found = self._candidates(carried)
         proofs: list[Proof] = []
-        todo = list(stages(found))
-        while todo:
+        todo = list(stages(self._candidates(carried)))
+        while todo and not any(each.verified and _heals(each) for each in proofs):
             stage = [self._look(each) for each in todo.pop(0)]
-            trained = self._train([each for each in stage if each.open and _heals(each)], MOST_A_STAGE)
-            proofs += trained + [each for each in stage if each.candidate not in _of(trained)]
-            if any(each.verified and _heals(each) for each in proofs):
-                self._skip([candidate for stage in todo for candidate in stage])
-                break
-        else:
-            waiting = [each for each in proofs if each.open]
-            trained = self._train(sorted(waiting, key=_prospect), MOST_OTHERS)
-            proofs = trained + [each for each in proofs if each.candidate not in _of(trained)]
-        self.outcomes = _noted(self.outcomes, [each.outcome for each in proofs])
+            proofs += self._train(stage, [each for each in stage if each.open and not each.doubt])
+        if not any(each.verified for each in proofs):
+            proofs = self._train(proofs, [each for each in proofs if each.open and each.doubt])
+        told = [each.outcome("another fix was verified before its turn") for stage in todo for each in stage]
+        self.outcomes = _noted(self.outcomes, [*(each.outcome for each in proofs), *told])
         return proofs
 
     def _candidates(self, carried: Proof | None) -> list[Candidate]:
@@ -140,13 +133,15 @@ class Search:
         proof = look_again(self.base, candidate)
         return self._remember(proof, self.trials.budget.clock() - began)
 
-    def _train(self, proofs: Sequence[Proof], most: int) -> list[Proof]:
-        """Train the first few; the others are told why they were not."""
-        return [self._trial(each, place, most) for place, each in enumerate(proofs)]
+    def _train(self, proofs: Sequence[Proof], chosen: Sequence[Proof]) -> list[Proof]:
+        """The proofs, of which the chosen ones are trained, the most promising first and not too many."""
+        order = sorted(chosen, key=_prospect)
+        trained = [self._trial(each, place) for place, each in enumerate(order)]
+        return trained + [each for each in proofs if not any(each is other for other in chosen)]
 
-    def _trial(self, proof: Proof, place: int, most: int) -> Proof:
-        if place >= most:
-            return _left(proof, f"{most} others that promise as much were trained before it")
+    def _trial(self, proof: Proof, place: int) -> Proof:
+        if place >= MOST_TRIALS:
+            return _left(proof, f"{MOST_TRIALS} others that promise as much were trained before it")
         if not self.trials.has_time():
             return _left(proof, OUT_OF_TIME)
         began = self.trials.budget.clock()
@@ -170,10 +165,6 @@ class Search:
         timed = replace(proof, outcome=changed(proof.outcome, seconds=spent))
         self.memory.append((self.edits, timed))
         return timed
-
-    def _skip(self, rest: Sequence[Candidate]) -> None:
-        told = [each.outcome("another fix was verified before its turn") for each in rest]
-        self.outcomes = _noted(self.outcomes, told)
 
     def _keep(self, proof: Proof) -> None:
         """The best of a round becomes part of the repair, and what is treated next."""
@@ -229,10 +220,6 @@ def _same(one: Outcome, other: Outcome) -> bool:
     return (one.fix, one.title, one.edits, one.kept) == (other.fix, other.title, other.edits, other.kept)
 
 
-def _of(proofs: Sequence[Proof]) -> list[Candidate]:
-    return [each.candidate for each in proofs]
-
-
 def _heals(proof: Proof) -> bool:
     return proof.outcome.verdict == "trains"
 
@@ -255,8 +242,10 @@ def _best(proofs: Sequence[Proof]) -> Proof | None:
 
 def _promising(proofs: Sequence[Proof]) -> Proof | None:
     """Who removed its finding, but does not help alone."""
-    return min((each for each in proofs if each.report is not None), key=_prospect, default=None)
+    found = (each for each in proofs if each.report is not None and not each.doubt)
+    return min(found, key=_prospect, default=None)
 
 
 def _left(proof: Proof, why: str) -> Proof:
-    return replace(proof, outcome=changed(proof.outcome, why=f"it passed the second trace; {why}"))
+    told = f"{proof.doubt or 'it passed the second trace'}; {why}"
+    return replace(proof, outcome=changed(proof.outcome, state="not run", why=told))

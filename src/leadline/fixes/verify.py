@@ -7,7 +7,9 @@ A fix is verified if, with the user's own optimiser and rate,
 3. if it claims to keep the function, the outputs in double precision moved by at most `drift.KEPT`;
 4. a short training ends lower than that of the untreated model (`comparison` says how that is decided).
 
-The first three cost some six passes, the last one a few dozen steps: it is asked only of those that pass the others.
+The first three cost some six passes, the last one a few dozen steps. A finding that training itself refutes (the
+network learns in spite of it) becomes a note, so that whoever fails the first two by such findings alone is in doubt:
+the trial decides, if it comes to that.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from leadline.fixes.drift import KEPT, drift_of
 from leadline.fixes.edits import Bench, make
 from leadline.fixes.fix import Patient
 from leadline.fixes.measures import measures
+from leadline.fixes.second_look import LEARNS, rehearsed, second_look, trial_as_rehearsal
 from leadline.fixes.trial import Losses, OutOfTimeError, Trials
 from leadline.observation import trace
 from leadline.records import Finding, Outcome, Trial
@@ -41,12 +44,14 @@ class Proof:
     candidate: Candidate
     outcome: Outcome
     report: Report | None = None
-    """Of the treated model, if it passed the second trace."""
+    """Of the treated model, unless there is no hope for it."""
+    doubt: str = ""
+    """What the second trace objects to and training may refute."""
 
     @property
     def open(self) -> bool:
-        """It has passed all that was asked of it, and has not been trained."""
-        return self.report is not None and self.outcome.state == "not run"
+        """It may be trained, and has not been."""
+        return self.report is not None and self.outcome.trial is None
 
     @property
     def verified(self) -> bool:
@@ -91,7 +96,7 @@ def look_again(patient: Patient, candidate: Candidate) -> Proof:
     except InputError as error:
         return Proof(candidate=candidate, outcome=candidate.outcome(refusal(error)))
     try:
-        report = check(case)
+        report = second_look(case)
     except Exception as error:  # the untreated model does not raise, so this is the fix's doing
         return Proof(candidate=candidate, outcome=_broken(candidate, error))
     return _compared(patient, candidate, report)
@@ -110,33 +115,59 @@ def train_beside(proof: Proof, patient: Patient, trials: Trials, control: Losses
         return Proof(candidate=candidate, outcome=_broken(candidate, error))
     trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
     found = compare(trial)
+    report = rehearsed(report, trial_as_rehearsal(losses, patient.report.profile.rehearsal))
+    objection = _objection(candidate, _before(patient), report.findings)
+    outcome = _outcome(patient, candidate, report, trial)
     outcome = changed(
-        proof.outcome,
-        state="verified" if found.lower else "refuted",
-        why=found.why,
-        trial=trial,
-        measures=measures(patient.report, report, trial),
+        outcome,
+        state="verified" if found.lower and not objection else "refuted",
+        why=found.why if not found.lower else objection or found.why,
+        drift=proof.outcome.drift,
+        seconds=proof.outcome.seconds,
     )
-    return replace(proof, outcome=outcome)
+    return replace(proof, outcome=outcome, report=report)
 
 
 def _compared(patient: Patient, candidate: Candidate, report: Report) -> Proof:
-    before, after = patient.report.findings, report.findings
-    left = {each.code for each in after if each.severity != "info"}
-    gone = tuple(code for code in candidate.answers if code not in left)
-    came = _came(before, after)
-    drift = drift_of(patient.case, candidate.edits) if candidate.reach == "function" else None
-    why = _objection(candidate, before, gone, came, drift)
-    outcome = changed(
-        candidate.outcome(why or "it passed the second trace"),
-        state="refuted" if why else "not run",
-        verdict=report.verdict,
-        gone=tuple(sorted({each.code for each in before} - {each.code for each in after} | set(gone))),
-        came=tuple(sorted({each.code for each in came})),
-        drift=drift,
-        measures=measures(patient.report, report, None),
+    """What the second trace says: nothing against it, doubts that training may refute, or no hope."""
+    before = _before(patient)
+    objection = _objection(candidate, before, report.findings)
+    hopeless = objection and _objection(candidate, before, rehearsed(report, LEARNS).findings)
+    outcome = _outcome(patient, candidate, report, None)
+    if candidate.reach == "function" and not objection:
+        drift = drift_of(patient.case, candidate.edits)
+        outcome = changed(outcome, drift=drift)
+        if not drift <= KEPT:
+            objection = (
+                f"it claims to keep the function, but the outputs moved by {drift:.2g} in double precision"
+            )
+            hopeless = objection
+    if objection:
+        outcome = changed(outcome, state="refuted", why=objection)
+    return Proof(
+        candidate=candidate,
+        outcome=outcome,
+        report=None if hopeless else report,
+        doubt="" if hopeless else objection,
     )
-    return Proof(candidate=candidate, outcome=outcome, report=None if why else report)
+
+
+def _before(patient: Patient) -> tuple[Finding, ...]:
+    """The patient's findings as a second look sees them, before any training."""
+    return rehearsed(patient.report, None).findings
+
+
+def _outcome(patient: Patient, candidate: Candidate, report: Report, trial: Trial | None) -> Outcome:
+    before, after = _before(patient), report.findings
+    left = {each.code for each in after if each.severity != "info"}
+    return changed(
+        candidate.outcome("it passed the second trace"),
+        verdict=report.verdict,
+        gone=tuple(sorted({each.code for each in before if each.severity != "info"} - left)),
+        came=tuple(sorted({each.code for each in _came(before, after)})),
+        measures=measures(patient.report, report, trial),
+        trial=trial,
+    )
 
 
 def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
@@ -147,23 +178,15 @@ def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
     return [each for each in after if SEVERITIES.index(each.severity) > worst.get(each.code, -1)]
 
 
-def _objection(
-    candidate: Candidate,
-    before: Sequence[Finding],
-    gone: Sequence[str],
-    came: Sequence[Finding],
-    drift: float | None,
-) -> str:
-    """Why the fix is refuted without any training; "" if it is not."""
+def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[Finding]) -> str:
+    """What the second trace has against the fix; "" if nothing."""
+    left = {each.code for each in after if each.severity != "info"}
+    gone = [each for each in before if each.code in candidate.answers and each.code not in left]
     if not gone:
         return f"{', '.join(candidate.answers)} still found on the second trace"
-    bar = max(SEVERITIES.index(each.severity) for each in before if each.code in gone)
-    worse = [each for each in came if SEVERITIES.index(each.severity) >= bar]
-    if worse:
-        return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}"
-    if drift is not None and not drift <= KEPT:
-        return f"it claims to keep the function, but the outputs moved by {drift:.2g} in double precision"
-    return ""
+    bar = max(SEVERITIES.index(each.severity) for each in gone)
+    worse = [each for each in _came(before, after) if SEVERITIES.index(each.severity) >= bar]
+    return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}" if worse else ""
 
 
 def _broken(candidate: Candidate, error: Exception) -> Outcome:

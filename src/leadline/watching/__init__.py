@@ -41,7 +41,8 @@ def watch(
     `budget` is the share of the step time that watching may take; what does not fit is measured less often. `every=N`
     measures all parameters at every step and traces each N-th one, whatever it costs. `store` is a run file, which
     other processes can read while it grows; without one, alerts and the last report are kept in memory.
-    `on_alert` is "log", "raise", "stop" or a function of the alert.
+    `on_alert` is "log", "raise", "stop" or a function of the alert; "skip_step" and "clip" also act on gradients that
+    stand out, and only then is training not what it would be without.
 
     Use it as a context manager, or call `close()`. Tell it the loss: `w.loss(loss)` returns it unchanged.
 

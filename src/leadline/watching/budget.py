@@ -57,6 +57,8 @@ class Timetable:
         self.budget, self.every, self.first = budget, every, first
         self.highest = highest
         """The closest look that is planned."""
+        self.lowest = Level.NOTHING
+        """The least that is measured at every step, whatever it costs."""
         self.due = dict.fromkeys(SHARES, first)
         self._urgent: int | None = None
         self.spent = 0.0
@@ -94,7 +96,7 @@ class Timetable:
             wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
         else:
             wanted = max((level for level, due in self.due.items() if step >= due), default=Level.NOTHING)
-        return min(wanted, self.highest)
+        return max(min(wanted, self.highest), self.lowest)
 
     def ran(self, step: int, level: Level) -> None:
         for each in SHARES:

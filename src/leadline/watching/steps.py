@@ -17,6 +17,7 @@ from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
 from leadline.watching.budget import Level, Timetable
 from leadline.watching.gauges import Gauges
+from leadline.watching.intervening import Intervention
 from leadline.watching.journal import Journal
 from leadline.watching.norms import total
 from leadline.watching.roster import Roster, make_roster, rates
@@ -41,6 +42,8 @@ class Round:
     plain: float = 0.0
     """Seconds without ours."""
     losses: list[Tensor | float] = field(default_factory=list)
+    unclipped: list[Tensor | float] = field(default_factory=list)
+    """Gradient norms before they were clipped, one an optimiser."""
     costs: dict[Level, float] = field(default_factory=dict)
     """Seconds of our own."""
     stepped: set[int] = field(default_factory=set)
@@ -72,6 +75,7 @@ class Steps:
         self.journal, self.table, self.sampler = journal, table, sampler
         self.samples = Samples(journal, table)
         self.scaling = Scaling()
+        self.intervention: Intervention | None = None
         self.told: list[Alert] = []
         """Alerts that nobody was told of yet."""
         self._roster = self._make_roster()
@@ -94,12 +98,16 @@ class Steps:
         changed = self._with_closure(optimizer, call)
         if changed is None:
             start = self._read(optimizer, start)
+            if self.intervention is not None:
+                self._intervene(self.intervention, optimizer)
         self.round.took(Level.ROW, start)
         return changed
 
     def end(self, optimizer: Optimizer) -> None:
         """An optimiser has stepped."""
         start = perf_counter()
+        if self.intervention is not None:
+            self.intervention.after(optimizer)
         if self.round.level >= Level.UPDATES:
             self.round.gauges.read_updates(optimizer)
             self.round.took(Level.UPDATES, start)
@@ -110,6 +118,9 @@ class Steps:
         start = perf_counter()
         self.round.losses.append(_number(loss))
         self.round.took(Level.ROW, start)
+
+    def unclipped(self, norm: Tensor | float) -> None:
+        self.round.unclipped.append(_number(norm))
 
     def close(self) -> None:
         """Finish what was begun: the last step, and the reports that are still owed."""
@@ -175,6 +186,11 @@ class Steps:
         if overflowed(optimizer):
             self.journal.event(here.step, "skipped step", "the fused optimiser was told of an overflow")
         return start
+
+    def _intervene(self, intervention: Intervention, optimizer: Optimizer) -> None:
+        done = intervention.before(optimizer, self.round.gauges.latest_norm())
+        if done:
+            self.journal.event(self.round.step, "intervention", done)
 
     def _take(self, optimizer: Optimizer | None, start: float) -> float:
         """End the sample."""
@@ -257,6 +273,8 @@ class Steps:
         vectors = done.gauges.vectors()
         for name, values in vectors.items():
             scalars[name] = total([each for each in values if not each < 0])
+        if (removed := _removed(done.unclipped, scalars.get("grad_norm"))) is not None:
+            scalars["grad_clip"] = removed
         if "grad_norm" in vectors:
             scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
         if (scale := self._note_scale(done.step)) is not None:
@@ -295,6 +313,12 @@ def _number(loss: Tensor | float) -> Tensor | float:
     if not isinstance(loss, Tensor):
         return float(loss)
     return float(loss.detach().mean()) if loss.device.type == "cpu" else loss.detach()
+
+
+def _removed(before: Sequence[Tensor | float], after: float | None) -> float | None:
+    """The share of the gradient's norm that clipping took; None if one of the two norms is not known."""
+    whole = math.hypot(*map(float, before))
+    return max(0.0, 1 - after / whole) if before and after is not None and whole > 0 else None
 
 
 def _mean(losses: Sequence[Tensor | float]) -> float | None:
