@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -182,13 +183,24 @@ def test_a_file_system_without_shared_memory_is_written_without_log_and_told(tmp
         assert run.steps == [0, 1, 2]
 
 
-def test_on_a_network_file_system_there_is_no_log(tmp_path, monkeypatch, recwarn):
+def test_on_a_network_file_system_there_is_no_log_and_files_may_be_numbered_anew(
+    tmp_path, monkeypatch, recwarn
+):
     monkeypatch.setattr(opening, "network_kind", lambda _: "nfs4")
+    real = Path.stat
     with Writer(tmp_path / "a", INFO) as writer:
         put(writer, range(3))
         writer.flush()
         assert not (tmp_path / "a-wal").exists()
+        monkeypatch.setattr(Path, "stat", lambda path, **how: _renumbered(real(path, **how)))
+        put(writer, range(3, 6))
+        writer.flush()
+        assert writer.trouble == ""
     assert "nfs4" in warned(recwarn)
+
+
+def _renumbered(found: os.stat_result) -> os.stat_result:
+    return os.stat_result([found[0], found[1] + 1, *found[2:10]])
 
 
 def test_a_filter_that_makes_errors_of_warnings_does_not_stop_the_training(tmp_path):

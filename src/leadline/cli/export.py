@@ -14,7 +14,6 @@ from leadline.cli.options import FINE, examples, output_option
 from leadline.cli.output import say
 from leadline.report.text import clean
 from leadline.runs.exporting import FORMATS, TEXT_FORMATS, to_parquet
-from leadline.runs.reading import Run
 from leadline.runs.tables import Table, layer_table, scalar_table
 
 
@@ -44,6 +43,8 @@ def export(run: Path, form: str | None, output: Path | None, layers: bool) -> in
         raise click.UsageError(f"Say the format: --to {'|'.join(FORMATS)}, or -o with such an ending")
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is not text: name a file with -o")
+    from leadline.runs.reading import Run
+
     with Run(run) as found:
         if layers and not found.vector_axes:
             say(f"{clean(str(run))} has no numbers of layers: the table is empty")

@@ -10,8 +10,8 @@ import click
 from msgspec.structs import replace
 
 from leadline.report import Report
+from leadline.runs import SUFFIX
 from leadline.runs.logs import ALIASES, EVENTS, is_log
-from leadline.runs.summary import SUFFIX
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

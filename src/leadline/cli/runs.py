@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import asdict
@@ -15,7 +16,9 @@ from leadline.cli.output import emit, say
 from leadline.errors import LeadlineError
 from leadline.records import spell
 from leadline.report.text import clean, count, number
-from leadline.runs.summary import Summary, find_runs, summarise
+
+if TYPE_CHECKING:
+    from leadline.runs.summary import Summary
 
 HEADER = ("run", "model", "steps", "loss", "alerts", "last step", "state")
 NUMBERS = ("steps", "loss")  # columns whose figures stand below each other
@@ -31,6 +34,8 @@ def runs(places: tuple[Path, ...], form: str) -> int:
     Without an argument, those below the working directory. A run that is being written can be read at any time.
     Exit codes: 0, or 2 if a file could not be read; the others are listed nevertheless.
     """
+    from leadline.runs.summary import find_runs
+
     found = [path for place in places or (Path(),) for path in find_runs(place)]
     summaries, unreadable = _summaries(found)
     if form == "json":
@@ -43,6 +48,8 @@ def runs(places: tuple[Path, ...], form: str) -> int:
 
 
 def _summaries(paths: Iterable[Path]) -> tuple[list[Summary], int]:
+    from leadline.runs.summary import summarise
+
     summaries: list[Summary] = []
     unreadable = 0
     for path in paths:

@@ -1,6 +1,28 @@
-"""Run files: what a watched training run leaves on disk, written without stopping it and read at any time."""
+"""Run files: what a watched training run leaves on disk, written without stopping it and read at any time.
 
-from leadline.runs.reading import Changes, Run
-from leadline.runs.writing import Writer
+Names are loaded on first use: a command that lists its options need not load a database.
+"""
 
-__all__ = ["Changes", "Run", "Writer"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leadline.runs.reading import Changes, Run
+    from leadline.runs.writing import Writer
+
+__all__ = ["SUFFIX", "Changes", "Run", "Writer"]
+
+SUFFIX = ".leadline"
+_HOMES = {
+    "Changes": "leadline.runs.reading",
+    "Run": "leadline.runs.reading",
+    "Writer": "leadline.runs.writing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'leadline.runs' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from leadline.runs import SUFFIX
 from leadline.runs.reading import Run, State
 
-SUFFIX = ".leadline"
+__all__ = ["SUFFIX", "Summary", "find_runs", "summarise"]
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from leadline.runs.reading import Run
+if TYPE_CHECKING:
+    from leadline.runs.reading import Run
 
 PIECE_STEPS = 1000  # ours: with 20 numbers a step, 20,000 cells at a time
 PIECE_VALUES = 100_000  # ours: of vectors, so many numbers at a time
