@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import page, repair, statistics, store_cost, symmetry, theory_accuracy, trace, weightless
+from benchmarks import (
+    alarms,
+    page,
+    repair,
+    statistics,
+    store_cost,
+    symmetry,
+    theory_accuracy,
+    trace,
+    weightless,
+)
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
@@ -18,6 +28,7 @@ from leadline.fixes import all_fixes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
+    ("alarms.md", "alarms", alarms.render),
     ("report.md", "page", page.render_table),
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
