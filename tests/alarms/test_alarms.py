@@ -177,6 +177,13 @@ def test_robust_statistics_agree_with_the_plain_ones_on_gaussian_noise():
     assert slope([0, 1, 2, 3], [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
 
 
+def test_a_loss_that_passes_through_zero_has_a_trend_and_no_error():
+    crossing = course(400, loss=lambda step: (step - 399) / 100 if step > 200 else -2.0 + 1e-3 * (step % 7))
+    assert all(
+        math.isfinite(each.trend or 0.0) for code in ("T803", "T810") for each in ALARMS[code](crossing)
+    )
+
+
 def test_a_trend_is_no_noise():
     rising = [0.01 * step for step in range(100)]
     assert noise(rising) < spread(rising) / 10
