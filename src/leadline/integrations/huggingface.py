@@ -20,7 +20,7 @@ from leadline.watching import Watch, watch
 from leadline.watching.actions import OnAlert
 
 
-class LeadlineCallback(TrainerCallback):  # type: ignore[misc]  # transformers' classes are lazy, so untyped
+class LeadlineCallback(TrainerCallback):
     """Watches `train`. The watch is in `.watch`, during and after it.
 
     `store`, `budget`, `every` and `on_alert` are those of `leadline.watch`; with `on_alert="stop"` the trainer ends

@@ -19,7 +19,7 @@ from leadline.watching import Watch, watch
 from leadline.watching.actions import OnAlert
 
 
-class LeadlineCallback(Callback):
+class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy, see pyproject.toml
     """Watches `fit`. The watch is in `.watch`, during and after it.
 
     `store`, `budget`, `every` and `on_alert` are those of `leadline.watch`; with `on_alert="stop"` the trainer ends
