@@ -17,7 +17,7 @@ WORKERS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-browser lint types format docs bench clean
+.PHONY: demo test test-slow test-browser lint types format docs bench bench-page clean
 
 demo: .venv/.ready
 	@$(BIN)/leadline demo
@@ -49,6 +49,9 @@ bench: .venv/.ready
 	$(BIN)/python -m benchmarks.statistics
 	$(BIN)/python -m benchmarks.reach
 	$(BIN)/python -m benchmarks.trace
+
+bench-page: .venv/.browser
+	$(BIN)/python -m benchmarks.page
 
 clean:
 	rm -rf .venv site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

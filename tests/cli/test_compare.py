@@ -92,7 +92,7 @@ def test_runs_are_compared_by_their_last_report_and_their_losses(run, tmp_path):
     second = written(tmp_path / "b.leadline", samples.healthy(), samples.sick())
     done = run("compare", first, second, "--html", "c.html")
     assert done.code == 1
-    assert done.out.startswith("UNDECIDED → DOES NOT TRAIN")  # of two steps nothing can be said
+    assert done.out.startswith("TRAINS → DOES NOT TRAIN")
     assert "loss by step" in (tmp_path / "c.html").read_text()
 
 

@@ -80,8 +80,8 @@ class Repair:
         self.report.to_html(path)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the card of the model as it is now."""
-        return (self.report.after or self.report.before)._repr_html_()
+        """What a notebook shows: verdict, loss and signal before and after."""
+        return self.report._repr_html_()
 
     def __str__(self) -> str:
         return str(self.report)

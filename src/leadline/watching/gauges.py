@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from leadline.alarms.history import ABSENT, FROZEN
+from leadline.watching.norms import total
 from leadline.watching.roster import Roster
 from leadline.watching.shards import ShardNorms
 
@@ -81,6 +82,11 @@ class Gauges:
         torch._foreach_sub_(copies, now)
         self.updates.append(Reading(places, ShardNorms(copies, simple=simple)))
         self.weights.append(Reading(places, ShardNorms(now, simple=simple)))
+
+    def latest_norm(self) -> float:
+        """Of all gradients that were read last; waits for a device."""
+        reading = self.gradients[-1]
+        return total([norm / reading.divisor for norm in reading.norms.read() if norm is not None])
 
     def vectors(self) -> Vectors:
         """One number for each parameter; gradients that did not come are `ABSENT`, those nobody asked for `FROZEN`."""

@@ -4,7 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from leadline.records import DepthPoint, Exponent, Forecast
+from leadline.records import DepthPoint, Exponent, Forecast, Outcome, Recipe, Trial
+from leadline.report.repair import RepairReport
 from report import samples
 from report.reading_html import read
 
@@ -65,6 +66,31 @@ def test_a_card_is_valid_and_has_no_scripts(name):
     tags = {each.tag.rpartition("}")[2] for each in ElementTree.fromstring(made).iter()}
     assert tags.isdisjoint({"script", "img", "iframe", "link", "a"})
     assert len(made) < 60_000
+
+
+def test_a_repair_shows_its_trial_and_each_outcome():
+    kept = Outcome(
+        fix="critical-init",
+        title="drawn anew",
+        reach="init",
+        answers=(),
+        state="verified",
+        why="lower",
+        kept=True,
+    )
+    repair = RepairReport(
+        leadline="0.1.0",
+        before=samples.sick(),
+        after=samples.healthy(),
+        outcomes=(kept,),
+        recipe=Recipe(leadline="0.1.0", model="M"),
+        trial=Trial(untreated=(1.0, 1.0), treated=(1.0, 0.1)),
+    )
+    words = read(repair._repr_html_()).words
+    assert "After 1 fix: TRAINS" in words
+    assert "Loss by step · grey: without the fixes" in words
+    assert "critical-init, kept: drawn anew; lower" in words
+    ElementTree.fromstring(repair._repr_html_())
 
 
 def test_the_card_opens_with_the_verdict_and_names_the_root():
