@@ -17,6 +17,7 @@ from benchmarks import (
     symmetry,
     theory_accuracy,
     trace,
+    watch,
     weightless,
 )
 from benchmarks.memory import peak_of
@@ -38,6 +39,7 @@ PAGES = [
     ("theory.md", "theory_accuracy", theory_accuracy.render),
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
+    ("watch.md", "watch", watch.render),
 ]
 
 

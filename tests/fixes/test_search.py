@@ -210,18 +210,12 @@ def test_a_repair_that_is_thrown_about_is_tried_at_a_smaller_rate():
 
 
 def test_what_the_second_trace_doubts_is_trained_where_nothing_else_is_left():
-    found = repair(toys.deep(layers=8), fixes=[toy_half])
-    looked = look_again(
-        diagnose(toys.deep(layers=8)), candidates(diagnose(toys.deep(layers=8)), [toy_half])[0]
-    )
+    found = repair(toys.deep(), fixes=[toys.toy_placebo])
+    patient = diagnose(toys.deep())
+    looked = look_again(patient, candidates(patient, [toys.toy_placebo])[0])
     assert "still found" in looked.doubt
-    assert outcome(found, "toy-half").trial is not None
-
-
-@fix(name="toy-half", answers=("I", "B", "F"), reach="init", since="0.1")
-def toy_half(patient):
-    """Somewhat larger weights: the finding stays."""
-    yield Plan(title="weights times 1.7", edits=toys.scaled(patient, 1.7))
+    assert outcome(found, "toy-placebo").trial is not None
+    assert outcome(found, "toy-placebo").state == "refuted"
 
 
 class Tied(nn.Module):

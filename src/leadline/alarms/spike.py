@@ -57,7 +57,8 @@ def spike(history: History) -> Iterator[Symptom]:
 
     ## When it is wrong
     Data whose batches differ by nature (a rare language, a long document) make honest spikes of the gradient that
-    clip away. A change of the batch, of the loss or of the learning rate by hand looks like one.
+    clip away. A change of the batch or of the loss by hand looks like one. In the first one or two hundred steps, while
+    norms still fall from where they start, the window is wide and only large spikes are seen.
 
     ## References
     OLMo-core, `SkipStepOptimizer` (6 standard deviations over 128 steps); Chowdhery et al., "PaLM", 2022, section 5.1
