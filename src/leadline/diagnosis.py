@@ -109,7 +109,7 @@ def _with_update(
 ) -> tuple[Profile, Coverage]:
     """The profile with one step of the optimiser; where that cannot be had, and nobody insists, what is missing."""
     try:
-        return replace(profile, update=read_update(case, profile)), coverage
+        return replace(profile, update=read_update(case, profile, ranges=True)), coverage
     except InputError as error:
         if insist or _is_foreign(profile.optimizer):
             raise

@@ -10,7 +10,7 @@ import pytest
 from leadline.alarms import Desk, History, Layout, all_alarms
 from leadline.alarms.examples import constant, course, noisy, sampled
 from leadline.alarms.heavy_clipping import audit_clipping
-from leadline.alarms.history import ABSENT, FROZEN
+from leadline.alarms.history import ABSENT, FROZEN, UNHELD
 from leadline.alarms.places import named, of_parameters, runs
 from leadline.alarms.robust import noise, score, slope, spread
 from leadline.records.run import Sample
@@ -93,6 +93,19 @@ def test_a_gradient_that_stopped_coming_is_worse_than_one_that_never_came():
     alert = first("T812", stopped)
     assert alert.severity == "warning"
     assert 32 < alert.since <= 48
+
+
+def test_parameters_that_no_optimiser_holds_are_named_unless_only_a_head_is_trained():
+    def rows(unheld):
+        return {
+            "grad_norm": lambda _: [UNHELD] * unheld + [1.0] * (6 - unheld),
+            "update_norm": lambda _: [ABSENT] * unheld + [0.1] * (6 - unheld),
+        }
+
+    forgotten = first("T811", sampled(40, rows(2), numbers={"lr": constant(0.1)}))
+    assert (forgotten.severity, forgotten.layers) == ("warning", (0, 1))
+    assert forgotten.message.endswith("no optimiser that is watched holds them")
+    assert first("T811", sampled(40, rows(5), numbers={"lr": constant(0.1)})).severity == "info"
 
 
 def test_nothing_moving_at_all_is_an_error():

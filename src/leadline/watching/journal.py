@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from array import array
 from collections import deque
@@ -56,7 +57,12 @@ class Journal:
             self.writer.axis(name, labels)
 
     def lay_out(self, layout: Layout) -> None:
-        """What each number of a vector is about."""
+        """What each number of a vector is about; what was known of symmetry stays known."""
+        if not layout.invariant and layout.parameters == self.history.layout.parameters:
+            known = self.history.layout
+            layout = dataclasses.replace(
+                layout, invariant=known.invariant, rotation=known.rotation, settling=known.settling
+            )
         self.history.layout = layout
         self.axis("parameters", layout.parameters)
         if layout.blocks:

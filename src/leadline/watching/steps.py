@@ -16,6 +16,7 @@ from leadline.records import Trace
 from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
 from leadline.watching.budget import Level, Timetable
+from leadline.watching.clipping import RawGradients
 from leadline.watching.gauges import Gauges
 from leadline.watching.intervening import Intervention
 from leadline.watching.journal import Journal
@@ -48,6 +49,8 @@ class Round:
     """Seconds of our own."""
     stepped: set[int] = field(default_factory=set)
     trace: Trace | None = None
+    raw: RawGradients | None = None
+    clipped: float | None = None
 
     def took(self, level: Level, since: float) -> float:
         """Note the time since then as a cost of this level; returns what time it is."""
@@ -122,10 +125,16 @@ class Steps:
     def unclipped(self, norm: Tensor | float) -> None:
         self.round.unclipped.append(_number(norm))
 
-    def close(self) -> None:
-        """Finish what was begun: the last step, and the reports that are still owed."""
+    def disarm(self) -> None:
+        """Nothing is left on the model or its parameters."""
         if self.sampler is not None:
             self.sampler.disarm()
+        if self.round.raw is not None:
+            self.round.raw.disarm()
+
+    def close(self) -> None:
+        """Finish what was begun: the last step, and the reports that are still owed."""
+        self.disarm()
         if self._late is not None:
             self._finish(self._late)
             self._late = None
@@ -140,6 +149,10 @@ class Steps:
         opened = Round(step, self.table.level(step), Gauges(self._roster), began)
         if opened.level >= Level.TRACE and self.sampler is not None:
             self.sampler.arm()
+            if self.journal.ranks.world == 1:  # else gradients are made before they are averaged
+                held = [each for parameters in self._roster.held.values() for each in parameters]
+                opened.raw = RawGradients(held)
+                opened.raw.arm()
         return opened
 
     def _with_closure(self, optimizer: Optimizer, call: Call) -> Call | None:
@@ -196,11 +209,13 @@ class Steps:
         """End the sample."""
         if self.sampler is None or not self.sampler.armed:
             return start
-        self.sampler.disarm()
+        self.disarm()
         if not self.round.losses and self.sampler.own_loss is not None:
             self.round.losses.append(_number(self.sampler.own_loss))
         loss = _mean(self.round.losses)
         scale, _ = self.scaling.read(peek=True)
+        if self.round.raw is not None and len(self.optimizers) == 1:
+            self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
         self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0)
         return self.round.took(Level.TRACE, start)
 
@@ -273,6 +288,8 @@ class Steps:
         vectors = done.gauges.vectors()
         for name, values in vectors.items():
             scalars[name] = total([each for each in values if not each < 0])
+        if done.clipped is not None:
+            scalars["grad_clip"] = done.clipped
         if (removed := _removed(done.unclipped, scalars.get("grad_norm"))) is not None:
             scalars["grad_clip"] = removed
         if "grad_norm" in vectors:

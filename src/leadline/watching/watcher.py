@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.alarms import History
+from leadline.alarms.timeline import first_cause, render
 from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert, Event
 from leadline.report import Report
@@ -188,14 +189,15 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self._steps.sampler is not None:
-            self._steps.sampler.disarm()
+        self._steps.disarm()
 
     def _note_crash(self, error: BaseException) -> None:
         if self.closed or isinstance(error, AlertError | GeneratorExit):
             return
         good = self._steps.samples.last_good
         data = last_words(self._journal.history) | {"error": type(error).__name__}
+        if (cause := first_cause(self._journal.history)) is not None:
+            data["timeline"] = render(cause)
         if good is not None:
             data["last_good_sample"] = good[0]
         self._journal.event(self.step, "crash", f"{type(error).__name__}: {error}", data)
