@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import page, statistics, store_cost, symmetry, theory_accuracy, trace, watch, weightless
+from benchmarks import (
+    alarms,
+    page,
+    repair,
+    statistics,
+    store_cost,
+    symmetry,
+    theory_accuracy,
+    trace,
+    watch,
+    weightless,
+)
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
@@ -18,6 +29,7 @@ from leadline.fixes import all_fixes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
+    ("alarms.md", "alarms", alarms.render),
     ("report.md", "page", page.render_table),
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
@@ -25,6 +37,8 @@ PAGES = [
     ("runs.md", "store_cost", store_cost.render),
     ("symmetry.md", "symmetry", symmetry.render),
     ("theory.md", "theory_accuracy", theory_accuracy.render),
+    ("repair.md", "repair_calibration", repair.render),
+    ("repair.md", "repair_baseline", repair.render),
     ("watch.md", "watch", watch.render),
 ]
 

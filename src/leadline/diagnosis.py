@@ -29,9 +29,9 @@ _RANK = {"error": 0, "warning": 1, "info": 2}
 CONFIDENCE: dict[
     Verdict, float
 ] = {  # share of such verdicts that came true; calibrated by benchmarks/confidence.py
-    "trains": 0.96,
-    "poor": 0.94,
-    "fails": 0.90,
+    "trains": 0.97,
+    "poor": 0.98,
+    "fails": 0.94,
 }
 
 
@@ -109,7 +109,7 @@ def _with_update(
 ) -> tuple[Profile, Coverage]:
     """The profile with one step of the optimiser; where that cannot be had, and nobody insists, what is missing."""
     try:
-        return replace(profile, update=read_update(case, profile)), coverage
+        return replace(profile, update=read_update(case, profile, ranges=True)), coverage
     except InputError as error:
         if insist or _is_foreign(profile.optimizer):
             raise

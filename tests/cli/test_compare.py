@@ -103,6 +103,13 @@ def test_check_and_report_write_the_page_beside_their_result(run, tmp_path, save
     assert "DOES NOT TRAIN" in (tmp_path / "again.html").read_text()
 
 
+def test_the_page_of_a_run_says_which_steps_it_is_about(run, tmp_path):
+    run("check", written(tmp_path / "a.leadline", samples.healthy()), "--html", "run.html")
+    page = (tmp_path / "run.html").read_text()
+    assert "<dt>Training</dt><dd>run file" in page
+    assert "<dt>Steps</dt><dd>1 (0 to 0)" in page
+
+
 def test_a_page_in_a_folder_that_is_not_there_is_refused_before_the_work(run, tmp_path):
     assert run("check", "nets.py:marker", "--html", "nowhere/page.html").code == 2
     assert not (tmp_path / "factory-ran").exists()

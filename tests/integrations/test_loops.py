@@ -196,6 +196,18 @@ def test_the_trainer_of_transformers_is_watched_and_trains_as_without(tmp_path: 
 
 @needs("accelerate")
 @needs("transformers")
+def test_clipping_by_the_trainer_is_seen_on_sampled_steps(tmp_path: Path):
+    from leadline.integrations.huggingface import LeadlineCallback
+
+    callback = LeadlineCallback(every=4)
+    huggingface_train(tmp_path, [callback], max_grad_norm=0.01)
+    found = callback.watch.history.scalars("grad_clip").values
+    assert found
+    assert min(found) > 0.5
+
+
+@needs("accelerate")
+@needs("transformers")
 def test_accumulated_micro_batches_of_the_trainer_are_one_step_with_one_loss(tmp_path: Path):
     from leadline.integrations.huggingface import LeadlineCallback
 

@@ -32,6 +32,7 @@ FULL = 0.5  # a branch that is added with more than this is not scaled down yet 
         "U502",
         "U503",
         "U504",
+        "U509",
         "U521",
         "U523",
         "I308",

@@ -9,10 +9,6 @@ from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import fresh_edits, has_critical_point
 from leadline.fixes.looking import is_fresh, weights
 
-SATURATED = (
-    4.0  # critical variance beyond which units saturate: tanh has 1, ReLU and GELU 2, SELU 1, sigmoid over 20
-)
-
 
 @fix(
     name="critical-init",

@@ -6,19 +6,21 @@ expected to train, the stage's best is kept. If no stage has one, the best of th
 of the repair. If there is none, those in doubt are trained too; and if that does not help, two causes may hide
 each other: the most promising survivor is carried along, and the next round tries what could go with it. At last the
 whole repair is trained beside the untreated model once more, longer and with another seed. If it does not end lower
-again, the search begins anew without what it was made of; what never held is never recommended.
+again, the search begins anew without what it was made of, but first with the same at a smaller rate if the loss was
+thrown about. What never held is never recommended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from msgspec.structs import replace as changed
 
 from leadline.case import Case
-from leadline.fixes.candidates import Candidate, candidates, stages, together
-from leadline.fixes.comparison import compare, end
+from leadline.fixes.candidates import Candidate, candidates, stages, steadier, together
+from leadline.fixes.comparison import compare, end, thrown
 from leadline.fixes.fix import Fix, Patient
 from leadline.fixes.trial import Losses, OutOfTimeError, Trials
 from leadline.fixes.verify import Proof, diagnose, look_again, patient_of, train_beside, treated
@@ -66,6 +68,8 @@ class Search:
     """The training of `base`."""
     outcomes: list[Outcome] = field(default_factory=list)
     edits: Edits = ()
+    steadier: list[Candidate] = field(default_factory=list)
+    """Repairs that were thrown about, at a smaller rate; the next to be tried."""
     banned: list[Edits] = field(default_factory=list)
     """Edits of repairs that did not hold."""
     memory: list[tuple[Edits, Proof]] = field(default_factory=list)
@@ -105,7 +109,7 @@ class Search:
     def _round(self, carried: Proof | None) -> list[Proof]:
         """Try all candidates, together with what is carried along; what came of each is written down."""
         proofs: list[Proof] = []
-        todo = list(stages(self._candidates(carried)))
+        todo = [*self._steadier(), *stages(self._candidates(carried))]
         while todo and not any(each.verified and _heals(each) for each in proofs):
             stage = [self._look(each) for each in todo.pop(0)]
             proofs += self._train(stage, [each for each in stage if each.open and not each.doubt])
@@ -114,6 +118,11 @@ class Search:
         told = [each.outcome("another fix was verified before its turn") for stage in todo for each in stage]
         self.outcomes = _noted(self.outcomes, [*(each.outcome for each in proofs), *told])
         return proofs
+
+    def _steadier(self) -> list[list[Candidate]]:
+        """A stage of its own, once, and only at the beginning of an attempt: its edits are those of a whole repair."""
+        found, self.steadier = self.steadier, []
+        return [found] if found and not self.edits else []
 
     def _candidates(self, carried: Proof | None) -> list[Candidate]:
         if carried is None:
@@ -184,12 +193,22 @@ class Search:
         trial = Trial(untreated=self.alone, treated=repaired, fresh=self.trials.fresh)
         found = compare(trial)
         if not found.lower:
+            if thrown(repaired) and self.untreated.case.optimizer is not None:
+                self.steadier = [steadier(self._whole())]
             self._take_back(trial, f"it did not hold in a longer trial with another seed: {found.why}")
             return None
         return trial
 
     def _longer(self, patient: Patient, label: str) -> Losses:
         return self.trials.run(patient.case, label, seed=CONFIRM_SEED, longer=CONFIRM_LONGER, finish=True)
+
+    def _whole(self) -> Candidate:
+        """The repair as one candidate."""
+        kept = [each for each in self.outcomes if each.kept]
+        parts = [
+            proof.candidate for each in kept for _, proof in self.memory if proof.outcome.edits == each.edits
+        ]
+        return reduce(together, [part for place, part in enumerate(parts) if part not in parts[:place]])
 
     def _take_back(self, trial: Trial, why: str) -> None:
         kept = [each for each in self.outcomes if each.kept]

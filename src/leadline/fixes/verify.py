@@ -29,7 +29,7 @@ from leadline.fixes.drift import KEPT, drift_of
 from leadline.fixes.edits import Bench, make
 from leadline.fixes.fix import Patient
 from leadline.fixes.measures import measures
-from leadline.fixes.second_look import LEARNS, rehearsed, second_look, trial_as_rehearsal
+from leadline.fixes.rehearsing import LEARNS, rehearsed, trial_as_rehearsal
 from leadline.fixes.trial import Losses, OutOfTimeError, Trials
 from leadline.observation import trace
 from leadline.records import Finding, Outcome, Trial
@@ -96,7 +96,7 @@ def look_again(patient: Patient, candidate: Candidate) -> Proof:
     except InputError as error:
         return Proof(candidate=candidate, outcome=candidate.outcome(refusal(error)))
     try:
-        report = second_look(case)
+        report = check(case, rehearse=False)
     except Exception as error:  # the untreated model does not raise, so this is the fix's doing
         return Proof(candidate=candidate, outcome=_broken(candidate, error))
     return _compared(patient, candidate, report)

@@ -20,11 +20,11 @@ from leadline.watching import Watch, watch
 from leadline.watching.actions import OnAlert
 
 
-class LeadlineCallback(TrainerCallback):  # type: ignore[misc]  # transformers' classes are lazy, so untyped
+class LeadlineCallback(TrainerCallback):
     """Watches `train`. The watch is in `.watch`, during and after it.
 
     `store`, `budget`, `every` and `on_alert` are those of `leadline.watch`; with `on_alert="stop"` the trainer ends
-    its run in order. `sinks` are trackers (`leadline.integrations.sinks`).
+    its run in order. `sinks` are trackers (`leadline.integrations.sinks`), which get numbers every `push_every` steps.
     """
 
     def __init__(

@@ -19,12 +19,12 @@ from leadline.watching import Watch, watch
 from leadline.watching.actions import OnAlert
 
 
-class LeadlineCallback(Callback):
+class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy, see pyproject.toml
     """Watches `fit`. The watch is in `.watch`, during and after it.
 
     `store`, `budget`, `every` and `on_alert` are those of `leadline.watch`; with `on_alert="stop"` the trainer ends
-    its run in order. `sinks` are trackers (`leadline.integrations.sinks`); each of the trainer's own loggers gets the
-    same numbers if `log_every` is set.
+    its run in order. `sinks` are trackers (`leadline.integrations.sinks`), which get numbers every `push_every` steps;
+    `FunctionSink(logger.log_metrics)` makes one of a Lightning logger.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ def _example(promised: float) -> Profile:
     name="post-norm-at-depth",
     since="0.1",
     refuted_by="learning",
-    explains=("F106", "B201", "U501", "U502", "U503", "U504", "U505", "U523"),
+    explains=("F106", "B201", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
     sick=_example(2.0),
     healthy=_example(0.1),
 )

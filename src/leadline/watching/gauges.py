@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from leadline.alarms.history import ABSENT, FROZEN
+from leadline.alarms.history import ABSENT, FROZEN, UNHELD
 from leadline.watching.norms import total
 from leadline.watching.roster import Roster
 from leadline.watching.shards import ShardNorms
@@ -99,6 +99,8 @@ class Gauges:
             if readings:
                 found[name] = self._vector(readings, FROZEN if name == "grad_norm" else ABSENT)
         if "grad_norm" in found:
+            for place in self.roster.unheld:
+                found["grad_norm"][place] = UNHELD
             for place in self.absent:
                 found["grad_norm"][place] = ABSENT
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from leadline.alarms.desk import WORST_FIRST
@@ -84,7 +85,7 @@ class Feed:
     def _push_alerts(self) -> None:
         for alert in _after(self._watch.alerts, self._told):
             self._told = alert
-            self._each(lambda sink, alert=alert: sink.alert(alert))
+            self._each(partial(_tell, alert=alert))
 
     def _each(self, send: Callable[[Sink], None]) -> None:
         for sink in [*self._sinks]:
@@ -95,6 +96,10 @@ class Feed:
                 text = f"{type(sink).__name__} failed and gets nothing more; training goes on. {error}"
                 with contextlib.suppress(RuntimeWarning):  # a filter may make errors of warnings
                     warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _tell(sink: Sink, alert: Alert) -> None:
+    sink.alert(alert)
 
 
 def _after(alerts: Sequence[Alert], last: Alert | None) -> Sequence[Alert]:

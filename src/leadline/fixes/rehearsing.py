@@ -1,38 +1,22 @@
-"""A check that costs less, for copies that will be trained anyway; and what training says about its findings.
+"""What training says about findings: where a network learns in spite of one, it is no more than a note.
 
-`leadline.check` rehearses: it makes a few steps, and where the network learns in spite of a finding, the finding is
-no more than a note. Here the trial is the rehearsal. So before it, findings are taken at their word.
+`leadline.check` rehearses a few steps to find that out. Copies that are to be trained anyway are checked without: their
+findings are taken at their word at first, and then the trial is the rehearsal.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from leadline.case import Case
-from leadline.diagnosis import CONFIDENCE, ask, conclude, judge, study
-from leadline.errors import InputError
+from leadline.diagnosis import CONFIDENCE, ask, judge
 from leadline.records import Rehearsal
 from leadline.report import Report
 from leadline.report.verdict import sentence
 from leadline.rules import all_rules
-from leadline.tracing import trace_case
-from leadline.updating import read_update
 from leadline.updating.rehearsal import STEPS
 
 LEARNS = Rehearsal(losses=(1.0, 0.0))
 """What a network that learns all there is would show."""
-
-
-def second_look(case: Case) -> Report:
-    """What `leadline.check` finds, without the rehearsal."""
-    seen = trace_case(case)
-    profile, coverage = study(seen)
-    try:
-        if case.optimizer is not None:
-            profile = replace(profile, update=read_update(case, profile))
-    except InputError:  # an optimiser whose step cannot be read: the check said so, and goes on without it
-        pass
-    return conclude(seen, profile, coverage)
 
 
 def rehearsed(report: Report, rehearsal: Rehearsal | None) -> Report:
