@@ -1,7 +1,8 @@
 /* Charts over depth or steps, on uPlot. One cursor and one zoom for all charts of a group.
 
-   leadline.group({onmove, onzoom})        what charts share; move(i), zoom(min, max), reset(), redraw(), keys(element)
-   leadline.chart(host, spec, group)       draws `spec` into `host`; returns {update(spec), destroy()}
+   leadline.group({onmove, onzoom})        what charts share; move(i), zoom(min, max), reset(), redraw(), keys(element),
+                                           update([[chart, spec], ...]): new data, while cursor and zoom stay where they are
+   leadline.chart(host, spec, group)       draws `spec` into `host`; returns {destroy(), plot}
    leadline.number(value)                  three significant digits, as everywhere in a report
    leadline.ticks(low, high, kind)         the axis, as leadline.drawing.scale has it
 
@@ -9,8 +10,9 @@
           x: [numbers] or null for 0, 1, 2 ...,
           starts: [[place, name], ...]     vertical rules: where a stream begins,
           gaps: [places]                   where there is nothing, so that no line leads over it,
-          series: [{label, tone, values, band, sparse}]}   band: half-width in e-folds, log scale only;
-                                           sparse: the line goes on over what was not measured
+          series: [{label, tone, values, band, sparse, held}]}   band: half-width in e-folds, log scale only;
+                                           sparse: the line goes on over what was not measured;
+                                           held: there the last value before is told
    A value is a number, null (not measured), "NaN", "Infinity" or "-Infinity". Nothing is dropped: what has no place on
    the axis is drawn as a mark, NaN as a cross and infinity as a triangle above the lines, zero as a ring below them.
    Colours are the page's CSS variables --accent, --alarm, --ink, --quiet, --line. */
@@ -119,6 +121,16 @@ const leadline = (() => {
         if (range) quietly(() => chart.zoom(...range));
       },
       remove(chart) { charts.delete(chart); },
+      update(pairs) {
+        const first = charts.values().next().value, x = first && at !== null ? first.place(at) : null;
+        quietly(() => {
+          for (const [chart, spec] of pairs) chart.refill(spec);
+          const ends = [...charts].map((chart) => chart.extent());
+          full = ends.length ? [Math.min(...ends.map((each) => each[0])), Math.max(...ends.map((each) => each[1]))] : null;
+          for (const chart of charts) chart.zoom(...self.range);
+        });
+        self.move(x === null ? null : first.near(x));
+      },
       move(index, from = null) {
         quietly(() => {
           at = index;
@@ -179,7 +191,7 @@ const leadline = (() => {
       data.push(raw[k].map((value, i) => position(value, spec.kind) ?? missing(value, i)));
       lines.push({
         label: each.label, stroke: () => css(tone.color), width: length > MANY ? Math.min(tone.width, 1) : tone.width, dash: tone.dash,
-        points: { show: () => length <= 24 && !tone.dash, filter: (u, i, show) => (show ? null : alone(u.data[i])), size: 4, fill: () => css(tone.color), stroke: () => css(tone.color) },
+        points: { show: (u) => u.data[0].length <= 24 && !tone.dash, filter: (u, i, show) => (show ? null : alone(u.data[i])), size: 4, fill: () => css(tone.color), stroke: () => css(tone.color) },
       });
       if (!each.band) return;
       const edge = (sign) => raw[k].map((value, i) => {
@@ -194,6 +206,19 @@ const leadline = (() => {
     const empty = !data.slice(1).some((values) => values.some((value) => value !== null && value !== undefined));
     const zeros = raw.some((values) => values.some((value) => mark(value, spec.kind) === "zero"));
     return { xs, raw, data, lines, bands, zeros, empty };
+  }
+
+  function lastKnown(values, index) {
+    while (index > 0 && values[index] === null) index--;
+    return index;
+  }
+
+  /* The index of what is closest to `x` among rising numbers; null among none. */
+  function nearest(rising, x) {
+    let low = 0, high = rising.length - 1;
+    if (high < 0) return null;
+    while (high - low > 1) { const middle = (low + high) >> 1; if (rising[middle] <= x) low = middle; else high = middle; }
+    return x - rising[low] <= rising[high] - x ? low : high;
   }
 
   /* Places of values between two that are not there: no line leads to them, so each is a point. */
@@ -215,13 +240,15 @@ const leadline = (() => {
       },
       tell(index) {
         tells.forEach((element, k) => {
-          element.textContent = index === null || !made.raw[k] ? "" : number(made.raw[k][index]);
+          element.textContent = index === null || !made.raw[k] ? "" : number(made.raw[k][spec.series[k].held ? lastKnown(made.raw[k], index) : index]);
         });
       },
       zoom(min, max) { plot.setScale("x", { min, max }); },
       redraw() { plot.redraw(false, true); },
       resize() { plot.setSize({ width: Math.max(host.clientWidth, 120), height: HEIGHT }); },
-      update(next) { spec = next; kind = next.kind; made = columns(next); plot.setData(made.data, false); if (shared) plot.setScale("x", { min: shared.range[0], max: shared.range[1] }); },
+      refill(next) { spec = next; kind = next.kind; made = columns(next); plot.setData(made.data, false); },
+      place: (index) => made.xs[Math.min(index, made.xs.length - 1)],
+      near: (x) => nearest(made.xs, x),
       destroy() { shared.remove(self); plot.destroy(); },
       get plot() { return plot; },
     };
@@ -299,5 +326,5 @@ const leadline = (() => {
     ctx.restore();
   }
 
-  return { chart, group, number, ticks, fitted };
+  return { chart, group, number, ticks, fitted, nearest };
 })();

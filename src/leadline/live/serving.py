@@ -1,0 +1,77 @@
+"""The server: one process, on the loopback interface only."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from leadline.errors import InputError
+from leadline.live.app import make_app
+from leadline.live.shelf import Shelf
+
+HOST = "127.0.0.1"
+MOST_CONNECTIONS = 64  # ours: a few tabs; each has one stream
+LARGEST_HEAD = 16 * 1024  # bytes of a request's headers (ours; what browsers send is below 4 kB)
+FAREWELL_SECONDS = 1  # streams never end by themselves, so the server does not wait for them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server that holds its port and does not answer yet."""
+
+    url: str
+    runner: uvicorn.Server
+    listening: socket.socket
+    shelf: Shelf
+
+    def run(self) -> None:
+        """Answer until interrupted."""
+        try:
+            self.runner.run(sockets=[self.listening])
+        finally:
+            self.listening.close()
+            self.shelf.close()
+
+
+def prepare(paths: Sequence[Path], port: int = 0) -> Server:
+    """Open the runs and take the port; 0 is any that is free."""
+    shelf = Shelf(paths)
+    try:
+        listening = _listen(port)
+    except BaseException:
+        shelf.close()
+        raise
+    config = uvicorn.Config(
+        make_app(shelf),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
+        timeout_graceful_shutdown=FAREWELL_SECONDS,
+        http="h11",
+        ws="none",
+    )
+    url = f"http://{HOST}:{listening.getsockname()[1]}/"
+    return Server(url=url, runner=uvicorn.Server(config), listening=listening, shelf=shelf)
+
+
+def _listen(port: int) -> socket.socket:
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError as error:
+        listening.close()
+        raise InputError(
+            expected=f"a free port on {HOST}",
+            got=f"{port}: {error.strerror}",
+            fix="leave --port out: a free one is taken and printed",
+        ) from None
+    return listening
