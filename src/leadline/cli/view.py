@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import webbrowser
 from pathlib import Path
 
@@ -45,8 +46,6 @@ def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
     say("Ctrl-C ends it; the training goes on")
     if opens:
         webbrowser.open(server.url)
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         server.run()
-    except KeyboardInterrupt:
-        pass
     return FINE

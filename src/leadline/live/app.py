@@ -1,9 +1,9 @@
 """The addresses of the live page. Runs are named by their place: no address holds a path of a file.
 
-    /                        the page
-    /stream                  news; goes on behind the header Last-Event-ID, or ?after=
-    /runs/0/check?step=N     depth profiles of the stored check nearest to a step
-    /runs/0/report?step=N    the same check as a static page, to save
+/                        the page
+/stream                  news; goes on behind the header Last-Event-ID, or ?after=
+/runs/0/check?step=N     depth profiles of the stored check nearest to a step
+/runs/0/report?step=N    the same check as a static page, to save
 """
 
 from __future__ import annotations

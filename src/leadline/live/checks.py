@@ -65,4 +65,4 @@ def _beside(panels: list[Panel], before: list[Panel], step: int) -> list[Panel]:
 
 def _earlier(now: Series, then: tuple[Series, ...], step: int) -> tuple[Series, ...]:
     same = (each for each in then if each.label == now.label and len(each.values) == len(now.values))
-    return tuple(replace(each, label=f"step {step}", tone="second", band=None) for each in same)[:1]
+    return tuple(replace(each, label=f"step {step}", tone="fifth", band=None) for each in same)[:1]

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LONGEST = 2048  # bytes of an address with its question; ours: the longest that a page sends has below 300
+LARGEST_HEAD = 16 * 1024  # bytes of all headers; ours: what browsers send is below 4 kB
 FRAMES = "frame-ancestors 'self' http://127.0.0.1:* http://localhost:* vscode-webview:"  # notebooks
 
 HEADERS = (
@@ -49,6 +50,8 @@ def refusal(scope: Scope) -> tuple[int, str] | None:
         return 403, "not for other sites"
     if len(scope["raw_path"] or b"") + len(scope["query_string"]) > LONGEST:
         return 414, "too long"
+    if sum(len(name) + len(said) for name, said in scope["headers"]) > LARGEST_HEAD:
+        return 431, "too many headers"
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         return 413, "a question has no body"
     return None

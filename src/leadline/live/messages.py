@@ -36,9 +36,7 @@ def whole(run: Run) -> Message:
         "whole": True,
         "axes": axes_of(axes),
         "scalars": {name: thin(*run.scalars(name), MOST_POINTS) for name in run.scalar_names},
-        "vectors": {
-            name: packed(axis, axes, _columns(run, name)) for name, axis in run.vector_axes.items()
-        },
+        "vectors": {name: packed(axis, axes, _columns(run, name)) for name, axis in run.vector_axes.items()},
     }
     return message | notes(run)
 
@@ -158,6 +156,4 @@ def _event(event: Event) -> Message:
 
 
 def _cleaned(fields: Mapping[str, Any], shown: Iterable[str]) -> Message:
-    return {
-        name: clean(fields[name]) if isinstance(fields[name], str) else fields[name] for name in shown
-    }
+    return {name: clean(fields[name]) if isinstance(fields[name], str) else fields[name] for name in shown}

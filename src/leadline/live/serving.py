@@ -11,11 +11,11 @@ import uvicorn
 
 from leadline.errors import InputError
 from leadline.live.app import make_app
+from leadline.live.guard import LARGEST_HEAD
 from leadline.live.shelf import Shelf
 
 HOST = "127.0.0.1"
 MOST_CONNECTIONS = 64  # ours: a few tabs; each has one stream
-LARGEST_HEAD = 16 * 1024  # bytes of a request's headers (ours; what browsers send is below 4 kB)
 FAREWELL_SECONDS = 1  # streams never end by themselves, so the server does not wait for them
 
 
@@ -67,6 +67,7 @@ def _listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen()  # whoever asks before the server runs is answered when it does
     except OSError as error:
         listening.close()
         raise InputError(

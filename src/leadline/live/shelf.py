@@ -14,7 +14,9 @@ from leadline.report.text import clean
 from leadline.runs.reading import Run
 
 MOST_RUNS = 6  # as many ways as charts have to draw a line (charts.js, TONES) beside theory
-MOST_BEHIND = 2000  # entries; ours: 2000 vectors of 1000 layers are 8 MB, and telling everything in short is less
+MOST_BEHIND = (
+    2000  # entries; ours: 2000 vectors of 1000 layers are 8 MB, and telling everything in short is less
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const CURVES = {
-    loss: ["Loss", "", "auto"], grad_norm: ["Gradient", "norm", "log"], update_norm: ["Update", "norm", "log"], lr: ["Learning rate", "", "linear"],
+    loss: ["Loss", "", "auto"], grad_norm: ["Gradient", "norm", "log"], update_norm: ["Update", "norm", "log"], lr: ["Learning rate", "", "level"],
     weight_norm: ["Weights", "norm", "log"], grad_clip: ["Clipping", "share of the gradient removed", "share"], step_seconds: ["Time of a step", "seconds", "log"],
     loss_scale: ["Loss scale", "", "log"], non_finite: ["Gradients that are no number", "parameters", "linear"],
   };
@@ -13,6 +13,7 @@
     saturated: ["Saturated units", "share"], attention_logit: ["Attention logits", "largest"], attention_entropy: ["Attention entropy", "nats"],
   };
   const UNSEEN = new Set(["watch_seconds"]); // the head of the page says what watching costs
+  const ONLY_IF_ANY = new Set(["non_finite", "grad_clip"]);
   const TONES = ["main", "second", "fourth", "third", "fifth", "sixth"], MOST_CURVES = 16, MOST_MAPS = 16;
 
   const find = (id) => document.getElementById(id);
@@ -51,20 +52,29 @@
     return values;
   }
 
+  /* "auto" is a log axis for what is positive; "level" for what does not change, else an even one. */
+  function axisKind(kind, series) {
+    const numbers = series.flatMap((each) => each.values).filter((value) => typeof value === "number");
+    if (kind === "auto") return numbers.every((value) => value > 0) ? "log" : "linear";
+    if (kind === "level") return numbers.every((value) => value > 0 && value === numbers[0]) ? "log" : "linear";
+    return kind;
+  }
+
   function curveSpec(name, places) {
     const kind = (CURVES[name] || ["", "", "auto"])[2], series = runs.map((run) => run.scalars.get(name) || { steps: [], values: [] });
-    const positive = series.every((each) => each.values.every((value) => typeof value !== "number" || value > 0));
     return {
-      kind: kind === "auto" ? (positive ? "log" : "linear") : kind, x: xs,
+      kind: axisKind(kind, series), x: xs,
       series: series.map((each, k) => ({ label: several ? runs[k].file : name, tone: TONES[k], values: aligned(xs, each, places), sparse: true, held: true })),
     };
   }
 
   const ordered = (order, present) => [...Object.keys(order).filter((name) => present.has(name)), ...[...present].filter((name) => !(name in order)).sort()];
 
+  const isAny = (name) => curves.has(name) || runs.some((run) => run.scalars.get(name)?.values.some((value) => value !== 0));
+
   function renderCurves() {
     const present = new Set(runs.flatMap((run) => [...run.scalars.keys()])), union = new Set();
-    for (const name of UNSEEN) present.delete(name);
+    for (const name of present) if (UNSEEN.has(name) || (ONLY_IF_ANY.has(name) && !isAny(name))) present.delete(name);
     const names = ordered(CURVES, present).slice(0, MOST_CURVES);
     for (const run of runs) for (const name of names) for (const step of run.scalars.get(name)?.steps || []) union.add(step);
     if (!union.size) return;
@@ -118,8 +128,12 @@
 
   function profileSpec(name, axis) {
     const { starts } = longest(axis), length = starts.length, said = [], series = [];
-    const numbers = (column) => Array.from({ length }, (_, i) => (i >= column.length || column[i] < 0 ? null : Number.isFinite(column[i]) ? column[i] : String(column[i])));
     runs.forEach((run, k) => {
+      const own = run.axes[axis]?.starts || [], numbers = (column) => {
+        const values = new Array(length).fill(null);
+        column.forEach((value, i) => { if (!(value < 0)) values[leadline.nearest(starts, own[i] ?? i)] = Number.isFinite(value) ? value : String(value); });
+        return values;
+      };
       const vector = run.vectors.get(name), place = vector ? memory.at(vector, pin ?? Infinity) : 0;
       said.push(`${several ? `${run.file}, ` : ""}step ${vector ? vector.steps[place] : "n/a"}`);
       series.push({ label: "", tone: TONES[k], values: vector ? numbers(vector.columns[place]) : [], sparse: true });
@@ -150,7 +164,7 @@
     left.plot.className = "heats";
     const scale = notes.element("p", "", "scale");
     left.made.append(scale);
-    const { spec, said } = profileSpec(name, axis), right = notes.figure("Along the depth", "", spec.series.map((each, k) => ({ ...each, label: said[k] })));
+    const { spec, said } = profileSpec(name, axis), right = notes.figure(`${title} along the depth`, "", spec.series.map((each, k) => ({ ...each, label: said[k] })));
     right.made.tabIndex = 0;
     row.append(left.made, right.made);
     const behind = names.slice(names.indexOf(name) + 1).map((each) => find("maps").querySelector(`[data-name="${CSS.escape(each)}"]`)).find(Boolean);

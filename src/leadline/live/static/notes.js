@@ -8,7 +8,7 @@ const notes = (() => {
     return made;
   };
   const { number } = leadline;
-  const share = (part) => (part === null ? "n/a" : `${number(100 * part)} %`);
+  const share = (part) => (part === null ? "n/a" : typeof part === "number" ? `${Number((100 * part).toPrecision(3))} %` : part);
   const clock = (seconds) => new Date(1000 * seconds).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
   const STATES = { writing: "live", ended: "ended", "broken off": "broken off" };
   const state = (run) => (run.trouble ? "not readable" : run.header ? STATES[run.header.state] : "waiting");
@@ -54,7 +54,7 @@ const notes = (() => {
       ["optimiser", head.optimizer || "n/a"],
       ["last step", head.last_step === null ? "none yet" : `${head.last_step}`],
       ["loss", number(head.loss)],
-      ["cost of watching", head.budget === null ? share(head.overhead) : `${share(head.overhead)}, budget ${share(head.budget)}`],
+      ["cost of watching", head.budget === null ? share(head.overhead) : `${share(head.overhead)} of ${share(head.budget)} allowed`],
       ["started", clock(head.started)],
       ...(head.ranks > 1 ? [["ranks", String(head.ranks)]] : []),
     ]));
