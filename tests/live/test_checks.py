@@ -11,7 +11,7 @@ from leadline.errors import SchemaError
 from leadline.live.checks import moment, nearest, profiles
 from leadline.report.html import render
 from leadline.runs import Run
-from live.conftest import begin
+from live.served import begin
 from report import samples
 
 LATER = replace(samples.sick(), reason="It became no better.")

@@ -9,7 +9,7 @@ import pytest
 from leadline.errors import InputError
 from leadline.live.guard import LARGEST_HEAD, LONGEST
 from leadline.live.serving import HOST, prepare
-from live.conftest import Serving, begin
+from live.served import Serving, begin
 
 
 @pytest.fixture(scope="module")

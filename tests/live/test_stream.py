@@ -14,7 +14,7 @@ from leadline.live import shelf as shelves
 from leadline.live.messages import MOST_COLUMNS, MOST_NEW, MOST_POINTS, whole
 from leadline.live.shelf import MOST_RUNS, Mark, Shelf
 from leadline.runs import Run
-from live.conftest import BLOCKS, alert, begin, event, put
+from live.served import BLOCKS, alert, begin, event, put
 
 
 def columns_of(vector):
