@@ -152,6 +152,24 @@ def test_zoom_and_pin_survive_news_and_the_keys_reset_them(visit, serve, tmp_pat
     assert opened.messages == []
 
 
+def test_zooming_in_shows_steps_that_a_long_run_left_out(visit, serve, tmp_path):
+    path = tmp_path / "long.leadline"
+    begin(path, 6000).close()
+    opened = visit(serve(path).url)
+    opened.locator("#curves").focus()
+    opened.keyboard.press("Home")
+    opened.keyboard.press("ArrowRight")
+    assert opened.locator("#readout").inner_text() != "step 1"
+    opened.keyboard.press("Home")
+    with opened.expect_response("**/window*"):
+        for _ in range(8):
+            opened.keyboard.press("+")
+    opened.wait_for_timeout(500)
+    opened.keyboard.press("ArrowRight")
+    expect(opened.locator("#readout")).to_have_text("step 1")
+    assert opened.messages == []
+
+
 def test_a_click_on_a_map_pins_the_step_below_it(visit, serve, long_run):
     opened = visit(serve(long_run).url)
     canvas = opened.locator("[data-name=grad_norm] .heat canvas")

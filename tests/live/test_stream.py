@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
 from array import array
@@ -163,6 +164,17 @@ def test_the_size_of_what_is_told_does_not_grow_with_the_run(tmp_path):
     assert len(shown) == MOST_COLUMNS
     assert (shown[0], shown[-1]) == (0, 4999)
     assert len(late["vectors"]["grad_norm"]["steps"]) == MOST_NEW
+
+
+def test_zooming_in_brings_back_the_steps_that_were_left_out(tmp_path, serve):
+    path = tmp_path / "run.leadline"
+    begin(path, 5000).close()
+    served = serve(path)
+    told = json.loads(served.ask("/runs/0/window?first=1000&last=1020")[2])
+    assert told["scalars"]["loss"][0] == [*range(1000, 1021)]
+    assert told["vectors"]["grad_norm"]["steps"] == [*range(1000, 1021)]
+    assert not told["whole"]
+    assert served.ask("/runs/0/window?first=1000")[0] == 400
 
 
 def test_names_that_could_hide_something_are_spelled_out(tmp_path):

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anyio.to_thread import run_sync
 from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
@@ -20,11 +22,11 @@ from starlette.routing import Route
 from leadline.errors import LeadlineError
 from leadline.live.checks import moment, profiles
 from leadline.live.guard import Guard
+from leadline.live.messages import window
 from leadline.live.page import page
 from leadline.live.shelf import Shelf
 from leadline.live.stream import events
 from leadline.records import spell
-from leadline.runs.reading import Run
 
 PING_SECONDS = 15  # ours: a connection that is gone is noticed within this
 
@@ -40,17 +42,22 @@ def make_app(shelf: Shelf) -> Starlette:
         return EventSourceResponse(events(shelf, token), ping=PING_SECONDS)
 
     async def check(request: Request) -> Response:
-        found = await run_sync(profiles, *_asked(shelf, request))
+        found = await run_sync(profiles, *_asked(shelf, request, "step"))
+        return JSONResponse(spell(found))
+
+    async def closer(request: Request) -> Response:
+        found = await run_sync(window, *_asked(shelf, request, "first", "last"))
         return JSONResponse(spell(found))
 
     async def report(request: Request) -> Response:
-        name, text = await run_sync(moment, *_asked(shelf, request))
+        name, text = await run_sync(moment, *_asked(shelf, request, "step"))
         return HTMLResponse(text, headers={"content-disposition": f'attachment; filename="{name}"'})
 
     return Starlette(
         routes=[
             Route("/", show),
             Route("/stream", stream),
+            Route("/runs/{place:int}/window", closer),
             Route("/runs/{place:int}/check", check),
             Route("/runs/{place:int}/report", report),
         ],
@@ -59,14 +66,15 @@ def make_app(shelf: Shelf) -> Starlette:
     )
 
 
-def _asked(shelf: Shelf, request: Request) -> tuple[Run, int]:
-    """The run and the step of an address."""
-    place, step = request.path_params["place"], request.query_params.get("step", "")
+def _asked(shelf: Shelf, request: Request, *names: str) -> tuple[Any, ...]:
+    """The run of an address, and the steps that it names."""
+    place = request.path_params["place"]
     if place >= len(shelf.books):
         raise HTTPException(404)
-    if not (step.isascii() and step.isdigit() and len(step) < 19):
-        raise HTTPException(400, "step: a number")
-    return shelf.books[place].read(), int(step)
+    said = [request.query_params.get(name, "") for name in names]
+    if not all(each.isascii() and each.isdigit() and len(each) < 19 for each in said):
+        raise HTTPException(400, f"{' and '.join(names)}: numbers of steps")
+    return shelf.books[place].read(), *map(int, said)
 
 
 async def _unreadable(_: Request, error: Exception) -> Response:

@@ -15,7 +15,7 @@ from leadline.drawing.numbers import count
 from leadline.live.thinning import ranges, spread, squeeze, thin
 from leadline.records.run import Alert, Event
 from leadline.report.text import clean
-from leadline.runs.reading import Changes, Run
+from leadline.runs.reading import LAST, Changes, Run
 
 MOST_POINTS = 1500  # of a curve; ours: three for each pixel column of a chart at usual widths
 MOST_COLUMNS = 256  # of a heat map; ours: a float32 map of 256 × 256 is 256 kB
@@ -39,6 +39,19 @@ def whole(run: Run) -> Message:
         "vectors": {name: packed(axis, axes, _columns(run, name)) for name, axis in run.vector_axes.items()},
     }
     return message | notes(run)
+
+
+def window(run: Run, first: int, last: int) -> Message:
+    """The steps from `first` to `last` as closely as they can be shown; news to a page that zooms in."""
+    axes = run.axes
+    series = {name: run.scalars(name, first, last + 1) for name in run.scalar_names}
+    vectors = {name: (axis, _columns(run, name, first, last)) for name, axis in run.vector_axes.items()}
+    return {
+        **standing(run),
+        "whole": False,
+        "scalars": {name: thin(*each, MOST_POINTS) for name, each in series.items()},
+        "vectors": {name: packed(axis, axes, columns) for name, (axis, columns) in vectors.items()},
+    }
 
 
 def news(run: Run, changes: Changes, *, axes_are_known: bool) -> Message:
@@ -130,11 +143,12 @@ def packed(axis: str, axes: Mapping[str, Sequence[str]], columns: Columns) -> Me
     return {"axis": axis, "steps": list(columns[0]), "rows": rows, "data": b64encode(data.tobytes()).decode()}
 
 
-def _columns(run: Run, name: str) -> Columns:
+def _columns(run: Run, name: str, first: int = 0, last: int = LAST) -> Columns:
     """Read where they are shown, and nowhere else: a long run is larger than memory."""
+    measured = [step for step in run.vector_steps(name) if first <= step <= last]
     steps: list[int] = []
     columns: list[array[float]] = []
-    for step in spread(run.vector_steps(name), MOST_COLUMNS):
+    for step in spread(measured, MOST_COLUMNS):
         found = run.vectors(name, step, step + 1)
         steps += found[0]
         columns += found[1]

@@ -14,18 +14,29 @@
   };
   const UNSEEN = new Set(["watch_seconds"]); // the head of the page says what watching costs
   const ONLY_IF_ANY = new Set(["non_finite", "grad_clip"]);
-  const TONES = ["main", "second", "fourth", "third", "fifth", "sixth"], MOST_CURVES = 16, MOST_MAPS = 16;
+  const TONES = ["main", "second", "fourth", "third", "fifth", "sixth"], MOST_CURVES = 16, MOST_MAPS = 16, FEW = 256; // a run of fewer steps is here in full
 
   const find = (id) => document.getElementById(id);
   const known = memory(JSON.parse(find("data").textContent)), { runs } = known, several = runs.length > 1;
   const curves = new Map(), maps = new Map(), depths = new Map();
-  let pin = null, xs = [], pointed = { step: null, depth: "" }, shownCheck = "", checkGroup = null, checkRange = null;
+  let waiting = 0, pin = null, xs = [], pointed = { step: null, depth: "" }, shownCheck = "", checkGroup = null, checkRange = null;
 
   // ---- steps: one cursor and one zoom for all curves and maps ---------------------------------------------------
   const steps = leadline.group({
     onmove(index) { point(index === null ? null : xs[index]); },
-    onzoom(range) { find("reset").hidden = range === null; drawMaps(); },
+    onzoom(range) { find("reset").hidden = range === null; drawMaps(); clearTimeout(waiting); if (range) waiting = setTimeout(refine, 250, range); },
   });
+
+  /* Brings back what was left out of a long run, for the steps in sight. */
+  function refine([first, last]) {
+    runs.forEach(async (run, place) => {
+      if (!run.header || run.header.steps <= FEW) return;
+      const answer = await fetch(`runs/${place}/window?first=${Math.max(0, Math.floor(first))}&last=${Math.max(0, Math.ceil(last))}`).catch(() => null);
+      if (!answer?.ok) return;
+      known.absorb({ run: place, ...(await answer.json()) });
+      soon();
+    });
+  }
 
   function point(step) {
     pointed.step = step;
