@@ -56,8 +56,8 @@ def alert(step: int, state: str = "raised") -> Alert:
     )
 
 
-def event(step: int, kind: str = "sample") -> Event:
-    return Event(step=step, time=0.0, kind=kind, message="19 ops")
+def event(step: int, kind: str = "intervention") -> Event:
+    return Event(step=step, time=0.0, kind=kind, message="clipped")
 
 
 @pytest.fixture

@@ -24,8 +24,10 @@ def test_the_command_prints_its_address_serves_and_ends_with_an_interrupt(run):
         url = process.stdout.readline().strip()
         with urllib.request.urlopen(url, timeout=20) as answer:
             assert b"run.leadline" in answer.read()
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        with urllib.request.urlopen(f"{url}stream", timeout=20) as stream:
+            assert stream.readline().startswith(b"id: ")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "Traceback" not in said
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from anyio.to_thread import run_sync
@@ -31,15 +32,15 @@ from leadline.records import spell
 PING_SECONDS = 15  # ours: a connection that is gone is noticed within this
 
 
-def make_app(shelf: Shelf) -> Starlette:
-    """The page of these runs."""
+def make_app(shelf: Shelf, is_leaving: Callable[[], bool]) -> Starlette:
+    """The page of these runs. Streams end when the server is leaving: it would wait for them."""
 
     async def show(_: Request) -> Response:
         return HTMLResponse(page(shelf))
 
     async def stream(request: Request) -> Response:
         token = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return EventSourceResponse(events(shelf, token), ping=PING_SECONDS)
+        return EventSourceResponse(events(shelf, token, is_leaving), ping=PING_SECONDS)
 
     async def check(request: Request) -> Response:
         found = await run_sync(profiles, *_asked(shelf, request, "step"))

@@ -18,8 +18,8 @@ from leadline.report.text import clean
 from leadline.runs.reading import LAST, Changes, Run
 
 MOST_POINTS = 1500  # of a curve; ours: three for each pixel column of a chart at usual widths
-MOST_COLUMNS = 256  # of a heat map; ours: a float32 map of 256 × 256 is 256 kB
-MOST_ROWS = 256
+MOST_COLUMNS = 256  # of a heat map; ours: fits the narrowest screen, and a map is then at most 140 kB
+MOST_ROWS = 140  # as many as a map has lines of pixels (heat.js, HEIGHT): no row is hidden by another
 MOST_NEW = 32  # columns in one piece of news; ours: a page cannot show more in the second between two
 MOST_NOTES = 200  # alerts or events that a page lists; ours: nobody reads more
 RECENT = 500  # recorded steps over which overhead is measured; ours: long enough to hold sampled ones

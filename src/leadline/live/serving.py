@@ -16,7 +16,7 @@ from leadline.live.shelf import Shelf
 
 HOST = "127.0.0.1"
 MOST_CONNECTIONS = 64  # ours: a few tabs; each has one stream
-FAREWELL_SECONDS = 1  # streams never end by themselves, so the server does not wait for them
+FAREWELL_SECONDS = 3  # ours: streams end within a look at the file; what takes longer is cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def prepare(paths: Sequence[Path], port: int = 0) -> Server:
         shelf.close()
         raise
     config = uvicorn.Config(
-        make_app(shelf),
+        make_app(shelf, lambda: runner.should_exit),
         log_level="warning",
         access_log=False,
         lifespan="off",
@@ -58,8 +58,9 @@ def prepare(paths: Sequence[Path], port: int = 0) -> Server:
         http="h11",
         ws="none",
     )
+    runner = uvicorn.Server(config)
     url = f"http://{HOST}:{listening.getsockname()[1]}/"
-    return Server(url=url, runner=uvicorn.Server(config), listening=listening, shelf=shelf)
+    return Server(url=url, runner=runner, listening=listening, shelf=shelf)
 
 
 def _listen(port: int) -> socket.socket:

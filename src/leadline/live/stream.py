@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 from anyio.to_thread import run_sync
@@ -17,10 +17,10 @@ RETRY_MS = 1000  # how long a browser waits before it connects again
 Sent = dict[str, str | int]
 
 
-async def events(shelf: Shelf, token: str) -> AsyncIterator[Sent]:
-    """What the token does not cover yet, then what is written from now on. Never ends by itself."""
+async def events(shelf: Shelf, token: str, is_leaving: Callable[[], bool]) -> AsyncIterator[Sent]:
+    """What the token does not cover yet, then what is written from now on, until the server leaves."""
     marks = shelf.marks(token)
-    while True:
+    while not is_leaving():
         for place, book in enumerate(shelf.books):
             message, marks[place] = await run_sync(book.news, marks[place])
             if message is not None:

@@ -41,6 +41,16 @@ const heat = (() => {
     };
   }
 
+  /* What several steps below one pixel show: the largest of each row; no number wins. */
+  function largest(columns, first, last) {
+    if (first === last) return columns[last];
+    return columns[last].map((_, row) => {
+      let most = columns[first][row];
+      for (let i = first + 1; i <= last; i++) if (!(columns[i][row] <= most)) most = Number.isNaN(most) ? most : columns[i][row];
+      return most;
+    });
+  }
+
   const pack = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 
   function rgb(name) {
@@ -77,12 +87,13 @@ const heat = (() => {
         if (!steps.length || !rows) return;
         const image = new ImageData(width, HEIGHT), pixels = new Uint32Array(image.data.buffer), paint = painter(decades, rgb("--alarm"));
         const last = steps.length > 1 ? steps[steps.length - 1] + (steps[steps.length - 1] - steps[0]) / (steps.length - 1) : Infinity;
-        let column = -1, painted = null, of = -2;
+        let column = -1, painted = null;
         for (let x = 0; x < width; x++) {
           const step = range[0] + (x / width) * (range[1] - range[0]);
-          while (column + 1 < steps.length && steps[column + 1] <= step) column++;
+          const before = column, end = x + 1 < width ? step + (range[1] - range[0]) / width : Infinity;
+          while (column + 1 < steps.length && (steps[column + 1] <= step || (x > 0 && steps[column + 1] < end))) column++;
           if (column < 0 || step > last) continue;
-          if (of !== column) { painted = Array.from(columns[column], paint); of = column; }
+          if (before !== column) painted = Array.from(x ? largest(columns, Math.max(before + 1, 0), column) : columns[column], paint);
           for (let y = 0; y < HEIGHT; y++) pixels[y * width + x] = painted[Math.floor((y * rows) / HEIGHT)];
         }
         canvas.getContext("2d").putImageData(image, 0, 0);

@@ -92,9 +92,11 @@ const notes = (() => {
 
   function events(section, host, runs) {
     const rows = runs.flatMap((run) => run.events.map((event) => ({ ...event, file: runs.length > 1 ? run.file : "" })));
-    rows.sort((a, b) => b.time - a.time);
+    const told = rows.filter((event) => event.kind !== "sample").sort((a, b) => b.time - a.time), sampled = rows.length - told.length;
     section.hidden = !rows.length;
-    put(host, rows.slice(0, 200).map((event) => {
+    section.querySelector("table").hidden = !told.length;
+    section.querySelector(".note").textContent = sampled ? `${sampled === 1 ? "One step was" : `${sampled} steps were`} sampled op by op.` : "";
+    put(host, told.slice(0, 200).map((event) => {
       const row = element("tr");
       row.append(element("td", String(event.step), "number"), element("td", event.kind), element("td", [event.file, event.message].filter(Boolean).join(": ")));
       return row;
