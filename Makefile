@@ -1,6 +1,6 @@
 # Each target sets up what it needs from nothing; a machine with Python 3.11, make and a package index is enough.
 #
-#   make demo        a deep network that does not train, and what Leadline says about it
+#   make demo        a deep network that does not train: why, its repair, and both of them trained
 #   make test        the tests, README example included
 #   make test-slow   the tests marked slow, with more random examples
 #   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)
@@ -17,7 +17,7 @@ WORKERS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-browser lint types format docs bench clean
+.PHONY: demo test test-slow test-browser lint types format docs bench bench-page clean
 
 demo: .venv/.ready
 	@$(BIN)/leadline demo
@@ -49,6 +49,9 @@ bench: .venv/.ready
 	$(BIN)/python -m benchmarks.statistics
 	$(BIN)/python -m benchmarks.reach
 	$(BIN)/python -m benchmarks.trace
+
+bench-page: .venv/.browser
+	$(BIN)/python -m benchmarks.page
 
 clean:
 	rm -rf .venv site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.store import load, run_missing, table
+from benchmarks.store import ROOT, fill_file, load, run_missing, table
 from benchmarks.verdicts.build import build, loss, problem_batches
 from benchmarks.verdicts.cases import Labelled, load_labels
 from benchmarks.verdicts.data import task
@@ -121,11 +121,42 @@ def by_family(cases: dict[str, dict[str, Any]]) -> str:
     return table(["family", "failed", "repaired", "share", "made worse", "median search"], rows)
 
 
+def render(results: dict[str, Any]) -> str:
+    """The table of the docs."""
+    return by_family(results["cases"])
+
+
+def render_failures(results: dict[str, Any]) -> str:
+    """What was not repaired: what was meant to be wrong, what was done, and how far training came."""
+    rows = [
+        [key, each["cause"], ", ".join(each["fixes"]) or "nothing", each["label"], str(each["progress"])]
+        for key, each in sorted(results["cases"].items())
+        if each["label"] != "reached"
+    ]
+    return table(["case", "cause", "fixes", "training", "progress"], rows)
+
+
+def write_page() -> None:
+    """Fill the tables of the page with what is stored."""
+    for mark, name, made in (
+        ("repair_calibration", f"{FILE}_calibration", render),
+        ("repair_failures", f"{FILE}_calibration", render_failures),
+        ("repair_baseline", f"{FILE}_baseline", render),
+    ):
+        fill_file(ROOT / "docs" / "repair.md", mark, made(load(name)))
+
+
 def chosen(half: str | None) -> dict[str, Labelled]:
-    """The failed cases of a half, the quick ones first, so that an interrupted run has seen every kind."""
+    """The failed cases of a half: one of each kind first, then another of each, so that a part is a fair sample."""
     found = [(key, case) for key, case in load_labels().items() if case.failed]
     kept = [(key, case) for key, case in found if half in (None, case.problem.half)]
-    return dict(sorted(kept, key=lambda pair: pair[1].seconds))
+    seen: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for key, case in kept:
+        kind = (case.problem.cause, case.problem.family)
+        seen[kind] += 1
+        ranked.append((seen[kind], case.seconds, key, case))
+    return {key: case for _, _, key, case in sorted(ranked, key=lambda each: each[:3])}
 
 
 def main() -> None:
@@ -144,6 +175,8 @@ def main() -> None:
     tasks = {key: partial(solve, case) for key, case in islice(todo.items(), options.most)}
     cases = run_missing(name, tasks, lambda key: print(key, flush=True))["cases"]
     print(by_family(cases))
+    if options.half == "calibration":
+        write_page()
     if options.half == "calibration":
         for key, each in cases.items():
             if each["label"] != "reached":

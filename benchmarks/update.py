@@ -77,11 +77,24 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 def render(results: Results) -> str:
     rows = [
-        [name, f"{case['plain_ms']:.3g} ms", *(f"**{case[way]['median']:.1f}**" for way in GOALS)]
+        [
+            name,
+            f"{case['plain_ms']:.3g} ms",
+            *(f"**{case[way]['median']:.1f}**" for way in GOALS),
+            _a_layer(name, case),
+        ]
         for name, case in results["cases"].items()
     ]
-    goals = ["goal", "", *(f"≤ {goal:.0f}" for goal in GOALS.values())]
-    return table(["network", "plain step", "`update`", "with `sharpness=True`"], [*rows, goals])
+    goals = ["goal", "", *(f"≤ {goal:.0f}" for goal in GOALS.values()), "the same at any depth"]
+    return table(
+        ["network", "plain step", "`update`", "with `sharpness=True`", "`update`, a layer"], [*rows, goals]
+    )
+
+
+def _a_layer(name: str, case: dict[str, Any]) -> str:
+    """Milliseconds a layer, for the networks that differ in depth alone."""
+    layers = next((n for n in DEPTHS if name.startswith(f"MLP of {n} layers")), None)
+    return "" if layers is None else f"{case['plain_ms'] * case['reading']['median'] / layers:.1f} ms"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: a page for each rule, made of its docstring, and formulas as MathML.
+"""What MkDocs cannot do by itself: a page for each rule and each fix, made of its docstring, and formulas as MathML.
 
 MathML is drawn by the browser, so the site needs no script and asks nobody for one.
 """
@@ -14,6 +14,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from leadline.alarms.selection import Check, all_checks
+from leadline.cli.catalogue import Page, all_pages
+from leadline.report.mending import REACHES
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -21,6 +23,8 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     section = next(each["Rules"] for each in config.nav or [] if "Rules" in each)
     section += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_checks()]
+    fixes = next(each["Fixes"] for each in config.nav or [] if "Fixes" in each)
+    fixes += [{fix.name: fix_path(fix)} for fix in all_pages()]
     return config
 
 
@@ -28,6 +32,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "rules/index.md", content=rules_index(all_checks())))
     for rule in all_checks():
         files.append(File.generated(config, page_path(rule), content=rule_page(rule)))
+    files.append(File.generated(config, "fixes/index.md", content=fixes_index(all_pages())))
+    for fix in all_pages():
+        files.append(File.generated(config, fix_path(fix), content=fix_page(fix)))
     return files
 
 
@@ -48,6 +55,24 @@ def rules_index(rules: tuple[Check, ...]) -> str:
     return RULES_INDEX + rows + "\n"
 
 
+def fix_path(fix: Page) -> str:
+    return f"fixes/{fix.name}.md"
+
+
+def fix_page(fix: Page) -> str:
+    rules = [rule for rule in all_checks() if rule.code.startswith(fix.answers)]
+    tried = ", ".join(f"[{rule.code} {rule.name}](../rules/{rule.code}.md)" for rule in rules)
+    told = f"It {REACHES[fix.reach]}." if fix.reach == "function" else f"Reach: {REACHES[fix.reach]}."
+    return f"# {fix.name}\n\n{fix.doc}\n\n---\n\n{told} Tried for {tried}. Since version {fix.since}.\n"
+
+
+def fixes_index(fixes: tuple[Page, ...]) -> str:
+    rows = "\n".join(
+        f"| [{each.name}]({each.name}.md) | {REACHES[each.reach]} | {each.summary} |" for each in fixes
+    )
+    return FIXES_INDEX + rows + "\n"
+
+
 def _mathml(found: re.Match[str]) -> str:
     display = "block" if found[2] == "[" else "inline"
     return convert(html.unescape(found[3]), display=display)
@@ -63,5 +88,14 @@ residual structure, **U** the update, **W** weight decay, **N** the numbers them
 at the recent steps of a running training, not at a profile.
 
 | code | name | in one sentence |
+| --- | --- | --- |
+"""
+
+FIXES_INDEX = """# Fixes
+
+A fix proposes edits, which are proved before they are recommended, all in the same way ([how](../fix.md)). Each page
+says what the fix does, why it works, what it costs and when it does not help; so does `leadline explain NAME`.
+
+| name | reach | in one sentence |
 | --- | --- | --- |
 """

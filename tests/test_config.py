@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from leadline.config import EXAMPLES, Config, find_config, read_config
+from leadline.config import EXAMPLES, Config, Own, find_config, read_config
 from leadline.errors import InputError
 
 FULL = """
@@ -48,12 +48,30 @@ def test_every_key_is_read(project):
     )
 
 
+def test_a_target_may_have_a_table_of_its_own(project):
+    text = """
+    [tool.leadline]
+    ignore = ["F"]
+
+    [tool.leadline.targets."train.py:make"]
+
+    [tool.leadline.targets."package.nets:make"]
+    select = ["B"]
+    fail-on = "error"
+    """
+    assert read_config(project(text)) == Config(
+        targets=("train.py:make", "package.nets:make"),
+        ignore=("F",),
+        own={"train.py:make": Own(), "package.nets:make": Own(select=("B",), fail_on="error")},
+    )
+
+
 def test_an_empty_table_changes_nothing(project):
     assert read_config(project("[tool.leadline]")) == Config()
 
 
 def test_every_key_of_the_record_has_an_example_that_can_be_read(project):
-    keys = {name.replace("_", "-") for name in Config.__struct_fields__}
+    keys = {name.replace("_", "-") for name in Config.__struct_fields__} - {"own"}
     assert EXAMPLES.keys() == keys
     text = "\n".join(["[tool.leadline]", *EXAMPLES.values()])
     assert set(tomllib.loads(text)["tool"]["leadline"]) == keys
@@ -77,7 +95,12 @@ def test_every_key_of_the_record_has_an_example_that_can_be_read(project):
         ("seed = -1", "seed"),
         ("seed = true", "seed"),
         ("baseline = []", "baseline"),
-        ("targets = {}", "targets"),
+        ("targets = 3", "targets"),
+        ("targets = {'a.py:make' = 3}", "a table"),
+        ("targets = {'a.py:make' = {selct = ['F']}}", "did you mean select"),
+        ("targets = {'a.py:make' = {seed = 1}}", "select, ignore, fail-on"),
+        ("targets = {'a.py:make' = {fail-on = 'eror'}}", "did you mean error"),
+        ("targets = {'a.py:make' = {ignore = 'F'}}", r'ignore = \["gradient-decay"\]'),
     ],
 )
 def test_a_mistake_is_answered_with_the_key_and_what_to_write(project, line, words):

@@ -8,21 +8,38 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import statistics, store_cost, symmetry, theory_accuracy, trace, weightless
+from benchmarks import (
+    alarms,
+    page,
+    repair,
+    statistics,
+    store_cost,
+    symmetry,
+    theory_accuracy,
+    trace,
+    watch,
+    weightless,
+)
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
 from leadline import Case
 from leadline.alarms.selection import all_checks
+from leadline.fixes import all_fixes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
+    ("alarms.md", "alarms", alarms.render),
+    ("report.md", "page", page.render_table),
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
     ("weightless.md", "weightless", weightless.render),
     ("runs.md", "store_cost", store_cost.render),
     ("symmetry.md", "symmetry", symmetry.render),
     ("theory.md", "theory_accuracy", theory_accuracy.render),
+    ("repair.md", "repair_calibration", repair.render),
+    ("repair.md", "repair_baseline", repair.render),
+    ("watch.md", "watch", watch.render),
 ]
 
 
@@ -57,6 +74,14 @@ def test_every_rule_has_a_page_made_of_its_docstring(hooks):
         assert page.startswith(f"# {rule.code} {rule.name}\n")
         assert rule.doc in page
         assert f"[{rule.code}]({rule.code}.md)" in hooks.rules_index(all_checks())
+
+
+def test_every_fix_has_a_page_made_of_its_docstring(hooks):
+    for fix in all_fixes():
+        page = hooks.fix_page(fix)
+        assert page.startswith(f"# {fix.name}\n")
+        assert fix.doc in page
+        assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_fixes())
 
 
 def test_formulas_become_mathml_and_code_does_not(hooks):

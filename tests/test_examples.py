@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import leadline
-from examples import failing_mlp, huggingface, transformer
+from examples import failing_mlp, huggingface, transformer, watch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -56,3 +56,38 @@ def test_an_example_runs_as_a_script(name):
     run = subprocess.run(command, env=one_thread, capture_output=True, text=True, check=False, timeout=100)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
+
+
+def test_the_watched_run_tells_what_the_high_rate_did(tmp_path):
+    w = watch.train(tmp_path / "run.leadline", steps=180)
+    raised = [alert for alert in w.alerts if alert.state == "raised"]
+    assert raised
+    assert min(alert.step for alert in raised if alert.code.startswith("T8")) >= 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [[], ["--shard"]], ids=["data parallel", "sharded"])
+def test_the_distributed_run_is_watched_by_its_first_process(how, tmp_path):
+    store = tmp_path / "run.leadline"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = [
+        str(EXAMPLES / "distributed_watch.py"),
+        *how,
+        "--blocks",
+        "8",
+        "--steps",
+        "6",
+        "--store",
+        str(store),
+    ]
+    run = subprocess.run(
+        [*command, *script],
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr[-1000:]
+    assert "6 steps, gradient norm" in run.stdout
+    assert store.exists()

@@ -11,6 +11,7 @@ from torch import nn
 
 import leadline
 from leadline import Case, InputError
+from leadline.lab.demo import deep_mlp
 from leadline.prediction import trace_of
 from leadline.tracing import trace
 from leadline.weightless.batches import Sizes, make_case
@@ -157,6 +158,12 @@ def test_an_axis_that_theory_does_not_reach_is_undecided():
 
     report = leadline.predict(lambda: (Odd(), torch.randn(16, 16), None, lambda y: y.sum()))
     assert report.verdict == "undecided"
+
+
+def test_an_input_that_cannot_be_followed_is_taken_as_standardised_and_that_is_said():
+    report = leadline.predict(deep_mlp)
+    assert report.verdict == "fails"
+    assert any("standard normal ones are assumed" in gap.why for gap in report.coverage.gaps)
 
 
 def test_a_built_model_is_refused():

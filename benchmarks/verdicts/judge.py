@@ -2,7 +2,7 @@
 
     python -m benchmarks.verdicts.judge --half calibration   figures and every miss
     python -m benchmarks.verdicts.judge --half held-out      figures only: nobody tunes on this half
-    python -m benchmarks.verdicts.judge --seed 40            figures and every miss of another sample, all for calibration
+    python -m benchmarks.verdicts.judge --seed 40            another sample, all of it for calibration
     python -m benchmarks.verdicts.judge --publish            both halves, stored and written to docs/verdicts.md
 
 Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept

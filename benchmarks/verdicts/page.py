@@ -6,11 +6,12 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 
+from benchmarks.confidence import HALVES, SAID, by_half
 from benchmarks.store import table
 from benchmarks.verdicts.baselines import NAMES
 from benchmarks.verdicts.cases import LABELS, Fired, Labels, Verdicts
 from benchmarks.verdicts.problem import FAMILIES
-from benchmarks.verdicts.score import HEADER, Score, figures, row, score, settle
+from benchmarks.verdicts.score import HEADER, Score, figures, percent, row, score, settle
 from benchmarks.verdicts.truth import TARGET
 
 Render = Callable[[Labels, Verdicts, Fired], str]
@@ -142,6 +143,20 @@ def render_cost(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
     return f"{len(labels)} problems were trained in {minutes:.0f} minutes of one core; the median took {middle:.1f} s."
 
 
+def render_confidence(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+    """What a report says of its own verdict, and how often it was so on the half that was never looked at."""
+    said, seen = (by_half(labels, verdicts)[half] for half in HALVES)
+    rows = [
+        [
+            verdict,
+            percent(said[verdict]["confidence"]),
+            f"{seen[verdict]['right']:.0f} of {seen[verdict]['cases']:.0f}",
+        ]
+        for verdict in SAID
+    ]
+    return table(["verdict", "confidence", "right on the held-out half"], rows)
+
+
 TABLES: dict[str, Render] = {
     "verdict-figures": render_figures,
     "verdict-families": render_families,
@@ -151,4 +166,5 @@ TABLES: dict[str, Render] = {
     "verdict-misses": render_misses,
     "verdict-labels": render_labels,
     "verdict-cost": render_cost,
+    "verdict-confidence": render_confidence,
 }

@@ -31,7 +31,17 @@ EXAMPLES = {
     "dtype": 'dtype = "bfloat16"',
 }
 """Every key, as it is to be written."""
-_KEY = re.compile(r"\$\.([\w-]+)")
+OWN = ("select", "ignore", "fail-on")
+"""Keys that a target may have for itself, in [tool.leadline.targets."train.py:make_case"]."""
+_KEY = re.compile(r"\$\.(?:own\[\.\.\.\]\.)?([\w-]+)")
+
+
+class Own(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What one target wants otherwise; None: as the project does."""
+
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] | None = None
+    fail_on: Bar | None = None
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -46,6 +56,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     device: str | None = None
     dtype: str | None = None
+    own: dict[str, Own] = {}
+    """Settings of single targets: `targets` may be a table of tables instead of a list."""
 
 
 def find_config(start: Path) -> Path | None:
@@ -63,11 +75,10 @@ def read_config(path: Path) -> Config:
             got=f"{str(path)!r}, which has none",
             fix="add the table, even if it is empty",
         )
-    _check_keys(table, path)
-    for key, choices in CHOICES.items():
-        _check_choice(key, table.get(key, choices[0]), choices, path)
+    _check_keys(table, EXAMPLES, "[tool.leadline]", path)
+    _check_choices(table, path)
     try:
-        config = msgspec.convert(table, Config)
+        config = msgspec.convert(_with_own(table, path), Config)
     except msgspec.ValidationError as error:
         raise _mistyped(error, path) from None
     return _from_here(config, path.parent)
@@ -85,14 +96,37 @@ def _table(path: Path) -> Mapping[str, Any] | None:
     return table if isinstance(table, dict) else None
 
 
-def _check_keys(table: Mapping[str, Any], path: Path) -> None:
-    for key in table:
-        if key not in EXAMPLES:
+def _with_own(table: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The table with a list of targets, and apart from it what each of them wants for itself."""
+    targets = table.get("targets", ())
+    if not isinstance(targets, Mapping):
+        return table
+    for target, own in targets.items():
+        where = f'[tool.leadline.targets."{target}"]'
+        if not isinstance(own, Mapping):
             raise InputError(
-                expected=f"keys of [tool.leadline]: {', '.join(EXAMPLES)}",
-                got=f"{key!r} in {path}",
-                fix=_suggestion(key, EXAMPLES) or "remove it",
+                expected=f"a table {where}",
+                got=f"{own!r} in {path}",
+                fix="write the keys of the target below it",
             )
+        _check_keys(own, OWN, where, path)
+        _check_choices(own, path)
+    return {**table, "targets": tuple(targets), "own": dict(targets)}
+
+
+def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str, path: Path) -> None:
+    for key in table:
+        if key not in known:
+            raise InputError(
+                expected=f"keys of {where}: {', '.join(known)}",
+                got=f"{key!r} in {path}",
+                fix=_suggestion(key, known) or "remove it",
+            )
+
+
+def _check_choices(table: Mapping[str, Any], path: Path) -> None:
+    for key, choices in CHOICES.items():
+        _check_choice(key, table.get(key, choices[0]), choices, path)
 
 
 def _check_choice(key: str, value: object, choices: Sequence[str], path: Path) -> None:
@@ -106,7 +140,7 @@ def _check_choice(key: str, value: object, choices: Sequence[str], path: Path) -
 
 def _mistyped(error: msgspec.ValidationError, path: Path) -> InputError:
     found = _KEY.search(str(error))
-    key = found[1] if found else "targets"
+    key = found[1] if found and found[1] in EXAMPLES else "targets"
     return InputError(
         expected=f"{key} of the right kind in [tool.leadline]",
         got=f"in {path}: {error}",
@@ -121,7 +155,12 @@ def _suggestion(wanted: str, names: Iterable[str]) -> str:
 
 def _from_here(config: Config, folder: Path) -> Config:
     baseline = None if config.baseline is None else os.path.relpath(folder / config.baseline)
-    return replace(config, baseline=baseline, targets=tuple(_target(each, folder) for each in config.targets))
+    return replace(
+        config,
+        baseline=baseline,
+        targets=tuple(_target(each, folder) for each in config.targets),
+        own={_target(each, folder): own for each, own in config.own.items()},
+    )
 
 
 def _target(spec: str, folder: Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 from leadline.alarms import Desk, History, Layout, all_alarms
 from leadline.alarms.examples import constant, course, noisy, sampled
 from leadline.alarms.heavy_clipping import audit_clipping
-from leadline.alarms.history import ABSENT, FROZEN
+from leadline.alarms.history import ABSENT, FROZEN, UNHELD
 from leadline.alarms.places import named, of_parameters, runs
 from leadline.alarms.robust import noise, score, slope, spread
 from leadline.records.run import Sample
@@ -95,6 +95,19 @@ def test_a_gradient_that_stopped_coming_is_worse_than_one_that_never_came():
     assert 32 < alert.since <= 48
 
 
+def test_parameters_that_no_optimiser_holds_are_named_unless_only_a_head_is_trained():
+    def rows(unheld):
+        return {
+            "grad_norm": lambda _: [UNHELD] * unheld + [1.0] * (6 - unheld),
+            "update_norm": lambda _: [ABSENT] * unheld + [0.1] * (6 - unheld),
+        }
+
+    forgotten = first("T811", sampled(40, rows(2), numbers={"lr": constant(0.1)}))
+    assert (forgotten.severity, forgotten.layers) == ("warning", (0, 1))
+    assert forgotten.message.endswith("no optimiser that is watched holds them")
+    assert first("T811", sampled(40, rows(5), numbers={"lr": constant(0.1)})).severity == "info"
+
+
 def test_nothing_moving_at_all_is_an_error():
     rows = {"grad_norm": lambda _: [1.0] * 6, "update_norm": lambda _: [0.0] * 6}
     assert first("T811", sampled(40, rows, numbers={"lr": constant(0.1)})).severity == "error"
@@ -162,6 +175,13 @@ def test_robust_statistics_agree_with_the_plain_ones_on_gaussian_noise():
     assert noise(values) == pytest.approx(2.0, rel=0.06)
     assert score(9.0, values, least=0.1) == pytest.approx(3.0, rel=0.06)
     assert slope([0, 1, 2, 3], [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
+
+
+def test_a_loss_that_passes_through_zero_has_a_trend_and_no_error():
+    crossing = course(400, loss=lambda step: (step - 399) / 100 if step > 200 else -2.0 + 1e-3 * (step % 7))
+    assert all(
+        math.isfinite(each.trend or 0.0) for code in ("T803", "T810") for each in ALARMS[code](crossing)
+    )
 
 
 def test_a_trend_is_no_noise():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Callable
 
@@ -98,6 +99,21 @@ def test_an_alarm_does_not_choke_on_numbers_that_are_none(each: Alarm):
     for value in (math.nan, math.inf, -math.inf, 0.0, -1.0):
         history = rewritten(each.sick, lambda _, number, value=value: value)
         assert all(alert.message for alert in each(history))
+
+
+@each_alarm
+@pytest.mark.parametrize("seed", range(6))
+def test_an_alarm_survives_any_mixture_of_numbers(each: Alarm, seed: int):
+    """An error of an alarm would cost the watch; so whatever is recorded, it answers."""
+    draw = random.Random(seed)
+    odd = [math.nan, math.inf, -math.inf, 0.0, -1.0, -2.0, 1.0, 3e38, 1e-38]
+    share = draw.choice([0.02, 0.3, 0.9])
+
+    def spoil(_: str, number: float) -> float:
+        return draw.choice(odd) if draw.random() < share else number
+
+    for history in (each.sick, each.healthy):
+        assert all(alert.message for alert in each(rewritten(history, spoil)))
 
 
 @each_alarm

@@ -18,6 +18,7 @@ from leadline.report import Report
 from leadline.report.comparison import compare
 from leadline.report.html import render, render_repair
 from leadline.report.html.compared import render_comparison
+from leadline.report.html.forecasted import render_forecast
 from leadline.report.repair import RepairReport
 from report import samples
 
@@ -165,7 +166,7 @@ def repaired() -> RepairReport:
 
 
 SAMPLES = ("sick", "healthy", "broken", "reviewed", "hostile")
-NAMES = (*SAMPLES, "real", "several", "repaired", "compared")
+NAMES = (*SAMPLES, "real", "several", "repaired", "compared", "forecast")
 """Every kind of page."""
 
 
@@ -181,4 +182,6 @@ def page(name: str) -> str:
             return render_repair(repaired())
         case "compared":
             return render_comparison(compare(*both), both)
+        case "forecast":
+            return render_forecast(samples.forecast())
     return render([getattr(samples, name)()])

@@ -192,6 +192,15 @@ def test_print_shows_what_is_folded_and_hides_what_is_pressed(show):
     assert len(opened.pdf()) > 10_000
 
 
+@pytest.mark.parametrize("name", ["real", "repaired", "compared"])
+def test_on_paper_charts_are_pictures_that_fit(show, name):
+    opened = show(page(name), width=800)
+    opened.emulate_media(media="print")
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 800
+    assert opened.locator(".plot .sketch svg").first.is_visible()
+    assert not opened.locator(".plot canvas").first.is_visible()
+
+
 def test_charts_are_as_wide_as_the_window_lets_them(show):
     opened = show(page("sick"), width=1100)
     wide = opened.locator("[data-key=forward] canvas").bounding_box()["width"]
@@ -229,3 +238,21 @@ def test_the_browser_and_python_fit_their_axes_alike(show):
         logs = [math.log10(each) for each in values]
         theirs = opened.evaluate(f"leadline.fitted({min(logs)}, {max(logs)}, 'log')")
         assert theirs == pytest.approx([scale.low, scale.high])
+
+
+LIVE = """async (zoomed) => {
+  const host = document.querySelector('[data-key=forward] .plot'), shared = leadline.group();
+  const spec = (length) => ({ kind: 'log', series: [{ label: 'x', tone: 'main', values: Array(length).fill(1) }] });
+  const chart = leadline.chart(host, spec(10), shared);
+  if (zoomed) shared.zoom(2, 5);
+  await new Promise(requestAnimationFrame);
+  chart.update(spec(20));
+  await new Promise(requestAnimationFrame);
+  const { min, max } = chart.plot.scales.x;
+  return [min, max];
+}"""
+
+
+@pytest.mark.parametrize(("zoomed", "range_"), [(False, [0, 19]), (True, [2, 5])])
+def test_new_values_extend_a_chart_and_leave_a_zoom_alone(show, zoomed, range_):
+    assert show(page("sick")).evaluate(LIVE, zoomed) == range_

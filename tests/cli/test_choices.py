@@ -66,6 +66,19 @@ def test_a_wrong_choice_is_refused_before_the_model_is_made(run, option, words):
     assert not Path("factory-ran").exists()
 
 
+@pytest.mark.parametrize("own", ["ignore = ['N701']", "select = ['F']", "fail-on = 'never'"])
+@pytest.mark.parametrize("form", ["text", "junit"])
+def test_a_target_may_be_judged_by_settings_of_its_own(run, own, form):
+    configure(f"[tool.leadline.targets.'{SICK}']", own)
+    assert run("check", "--format", form).code == 0
+    assert run("check", SICK, "--select", "N", "--ignore", "F", "--fail-on", "warning").code == 1
+
+
+def test_settings_of_one_target_say_nothing_about_another(run):
+    configure("[tool.leadline.targets.'other.py:make']", "ignore = ['N701']")
+    assert run("check", SICK).code == 1
+
+
 def test_the_project_says_what_is_checked_and_how(run):
     configure(f'targets = ["{SICK}"]', 'ignore = ["N"]', 'format = "jsonl"')
     assert run("check").code == 0

@@ -92,7 +92,7 @@ def test_runs_are_compared_by_their_last_report_and_their_losses(run, tmp_path):
     second = written(tmp_path / "b.leadline", samples.healthy(), samples.sick())
     done = run("compare", first, second, "--html", "c.html")
     assert done.code == 1
-    assert done.out.startswith("UNDECIDED → DOES NOT TRAIN")  # of two steps nothing can be said
+    assert done.out.startswith("TRAINS → DOES NOT TRAIN")
     assert "loss by step" in (tmp_path / "c.html").read_text()
 
 
@@ -101,6 +101,13 @@ def test_check_and_report_write_the_page_beside_their_result(run, tmp_path, save
     assert "nets.py:healthy" in (tmp_path / "page.html").read_text()
     assert run("report", saved("a.json", samples.sick()), "--html", "again.html", "-q").code == 0
     assert "DOES NOT TRAIN" in (tmp_path / "again.html").read_text()
+
+
+def test_the_page_of_a_run_says_which_steps_it_is_about(run, tmp_path):
+    run("check", written(tmp_path / "a.leadline", samples.healthy()), "--html", "run.html")
+    page = (tmp_path / "run.html").read_text()
+    assert "<dt>Training</dt><dd>run file" in page
+    assert "<dt>Steps</dt><dd>1 (0 to 0)" in page
 
 
 def test_a_page_in_a_folder_that_is_not_there_is_refused_before_the_work(run, tmp_path):

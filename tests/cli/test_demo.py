@@ -41,14 +41,17 @@ def test_the_data_do_not_touch_the_global_generator():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_demo_shows_the_failure_and_the_next_step(run):
-    done = run("demo")
+def test_the_demo_tells_the_failure_the_repair_and_both_trainings(run, tmp_path):
+    done = run("demo", "--steps", "3", "--html", "demo.html")
     assert done.code == 0
     assert done.out.startswith("DOES NOT TRAIN: ")
     assert "leadline explain I302" in done.out  # the root; what it leads to stands below it
     assert "leads to B201" in done.out
-    assert "leadline check leadline.lab.demo:deep_mlp" in done.err
-    assert "leadline check leadline.lab.demo:residual_mlp" in done.err
+    assert "DOES NOT TRAIN → TRAINS" in done.out
+    assert "of the points untreated" in done.out
+    assert "leadline fix leadline.lab.demo:deep_mlp" in done.err
+    assert "demo.html" in done.err
+    assert "<svg" in (tmp_path / "demo.html").read_text()
 
 
 def test_check_tells_the_twins_apart(run):

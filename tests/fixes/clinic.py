@@ -141,6 +141,15 @@ def _constant() -> Case:
     return case_of(model, vectors())
 
 
+def _lopsided() -> Case:
+    model = plain(4, gain=2.0)
+    model[1][0].weight.data *= 256
+    model[1][0].bias.data *= 256
+    model[2][0].weight.data /= 256
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03)
+    return case_of(model, vectors(), optimizer)
+
+
 def _dead() -> Case:
     model = plain(4, gain=2.0)
     for layer in model[:-1]:
@@ -205,6 +214,7 @@ def _seeded(build: Sick) -> Sick:
 
 
 CLINIC: dict[str, tuple[Sick, Sequence[str]]] = {
+    "balance": (_lopsided, ("B204", "U505", "U502", "U503", "U523")),
     "critical-init": (lambda: case_of(plain(16), vectors()), ("I302", "B201")),
     "lsuv-init": (lambda: case_of(plain(16), vectors()), ("I302", "B201")),
     "recurrent-init": (lambda: case_of(Recurrent(0.05), vectors()), ("B207", "B201", "F106", "I301")),

@@ -7,10 +7,10 @@ import weakref
 
 import pytest
 import torch
-import toys
 from torch import nn
 
 import leadline
+from fixes import toys
 from leadline.errors import InputError, SchemaError
 from leadline.fixes.repair import repair
 from leadline.records import Edit, Recipe

@@ -14,11 +14,12 @@ from torch import nn
 from leadline.case import Case
 from leadline.errors import InputError
 from leadline.fixes import Fix, Plan, all_fixes, fix
+from leadline.fixes.drift import KEPT, drift_of
 from leadline.fixes.edits import Bench, code_of, made, make
 from leadline.fixes.fix import Patient
 from leadline.fixes.verify import diagnose
 from leadline.records import Recipe
-from leadline.tracing.lend import call
+from leadline.tracing.lend import call, unwrap
 from tests.fixes.clinic import CLINIC, sick
 
 FIXES = all_fixes()
@@ -52,7 +53,7 @@ def edited(each: Fix) -> list[Plan]:
 
 
 def bench_of(case: Case) -> Bench:
-    return Bench(model=case.model, optimizer=case.optimizer)
+    return Bench(model=unwrap(case.model), optimizer=case.optimizer)
 
 
 def picture(case: Case) -> dict[str, Any]:
@@ -158,6 +159,17 @@ def test_undo_restores_everything_bit_for_bit(each: Fix):
         with made(bench_of(case), plan.edits):
             assert differences(before, picture(case)) != []
         assert differences(before, picture(case)) == []
+
+
+@by_name
+def test_a_plan_that_claims_to_keep_the_function_keeps_it(each: Fix):
+    for plan in edited(each):
+        if (plan.reach or each.reach) == "function":
+            assert drift_of(sick(each.name), plan.edits) <= KEPT
+
+
+def test_a_plan_that_does_not_keep_the_function_is_noticed():
+    assert drift_of(sick("critical-init"), proposals("critical-init")[0].edits) > KEPT
 
 
 def test_a_difference_is_noticed():

@@ -7,16 +7,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-import toys
-from test_trial import Clock
 from torch import nn
 
 import leadline
+from fixes import toys
+from fixes.toys import Clock
 from leadline.errors import InputError
-from leadline.fixes.candidates import candidates, stages, together
+from leadline.fixes import Plan, fix
+from leadline.fixes.candidates import STEADIER, candidates, stages, steadier, together
+from leadline.fixes.comparison import compare
 from leadline.fixes.repair import repair
-from leadline.fixes.verify import diagnose
-from leadline.records import Outcome
+from leadline.fixes.verify import diagnose, look_again
+from leadline.records import Edit, Outcome, Trial
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +44,11 @@ def test_a_verified_fix_has_its_proof(mended):
     assert (proof.state, proof.kept, proof.verdict) == ("verified", True, "trains")
     assert {"B201", "I302"} <= set(proof.gone)
     assert proof.trial.treated[-1] < proof.trial.untreated[-1]
-    assert {each.name for each in proof.measures} >= {"gradient, change a block", "loss after 60 steps"}
+    assert {each.name for each in proof.measures} >= {"gradient, change a block", "loss after 40 steps"}
 
 
 def test_the_last_trial_is_longer_and_ends_lower(mended):
-    assert len(mended.report.trial.treated) == 2 * len(outcome(mended, "toy-gain").trial.treated)
+    assert len(mended.report.trial.treated) == 3 * len(outcome(mended, "toy-gain").trial.treated)
     assert mended.report.trial.treated[-1] < mended.report.trial.untreated[-1]
     assert mended.report.learns
 
@@ -141,7 +143,7 @@ def test_the_budget_ends_the_search_and_says_what_was_not_run():
 def test_a_repair_within_the_budget_uses_shorter_trials():
     found = repair(toys.deep(), 30.0, fixes=[toys.toy_gain], clock=Clock(tick=0.05))
     assert found.ok
-    assert len(outcome(found, "toy-gain").trial.treated) < 60
+    assert len(outcome(found, "toy-gain").trial.treated) < 40
 
 
 def test_without_an_optimiser_adam_is_used_and_said_and_recipes_are_not_tried():
@@ -169,7 +171,7 @@ def test_trials_use_the_batches_that_were_given():
 def test_progress_is_told_step_by_step():
     told = []
     repair(toys.healthy(), fixes=(), progress=lambda done, total, text: told.append((done, total, text)))
-    assert told[:2] == [(0, 60, "training the untreated model"), (1, 60, "training the untreated model")]
+    assert told[:2] == [(0, 40, "training the untreated model"), (1, 40, "training the untreated model")]
 
 
 def test_candidates_come_in_order_of_root_reach_and_promise():
@@ -189,3 +191,65 @@ def test_two_causes_that_hide_each_other_are_repaired_together():
     assert found.ok
     assert len({edit.action for edit in found.recipe.edits}) == 2
     assert math.isfinite(found.report.trial.treated[-1])
+
+
+@fix(name="toy-hasty", answers=("I", "B"), reach="init", since="0.1")
+def toy_hasty(patient):
+    """The right weights, and a rate at which no training of them holds."""
+    edits = (*toys.scaled(patient, toys.GAIN), Edit(action="rate", options={"factor": 30.0}))
+    yield Plan(title="weights times 2.45 at a high rate", edits=edits)
+
+
+def test_a_repair_that_is_thrown_about_is_tried_at_a_smaller_rate():
+    untreated = Trial(untreated=(1.0,) * 40, treated=(1.0, *[0.2] * 30, *[5.0] * 9))
+    assert not compare(untreated).lower
+    assert "thrown about" in compare(untreated).why
+    found = candidates(diagnose(toys.deep()), [toy_hasty])[0]
+    assert steadier(found).fix == "toy-hasty + learning-rate"
+    assert steadier(found).edits[-1] == Edit(action="rate", options={"factor": STEADIER})
+
+
+def test_what_the_second_trace_doubts_is_trained_where_nothing_else_is_left():
+    found = repair(toys.deep(), fixes=[toys.toy_placebo])
+    patient = diagnose(toys.deep())
+    looked = look_again(patient, candidates(patient, [toys.toy_placebo])[0])
+    assert "still found" in looked.doubt
+    assert outcome(found, "toy-placebo").trial is not None
+    assert outcome(found, "toy-placebo").state == "refuted"
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = nn.Sequential(*[part for _ in range(14) for part in (nn.Linear(24, 24), nn.ReLU())])
+        self.stack[4].weight = self.stack[2].weight
+        self.head = nn.Linear(24, 4)
+
+    def forward(self, x):
+        return self.head(self.stack(x))
+
+
+def half_frozen(case):
+    for parameter in case.model[0].parameters():
+        parameter.requires_grad_(requires_grad=False)
+    return case
+
+
+def tied(case):
+    torch.manual_seed(0)
+    model = Tied()
+    return replace(case, model=model, optimizer=torch.optim.Adam(model.parameters(), lr=1e-3))
+
+
+def wrapped(case):
+    return replace(case, model=nn.DataParallel(case.model))
+
+
+HARD = {"half frozen": half_frozen, "tied": tied, "wrapped": wrapped}
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_models_that_are_hard_to_copy_are_repaired_too(kind):
+    found = repair(HARD[kind](toys.deep()), fixes=[toys.toy_gain])
+    assert found.ok
+    assert outcome(found, "toy-gain").state == "verified"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from fixes.toys import Clock
 from leadline import Case
 from leadline.errors import InputError
 from leadline.fixes.batches import Batches, read_batches
@@ -16,17 +17,6 @@ from leadline.fixes.budget import budget_of, seconds_of
 from leadline.fixes.comparison import compare
 from leadline.fixes.trial import LEAST_STEPS, MOST_STEPS, OutOfTimeError, Trials
 from leadline.records import Trial
-
-
-class Clock:
-    """Time that passes only when somebody looks."""
-
-    def __init__(self, tick: float = 1.0) -> None:
-        self.now, self.tick = 0.0, tick
-
-    def __call__(self) -> float:
-        self.now += self.tick
-        return self.now
 
 
 def small(**changes) -> Case:

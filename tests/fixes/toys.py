@@ -14,6 +14,17 @@ from leadline.records import Edit
 GAIN = 6**0.5
 
 
+class Clock:
+    """Time that passes only when somebody looks."""
+
+    def __init__(self, tick: float = 1.0) -> None:
+        self.now, self.tick = 0.0, tick
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
 def deep(layers: int = 14, width: int = 24, *, optimizer: bool = True) -> Case:
     """A ReLU network with PyTorch's initialisation: too deep for it."""
     torch.manual_seed(0)

@@ -12,9 +12,12 @@ from leadline.records import (
     Asked,
     Block,
     Coverage,
+    DepthPoint,
     DepthRange,
     DepthScale,
+    Exponent,
     Finding,
+    Forecast,
     Gap,
     Generator,
     Jump,
@@ -195,6 +198,48 @@ def whole() -> Report:
         "U501", name="step-too-long", severity="warning", where="the optimiser", message="half of it is lost"
     )
     return report(shape, found, verdict="poor")
+
+
+def forecast(**changes: Any) -> Forecast:
+    """Three depths, one seed: the deeper, the lower the safe rate."""
+    points = tuple(
+        DepthPoint(
+            depth=depth,
+            seed=0,
+            parameters=1,
+            blocks=depth,
+            loss=0.7,
+            grad_square=1.0,
+            loss_change=-0.1 * depth,
+            function_change=0.1,
+            total_loss_change=-0.1,
+            total_function_change=None,
+            ratio=0.9,
+            parting=8 / depth,
+            parting_is_bound=False,
+            forward_e_folds=None,
+            backward_e_folds=None,
+            normalised=False,
+        )
+        for depth in (4, 8, 16)
+    )
+    plain: dict[str, Any] = {
+        "model": "Sequential",
+        "optimizer": "Adam",
+        "lr": 1e-3,
+        "depths": (4, 8, 16),
+        "seeds": 1,
+        "from_one_model": False,
+        "points": points,
+        "exponents": {"loss_change": Exponent(value=1.0, low=None, high=None, seeds=1, depths=(4, 8, 16))},
+        "limits": (),
+        "max_depth": 16,
+        "max_depth_low": None,
+        "max_depth_high": None,
+        "safe_depth": 8,
+        "advice": ("go no <deeper>",),
+    }
+    return Forecast(**{**plain, **changes})
 
 
 def sick() -> Report:

@@ -11,7 +11,7 @@ from leadline.records import Rehearsal
 from leadline.rules import all_rules
 
 LEARNS = Rehearsal(losses=(2.3, 2.2, 1.7), constant=2.2)
-FALLS = Rehearsal(losses=(2.3, 2.2, 2.1), constant=2.2)
+FALLS = Rehearsal(losses=(2.3, 2.1, 1.9), constant=2.2)
 THROWN = Rehearsal(losses=(2.3, 60.0, 1.4), constant=2.2)
 STALLS = Rehearsal(losses=(2.3, 2.29, 2.28), constant=2.2)
 FORECASTS = [rule for rule in all_rules() if rule.refuted_by]
@@ -52,7 +52,7 @@ def test_a_refuted_finding_says_what_refuted_it():
 
 
 def test_progress_is_counted_from_the_best_constant_output():
-    assert FALLS.progress == pytest.approx((2.2 - 2.1) / 2.2)
+    assert FALLS.progress == pytest.approx((2.2 - 1.9) / 2.2)
     assert Rehearsal(losses=(2.3, 1.15)).progress == pytest.approx(0.5)
     assert Rehearsal(losses=(2.3, math.nan)).progress == -math.inf
     assert Rehearsal(losses=(0.0, 0.0)).progress is None
@@ -63,3 +63,26 @@ def test_the_rise_is_measured_from_the_lowest_loss_so_far():
     assert Rehearsal(losses=(4.0, 2.0, 3.0)).rise == pytest.approx(1.5)
     assert Rehearsal(losses=(4.0, 2.0, 1.0)).rise == 1
     assert Rehearsal(losses=(4.0, math.inf)).rise == math.inf
+
+
+def test_the_way_to_a_constant_output_is_counted_in_steps_at_the_pace_so_far():
+    assert Rehearsal(losses=(3.0, 2.9), constant=2.4).ahead == pytest.approx(5)
+    assert Rehearsal(losses=(3.0, 3.1), constant=2.4).ahead == math.inf
+    assert Rehearsal(losses=(3.0, 2.3), constant=2.4).ahead == 0
+    assert Rehearsal(losses=(3.0, 2.9)).ahead == 0
+
+
+def test_a_network_hundreds_of_steps_from_a_constant_output_crawls():
+    (rule,) = [each for each in all_rules() if each.code == "U522"]
+    slow = Rehearsal(losses=(4.9, 4.89, 4.88), constant=3.4)
+    assert severities(rule, slow) == ["warning"]
+    (found,) = rule(replace(rule.healthy, rehearsal=slow))
+    assert "148 more" in found.message
+    assert not list(rule(replace(rule.healthy, rehearsal=STALLS)))
+
+
+def test_a_deep_post_norm_stack_that_does_not_start_is_named_at_any_rate():
+    (rule,) = [each for each in all_rules() if each.code == "R402"]
+    assert not list(rule(replace(rule.healthy, rehearsal=LEARNS)))
+    (found,) = rule(replace(rule.healthy, rehearsal=STALLS))
+    assert found.severity == "warning"

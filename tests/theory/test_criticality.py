@@ -56,3 +56,12 @@ def test_a_weight_variance_of_nothing_is_refused():
 
 def test_the_reach_is_one_number():
     assert depth_law.REACH == physics.REACH == criticality.REACH
+
+
+@pytest.mark.parametrize(("weight_variance", "q", "chi"), [(1.0, 0.0, 1.0), (1.0005, 2.5e-4, 1.0)])
+def test_a_variance_that_falls_for_thousands_of_layers_is_followed_to_where_it_ends(weight_variance, q, chi):
+    r"""Near 0, $\tanh$ maps $q$ to $\sigma_w^2 (q - 2q^2)$, so that $q^* \to (1 - 1/\sigma_w^2)/2$ and $\chi \to 1$."""
+    found = leadline.depth_scale("tanh", weight_variance)
+    assert found.q == pytest.approx(q, rel=0.01)
+    assert found.chi == pytest.approx(chi, abs=1e-5)
+    assert found.xi == math.inf

@@ -189,6 +189,13 @@ def test_ranges_are_measured_alone_when_sharpness_is_asked_for():
     assert all(each.function_change > 0 for each in read(case, sharpness=True).ranges)
 
 
+def test_a_range_moved_alone_changes_the_loss_by_its_part_of_a_short_step():
+    case = sgd(residual_case(dtype=torch.float64), lr=1e-5)
+    found = read(case, sharpness=True)
+    for each in found.ranges:
+        assert each.loss_change == pytest.approx(each.share * found.predicted_loss_change, rel=1e-3)
+
+
 def test_clipping_before_the_step_is_part_of_the_step():
     case = sgd(residual_case(), lr=0.01)
     parameters = list(case.model.parameters())

@@ -133,9 +133,9 @@ def test_an_error_of_our_own_costs_the_watch_and_not_the_run(name: str, monkeypa
             optimizer.step()
             losses.append(loss.item())
     assert losses == plain
+    w.close()
     assert "injected" in w.trouble
     assert hooks(model, optimizer) == 0
-    w.close()
 
 
 def test_an_error_inside_the_recorder_does_not_reach_the_models_forward(monkeypatch):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import leadline
-from leadline.alarms.history import ABSENT, FROZEN
+from leadline.alarms.history import ABSENT, FROZEN, UNHELD
 from leadline.watching.norms import Norms, total
 from leadline.watching.watcher import Watch
 
@@ -197,7 +197,7 @@ def test_a_group_that_is_added_later_is_recorded_from_then_on():
                 optimizer.add_param_group({"params": half[4:]})
             optimizer.step()
     before, after = rows(w, "grad_norm")
-    assert before[4:] == [FROZEN] * (len(half) - 4)
+    assert before[4:] == [UNHELD] * (len(half) - 4)
     assert all(each > 0 for each in after)
 
 
@@ -271,3 +271,23 @@ def test_what_cannot_be_read_is_not_measured_and_not_zero():
 def test_a_nan_is_not_hidden_by_an_infinity():
     assert math.isnan(total([1.0, math.inf, math.nan]))
     assert total([3.0, math.inf]) == math.inf
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "with a grad scaler"])
+def test_what_clipping_removed_is_known_on_traced_steps(scaled: bool):
+    model, x = stack(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=scaled)
+    expected = []
+    with leadline.watch(model, optimizer, every=1) as w:
+        for limit in (1e9, 0.01):
+            optimizer.zero_grad()
+            for part in x.split(3):
+                scaler.scale(model(part).square().mean()).backward()
+            scaler.unscale_(optimizer)
+            made = nn.utils.clip_grad_norm_(model.parameters(), limit).item()
+            expected.append(max(0.0, 1 - limit / made))
+            scaler.step(optimizer)
+            scaler.update()
+    assert w.trouble == ""
+    assert scalars(w, "grad_clip") == pytest.approx(expected, rel=1e-3)

@@ -9,7 +9,7 @@ from statistics import median
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import course, falling, noisy
 from leadline.alarms.history import History
-from leadline.alarms.robust import medians, noise, slope
+from leadline.alarms.robust import medians, noise, relative_slope
 
 WINDOW = 96
 PARTS = 3  # the best before, and two parts that are both above it: one bad stretch is a spike
@@ -69,8 +69,8 @@ def divergence(history: History) -> Iterator[Symptom]:
 
 def _symptom(history: History, best: float, now: float, error: float) -> Symptom:
     found = history.scalars("loss")
-    start = median(history.start("loss"))
-    trend = slope(found.steps[-WINDOW:], found.values[-WINDOW:]) / abs(now)
+    start = median(history.start("loss") or [best])
+    trend = relative_slope(found.steps[-WINDOW:], found.values[-WINDOW:], now)
     doubling = f"doubles in about {math.log(2) / trend:.0f} steps" if trend > 0 else ""
     return Symptom(
         severity="error" if now > start else "warning",

@@ -11,6 +11,7 @@ from leadline.alarms.examples import constant, course
 from leadline.alarms.history import History
 
 WINDOW = 128
+ENOUGH = 16  # ours: recordings; a watch with a small budget measures clipping on sampled steps only
 OFTEN = 0.95  # ours: of the steps, so that clipping is the rule and no exception
 REMOVED = 0.9  # of the gradient's norm; calibrated by benchmarks/alarms.py: usual limits take less
 MOST = 0.99  # ours: the rate that was set is then a hundred times the one that acts
@@ -74,9 +75,9 @@ def heavy_clipping(history: History) -> Iterator[Symptom]:
     r"""Clipping takes nearly all of nearly every gradient.
 
     ## What it measures
-    Over the last `WINDOW` = 128 steps, the share of steps at which the gradient was clipped and the median share of
-    its norm that was removed. Fires if `OFTEN` = 95 % of steps were clipped and `REMOVED` = 90 % of the norm is gone:
-    a note, a warning from `MOST` = 99 %.
+    Over the last `WINDOW` = 128 steps at which it was measured (at least `ENOUGH` = 16), the share of steps at which
+    the gradient was clipped and the median share of its norm that was removed. Fires if `OFTEN` = 95 % of steps were
+    clipped and `REMOVED` = 90 % of the norm is gone: a note, a warning from `MOST` = 99 %.
 
     ## Why it hurts
     Clipping is there for the exception. When it acts at every step, every gradient has the same length: with SGD the
@@ -92,13 +93,13 @@ def heavy_clipping(history: History) -> Iterator[Symptom]:
     clipping accelerates training", 2020.
     """
     found = audit_clipping(history, WINDOW)
-    if found is None or found.steps < WINDOW or found.share < OFTEN or found.removed < REMOVED:
+    if found is None or found.steps < ENOUGH or found.share < OFTEN or found.removed < REMOVED:
         return
     yield Symptom(
         severity="warning" if found.removed >= MOST else "info",
         where="clipping",
         since=history.scalars("grad_clip", WINDOW).steps[0],
-        message=f"{found.share:.0%} of the last {WINDOW} steps were clipped, by {found.removed:.1%} of the norm"
+        message=f"{found.share:.0%} of the last {found.steps} steps were clipped, by {found.removed:.1%} of the norm"
         + (
             f" (median {found.before:.3g} before, {found.after:.3g} after)"
             if found.before is not None

@@ -20,6 +20,7 @@ ABSENT = (
     -1.0
 )  # in a vector of gradient norms: asked for, and did not come; no norm is negative, NaN is a measured NaN
 FROZEN = -2.0  # in a vector of gradient norms: not asked for, the parameter requires none
+UNHELD = -3.0  # in a vector of gradient norms: it requires one, and no optimiser that is watched holds it
 START = 32  # ours: steps that make up "the start", with which a run that goes nowhere is compared
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import constant, course, falling, noisy
 from leadline.alarms.history import START, History
-from leadline.alarms.robust import finite, medians, noise, slope
+from leadline.alarms.robust import finite, medians, noise, relative_slope
 
 WINDOW = 512  # ours: long enough that one per cent of progress shows above the noise of small batches
 PARTS = 4
@@ -62,7 +62,7 @@ def plateau(history: History) -> Iterator[Symptom]:
     fell = parts[0] - parts[-1]
     if fell > LEAST * abs(parts[0]) or fell > SIGMAS * error or _is_rising(parts, error):
         return
-    begin = median(history.start("loss"))
+    begin = median(history.start("loss") or parts[:1])
     stuck = parts[-1] > begin - STUCK * abs(begin)
     yield Symptom(
         severity="warning" if stuck else "info",
@@ -70,7 +70,7 @@ def plateau(history: History) -> Iterator[Symptom]:
         since=found.steps[0],
         message=f"the loss has stood at {parts[-1]:.4g} for {found.steps[-1] - found.steps[0]} steps"
         + (f": it never left its first value, {begin:.4g}" if stuck else f" (it began at {begin:.4g})"),
-        trend=slope(found.steps, found.values) / abs(parts[-1]) if parts[-1] else 0.0,
+        trend=relative_slope(found.steps, found.values, parts[-1]),
         forecast="nothing will change by waiting" if stuck else "converged, or a smaller rate is due",
         evidence={"loss": parts[-1], "start": begin, "fell": fell, "standard_error": error},
     )

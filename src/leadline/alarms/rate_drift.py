@@ -71,6 +71,5 @@ def rate_drift(history: History) -> Iterator[Symptom]:
 
 
 def _drifts(trend: Trend) -> bool:
-    return (
-        trend.first > 0 and math.isfinite(trend.last) and not 1 / FACTOR <= trend.last / trend.first <= FACTOR
-    )
+    known = 0 < trend.first < math.inf and 0 < trend.last < math.inf
+    return known and not 1 / FACTOR <= trend.last / trend.first <= FACTOR

@@ -10,7 +10,7 @@ from statistics import median
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import constant, course, falling, noisy
 from leadline.alarms.history import History, Window
-from leadline.alarms.robust import slope
+from leadline.alarms.robust import relative_slope
 
 EXACT = 8  # ours: batches that differ do not give the same loss and gradient to the last bit eight times
 WINDOW = 64
@@ -64,7 +64,7 @@ def repeated_batch(history: History) -> Iterator[Symptom]:
         where="the data",
         since=found.steps[0],
         message=f"the loss of the last {WINDOW} steps is a smooth curve, as if every step had the same batch",
-        trend=slope(found.steps, found.values) / abs(median(found.values)),
+        trend=relative_slope(found.steps, found.values, median(found.values)),
         forecast="the network learns these samples by heart",
         evidence={"roughness": rough, "loss": found.values[-1]},
     )

@@ -54,6 +54,11 @@ def medians(values: Sequence[float], parts: int) -> list[float]:
     return [median(values[part * size : (part + 1) * size]) for part in range(parts)]
 
 
+def relative_slope(steps: Sequence[float], values: Sequence[float], level: float) -> float:
+    """Slope over the level, a step; 0 where the level is 0 and nothing is relative to it."""
+    return slope(steps, values) / abs(level) if level else 0.0
+
+
 def slope(steps: Sequence[float], values: Sequence[float]) -> float:
     """Least squares slope; 0 for fewer than two different steps."""
     if len(steps) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import median_low
 
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import constant, course, noisy
@@ -56,7 +57,8 @@ def spike(history: History) -> Iterator[Symptom]:
 
     ## When it is wrong
     Data whose batches differ by nature (a rare language, a long document) make honest spikes of the gradient that
-    clip away. A change of the batch, of the loss or of the learning rate by hand looks like one.
+    clip away. A change of the batch or of the loss by hand looks like one. In the first one or two hundred steps, while
+    norms still fall from where they start, the window is wide and only large spikes are seen.
 
     ## References
     OLMo-core, `SkipStepOptimizer` (6 standard deviations over 128 steps); Chowdhery et al., "PaLM", 2022, section 5.1
@@ -90,30 +92,35 @@ _WORDS = {"update_norm": "update", "grad_norm": "gradient", "loss": "loss"}
 
 
 def _judged(history: History, name: str) -> Window:
-    """Logarithms of a window and of the steps that are judged against it; of the update over the rate."""
+    """A window and the steps that are judged against it: what is positive and finite; of the update over the rate."""
     found = history.scalars(name, WINDOW + RECENT)
     values = found.values
     if name == "update_norm":
-        series = history.scalars("lr")
+        series = history.scalars("lr", WINDOW + RECENT)
         rates = dict(zip(series.steps, series.values, strict=True))
         pairs = zip(found.steps, values, strict=True)
         values = [each / rates[step] if rates.get(step, 0.0) > 0 else each for step, each in pairs]
-    kept = [
-        (step, math.log(each)) for step, each in zip(found.steps, values, strict=True) if 0 < each < math.inf
-    ]
+    if all(0 < each < math.inf for each in values):
+        return Window(steps=found.steps, values=values)
+    kept = [(step, each) for step, each in zip(found.steps, values, strict=True) if 0 < each < math.inf]
     return Window(steps=[step for step, _ in kept], values=[each for _, each in kept])
 
 
 def _loudest(judged: Window, name: str) -> tuple[int, float] | None:
-    """Step and score of the recent value that counts; None without enough to compare it with.
+    """Step and score of the recent value that counts; None without enough to compare it with, or if it is not loud.
 
-    It is the largest one; of the loss the `LASTING`-th largest, so that one odd batch is no spike.
+    It is the largest one; of the loss the `LASTING`-th largest, so that one odd batch is no spike. A score is at most
+    the distance from the median over `LEAST`, which is quick to see and spares the logarithms of all the others.
     """
     if len(judged) < ENOUGH + RECENT:
         return None
     recent = sorted(zip(judged.values[-RECENT:], judged.steps[-RECENT:], strict=True), reverse=True)
     value, step = recent[LASTING - 1] if name == "loss" else recent[0]
-    return step, score(value, judged.values[:-RECENT], least=LEAST[name])
+    window = judged.values[:-RECENT]
+    if value < median_low(window) * math.exp(SIGMAS * LEAST[name]):
+        return None
+    found = score(math.log(value), [math.log(each) for each in window], least=LEAST[name])
+    return step, found
 
 
 def _order(loud: dict[str, tuple[int, float]]) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import BLOCKS, constant, flat, sampled
-from leadline.alarms.history import History
+from leadline.alarms.history import UNHELD, History, Rows
 from leadline.alarms.places import of_parameters
 
+MEANT = 0.5  # ours: who trains less than half of a network does so on purpose
 STEPS = 16  # recordings in a row; ours: a skipped step or two are not it
 
 
@@ -31,7 +32,9 @@ def still_parameters(history: History) -> Iterator[Symptom]:
 
     ## What it measures
     In the last `STEPS` = 16 recordings, which parameters had a gradient that is not zero and an update of exactly
-    zero each time, while the rate was not zero. An error if none moves at all.
+    zero each time, while the rate was not zero; and which require a gradient and are held by no optimiser that is
+    watched (a note if these are more than half: then only a head is trained, on purpose). An error if none moves at
+    all.
 
     ## Why it hurts
     The optimiser does not know them (built before they were, or given `head.parameters()` only), their group's rate
@@ -49,22 +52,33 @@ def still_parameters(history: History) -> Iterator[Symptom]:
     if len(moved) < STEPS or len(pulled) < STEPS or (rates and min(rates) <= 0):
         return
     rows, pulls = moved.rows[-STEPS:], pulled.rows[-STEPS:]
+    unheld = [index for index, pull in enumerate(pulls[-1]) if pull == UNHELD]
     candidates = [index for index, each in enumerate(rows[-1]) if each == 0 and pulls[-1][index] > 0]
     still = [i for i in candidates if all(row[i] == 0 for row in rows) and all(row[i] > 0 for row in pulls)]
-    if not still:
-        return
-    where, layers = of_parameters(history.layout, still)
-    everything = not any(each > 0 for each in rows[-1])
-    yield Symptom(
-        severity="error" if everything else "warning",
+    if still or unheld:
+        yield _symptom(history, moved, still, unheld)
+
+
+def _symptom(history: History, moved: Rows, still: list[int], unheld: list[int]) -> Symptom:
+    last, found = moved.rows[-1], sorted([*still, *unheld])
+    where, layers = of_parameters(history.layout, found)
+    nothing = not any(each > 0 for each in last)
+    meant = not still and len(unheld) > MEANT * len(last)
+    why = (
+        "no optimiser that is watched holds them"
+        if unheld
+        else "has the optimiser got them, and a rate for them?"
+    )
+    return Symptom(
+        severity="error" if nothing else "info" if meant else "warning",
         where=where,
         layers=layers,
-        since=_since(moved.steps, moved.rows, still),
+        since=_since(moved.steps, moved.rows, still) if still else history.began or 0,
         message="no parameter moves, though gradients come: is the optimiser stepped, and with the right parameters?"
-        if everything
-        else f"{len(still)} of {len(rows[-1])} parameters have a gradient and never move: has the optimiser got them?",
+        if nothing
+        else f"{len(found)} of {len(last)} parameters require a gradient and never move: {why}",
         forecast="they stay as they are",
-        evidence={"still": float(len(still)), "parameters": float(len(rows[-1]))},
+        evidence={"still": float(len(found)), "parameters": float(len(last))},
     )
 
 

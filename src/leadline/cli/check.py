@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from leadline.alarms.selection import all_checks
@@ -30,6 +32,7 @@ from leadline.cli.options import (
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
 from leadline.cli.past import column_option, is_past, look_back
+from leadline.config import Own
 from leadline.errors import LeadlineError
 from leadline.report import Report
 from leadline.report.formats import FORMATS
@@ -131,15 +134,17 @@ def check(
     for target in wanted:
         if not (is_config(target) or is_past(target)):
             locate(target)
-    codes = dropped(select, ignore, all_checks())
+    chosen = {target: wishes(context, target) for target in wanted}
+    look = dataclasses.replace(look, own={name: own.fail_on for name, own in chosen.items() if own.fail_on})
+    codes = {name: _dropped(own, select, ignore) for name, own in chosen.items()}
     known = read_known(baseline, write_baseline)
     try:
         with at_work(quiet=quiet):
             reports = [
-                look_back(target, columns, drop=codes)
+                look_back(target, columns, drop=codes[target])
                 if is_past(target)
                 else (foresee if no_weights or is_config(target) else examine)(
-                    target, seed, device, dtype, drop=codes
+                    target, seed, device, dtype, drop=codes[target]
                 )
                 for target in wanted
             ]
@@ -155,7 +160,26 @@ def check(
     if page is not None:
         emit(FORMATS["html"](reports, look), page)
     emit(FORMATS[form](reports, look), output)
-    return max((exit_code(report, fail_on) for report in reports), key=[FINE, UNDECIDED, FOUND].index)
+    return max(
+        (exit_code(each, look.bar(each.target)) for each in reports), key=[FINE, UNDECIDED, FOUND].index
+    )
+
+
+def wishes(context: click.Context, target: str) -> Own:
+    """What [tool.leadline.targets."TARGET"] says, as far as the command line does not say otherwise."""
+    own: Own = (context.default_map or {}).get("own", {}).get(target, Own())
+    said = {
+        name: None
+        for name in ("select", "ignore", "fail_on")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    return replace(own, **said)
+
+
+def _dropped(own: Own, select: Sequence[str], ignore: Sequence[str]) -> Collection[str]:
+    """Codes of the rules that do not count for a target: its own choice, or else that of the project."""
+    mine = select if own.select is None else own.select
+    return dropped(mine, ignore if own.ignore is None else own.ignore, all_checks())
 
 
 def exit_code(report: Report, fail_on: Bar) -> int:

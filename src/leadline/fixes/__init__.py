@@ -5,7 +5,7 @@ edits     making edits and taking them back; the workbench
 actions/  the kinds of edits, one file each: how it is made, how it reads in the user's code
 copying   a twin of the user's case, on which everything happens
 trial     training a twin for a short while            ─┐ uses batches, budget; comparison decides who ended lower
-verify    the proof of one fix                           ┘ uses drift, measures
+verify    the proof of one fix                           ┘ uses drift, measures, rehearsing
 search    which fixes, in which order, and together with which others (candidates)
 repair    leadline.fix
 applying  leadline.apply and leadline.undo

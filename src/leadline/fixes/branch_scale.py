@@ -32,6 +32,7 @@ FULL = 0.5  # a branch that is added with more than this is not scaled down yet 
         "U502",
         "U503",
         "U504",
+        "U509",
         "U521",
         "U523",
         "I308",
@@ -103,7 +104,7 @@ def _is_bare(patient: Patient, block: int) -> bool:
     return (
         residual is not None
         and residual.placement in ("none", "pre")
-        and (residual.branch_scale or 1.0) > FULL
+        and (residual.branch_scale or 0.0) > FULL
     )
 
 

@@ -16,7 +16,7 @@ NORM = 1.0  # of the whole gradient: the limit in common use (Pascanu et al. 201
 
 @fix(
     name="clipping",
-    answers=("B202", "B204", "B207", "U501", "U502", "U523", "U521"),
+    answers=("B202", "B204", "B207", "U501", "U502", "U509", "U523", "U521"),
     reach="recipe",
     since="0.2",
 )

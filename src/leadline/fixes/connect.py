@@ -48,7 +48,7 @@ def connect(patient: Patient) -> Iterator[Plan]:
         yield Plan(title=f"the graph is cut behind {finding.where}: remove the cut", code=DETACHED)
 
 
-@fix(name="loss-scale", answers=("N702", "N703"), reach="advice", since="0.2")
+@fix(name="loss-scale", answers=("N702", "N703", "N705"), reach="advice", since="0.2")
 def loss_scale(patient: Patient) -> Iterator[Plan]:
     r"""Shows how to keep gradients inside the range of their type.
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import fresh_edits
+from leadline.fixes.initialising import fresh_edits, has_critical_point
 from leadline.fixes.looking import is_fresh, weights
 
 
@@ -56,8 +56,9 @@ def critical_init(patient: Patient) -> Iterator[Plan]:
     Whatever the weights knew. It is proposed only before the first step of training.
 
     ## When it does not help
-    If the sickness is not in the weights: rates, data, norms in the wrong place. A plain stack of hundreds of layers
-    trains slowly even at its critical point; it wants skips.
+    Sigmoids: their slope is so small that gradients survive only where most units are saturated, so nothing is
+    proposed (see swap-activation). If the sickness is not in the weights: rates, data, norms in the wrong place. A
+    plain stack of hundreds of layers trains slowly even at its critical point; it wants skips.
 
     ## References
     Schoenholz et al., "Deep information propagation", 2017, section 3; He et al., arXiv 1502.01852, equation 10; Saxe
@@ -65,10 +66,10 @@ def critical_init(patient: Patient) -> Iterator[Plan]:
     """
     if not is_fresh(patient):
         return
-    edits = fresh_edits(patient)
+    read = Counter(each.activation for each in weights(patient) if each.activation)
+    kind = read.most_common(1)[0][0] if read else "linear"
+    edits = fresh_edits(patient) if has_critical_point(kind) else ()
     if edits:
-        read = Counter(each.activation for each in weights(patient) if each.activation)
-        kind = read.most_common(1)[0][0] if read else "linear"
         layers = sum(edit.options.get("kind") == "orthogonal" for edit in edits)
         yield Plan(
             title=f"{layers} weight layers drawn at the critical point of {kind}", edits=edits, promise=0.8

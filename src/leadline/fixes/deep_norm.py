@@ -14,7 +14,7 @@ LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)
 
 @fix(
     name="deep-norm",
-    answers=("R402", "R405", "I305", "U501", "F106", "B201"),
+    answers=("R402", "R405", "I305", "U501", "U509", "F106", "B201"),
     reach="architecture",
     since="0.2",
 )

@@ -16,13 +16,16 @@ from torch.nn.utils import parametrize
 from leadline.errors import InputError
 from leadline.fixes.actions.draw import draw_edit
 from leadline.fixes.fix import Patient
-from leadline.fixes.looking import feeder, head_of, residual_blocks, uses, weight_ops, weights
+from leadline.fixes.looking import feeder, head_of, own_model, residual_blocks, uses, weight_ops, weights
 from leadline.nn.activations import ACTIVATIONS
 from leadline.nn.critical import CriticalPoint, critical
 from leadline.records import Edit, Parameter, Weight
 
 SEED = 20240  # of the first draw; the next has the next: any would do, but recipes must replay
 HEADS = (0.03, 2.0)  # n E[W^2] of a head that is kept: PyTorch's default 1/3 and 1/n lie inside (ours)
+SATURATED = (
+    4.0  # critical variance beyond which units saturate: tanh has 1, ReLU and GELU 2, sigmoid 103 (ours)
+)
 RECURRENT_USES = 3  # a square matrix that a pass uses this often is taken for a state-to-state one (ours)
 PLAIN = CriticalPoint(weight_variance=1.0, bias_variance=0.0, q=1.0, variance_gain=1.0)
 
@@ -53,11 +56,17 @@ def orthogonal_gain(variance: float, shape: tuple[int, ...], fan_in: int, packed
 
 
 def critical_point(activation: str) -> CriticalPoint:
-    """Of an activation by name; unit gain where it has none, or is not known."""
+    """Of an activation by name; unit gain where it has none that is of use, or is not known."""
     try:
-        return critical(activation) if activation in ACTIVATIONS else PLAIN
+        found = critical(activation) if activation in ACTIVATIONS else PLAIN
     except InputError:
         return PLAIN
+    return found if found.weight_variance < SATURATED else PLAIN
+
+
+def has_critical_point(activation: str) -> bool:
+    """False of sigmoids and their like: there gradients survive only where most units are saturated."""
+    return activation not in ACTIVATIONS or activation == "linear" or critical_point(activation) is not PLAIN
 
 
 def recurrent_names(patient: Patient) -> set[str]:
@@ -119,14 +128,14 @@ def _branch_factor(patient: Patient, weight: Weight, depth: int) -> float:
     ):
         return 1.0
     residual = patient.profile.blocks[weight.block].residual
-    bare = residual is not None and residual.placement == "none" and (residual.branch_scale or 1.0) > 0.5
+    bare = residual is not None and residual.placement == "none" and (residual.branch_scale or 0.0) > 0.5
     return 1.0 / depth if bare and depth else 1.0
 
 
 def _parametrized(patient: Patient, seeds: Seeds) -> Iterator[Edit]:
     """Weights that a parametrisation makes: the trace sees their originals only."""
     known = {each.name for each in weights(patient)}
-    for path, module in patient.case.model.named_modules():
+    for path, module in own_model(patient).named_modules():
         name = f"{path}.weight" if path else "weight"
         if name in known or not parametrize.is_parametrized(module, "weight"):
             continue

@@ -13,7 +13,7 @@ MOVE = 0.03  # of a weight's size a step: the median of 168 networks that learne
 PROMISE = {"adam": 0.5, "sgd": 0.2}  # of the loss a step: upper quartile and median of the same networks
 SAFE = 1.0  # of Update.safe_lr: nine in ten of the same networks that learned had at most four times this
 NEAR = 2.0  # a rate within this factor of the wanted one is left alone (ours)
-ASIDE = 3.0  # factor to the further tries below and above (ours)
+ASIDE = 3.0  # factor between one try and the next (ours)
 
 
 @fix(
@@ -30,7 +30,7 @@ def learning_rate(patient: Patient) -> Iterator[Plan]:
     from there. The wanted rate is the smallest of three: that at which a step moves the typical matrix by 3 % of its
     size; that at which it promises a fifth of the loss (SGD) or a half (Adam); and `Update.safe_lr`, the largest rate
     at which the measured step still is what the gradient promises. Where that rate is far from the current one, rates
-    three and nine times lower and three times higher are proposed too.
+    three and nine times nearer to it and one three times farther are proposed too.
 
     ## Why it works
     Too large a step leaves the region in which the gradient means anything, and overwrites the weights; too small a one
@@ -52,10 +52,11 @@ def learning_rate(patient: Patient) -> Iterator[Plan]:
     factor = wanted / now.lr
     if 1 / NEAR < factor < NEAR:
         return
+    nearer = 1 / ASIDE if factor > 1 else ASIDE
     yield _plan(now.lr, factor, 0.9)
-    yield _plan(now.lr, factor / ASIDE, 0.6)
-    yield _plan(now.lr, factor / ASIDE**2, 0.5)
-    yield _plan(now.lr, factor * ASIDE, 0.4)
+    yield _plan(now.lr, factor * nearer, 0.7)
+    yield _plan(now.lr, factor * nearer**2, 0.5)
+    yield _plan(now.lr, factor / nearer, 0.4)
 
 
 def wanted_rate(patient: Patient) -> float | None:

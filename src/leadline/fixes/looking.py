@@ -11,6 +11,7 @@ from leadline.fixes.fix import Patient
 from leadline.records import Edit, Op, Trace, Value, Weight
 from leadline.rules.families import Family
 from leadline.rules.pace import optimizer_family
+from leadline.tracing.lend import unwrap
 
 PASSING = frozenset({"layout", "cast", "dropout", "bias", "select", "pool", "scale"})
 
@@ -23,6 +24,11 @@ class Span:
     entry: Value
     exit: Value
     weights: int
+
+
+def own_model(patient: Patient) -> nn.Module:
+    """The model itself, whose names the trace uses: without what compiles or distributes it."""
+    return unwrap(patient.case.model)
 
 
 def is_fresh(patient: Patient) -> bool:
@@ -130,14 +136,14 @@ def modules_of(
     patient: Patient, kind: type[nn.Module] | tuple[type[nn.Module], ...]
 ) -> Iterator[tuple[str, nn.Module]]:
     """The model's submodules of a class, with their paths."""
-    for path, module in patient.case.model.named_modules():
+    for path, module in own_model(patient).named_modules():
         if isinstance(module, kind):
             yield path, module
 
 
 def owns_op(patient: Patient, op: Op) -> bool:
     """The op is all that its module does: a module that has neither parameters nor children, like `nn.ReLU`."""
-    owner = dict(patient.case.model.named_modules()).get(op.module)
+    owner = dict(own_model(patient).named_modules()).get(op.module)
     return bool(op.module) and owner is not None and not [*owner.children(), *owner.parameters()]
 
 

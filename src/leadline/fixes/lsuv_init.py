@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leadline.fixes.edits import Bench, made
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import fresh_edits
-from leadline.fixes.looking import is_fresh
+from leadline.fixes.looking import is_fresh, own_model
 from leadline.records import Edit
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -66,7 +66,7 @@ def _scaled(edit: Edit, factor: float) -> Edit:
 
 def _measured(patient: Patient, drawn: tuple[Edit, ...]) -> dict[str, float]:
     """By weight, what it has to be multiplied by; measured with the edits made, which are then taken back."""
-    model, wanted = patient.case.model, {edit.where for edit in drawn}
+    model, wanted = own_model(patient), {edit.where for edit in drawn}
     found: dict[str, float] = {}
     bench = Bench(model=model)
     with made(bench, drawn), torch.no_grad(), torch.random.fork_rng(devices=[]):

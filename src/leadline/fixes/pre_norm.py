@@ -23,7 +23,7 @@ DIFF = """\
 
 @fix(
     name="pre-norm",
-    answers=("R402", "R403", "F106", "U501", "U504", "I303"),
+    answers=("R402", "R403", "F106", "U501", "U509", "U504", "I303"),
     reach="architecture",
     since="0.2",
 )

@@ -24,6 +24,7 @@ from leadline.records import Outcome, Recipe, Verdict
 from leadline.report.repair import RepairReport
 from leadline.report.snippet import put_together
 from leadline.tracing.custody import process_state_kept
+from leadline.tracing.lend import unwrap
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -79,8 +80,8 @@ class Repair:
         self.report.to_html(path)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the card of the model as it is now."""
-        return (self.report.after or self.report.before)._repr_html_()
+        """What a notebook shows: verdict, loss and signal before and after."""
+        return self.report._repr_html_()
 
     def __str__(self) -> str:
         return str(self.report)
@@ -135,7 +136,8 @@ def repair(
     time = budget_of(budget) if clock is None else budget_of(budget, clock)
     with process_state_kept():
         batches = read_batches(case, CONFIRM_LONGER * MOST_STEPS)
-        found = search(case, fixes, Trials(batches=batches, budget=time, progress=progress))
+        own = replace(case, model=unwrap(case.model))
+        found = search(own, fixes, Trials(batches=batches, budget=time, progress=progress))
     report = _record(found, time)
     if apply:
         if found.edits:

@@ -26,6 +26,8 @@ CHOICES = {"adam": ("residual-linear", "deepnorm-adam", "pre"), "sgd": ("residua
         "U502",
         "U503",
         "U504",
+        "U509",
+        "I306",
         "U523",
         "I308",
         "N70",

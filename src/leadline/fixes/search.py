@@ -1,37 +1,39 @@
 """The search for a repair: what touches least is tried first, what helps is kept, and then one looks again.
 
 A round tries the candidates stage by stage (roots before consequences, a nearer reach before a farther one). In each
-stage all are traced again, and those after which the model is expected to train are trained; the one that ends lowest
-is kept. Only if no stage has one, the other survivors are trained, and the best of them is kept as a part of the
-repair. If none ends lower, two causes may hide each other: the most promising survivor is carried along, and the next
-round tries what could go with it. At last the whole repair is trained beside the untreated model once more, longer and
-with another seed. If it does not end lower again, the search begins anew without what it was made of; what never held
-is never recommended.
+stage all are traced again, and those with nothing against them are trained; as soon as one ends lower and the model is
+expected to train, the stage's best is kept. If no stage has one, the best of those that made it better is kept as part
+of the repair. If there is none, those in doubt are trained too; and if that does not help, two causes may hide
+each other: the most promising survivor is carried along, and the next round tries what could go with it. At last the
+whole repair is trained beside the untreated model once more, longer and with another seed. If it does not end lower
+again, the search begins anew without what it was made of, but first with the same at a smaller rate if the loss was
+thrown about. What never held is never recommended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from msgspec.structs import replace as changed
 
 from leadline.case import Case
-from leadline.fixes.candidates import Candidate, candidates, stages, together
-from leadline.fixes.comparison import compare, end
+from leadline.fixes.candidates import Candidate, candidates, stages, steadier, together
+from leadline.fixes.comparison import compare, end, thrown
 from leadline.fixes.fix import Fix, Patient
 from leadline.fixes.trial import Losses, OutOfTimeError, Trials
-from leadline.fixes.verify import Proof, diagnose, look_again, train_beside
+from leadline.fixes.verify import Proof, diagnose, look_again, patient_of, train_beside, treated
 from leadline.records import Edit, Outcome, Trial, Verdict
 
-MOST_ATTEMPTS = 3  # ours: repairs that may fail to hold before the search gives up
-MOST_ROUNDS = 6  # ours: no network of the benchmark needed more than four edits
+MOST_ATTEMPTS = 4  # ours: repairs that may fail to hold before the search gives up
+MOST_ROUNDS = 6  # ours: a bound on fixes that each help a little; a repair of more parts is another network
 MOST_CARRIED = 2  # ours: causes that may hide each other
-MOST_A_STAGE = 3  # ours: trials among those that reach equally far and promise a healthy network
-MOST_OTHERS = 4  # ours: trials among those that promise less
+MOST_TRIALS = 3  # ours: among those that reach equally far
 RANK: dict[Verdict, int] = {"trains": 0, "poor": 1, "undecided": 2, "fails": 3}
+Edits = tuple[Edit, ...]
 OUT_OF_TIME = "the budget was spent before"
-CONFIRM_SEED, CONFIRM_LONGER = 1, 2
+CONFIRM_SEED, CONFIRM_LONGER = 1, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +67,28 @@ class Search:
     control: Losses = ()
     """The training of `base`."""
     outcomes: list[Outcome] = field(default_factory=list)
-    edits: tuple[Edit, ...] = ()
-    banned: list[tuple[Edit, ...]] = field(default_factory=list)
+    edits: Edits = ()
+    steadier: list[Candidate] = field(default_factory=list)
+    """Repairs that were thrown about, at a smaller rate; the next to be tried."""
+    banned: list[Edits] = field(default_factory=list)
     """Edits of repairs that did not hold."""
+    memory: list[tuple[Edits, Proof]] = field(default_factory=list)
+    """Proofs, each with what had been kept before it."""
+    alone: Losses = ()
+    """The untreated model in the last, longer trial; trained when first needed."""
 
     def run(self) -> Found:
         try:
-            alone = self.trials.run(self.base.case, "training the untreated model")
+            first = self.trials.run(self.base.case, "training the untreated model")
         except OutOfTimeError:
             self.outcomes += [each.outcome(OUT_OF_TIME) for each in candidates(self.base, self.fixes)]
             return self._found(None)
         for _ in range(MOST_ATTEMPTS):
-            self.control = alone
+            self.control = first
             self._repair()
             if not self.edits or (held := self._confirmed()):
                 break
-        last = Trial(untreated=alone, treated=(), fresh=self.trials.fresh)
+        last = Trial(untreated=first, treated=(), fresh=self.trials.fresh)
         return self._found(held if self.edits else last)
 
     def _repair(self) -> None:
@@ -100,46 +108,49 @@ class Search:
 
     def _round(self, carried: Proof | None) -> list[Proof]:
         """Try all candidates, together with what is carried along; what came of each is written down."""
-        found = self._candidates(carried)
         proofs: list[Proof] = []
-        todo = list(stages(found))
-        while todo:
+        todo = [*self._steadier(), *stages(self._candidates(carried))]
+        while todo and not any(each.verified and _heals(each) for each in proofs):
             stage = [self._look(each) for each in todo.pop(0)]
-            trained = self._train([each for each in stage if each.open and _heals(each)], MOST_A_STAGE)
-            proofs += trained + [each for each in stage if each.candidate not in _of(trained)]
-            if any(each.verified for each in trained):
-                self._skip([candidate for stage in todo for candidate in stage])
-                break
-        else:
-            waiting = [each for each in proofs if each.open]
-            trained = self._train(sorted(waiting, key=_prospect), MOST_OTHERS)
-            proofs = trained + [each for each in proofs if each.candidate not in _of(trained)]
-        self.outcomes += [each.outcome for each in proofs]
+            proofs += self._train(stage, [each for each in stage if each.open and not each.doubt])
+        if not any(each.verified for each in proofs):
+            proofs = self._train(proofs, [each for each in proofs if each.open and each.doubt])
+        told = [each.outcome("another fix was verified before its turn") for stage in todo for each in stage]
+        self.outcomes = _noted(self.outcomes, [*(each.outcome for each in proofs), *told])
         return proofs
 
+    def _steadier(self) -> list[list[Candidate]]:
+        """A stage of its own, once, and only at the beginning of an attempt: its edits are those of a whole repair."""
+        found, self.steadier = self.steadier, []
+        return [found] if found and not self.edits else []
+
     def _candidates(self, carried: Proof | None) -> list[Candidate]:
-        if carried is None or carried.case is None:
+        if carried is None:
             found = candidates(self.base, self.fixes)
         else:
-            beside = candidates(diagnose(carried.case), self.fixes)
+            beside = candidates(diagnose(treated(self.base, carried.candidate)), self.fixes)
             found = [together(carried.candidate, each) for each in beside]
         return [each for each in found if each.edits not in self.banned or not each.edits]
 
     def _look(self, candidate: Candidate) -> Proof:
         if not self.trials.has_time():
             return Proof(candidate=candidate, outcome=candidate.outcome(OUT_OF_TIME))
+        if known := self._known(candidate):
+            return known
         self.trials.show(0, 0, f"tracing again with {candidate.fix}")
         began = self.trials.budget.clock()
         proof = look_again(self.base, candidate)
-        return _timed(proof, self.trials.budget.clock() - began)
+        return self._remember(proof, self.trials.budget.clock() - began)
 
-    def _train(self, proofs: Sequence[Proof], most: int) -> list[Proof]:
-        """Train the first few; the others are told why they were not."""
-        return [self._trial(each, place, most) for place, each in enumerate(proofs)]
+    def _train(self, proofs: Sequence[Proof], chosen: Sequence[Proof]) -> list[Proof]:
+        """The proofs, of which the chosen ones are trained, the most promising first and not too many."""
+        order = sorted(chosen, key=_prospect)
+        trained = [self._trial(each, place) for place, each in enumerate(order)]
+        return trained + [each for each in proofs if not any(each is other for other in chosen)]
 
-    def _trial(self, proof: Proof, place: int, most: int) -> Proof:
-        if place >= most:
-            return _left(proof, f"{most} others that promise as much were trained before it")
+    def _trial(self, proof: Proof, place: int) -> Proof:
+        if place >= MOST_TRIALS:
+            return _left(proof, f"{MOST_TRIALS} others that promise as much were trained before it")
         if not self.trials.has_time():
             return _left(proof, OUT_OF_TIME)
         began = self.trials.budget.clock()
@@ -147,35 +158,57 @@ class Search:
             trained = train_beside(proof, self.base, self.trials, self.control)
         except OutOfTimeError:
             return _left(proof, OUT_OF_TIME)
-        return _timed(trained, self.trials.budget.clock() - began)
+        return self._remember(trained, self.trials.budget.clock() - began)
 
-    def _skip(self, rest: Sequence[Candidate]) -> None:
-        self.outcomes += [each.outcome("another fix was verified before its turn") for each in rest]
+    def _known(self, candidate: Candidate) -> Proof | None:
+        """What was found of the same edits on the same model before; another attempt may come to it again."""
+        found = (
+            proof
+            for kept, proof in reversed(self.memory)
+            if (kept, proof.candidate) == (self.edits, candidate)
+        )
+        return next(found, None)
+
+    def _remember(self, proof: Proof, seconds: float) -> Proof:
+        spent = proof.outcome.seconds + seconds
+        timed = replace(proof, outcome=changed(proof.outcome, seconds=spent))
+        self.memory.append((self.edits, timed))
+        return timed
 
     def _keep(self, proof: Proof) -> None:
         """The best of a round becomes part of the repair, and what is treated next."""
-        assert proof.case is not None
-        assert proof.outcome.trial is not None
+        assert proof.outcome.trial is not None  # it is verified,
+        assert proof.report is not None  # and so passed the second trace
         self.outcomes = [
             changed(each, kept=True) if each is proof.outcome else each for each in self.outcomes
         ]
+        self.base = patient_of(treated(self.base, proof.candidate), proof.report)
         self.edits += proof.candidate.edits
-        self.base = diagnose(proof.case)
         self.control = proof.outcome.trial.treated
 
     def _confirmed(self) -> Trial | None:
         """The whole repair beside the untreated model once more. What does not hold is taken back; then None."""
-        both = ((self.untreated, "confirming: untreated"), (self.base, "confirming: repaired"))
-        runs = [
-            self.trials.run(patient.case, label, seed=CONFIRM_SEED, longer=CONFIRM_LONGER, finish=True)
-            for patient, label in both
-        ]
-        trial = Trial(untreated=runs[0], treated=runs[1], fresh=self.trials.fresh)
+        self.alone = self.alone or self._longer(self.untreated, "confirming: untreated")
+        repaired = self._longer(self.base, "confirming: repaired")
+        trial = Trial(untreated=self.alone, treated=repaired, fresh=self.trials.fresh)
         found = compare(trial)
         if not found.lower:
+            if thrown(repaired) and self.untreated.case.optimizer is not None:
+                self.steadier = [steadier(self._whole())]
             self._take_back(trial, f"it did not hold in a longer trial with another seed: {found.why}")
             return None
         return trial
+
+    def _longer(self, patient: Patient, label: str) -> Losses:
+        return self.trials.run(patient.case, label, seed=CONFIRM_SEED, longer=CONFIRM_LONGER, finish=True)
+
+    def _whole(self) -> Candidate:
+        """The repair as one candidate."""
+        kept = [each for each in self.outcomes if each.kept]
+        parts = [
+            proof.candidate for each in kept for _, proof in self.memory if proof.outcome.edits == each.edits
+        ]
+        return reduce(together, [part for place, part in enumerate(parts) if part not in parts[:place]])
 
     def _take_back(self, trial: Trial, why: str) -> None:
         kept = [each for each in self.outcomes if each.kept]
@@ -190,23 +223,20 @@ class Search:
         return Found(
             before=self.untreated,
             after=self.base,
-            outcomes=tuple(_without_repeats(self.outcomes)),
+            outcomes=tuple(self.outcomes),
             edits=self.edits,
             trial=trial,
         )
 
 
-def _without_repeats(outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
-    """Of a plan that several rounds came to, what was measured; or once that nothing was."""
-    told = [(each.fix, each.title, each.edits) for each in outcomes]
-    measured = [key for key, each in zip(told, outcomes, strict=True) if each.state != "not run"]
-    for place, (key, each) in enumerate(zip(told, outcomes, strict=True)):
-        if each.state != "not run" or (key not in measured and key not in told[:place]):
-            yield each
+def _noted(outcomes: Sequence[Outcome], new: Sequence[Outcome]) -> list[Outcome]:
+    """Both; of a plan that the search came to before, what was found last, unless nothing was measured then."""
+    fresh = [each for each in new if each.state != "not run" or not any(_same(each, old) for old in outcomes)]
+    return [old for old in outcomes if not any(_same(old, each) for each in fresh)] + fresh
 
 
-def _of(proofs: Sequence[Proof]) -> list[Candidate]:
-    return [each.candidate for each in proofs]
+def _same(one: Outcome, other: Outcome) -> bool:
+    return (one.fix, one.title, one.edits, one.kept) == (other.fix, other.title, other.edits, other.kept)
 
 
 def _heals(proof: Proof) -> bool:
@@ -231,13 +261,10 @@ def _best(proofs: Sequence[Proof]) -> Proof | None:
 
 def _promising(proofs: Sequence[Proof]) -> Proof | None:
     """Who removed its finding, but does not help alone."""
-    return min((each for each in proofs if each.case is not None), key=_prospect, default=None)
+    found = (each for each in proofs if each.report is not None and not each.doubt)
+    return min(found, key=_prospect, default=None)
 
 
 def _left(proof: Proof, why: str) -> Proof:
-    return replace(proof, outcome=changed(proof.outcome, why=f"it passed the second trace; {why}"))
-
-
-def _timed(proof: Proof, seconds: float) -> Proof:
-    spent = proof.outcome.seconds + seconds
-    return replace(proof, outcome=changed(proof.outcome, seconds=spent))
+    told = f"{proof.doubt or 'it passed the second trace'}; {why}"
+    return replace(proof, outcome=changed(proof.outcome, state="not run", why=told))

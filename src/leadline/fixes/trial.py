@@ -25,10 +25,12 @@ from leadline.tracing.custody import custody
 from leadline.updating.borrowed import fresh, needs_closure
 from leadline.updating.keeping import unhooked
 
-MOST_STEPS = 60  # ours: enough for a healthy network to leave its first loss, little beside any real training
+MOST_STEPS = 40  # ours: enough for a healthy network to leave its first loss, little beside any real training
 LEAST_STEPS = 12  # derived: the last quarter, over which losses are compared, has three steps at least
-TRIALS_WANTED = 8  # ours: a control, three candidates, and a confirmation of two runs of twice the length
-CONFIRMATION = 4  # derived: what of these is kept back for the confirmation
+TRIALS_WANTED = (
+    10  # ours: a control, three candidates, and a confirmation of two runs of three times the length
+)
+CONFIRMATION = 6  # derived: what of these is kept back for the confirmation
 DEFAULT_RATE = 1e-3  # cited: Kingma & Ba 2015, algorithm 1
 
 Losses = tuple[float, ...]

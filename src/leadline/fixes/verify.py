@@ -7,7 +7,9 @@ A fix is verified if, with the user's own optimiser and rate,
 3. if it claims to keep the function, the outputs in double precision moved by at most `drift.KEPT`;
 4. a short training ends lower than that of the untreated model (`comparison` says how that is decided).
 
-The first three cost some six passes, the last one a few dozen steps: it is asked only of those that pass the others.
+The first three cost some six passes, the last one a few dozen steps. A finding that training itself refutes (the
+network learns in spite of it) becomes a note, so that whoever fails the first two by such findings alone is in doubt:
+the trial decides, if it comes to that.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from leadline.fixes.drift import KEPT, drift_of
 from leadline.fixes.edits import Bench, make
 from leadline.fixes.fix import Patient
 from leadline.fixes.measures import measures
-from leadline.fixes.trial import Losses, Trials
+from leadline.fixes.rehearsing import LEARNS, rehearsed, trial_as_rehearsal
+from leadline.fixes.trial import Losses, OutOfTimeError, Trials
 from leadline.observation import trace
 from leadline.records import Finding, Outcome, Trial
 from leadline.report import Report
@@ -36,17 +39,19 @@ from leadline.report.verdict import SEVERITIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """How far the proof of a candidate has come, with the treated copy while it still may be needed."""
+    """How far the proof of a candidate has come. The treated copy is not kept: the same edits make it again."""
 
     candidate: Candidate
     outcome: Outcome
-    case: Case | None = None
     report: Report | None = None
+    """Of the treated model, unless there is no hope for it."""
+    doubt: str = ""
+    """What the second trace objects to and training may refute."""
 
     @property
     def open(self) -> bool:
-        """It has passed all that was asked of it, and has not been trained."""
-        return self.case is not None and self.outcome.state == "not run"
+        """It may be trained, and has not been."""
+        return self.report is not None and self.outcome.trial is None
 
     @property
     def verified(self) -> bool:
@@ -55,8 +60,13 @@ class Proof:
 
 def diagnose(case: Case) -> Patient:
     """A case as a fix sees it: traced and checked, and left as it was."""
+    return patient_of(case, check(case))
+
+
+def patient_of(case: Case, report: Report) -> Patient:
+    """The same for a case that has been checked already."""
     parts = (case.model, case.inputs, case.targets, case.loss, case.optimizer)
-    return Patient(case=case, trace=trace(*parts), report=check(*parts))
+    return Patient(case=case, trace=trace(*parts), report=report)
 
 
 def prove(patient: Patient, candidate: Candidate, trials: Trials, control: Losses | None = None) -> Proof:
@@ -69,65 +79,95 @@ def prove(patient: Patient, candidate: Candidate, trials: Trials, control: Losse
     return train_beside(proof, patient, trials, control)
 
 
+def treated(patient: Patient, candidate: Candidate) -> Case:
+    """A copy of the patient's case with the edits. Raises InputError if one cannot be made."""
+    made = twin(patient.case)
+    make(Bench(model=made.model, optimizer=made.optimizer), candidate.edits)
+    return made
+
+
 def look_again(patient: Patient, candidate: Candidate) -> Proof:
     """The cheap part: make the edits on a copy, trace it again, and compare what is found."""
     if candidate.why or not candidate.edits:
         why = candidate.why or "advice: only the author of the model can do this"
         return Proof(candidate=candidate, outcome=candidate.outcome(why))
     try:
-        treated = twin(patient.case)
-        make(Bench(model=treated.model, optimizer=treated.optimizer), candidate.edits)
+        case = treated(patient, candidate)
     except InputError as error:
         return Proof(candidate=candidate, outcome=candidate.outcome(refusal(error)))
     try:
-        report = check(treated.model, treated.inputs, treated.targets, treated.loss, treated.optimizer)
+        report = check(case, rehearse=False)
     except Exception as error:  # the untreated model does not raise, so this is the fix's doing
         return Proof(candidate=candidate, outcome=_broken(candidate, error))
-    return _compared(patient, candidate, treated, report)
+    return _compared(patient, candidate, report)
 
 
 def train_beside(proof: Proof, patient: Patient, trials: Trials, control: Losses) -> Proof:
     """The last part: the treated copy is trained like the untreated one was."""
-    candidate, outcome = proof.candidate, proof.outcome
-    assert proof.case is not None
-    assert proof.report is not None
+    candidate, report = proof.candidate, proof.report
+    assert report is not None  # only what passed the second trace is trained
+    case = treated(patient, candidate)
     try:
-        losses = trials.run(proof.case, f"training with {candidate.fix}")
-    except LeadlineError:
+        losses = trials.run(case, f"training with {candidate.fix}")
+    except (LeadlineError, OutOfTimeError):
         raise
-    except (RuntimeError, ValueError, TypeError, ArithmeticError) as error:
-        return replace(proof, case=None, outcome=_broken(candidate, error))
+    except Exception as error:  # as above
+        return Proof(candidate=candidate, outcome=_broken(candidate, error))
     trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
     found = compare(trial)
-    return replace(
-        proof,
-        outcome=changed(
-            outcome,
-            state="verified" if found.lower else "refuted",
-            why=found.why,
-            trial=trial,
-            measures=measures(patient.report, proof.report, trial),
-        ),
-    )
-
-
-def _compared(patient: Patient, candidate: Candidate, treated: Case, report: Report) -> Proof:
-    before, after = patient.report.findings, report.findings
-    left = {each.code for each in after if each.severity != "info"}
-    gone = tuple(code for code in candidate.answers if code not in left)
-    came = _came(before, after)
-    drift = drift_of(patient.case, candidate.edits) if candidate.reach == "function" else None
-    why = _objection(candidate, before, gone, came, drift)
+    report = rehearsed(report, trial_as_rehearsal(losses, patient.report.profile.rehearsal))
+    objection = _objection(candidate, _before(patient), report.findings)
+    outcome = _outcome(patient, candidate, report, trial)
     outcome = changed(
-        candidate.outcome(why or "it passed the second trace"),
-        state="refuted" if why else "not run",
-        verdict=report.verdict,
-        gone=tuple(sorted({each.code for each in before} - {each.code for each in after} | set(gone))),
-        came=tuple(sorted({each.code for each in came})),
-        drift=drift,
-        measures=measures(patient.report, report, None),
+        outcome,
+        state="verified" if found.lower and not objection else "refuted",
+        why=found.why if not found.lower else objection or found.why,
+        drift=proof.outcome.drift,
+        seconds=proof.outcome.seconds,
     )
-    return Proof(candidate=candidate, outcome=outcome, case=None if why else treated, report=report)
+    return replace(proof, outcome=outcome, report=report)
+
+
+def _compared(patient: Patient, candidate: Candidate, report: Report) -> Proof:
+    """What the second trace says: nothing against it, doubts that training may refute, or no hope."""
+    before = _before(patient)
+    objection = _objection(candidate, before, report.findings)
+    hopeless = objection and _objection(candidate, before, rehearsed(report, LEARNS).findings)
+    outcome = _outcome(patient, candidate, report, None)
+    if candidate.reach == "function" and not objection:
+        drift = drift_of(patient.case, candidate.edits)
+        outcome = changed(outcome, drift=drift)
+        if not drift <= KEPT:
+            objection = (
+                f"it claims to keep the function, but the outputs moved by {drift:.2g} in double precision"
+            )
+            hopeless = objection
+    if objection:
+        outcome = changed(outcome, state="refuted", why=objection)
+    return Proof(
+        candidate=candidate,
+        outcome=outcome,
+        report=None if hopeless else report,
+        doubt="" if hopeless else objection,
+    )
+
+
+def _before(patient: Patient) -> tuple[Finding, ...]:
+    """The patient's findings as a second look sees them, before any training."""
+    return rehearsed(patient.report, None).findings
+
+
+def _outcome(patient: Patient, candidate: Candidate, report: Report, trial: Trial | None) -> Outcome:
+    before, after = _before(patient), report.findings
+    left = {each.code for each in after if each.severity != "info"}
+    return changed(
+        candidate.outcome("it passed the second trace"),
+        verdict=report.verdict,
+        gone=tuple(sorted({each.code for each in before if each.severity != "info"} - left)),
+        came=tuple(sorted({each.code for each in _came(before, after)})),
+        measures=measures(patient.report, report, trial),
+        trial=trial,
+    )
 
 
 def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
@@ -138,23 +178,15 @@ def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
     return [each for each in after if SEVERITIES.index(each.severity) > worst.get(each.code, -1)]
 
 
-def _objection(
-    candidate: Candidate,
-    before: Sequence[Finding],
-    gone: Sequence[str],
-    came: Sequence[Finding],
-    drift: float | None,
-) -> str:
-    """Why the fix is refuted without any training; "" if it is not."""
+def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[Finding]) -> str:
+    """What the second trace has against the fix; "" if nothing."""
+    left = {each.code for each in after if each.severity != "info"}
+    gone = [each for each in before if each.code in candidate.answers and each.code not in left]
     if not gone:
         return f"{', '.join(candidate.answers)} still found on the second trace"
-    bar = max(SEVERITIES.index(each.severity) for each in before if each.code in gone)
-    worse = [each for each in came if SEVERITIES.index(each.severity) >= bar]
-    if worse:
-        return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}"
-    if drift is not None and not drift <= KEPT:
-        return f"it claims to keep the function, but the outputs moved by {drift:.2g} in double precision"
-    return ""
+    bar = max(SEVERITIES.index(each.severity) for each in gone)
+    worse = [each for each in _came(before, after) if SEVERITIES.index(each.severity) >= bar]
+    return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}" if worse else ""
 
 
 def _broken(candidate: Candidate, error: Exception) -> Outcome:

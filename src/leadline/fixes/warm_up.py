@@ -14,7 +14,7 @@ LEAST, MOST = 10, 2000  # steps: fewer are no warm-up, more are another rate (ou
 
 @fix(
     name="warm-up",
-    answers=("U501", "U502", "U503", "U504", "U523", "R402", "R411"),
+    answers=("U501", "U502", "U503", "U504", "U509", "U523", "R402", "R411"),
     reach="recipe",
     since="0.2",
 )

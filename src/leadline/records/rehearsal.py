@@ -9,7 +9,12 @@ import msgspec
 LEARNED = 0.2  # of the loss to beat; calibrated by benchmarks/verdicts: 0.15 to 0.25 tell as many cases apart
 THROWN = 2.0  # times the first loss; ours: far above the noise of a batch, and 1.2 tells as many apart
 STEADY = 1.1  # times the lowest loss so far; ours: a fall that is never interrupted by more than a tenth
-FALLEN = 0.06  # of the first loss; calibrated by benchmarks/verdicts, where 0.1 does as well
+FALLEN = (
+    LEARNED / 2
+)  # of the loss to beat; ours: half-way to having learned, by a fall that is not interrupted
+CONSTANT_STEPS = (
+    60.0  # calibrated by benchmarks/verdicts: networks that learned were at most 20 steps from it
+)
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +69,22 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def falls(self) -> bool:
-        """Step by step the loss goes down."""
-        fallen = self.fallen
-        return fallen is not None and fallen > FALLEN and self.rise < STEADY
+        """Step by step the loss goes down, and well below that of a constant output."""
+        progress = self.progress
+        return progress is not None and progress > FALLEN and self.rise < STEADY
+
+    @property
+    def ahead(self) -> float:
+        """Steps at the pace so far until the loss of a constant output is reached; 0 where it is, or not known."""
+        first, last = self.losses[0], self.losses[-1]
+        if self.constant is None or not math.isfinite(last) or last <= self.constant or not self.steps:
+            return 0.0
+        return (last - self.constant) * self.steps / (first - last) if last < first else math.inf
+
+    @property
+    def crawls(self) -> bool:
+        """It would take hundreds of steps merely to learn how often each answer is right."""
+        return self.ahead > CONSTANT_STEPS
 
     def _below(self, start: float) -> float | None:
         last = self.losses[-1]

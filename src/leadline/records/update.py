@@ -62,6 +62,8 @@ class DepthRange(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the predicted change of the loss."""
     function_change: float | None = None
     """rms change of the output if only this range is moved; None: not measured."""
+    loss_change: float | None = None
+    """Measured change of the loss if only this range is moved; None: not measured."""
 
 
 class LinePoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from io import StringIO
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
@@ -33,8 +34,8 @@ REACHES: dict[str, str] = {
 }
 WHY_LINES = 3
 CURVE, ENDS = 40, 28  # cells of a loss curve, and of the numbers behind it
-SKIPPED = 4  # outcomes of what was not run that a page shows
-EDITS = 12  # lines of code that a page shows
+ROOM = 18  # lines for what was tried, so that a page fits a screen
+EDITS = 8  # lines of code that a page shows
 
 
 def render(repair: RepairReport, look: Look) -> str:
@@ -114,17 +115,27 @@ def _facts(repair: RepairReport, width: int) -> list[Text]:
 
 
 def _outcomes(outcomes: Sequence[Outcome], width: int, *, everything: bool) -> list[Text]:
-    """What was proved first; of what was not run only the first, unless everything is asked for."""
+    """What was kept, then what was tried, as many as fit; what was not run in a line. Or all of it in full."""
     order = {"verified": 0, "refuted": 1, "not run": 2}
     ranked = sorted(outcomes, key=lambda each: (not each.kept, order[each.state]))
-    idle = [each for each in ranked if each.state == "not run"]
-    hidden = [] if everything else idle[SKIPPED:]
-    page = [
-        line for each in ranked if each not in hidden for line in _outcome(each, width, everything=everything)
-    ]
-    if hidden:
-        page += labelled("", Text(f"and {len(hidden)} more not run: -v shows all", style=QUIET), width)
-    return page
+    if everything:
+        return [line for each in ranked for line in _outcome(each, width, everything=True)]
+    tried = [_outcome(each, width, everything=False) for each in ranked if each.state != "not run"]
+    shown = max(sum(end <= ROOM for end in accumulate(map(len, tried))), min(len(tried), 1))
+    page = [line for entry in tried[:shown] for line in entry]
+    if shown < len(tried):
+        more = f"and {len(tried) - shown} more tried: -v shows all"
+        page += labelled("", Text(more, style=QUIET), width)
+    return page + _idle([each for each in ranked if each.state == "not run"], width)
+
+
+def _idle(outcomes: Sequence[Outcome], width: int) -> list[Text]:
+    """Names of what was not run; why, where it is the same for all."""
+    amounts = Counter(clean(each.fix) for each in outcomes)
+    names = ", ".join(f"{name} ({amount})" if amount > 1 else name for name, amount in amounts.items())
+    reasons = {each.why for each in outcomes}
+    why = f": {clean(reasons.pop())}" if len(reasons) == 1 else "; -v says why" if reasons else ""
+    return labelled("not run", Text(f"{names}{why}", style=QUIET), width, most=3) if outcomes else []
 
 
 def _outcome(outcome: Outcome, width: int, *, everything: bool) -> list[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from leadline.records import Outcome
@@ -12,6 +13,8 @@ from leadline.report.verdict import TITLES, sentence
 
 if TYPE_CHECKING:
     from leadline.report.repair import RepairReport
+
+_BACKTICKS = re.compile(r"`+")
 
 
 def to_markdown(repair: RepairReport) -> str:
@@ -55,7 +58,8 @@ def _training(repair: RepairReport) -> str:
 
 def _code(repair: RepairReport) -> str:
     rows = clean_lines(repair.code)
-    return "\n".join(["```python", *rows, "```"]) if rows else ""
+    fence = "`" * max(3, *(len(run) + 1 for run in _BACKTICKS.findall(repair.code)), 3)
+    return "\n".join([f"{fence}python", *rows, fence]) if rows else ""
 
 
 def _notes(repair: RepairReport) -> str:

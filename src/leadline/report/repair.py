@@ -69,6 +69,12 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
         Path(path).write_text(render_repair(self), encoding="utf-8")
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from leadline.report.html.notebook import repair_card
+
+        return repair_card(self)
+
     def __str__(self) -> str:
         """A page of plain text, 80 columns wide."""
         from leadline.report.look import Look

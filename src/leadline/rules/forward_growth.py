@@ -16,7 +16,7 @@ from leadline.rules.rule import Symptom, rule
     name="forward-growth",
     since="0.1",
     refuted_by="learning",
-    explains=("B202", "I308", "N703", "F107", "U501", "U502", "U503", "U504", "U505", "U521", "U523"),
+    explains=("B202", "I308", "N703", "F107", "U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523"),
     sick=geometric(blocks=32, forward_gain=2.0),
     healthy=power_law(blocks=1000),
 )

@@ -26,6 +26,7 @@ from leadline.rules.rule import Symptom, rule
         "U506",
         "U501",
         "U502",
+        "U509",
         "U503",
         "U504",
         "U505",

@@ -16,7 +16,7 @@ from leadline.rules.rule import Symptom, rule
     name="gradient-explosion",
     since="0.1",
     refuted_by="learning",
-    explains=("U501", "U502", "U503", "U504", "U505", "U521", "U523", "N703"),
+    explains=("U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523", "N703"),
     sick=geometric(blocks=64, grad_gain=1.3),
     healthy=power_law(blocks=1000),
 )

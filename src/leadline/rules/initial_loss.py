@@ -32,7 +32,7 @@ def _example(value: float, logit_ms: float) -> Profile:
     name="initial-loss-off",
     since="0.1",
     refuted_by="learning",
-    explains=("U502", "U503", "U504"),
+    explains=("U502", "U509", "U503", "U504"),
     sick=_example(31.0, 900.0),
     healthy=_example(2.45, 0.4),
 )

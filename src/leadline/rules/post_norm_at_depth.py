@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from leadline.records import Attention, Block, Facts, Profile
+from leadline.records import Attention, Block, Facts, Profile, Rehearsal
 from leadline.rules.examples import each_block, residual
 from leadline.rules.pace import pace_of, paced
 from leadline.rules.rule import Symptom, rule
@@ -14,6 +14,9 @@ from leadline.rules.rule import Symptom, rule
 FEWEST = 12  # sub-layers: six layers, the depth post-norm was published with (Vaswani et al. 2017)
 DEEP = 48  # sub-layers; cited: 24 layers (BERT-large) were trained, 18 + 18 of a translation model were not (Liu 2020)
 PROMISE = 0.5  # of the loss a step; calibrated by benchmarks/verdicts: every such network above it got stuck
+STARTED = (
+    0.1  # of the loss to beat; calibrated by benchmarks/verdicts: every such network that was below got stuck
+)
 SCALED = 1.2  # a skip scaled by more is DeepNorm or Admin
 
 
@@ -30,7 +33,7 @@ def _example(promised: float) -> Profile:
     name="post-norm-at-depth",
     since="0.1",
     refuted_by="learning",
-    explains=("F106", "B201", "U501", "U502", "U503", "U504", "U505", "U523"),
+    explains=("F106", "B201", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
     sick=_example(2.0),
     healthy=_example(0.1),
 )
@@ -40,8 +43,8 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The number of post-norm sub-layers with unscaled skips in a network with attention, and what the optimiser's first
     step promises: the change of the loss, if it were linear, over the loss. From `FEWEST` = 12 sub-layers on it fires
-    as a warning if that is above `PROMISE` = 0.5, or beyond `DEEP` = 48 sub-layers without an optimiser; otherwise it
-    is a note from 24 on.
+    as a warning if that is above `PROMISE` = 0.5, if sixteen steps on the batch got no farther than `STARTED` = 10 %
+    below a constant output, or beyond `DEEP` = 48 sub-layers without an optimiser; otherwise it is a note from 24 on.
 
     ## Why it hurts
     Each norm divides skip and branch by their common size, so what a block reads of the first layers falls as
@@ -63,6 +66,7 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
         return
     step = pace_of(profile)
     harsh = step.promised > PROMISE if step is not None else len(found) > DEEP
+    harsh = harsh or _stalls(profile.rehearsal)
     if not harsh and len(found) < 2 * FEWEST:
         return
     told = f"; the first step promises {step.promised:.2g} of the loss" if step is not None else ""
@@ -75,6 +79,11 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
         | ({} if step is None else {"promised_share": step.promised}),
         layers=(found[0], found[-1]),
     )
+
+
+def _stalls(seen: Rehearsal | None) -> bool:
+    progress = None if seen is None else seen.progress
+    return progress is not None and progress < STARTED
 
 
 def _is_plain_post(block: Block) -> bool:

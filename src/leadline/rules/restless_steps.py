@@ -12,6 +12,7 @@ from leadline.rules.rule import Symptom, rule
 from leadline.rules.step_examples import stepped
 
 RISE = 1.3  # times the lowest loss so far; calibrated by benchmarks/verdicts, where 1.1 to 1.5 tell as many apart
+ABOVE = 0.1  # of the loss of a constant output; ours: what ends nearer may have learned how often answers are right
 
 
 def _rehearsed(losses: Sequence[float]) -> Profile:
@@ -31,8 +32,8 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     A rehearsal: the user's optimiser makes up to sixteen steps on the batch at hand, which are undone. Fires where some
     step takes the loss to more than `RISE` = 1.3 times the lowest value before it (or to no number at all), and the
-    last loss is not below that of the best constant output (for classes, the entropy of their shares in the batch).
-    An error where the loss becomes no number or more than twice what it was.
+    last loss is more than a tenth above that of the best constant output (for classes, the entropy of their shares in
+    the batch). An error where the loss becomes no number or more than twice what it was.
 
     ## Why it hurts
     One batch, seen over and over, is the easiest thing there is to learn. Steps that undo each other there are too long
@@ -48,7 +49,7 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     `benchmarks/verdicts`.
     """
     seen = profile.rehearsal
-    if seen is None or seen.progress is None or seen.progress > 0 or seen.rise <= RISE:
+    if seen is None or seen.progress is None or seen.progress > -ABOVE or seen.rise <= RISE:
         return
     first, last = seen.losses[0], seen.losses[-1]
     peak = max(seen.losses, key=lambda loss: loss if math.isfinite(loss) else math.inf)

@@ -78,7 +78,7 @@ class Rule:
             )
 
 
-def rule(
+def rule(  # noqa: PLR0913  (the fields of a rule, each by name)
     *,
     code: str,
     name: str,

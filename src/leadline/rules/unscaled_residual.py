@@ -26,6 +26,7 @@ MOST = 0.5  # of the blocks in the range (ours)
         "N703",
         "U501",
         "U502",
+        "U509",
         "U503",
         "U504",
         "U505",

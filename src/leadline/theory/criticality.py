@@ -3,6 +3,7 @@ r"""Where depth neither forgets nor amplifies: the critical gain of an activatio
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from leadline.errors import InputError
 from leadline.nn.activations import Activation, gaussian_moments
@@ -69,12 +70,28 @@ def scale_of(chi: float, q: float | None = None) -> DepthScale:
 
 
 def _settled(activation: str | Activation, weight_variance: float, bias_variance: float) -> float:
+    """The variance that a stack settles at, starting from 1."""
+
+    def through(q: float) -> float:
+        return weight_variance * gaussian_moments(activation, q).square + bias_variance
+
     q = 1.0
     for _ in range(ROUNDS):
-        new = weight_variance * gaussian_moments(activation, q).square + bias_variance
+        new = through(q)
         if not SMALLEST < new < LARGEST:
             return 0.0 if new <= SMALLEST else math.inf
         if abs(new - q) <= SETTLED * q:
             return new
         q = new
-    return q
+    return _lower_end(through, q) if through(q) < q else q
+
+
+def _lower_end(through: Callable[[float], float], high: float) -> float:
+    """Where a variance that still falls at `high` will end: at the next fixed point below, or at nothing."""
+    low = SMALLEST
+    if through(low) <= low:
+        return 0.0
+    while high / low > 1 + SETTLED:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if through(middle) < middle else (middle, high)
+    return high

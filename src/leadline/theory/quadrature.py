@@ -83,6 +83,12 @@ def kernel(f: Tensor, ms: float, correlations: Sequence[float]) -> list[float]:
     return [found.get(rho, ms) for rho in correlations]
 
 
+def ranks(f: Tensor) -> Tensor:
+    """At each node, the probability that the function is smaller elsewhere; where it is equal, one half of that."""
+    below = (f[None, :] < f[:, None]).to(f.dtype) + 0.5 * (f[None, :] == f[:, None]).to(f.dtype)
+    return below @ _weights()
+
+
 def cleaned(f: Tensor) -> Tensor | None:
     """`f` with its few values that are no numbers replaced by its mean; None if they are too many."""
     good = torch.isfinite(f)

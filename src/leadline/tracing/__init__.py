@@ -28,7 +28,7 @@ from leadline.tracing.finish import finish
 from leadline.tracing.optimizer import read_optimizer
 from leadline.tracing.recorder import Recorder, Unseen
 
-__all__ = ["Unseen", "facts_of", "trace", "trace_case", "trace_unseen"]
+__all__ = ["Unseen", "facts_of", "trace", "trace_case", "trace_structure", "trace_unseen"]
 
 
 def trace(
@@ -59,7 +59,12 @@ def trace_unseen(case: Case, unseen: Unseen) -> Trace:
     return _trace(case, unseen)
 
 
-def _trace(case: Case, unseen: Unseen | None) -> Trace:
+def trace_structure(case: Case) -> Trace:
+    """The ops of the forward pass and of the loss, at little more than its price: nothing is measured."""
+    return _trace(case, None, unmeasured="only the structure was asked for")
+
+
+def _trace(case: Case, unseen: Unseen | None, *, unmeasured: str = "") -> Trace:
     own = lend.unwrap(case.model)
     census = take_census(own)
     lend.check(case, census, Recorder)
@@ -70,15 +75,15 @@ def _trace(case: Case, unseen: Unseen | None) -> Trace:
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
-        recorder = Recorder(census, guard, unseen)
-        value, facts, grads = _run(case, own, census, recorder)
+        recorder = Recorder(census, guard, unseen, unmeasured=unmeasured)
+        value, facts, grads = _run(case, own, census, recorder, unmeasured=bool(unmeasured))
         return finish(
             recorder, census, grads, facts_of(own, census, case.optimizer) | {"loss_value": value} | facts
         )
 
 
 def _run(
-    case: Case, model: nn.Module, census: Census, recorder: Recorder
+    case: Case, model: nn.Module, census: Census, recorder: Recorder, *, unmeasured: bool
 ) -> tuple[int, dict[str, Any], dict[int, Tensor | None] | None]:
     """The pass itself: forward, loss, backward."""
     inputs, targets = lend.usable((case.inputs, case.targets))
@@ -89,6 +94,8 @@ def _run(
         recorder.phase = "loss"
         loss = lend.find_loss(output, case.loss, targets)
     value = recorder.value_of(loss)
+    if unmeasured:
+        return value, {"loss": None, "gaps": ()}, None
     if blind := stats.unobservable(loss):
         gap = Gap(what="statistics and gradients", why=f"the model holds no values ({blind})")
         return value, {"loss": None, "gaps": (gap,)}, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -92,7 +93,7 @@ class Observation:
         for entry in recorder.ledger.entries:
             if entry.backward is not None and loss_scale != 1.0:
                 entry.backward = _unscaled(entry.backward, loss_scale)
-        value, gaps = self._end()
+        value, gaps = self._end(loss)
         if recorder.gradients.regions:
             why = "they run again in the backward pass, which is not recorded while training"
             gaps = (*gaps, Gap(what="gradients inside a reentrant checkpoint", why=why))
@@ -102,7 +103,7 @@ class Observation:
         facts = {"loss": loss, "loss_value": value, "gaps": gaps}
         return finish(recorder, self.census, grads, found | facts)
 
-    def _end(self) -> tuple[int, tuple[Gap, ...]]:
+    def _end(self, loss: float | None) -> tuple[int, tuple[Gap, ...]]:
         """The value that the pass comes down to: the model's own loss, or an op that stands for what made the loss."""
         if self.loss is not None and self._outputs:
             return self._outputs[0], ()
@@ -113,8 +114,23 @@ class Observation:
         self.recorder.steps.append(
             Step(plan, "", 0, "loss", tuple(reached or self._outputs), (len(entries),))
         )
-        entries.append(Entry(shape=(), dtype="float32", op=index, unobserved=OUTSIDE))
+        entry = Entry(shape=(), dtype="float32", op=index)
+        if loss is None and any(_is_broken(entries[value]) for value in reached):
+            loss = math.nan  # a loss of what is not finite is not finite either
+        entry.forward = None if loss is None else _number(loss)
+        entry.unobserved = OUTSIDE if loss is None else ""
+        entries.append(entry)
         return len(entries) - 1, (Gap(what="the ops of the loss", why=OUTSIDE),)
+
+
+def _number(value: float) -> Reading:
+    """The statistics of one known number."""
+    finite = math.isfinite(value)
+    return Reading(1, 1.0, value, abs(value), value, value, float(value != 0), float(not finite))
+
+
+def _is_broken(entry: Entry) -> bool:
+    return entry.forward is not None and bool(entry.forward.non_finite)
 
 
 def _unscaled(reading: Reading, scale: float) -> Reading:

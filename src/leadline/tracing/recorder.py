@@ -82,8 +82,15 @@ class Recorder(TorchFunctionMode):
     """Records ops while it is entered. Keeps no tensor of the pass: only shapes, numbers and identities."""
 
     def __init__(
-        self, census: Census, guard: Guard, unseen: Unseen | None = None, forgive: Forgive | None = None
+        self,
+        census: Census,
+        guard: Guard,
+        unseen: Unseen | None = None,
+        forgive: Forgive | None = None,
+        *,
+        unmeasured: str = "",
     ) -> None:
+        """`unmeasured`: why nothing is measured, if only the structure is wanted."""
         super().__init__()
         self.ledger = Ledger()
         self.steps: list[Step] = []
@@ -100,6 +107,7 @@ class Recorder(TorchFunctionMode):
         self._unseen = unseen
         self._forgive = forgive
         self._broken = False
+        self._unmeasured = unmeasured
         self._plans: dict[Any, Plan | None] = {}
 
     def __torch_function__(
@@ -141,7 +149,7 @@ class Recorder(TorchFunctionMode):
         known = {id(tensor): value for tensor, value in zip(tensors, read, strict=True)}
         if step := self._note(plan, read, _made(result, tensors, written), written):
             step.args, step.kwargs = spelled_call(args, kwargs, known)
-            if plan.kind == "attention":
+            if plan.kind == "attention" and not self._unmeasured:
                 self.ledger.entries[step.outputs[0]].attended = measure_attention(*args, **kwargs)
 
     def _again(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -208,8 +216,7 @@ class Recorder(TorchFunctionMode):
         value = self.ledger.find(tensor)
         if value is None:
             return self._adopt(tensor) if tensor.grad_fn else self.ledger.enter(tensor, self._source(tensor))
-        if tensor.requires_grad and not self.ledger.entries[value].moved:
-            self.gradients.wait(tensor, value)
+        self._await(tensor, value)
         return value
 
     def _source(self, tensor: Tensor) -> Entry:
@@ -252,9 +259,12 @@ class Recorder(TorchFunctionMode):
         step = Step(plan, module, call, self.phase, tuple(read), tuple(values))
         self.steps.append(step)
         for tensor, value in zip(made, values, strict=False):
-            if tensor.requires_grad and not self.ledger.entries[value].moved:
-                self.gradients.wait(tensor, value)
+            self._await(tensor, value)
         return step
+
+    def _await(self, tensor: Tensor, value: int) -> None:
+        if tensor.requires_grad and not self._unmeasured and not self.ledger.entries[value].moved:
+            self.gradients.wait(tensor, value)
 
     def _base(self, tensor: Tensor) -> Tensor | None:
         """The tensor that is written when this view is; without values, only one that the pass has seen."""
@@ -286,7 +296,7 @@ class Recorder(TorchFunctionMode):
 
     def _observe(self, tensor: Tensor, entry: Entry) -> Entry:
         if tensor.is_floating_point() or tensor.is_complex():
-            entry.unobserved = stats.unobservable(tensor)
+            entry.unobserved = self._unmeasured or stats.unobservable(tensor)
             if not entry.unobserved:
                 entry.forward = stats.measure(tensor)
             elif self._unseen is not None and (known := self._unseen.reveal(tensor)) is not None:

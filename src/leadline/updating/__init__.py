@@ -18,7 +18,7 @@ from torch import nn
 from leadline.case import Case, Inputs, Loss, given
 from leadline.readings import read
 from leadline.records import Update
-from leadline.tracing import trace_case
+from leadline.tracing import trace_structure
 from leadline.updating.borrowed import BeforeStep
 from leadline.updating.reading import read_update
 
@@ -50,5 +50,5 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two questions)
     True
     """
     case = given(model, inputs, targets, loss, optimizer)
-    with_axis = read(trace_case(case))[0]
+    with_axis = read(trace_structure(case))[0]
     return read_update(case, with_axis, sharpness=sharpness, before_step=before_step)

@@ -51,11 +51,13 @@ def read_update(
     *,
     sharpness: bool = False,
     responses: bool = False,
+    ranges: bool = False,
     before_step: BeforeStep | None = None,
 ) -> Update:
     """Step for real, look at what it did, and put everything back; `profile` says where on the depth axis it was.
 
-    `sharpness` asks for the largest curvature, `responses` for the change of the outputs by an infinitesimal step.
+    `sharpness` asks for the largest curvature, `responses` for the change of the outputs by an infinitesimal step,
+    `ranges` for what each range of depth does alone (a forward pass for each of four); the first includes the last.
     """
     with borrow(case) as borrowed:
         optimizer = read_optimizer(borrowed.optimizer, borrowed.census)
@@ -94,7 +96,7 @@ def read_update(
             confidence_why=limits.why,
             parameters=parameters,
             blocks=by_block,
-            ranges=_ranges(borrowed, seen, by_block, measured=sharpness),
+            ranges=_ranges(borrowed, seen, by_block, measured=sharpness or ranges),
             gaps=(*notes, *_not_finite(seen), *_gaps(borrowed)),
         )
 
@@ -170,20 +172,26 @@ def _curvature(
 def _ranges(
     borrowed: Borrowed, seen: Seen, blocks: Sequence[BlockStep], *, measured: bool
 ) -> tuple[DepthRange, ...]:
-    """Parts of the step by range of depth; with `measured`, how much each range alone changes the function."""
+    """Parts of the step by range of depth; with `measured`, how each range alone changes the function and the loss."""
     found = places.by_range(blocks, seen.slope)
     if not measured:
         return found
     return tuple(
-        msgspec.structs.replace(each, function_change=_alone(borrowed, seen, {block.name for block in part}))
+        _alone(borrowed, seen, each, {block.name for block in part})
         for each, part in zip(found, places.quarters(blocks), strict=True)
     )
 
 
-def _alone(borrowed: Borrowed, seen: Seen, blocks: set[str]) -> float:
+def _alone(borrowed: Borrowed, seen: Seen, part: DepthRange, blocks: set[str]) -> DepthRange:
+    """The range with what the step does if only its parameters make it."""
     names = {each.name for each in seen.parameters if each.block in blocks}
     borrowed.move(seen.step.deltas, 1.0, names)
-    return amounts.root_mean_square(_minus(borrowed.look()[1], seen.before))
+    loss, outputs = borrowed.look()
+    return msgspec.structs.replace(
+        part,
+        function_change=amounts.root_mean_square(_minus(outputs, seen.before)),
+        loss_change=loss - seen.loss,
+    )
 
 
 def _minus(after: list[Tensor], before: list[Tensor]) -> list[Tensor]:

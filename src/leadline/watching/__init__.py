@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
@@ -22,6 +21,7 @@ from leadline.watching.actions import OnAlert, checked_on_alert
 from leadline.watching.budget import Timetable
 from leadline.watching.checks import checked_budget, checked_every, checked_optimizers, checked_store
 from leadline.watching.journal import Journal
+from leadline.watching.ranks import Ranks
 from leadline.watching.watcher import Watch
 
 __all__ = ["Watch", "watch"]
@@ -41,7 +41,8 @@ def watch(
     `budget` is the share of the step time that watching may take; what does not fit is measured less often. `every=N`
     measures all parameters at every step and traces each N-th one, whatever it costs. `store` is a run file, which
     other processes can read while it grows; without one, alerts and the last report are kept in memory.
-    `on_alert` is "log", "raise", "stop" or a function of the alert.
+    `on_alert` is "log", "raise", "stop" or a function of the alert; "skip_step" and "clip" also act on gradients that
+    stand out, and only then is training not what it would be without.
 
     Use it as a context manager, or call `close()`. Tell it the loss: `w.loss(loss)` returns it unchanged.
 
@@ -59,17 +60,20 @@ def watch(
     optimizers = checked_optimizers(model, optimizer)
     limit, interval = checked_budget(budget), checked_every(every)
     path, reaction = checked_store(store), checked_on_alert(on_alert)
-    journal = Journal(_info(unwrap(model), optimizers, limit if interval is None else None), path)
-    return Watch(model, optimizers, journal, Timetable(limit, interval, journal.first_step), reaction)
+    ranks = Ranks(model)
+    journal = Journal(
+        _info(unwrap(model), optimizers, limit if interval is None else None, ranks), path, ranks
+    )
+    table = Timetable(limit, interval, journal.first_step, ranks.highest)
+    return Watch(model, optimizers, journal, table, reaction)
 
 
-def _info(model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None) -> RunInfo:
-    parallel = dist.is_available() and dist.is_initialized()
+def _info(model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None, ranks: Ranks) -> RunInfo:
     return RunInfo(
         model=type(model).__qualname__,
         optimizer=", ".join(dict.fromkeys(type(each).__name__ for each in optimizers)),
         parameters=sum(each.numel() for each in model.parameters() if each.requires_grad),
         budget=budget,
-        world_size=dist.get_world_size() if parallel else 1,
-        rank=dist.get_rank() if parallel else 0,
+        world_size=ranks.world,
+        rank=ranks.rank,
     )

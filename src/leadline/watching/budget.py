@@ -51,9 +51,16 @@ SHARES = {  # of what is left, in order; ours: each level leaves room for those 
 class Timetable:
     """Says how closely to look at a step; is told what looking cost."""
 
-    def __init__(self, budget: float, every: int | None, first: int = 0) -> None:
+    def __init__(
+        self, budget: float, every: int | None, first: int = 0, highest: Level = Level.TRACE
+    ) -> None:
         self.budget, self.every, self.first = budget, every, first
+        self.highest = highest
+        """The closest look that is planned."""
+        self.lowest = Level.NOTHING
+        """The least that is measured at every step, whatever it costs."""
         self.due = dict.fromkeys(SHARES, first)
+        self._urgent: int | None = None
         self.spent = 0.0
         """Seconds that watching took."""
         self.trained = 0.0
@@ -83,9 +90,13 @@ class Timetable:
 
     def level(self, step: int) -> Level:
         """How closely to look at this step."""
+        if step == self._urgent:
+            return Level.TRACE
         if self.every is not None:
-            return Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
-        return max((level for level, due in self.due.items() if step >= due), default=Level.NOTHING)
+            wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
+        else:
+            wanted = max((level for level, due in self.due.items() if step >= due), default=Level.NOTHING)
+        return max(min(wanted, self.highest), self.lowest)
 
     def ran(self, step: int, level: Level) -> None:
         for each in SHARES:
@@ -109,11 +120,11 @@ class Timetable:
 
     def soon(self, step: int) -> None:
         """Trace the next step, whatever it costs: something happened."""
-        self.due[Level.TRACE] = min(self.due[Level.TRACE], step + 1)
+        self._urgent = step + 1
 
     def affords(self, seconds: float) -> bool:
         """There is as much on the account."""
-        return self.every is not None or self.debt + seconds <= 0
+        return self.debt + seconds <= 0
 
     def wants_plan(self, step: int, level: Level) -> bool:
         return self.every is None and (level > Level.ROW or step >= self._planned + PLAN_EVERY)

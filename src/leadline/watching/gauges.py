@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from leadline.alarms.history import ABSENT, FROZEN
+from leadline.alarms.history import ABSENT, FROZEN, UNHELD
+from leadline.watching.norms import total
 from leadline.watching.roster import Roster
 from leadline.watching.shards import ShardNorms
 
@@ -82,6 +83,11 @@ class Gauges:
         self.updates.append(Reading(places, ShardNorms(copies, simple=simple)))
         self.weights.append(Reading(places, ShardNorms(now, simple=simple)))
 
+    def latest_norm(self) -> float:
+        """Of all gradients that were read last; waits for a device."""
+        reading = self.gradients[-1]
+        return total([norm / reading.divisor for norm in reading.norms.read() if norm is not None])
+
     def vectors(self) -> Vectors:
         """One number for each parameter; gradients that did not come are `ABSENT`, those nobody asked for `FROZEN`."""
         found = {}
@@ -93,6 +99,8 @@ class Gauges:
             if readings:
                 found[name] = self._vector(readings, FROZEN if name == "grad_norm" else ABSENT)
         if "grad_norm" in found:
+            for place in self.roster.unheld:
+                found["grad_norm"][place] = UNHELD
             for place in self.absent:
                 found["grad_norm"][place] = ABSENT
         return found

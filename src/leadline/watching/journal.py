@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from array import array
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +18,10 @@ from leadline.records import Finding
 from leadline.records.run import Alert, Event, EventKind, RunInfo, Sample
 from leadline.report import Report
 from leadline.runs.writing import Writer
+from leadline.watching.ranks import Ranks
 
+HOLD = 0.25  # seconds; ours: steps are handed to the writing thread together, as each time the two stop each other
+ANOMALIES = ("non-finite", "crash", "skipped step")  # of a rank; the first rank is told of them
 NOTES = 1000  # alerts and events kept in memory; ours
 Vectors = dict[str, "array[float]"]
 
@@ -24,12 +29,15 @@ Vectors = dict[str, "array[float]"]
 class Journal:
     """History, alarms and run file of one watch."""
 
-    def __init__(self, info: RunInfo, store: str | Path | None) -> None:
-        self.writer = None if store is None else Writer(store, info)
+    def __init__(self, info: RunInfo, store: str | Path | None, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.writer = None if store is None or not ranks.writes else Writer(store, info)
         self.history = History(Layout())
-        self.desk = Desk(all_alarms(), rank=info.rank)
+        self.desk = Desk(all_alarms(), rank=ranks.rank)
         self.alerts: deque[Alert] = deque(maxlen=NOTES)
         self.events: deque[Event] = deque(maxlen=NOTES)
+        self._waiting: list[tuple[int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
+        self._handed = 0.0
         self._standing: dict[str, Alert] = {}
         """Alerts that come from checks of sampled steps, by code."""
 
@@ -49,7 +57,12 @@ class Journal:
             self.writer.axis(name, labels)
 
     def lay_out(self, layout: Layout) -> None:
-        """What each number of a vector is about."""
+        """What each number of a vector is about; what was known of symmetry stays known."""
+        if not layout.invariant and layout.parameters == self.history.layout.parameters:
+            known = self.history.layout
+            layout = dataclasses.replace(
+                layout, invariant=known.invariant, rotation=known.rotation, settling=known.settling
+            )
         self.history.layout = layout
         self.axis("parameters", layout.parameters)
         if layout.blocks:
@@ -60,10 +73,18 @@ class Journal:
     ) -> list[Alert]:
         """The numbers of a step; returns what alarms make of them."""
         if self.writer is not None:
-            self.writer.put(step, scalars, vectors)
+            self._waiting.append((step, scalars, vectors))
+            if monotonic() >= self._handed + HOLD:
+                self._hand_over(self.writer)
         numbers = {name: values for name, (_, values) in vectors.items()}
         self.history.add(Sample(step=step, scalars=scalars, vectors=numbers))
         return [self.alert(each) for each in self.desk.ask(self.history)]
+
+    def _hand_over(self, writer: Writer) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._handed = monotonic()
+        for each in waiting:
+            writer.put(*each)
 
     def report(self, step: int, report: Report) -> list[Alert]:
         """A whole check; its warnings and errors are alerts, once each, until a later check does not find them."""
@@ -87,17 +108,33 @@ class Journal:
     def alert(self, alert: Alert) -> Alert:
         self.alerts.append(alert)
         if self.writer is not None:
+            self._hand_over(self.writer)
             self.writer.alert(alert)
         return alert
 
     def event(self, step: int, kind: EventKind, message: str, data: dict[str, Any] | None = None) -> None:
         event = Event(step=step, time=time.time(), kind=kind, message=message, data=data or {})
+        if kind in ANOMALIES:
+            self.ranks.post(event)
+        self._keep(event)
+
+    def gather(self) -> None:
+        """Note what happened on the other ranks."""
+        for rank, event in self.ranks.collect():
+            self._keep(
+                replace(event, message=f"rank {rank}: {event.message}", data=event.data | {"rank": rank})
+            )
+
+    def _keep(self, event: Event) -> None:
         self.events.append(event)
         if self.writer is not None:
+            self._hand_over(self.writer)
             self.writer.event(event)
 
     def close(self) -> None:
+        self.gather()
         if self.writer is not None:
+            self._hand_over(self.writer)
             self.writer.close()
 
 

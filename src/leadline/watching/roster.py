@@ -23,6 +23,8 @@ class Roster:
     """What each optimiser holds, by identity of the optimiser."""
     spots: dict[int, list[int]]
     """The places of what each optimiser holds."""
+    unheld: tuple[int, ...]
+    """Places of parameters that require a gradient and that no optimiser holds."""
     simple: bool
     """All of them are plain tensors of one kind, for which norms are taken without a look at each."""
 
@@ -44,8 +46,12 @@ def make_roster(model: nn.Module, optimizers: Iterable[Optimizer]) -> Roster:
                 places[id(parameter)] = len(names)
                 names.append(f"outside the model, {tuple(parameter.shape)}, {len(names)}")
     spots = {key: [places[id(each)] for each in parameters] for key, parameters in held.items()}
+    taken = {place for found in spots.values() for place in found}
+    unheld = tuple(
+        place for place, each in enumerate(named.values()) if each.item.requires_grad and place not in taken
+    )
     simple = all(is_simple(each) for parameters in held.values() for each in parameters)
-    return Roster(names=tuple(names), places=places, held=held, spots=spots, simple=simple)
+    return Roster(names=tuple(names), places=places, held=held, spots=spots, unheld=unheld, simple=simple)
 
 
 def _held(optimizer: Optimizer) -> list[Tensor]:

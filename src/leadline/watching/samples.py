@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from leadline.alarms import Layout
+from leadline.alarms.timeline import first_cause, render
 from leadline.diagnosis import conclude, study
 from leadline.readings import read
 from leadline.records import Profile, Trace
@@ -16,6 +16,7 @@ from leadline.tracing.custody import process_state_kept
 from leadline.watching.blocks import AXIS, block_labels, block_numbers
 from leadline.watching.budget import Timetable
 from leadline.watching.journal import Journal
+from leadline.watching.layout import layout_of
 
 REPORT_PER_OP = (
     2e-3  # seconds; calibrated by benchmarks/watch.py, an upper end: 0.5 to 2 ms in its three networks
@@ -31,6 +32,8 @@ class Samples:
         """The last pass without anything that is not finite."""
         self.last: tuple[int, Trace] | None = None
         self.report: Report | None = None
+        self._good: Profile | None = None
+        self._parameters: tuple[str, ...] = ()
         self._owed: list[tuple[int, Trace]] = []
 
     def add(self, step: int, seen: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
@@ -38,26 +41,29 @@ class Samples:
         with process_state_kept():
             profile, _ = read(seen)
         self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
-        for anomaly in profile.anomalies[:1]:
-            what = f"{anomaly.direction}: first at {anomaly.op} in {anomaly.module or 'the model'}"
-            data = {"op": anomaly.op, "module": anomaly.module, "direction": anomaly.direction}
-            self.journal.event(step, "non-finite", what, data | {"source": anomaly.source})
         self.last = (step, seen)
-        if not profile.anomalies:
-            self.last_good = self.last
-        self._owed = [*self._owed[:1], (step, seen)]
-        self._lay_out(profile, parameters)
+        if profile.anomalies:
+            self._trace_back(step, profile)
+        else:
+            self.last_good, self._good = self.last, profile
+        self._owed = [*self._owed[:1], self.last]
+        self._parameters = parameters
+        if block_labels(profile) != self.journal.history.layout.blocks:
+            self.journal.lay_out(layout_of(parameters, profile))
         return {name: (AXIS, values) for name, values in block_numbers(profile).items()}
 
-    def _lay_out(self, profile: Profile, parameters: tuple[str, ...]) -> None:
-        labels = block_labels(profile)
-        if labels == self.journal.history.layout.blocks:
-            return
-        homes = {name: at for at, block in enumerate(profile.blocks) for name in block.params}
-        layout = Layout(
-            parameters=parameters, blocks=labels, homes=tuple(homes.get(name) for name in parameters)
+    def _trace_back(self, step: int, profile: Profile) -> None:
+        """Say where what is not finite came from: the op of this pass, and what happened in the steps before."""
+        first = profile.anomalies[0]
+        what = f"{first.direction}: first at {first.op} in {first.module or 'the model'}"
+        data = {"op": first.op, "module": first.module, "direction": first.direction, "source": first.source}
+        good = None if self.last_good is None else self.last_good[0]
+        cause = first_cause(
+            self.journal.history, good=self._good, good_step=good, anomalies=profile.anomalies
         )
-        self.journal.lay_out(layout)
+        if cause is not None:
+            data["timeline"] = render(cause)
+        self.journal.event(step, "non-finite", what, data)
 
     def make_affordable(self) -> list[Alert]:
         """Make the oldest report that is owed, if the account pays for it."""
@@ -74,4 +80,5 @@ class Samples:
         with process_state_kept():  # what is imported on first use may draw random numbers
             profile, coverage = study(seen)
         self.report = replace(conclude(seen, profile, coverage), target=f"step {step}")
+        self.journal.lay_out(layout_of(self._parameters, profile))
         return self.journal.report(step, self.report)

@@ -16,7 +16,9 @@ from leadline.records import Trace
 from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
 from leadline.watching.budget import Level, Timetable
+from leadline.watching.clipping import RawGradients
 from leadline.watching.gauges import Gauges
+from leadline.watching.intervening import Intervention
 from leadline.watching.journal import Journal
 from leadline.watching.norms import total
 from leadline.watching.roster import Roster, make_roster, rates
@@ -24,6 +26,7 @@ from leadline.watching.samples import Samples
 from leadline.watching.sampling import Sampler
 from leadline.watching.scaling import Scaling, overflowed, pending_scale
 
+PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -40,10 +43,14 @@ class Round:
     plain: float = 0.0
     """Seconds without ours."""
     losses: list[Tensor | float] = field(default_factory=list)
+    unclipped: list[Tensor | float] = field(default_factory=list)
+    """Gradient norms before they were clipped, one an optimiser."""
     costs: dict[Level, float] = field(default_factory=dict)
     """Seconds of our own."""
     stepped: set[int] = field(default_factory=set)
     trace: Trace | None = None
+    raw: RawGradients | None = None
+    clipped: float | None = None
 
     def took(self, level: Level, since: float) -> float:
         """Note the time since then as a cost of this level; returns what time it is."""
@@ -71,12 +78,14 @@ class Steps:
         self.journal, self.table, self.sampler = journal, table, sampler
         self.samples = Samples(journal, table)
         self.scaling = Scaling()
+        self.intervention: Intervention | None = None
         self.told: list[Alert] = []
         """Alerts that nobody was told of yet."""
         self._roster = self._make_roster()
         self._late: Round | None = None
         self._sick = False
         self._written = 0.0
+        self._unseen = 0
         self.round = self._open(table.first, None)
 
     def begin(self, optimizer: Optimizer, call: Call) -> Call | None:
@@ -92,12 +101,16 @@ class Steps:
         changed = self._with_closure(optimizer, call)
         if changed is None:
             start = self._read(optimizer, start)
+            if self.intervention is not None:
+                self._intervene(self.intervention, optimizer)
         self.round.took(Level.ROW, start)
         return changed
 
     def end(self, optimizer: Optimizer) -> None:
         """An optimiser has stepped."""
         start = perf_counter()
+        if self.intervention is not None:
+            self.intervention.after(optimizer)
         if self.round.level >= Level.UPDATES:
             self.round.gauges.read_updates(optimizer)
             self.round.took(Level.UPDATES, start)
@@ -109,10 +122,19 @@ class Steps:
         self.round.losses.append(_number(loss))
         self.round.took(Level.ROW, start)
 
-    def close(self) -> None:
-        """Finish what was begun: the last step, and the reports that are still owed."""
+    def unclipped(self, norm: Tensor | float) -> None:
+        self.round.unclipped.append(_number(norm))
+
+    def disarm(self) -> None:
+        """Nothing is left on the model or its parameters."""
         if self.sampler is not None:
             self.sampler.disarm()
+        if self.round.raw is not None:
+            self.round.raw.disarm()
+
+    def close(self) -> None:
+        """Finish what was begun: the last step, and the reports that are still owed."""
+        self.disarm()
         if self._late is not None:
             self._finish(self._late)
             self._late = None
@@ -127,6 +149,10 @@ class Steps:
         opened = Round(step, self.table.level(step), Gauges(self._roster), began)
         if opened.level >= Level.TRACE and self.sampler is not None:
             self.sampler.arm()
+            if self.journal.ranks.world == 1:  # else gradients are made before they are averaged
+                held = [each for parameters in self._roster.held.values() for each in parameters]
+                opened.raw = RawGradients(held)
+                opened.raw.arm()
         return opened
 
     def _with_closure(self, optimizer: Optimizer, call: Call) -> Call | None:
@@ -174,15 +200,22 @@ class Steps:
             self.journal.event(here.step, "skipped step", "the fused optimiser was told of an overflow")
         return start
 
+    def _intervene(self, intervention: Intervention, optimizer: Optimizer) -> None:
+        done = intervention.before(optimizer, self.round.gauges.latest_norm())
+        if done:
+            self.journal.event(self.round.step, "intervention", done)
+
     def _take(self, optimizer: Optimizer | None, start: float) -> float:
         """End the sample."""
         if self.sampler is None or not self.sampler.armed:
             return start
-        self.sampler.disarm()
+        self.disarm()
         if not self.round.losses and self.sampler.own_loss is not None:
             self.round.losses.append(_number(self.sampler.own_loss))
         loss = _mean(self.round.losses)
         scale, _ = self.scaling.read(peek=True)
+        if self.round.raw is not None and len(self.optimizers) == 1:
+            self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
         self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0)
         return self.round.took(Level.TRACE, start)
 
@@ -191,6 +224,7 @@ class Steps:
         here = self.round
         if here.level >= Level.TRACE:
             self._take(None, perf_counter())
+            self._note_unseen(here)
         start = perf_counter()
         if here.began is not None:
             here.seconds = start - here.began
@@ -203,6 +237,15 @@ class Steps:
             here.took(Level.ROW, start)
         self._settle(here)
         self.round = self._open(here.step + 1, perf_counter())
+
+    def _note_unseen(self, here: Round) -> None:
+        """A model whose parts are called one by one is never called itself: do not wait for it at every step."""
+        self._unseen = 0 if here.trace is not None else self._unseen + 1
+        if self._unseen == PATIENCE and self.table.every is None:
+            self.table.highest = Level.UPDATES
+            self.journal.event(
+                here.step, "warning", "no samples: the model itself was not called with gradients"
+            )
 
     def _settle(self, done: Round) -> None:
         """Enter the step into the account, and plan. What the writing thread takes counts as if it were ours."""
@@ -220,6 +263,8 @@ class Steps:
         self.table.ran(done.step, done.level)
         if self.table.wants_plan(done.step, done.level):
             self.table.plan(done.step)
+            self.journal.ranks.agree(self.table)
+            self.journal.gather()
 
     def _finish(self, done: Round) -> None:
         """Write a step down and ask the alarms about it."""
@@ -243,6 +288,10 @@ class Steps:
         vectors = done.gauges.vectors()
         for name, values in vectors.items():
             scalars[name] = total([each for each in values if not each < 0])
+        if done.clipped is not None:
+            scalars["grad_clip"] = done.clipped
+        if (removed := _removed(done.unclipped, scalars.get("grad_norm"))) is not None:
+            scalars["grad_clip"] = removed
         if "grad_norm" in vectors:
             scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
         if (scale := self._note_scale(done.step)) is not None:
@@ -262,7 +311,8 @@ class Steps:
         if broken and not self._sick:
             data = {"parameters": int(scalars.get("non_finite", 0))}
             self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
-            self.table.soon(step)
+            if self.sampler is not None:
+                self.table.soon(step)
         self._sick = bool(broken)
 
     def _make_roster(self) -> Roster:
@@ -280,6 +330,12 @@ def _number(loss: Tensor | float) -> Tensor | float:
     if not isinstance(loss, Tensor):
         return float(loss)
     return float(loss.detach().mean()) if loss.device.type == "cpu" else loss.detach()
+
+
+def _removed(before: Sequence[Tensor | float], after: float | None) -> float | None:
+    """The share of the gradient's norm that clipping took; None if one of the two norms is not known."""
+    whole = math.hypot(*map(float, before))
+    return max(0.0, 1 - after / whole) if before and after is not None and whole > 0 else None
 
 
 def _mean(losses: Sequence[Tensor | float]) -> float | None:

@@ -10,19 +10,21 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.alarms import History
+from leadline.alarms.timeline import first_cause, render
 from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert, Event
 from leadline.report import Report
 from leadline.watching.actions import OnAlert, answer
-from leadline.watching.budget import Timetable
+from leadline.watching.budget import Level, Timetable
 from leadline.watching.crash import last_words
 from leadline.watching.doorway import Doorway
+from leadline.watching.intervening import Intervention, Kind
 from leadline.watching.journal import Journal
 from leadline.watching.sampling import Sampler, why_unsampled
 from leadline.watching.steps import Steps
@@ -42,6 +44,10 @@ class Watch:
         on_alert: OnAlert,
     ) -> None:
         why = why_unsampled(model)
+        if on_alert in ("skip_step", "clip"):
+            table.lowest = Level.GRADIENTS
+        if why:
+            table.highest = min(table.highest, Level.UPDATES)
         sampler = None if why else Sampler(model)
         self.stopped = False
         """True once an error was seen and `on_alert="stop"`: for loops that ask `if w.stopped: break`."""
@@ -51,6 +57,8 @@ class Watch:
         self._journal, self._table, self._on_alert = journal, table, on_alert
         self._process = os.getpid()
         self._steps = Steps(model, optimizers, journal, table, sampler)
+        if on_alert in ("skip_step", "clip"):
+            self._steps.intervention = Intervention(cast(Kind, on_alert))
         if why:
             journal.event(table.first, "warning", f"no pass of this model can be sampled: {why}")
         self._doors = [(each, Doorway(self._before), Doorway(self._after)) for each in optimizers]
@@ -102,6 +110,16 @@ class Watch:
         if not self.trouble:
             self._safely(self._steps.loss, loss)
         return loss
+
+    def unclipped(self, norm: Watched) -> Watched:
+        """Tell the gradient's norm before clipping, and get it back: `w.unclipped(clip_grad_norm_(parameters, 1.0))`.
+
+        Gradients are read when the optimiser steps, after you clipped them; with this the watch knows how much was
+        removed (T813).
+        """
+        if not self.closed and not self.trouble:
+            self._safely(self._steps.unclipped, norm)
+        return norm
 
     def close(self) -> None:
         """Take all hooks off, make the reports that are owed, and close the run file. May be called again."""
@@ -171,14 +189,15 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self._steps.sampler is not None:
-            self._steps.sampler.disarm()
+        self._steps.disarm()
 
     def _note_crash(self, error: BaseException) -> None:
         if self.closed or isinstance(error, AlertError | GeneratorExit):
             return
         good = self._steps.samples.last_good
         data = last_words(self._journal.history) | {"error": type(error).__name__}
+        if (cause := first_cause(self._journal.history)) is not None:
+            data["timeline"] = render(cause)
         if good is not None:
             data["last_good_sample"] = good[0]
         self._journal.event(self.step, "crash", f"{type(error).__name__}: {error}", data)

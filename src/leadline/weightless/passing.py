@@ -12,7 +12,9 @@ from torch.utils._pytree import tree_map_only
 from leadline.case import Case
 from leadline.records import Gap, Parameter, Trace, Value
 from leadline.tracing import trace_unseen
+from leadline.tracing.ledger import tensors_in
 from leadline.weightless.building import Built, Initial, InitLog
+from leadline.weightless.law import Unknown, normal
 from leadline.weightless.session import Session
 
 UNSEEN = "the model was built without weights"
@@ -27,11 +29,21 @@ def trace_without_weights(built: Built[Any], case: Case, notes: tuple[Gap, ...] 
     session = built.session
     with session.active(laws=False):
         inputs, targets = tree_map_only(Tensor, session.follower.adopt, (case.inputs, case.targets))
+        notes = (*notes, *_assumed(inputs, session))
         seen = _pass(Case(case.model, inputs, targets, case.loss, case.optimizer), session)
     values = tuple(_value(each) for each in seen.values)
     gaps = (*notes, *(gap for gap in seen.gaps if not _is_stale(gap)), *_gaps(log))
     parameters = tuple(_parameter(each, log.parameters[each.name]) for each in seen.parameters)
     return replace(seen, values=values, parameters=parameters, gaps=gaps)
+
+
+def _assumed(inputs: Any, session: Session) -> Iterator[Gap]:
+    """Inputs that were computed in a way that is not followed are taken to be standardised, which is said."""
+    for place, tensor in enumerate(tensors_in(inputs)):
+        law = session.law(tensor) if tensor.is_floating_point() else None
+        if isinstance(law, Unknown):
+            session.memory.write(tensor, normal())
+            yield Gap(what=f"numbers of input {place}", why=f"{law.why}: standard normal ones are assumed")
 
 
 def _pass(case: Case, session: Session) -> Trace:

@@ -4,58 +4,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from leadline.records import DepthPoint, Exponent, Forecast
+from leadline.records import Outcome, Recipe, Trial
+from leadline.report.repair import RepairReport
 from report import samples
 from report.reading_html import read
 
 NAMES = ("sick", "healthy", "broken", "reviewed", "hostile", "thousand")
 
 
-def forecast(**changes) -> Forecast:
-    points = tuple(
-        DepthPoint(
-            depth=depth,
-            seed=0,
-            parameters=1,
-            blocks=depth,
-            loss=0.7,
-            grad_square=1.0,
-            loss_change=-0.1 * depth,
-            function_change=0.1,
-            total_loss_change=-0.1,
-            total_function_change=None,
-            ratio=0.9,
-            parting=8 / depth,
-            parting_is_bound=False,
-            forward_e_folds=None,
-            backward_e_folds=None,
-            normalised=False,
-        )
-        for depth in (4, 8, 16)
-    )
-    plain = {
-        "model": "Sequential",
-        "optimizer": "Adam",
-        "lr": 1e-3,
-        "depths": (4, 8, 16),
-        "seeds": 1,
-        "from_one_model": False,
-        "points": points,
-        "exponents": {"loss_change": Exponent(value=1.0, low=None, high=None, seeds=1, depths=(4, 8, 16))},
-        "limits": (),
-        "max_depth": 16,
-        "max_depth_low": None,
-        "max_depth_high": None,
-        "safe_depth": 8,
-        "advice": ("go no <deeper>",),
-    }
-    return Forecast(**{**plain, **changes})
-
-
 CARDS = {
     **{name: getattr(samples, name)() for name in NAMES},
     "step": samples.step(),
-    "forecast": forecast(),
+    "forecast": samples.forecast(),
 }
 
 
@@ -67,6 +27,31 @@ def test_a_card_is_valid_and_has_no_scripts(name):
     assert len(made) < 60_000
 
 
+def test_a_repair_shows_its_trial_and_each_outcome():
+    kept = Outcome(
+        fix="critical-init",
+        title="drawn anew",
+        reach="init",
+        answers=(),
+        state="verified",
+        why="lower",
+        kept=True,
+    )
+    repair = RepairReport(
+        leadline="0.1.0",
+        before=samples.sick(),
+        after=samples.healthy(),
+        outcomes=(kept,),
+        recipe=Recipe(leadline="0.1.0", model="M"),
+        trial=Trial(untreated=(1.0, 1.0), treated=(1.0, 0.1)),
+    )
+    words = read(repair._repr_html_()).words
+    assert "After 1 fix: TRAINS" in words
+    assert "Loss by step · grey: without the fixes" in words
+    assert "critical-init, kept: drawn anew; lower" in words
+    ElementTree.fromstring(repair._repr_html_())
+
+
 def test_the_card_opens_with_the_verdict_and_names_the_root():
     words = read(samples.sick()._repr_html_()).words
     assert words.startswith("DOES NOT TRAIN: the gradient keeps 0.154")
@@ -74,23 +59,23 @@ def test_the_card_opens_with_the_verdict_and_names_the_root():
 
 
 def test_a_forecast_shows_its_map_of_depth_and_rate():
-    words = read(forecast()._repr_html_()).words
+    words = read(samples.forecast()._repr_html_()).words
     assert "Trains up to depth 16" in words
     assert "Safe rate over depth · dashed: the rate 0.00100" in words
     assert "predicted fall of the loss · ~ depth^+1.00" in words
     assert "go no <deeper>" in words
-    assert "No limit in sight up to depth 16" in read(forecast(max_depth=None)._repr_html_()).words
+    assert "No limit in sight up to depth 16" in read(samples.forecast(max_depth=None)._repr_html_()).words
 
 
 def test_the_page_of_a_forecast_has_the_same_and_its_limits():
     from leadline.report.html.forecasted import render_forecast
 
-    words = read(render_forecast(forecast())).words
+    words = read(render_forecast(samples.forecast())).words
     assert "TRAINS UP TO DEPTH 16" in words
     assert "beyond 8 with a warm-up" in words
     assert "go no <deeper>" in words
 
 
 def test_a_report_shows_a_forecast_that_it_is_given(tmp_path):
-    samples.healthy().to_html(tmp_path / "x.html", forecast=forecast())
+    samples.healthy().to_html(tmp_path / "x.html", forecast=samples.forecast())
     assert "TRAINS UP TO DEPTH 16" in read((tmp_path / "x.html").read_text()).words

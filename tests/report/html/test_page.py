@@ -105,6 +105,13 @@ def test_one_step_is_shown_by_range_of_depth_beside_what_was_measured():
     assert "your rate 0.00100" in words
 
 
+def test_what_a_range_does_alone_stands_below_what_it_promises():
+    part = replace(samples.step().ranges[0], loss_change=-0.033)
+    shape = samples.profile([1.0] * 3, [1.0] * 3, update=samples.step(ranges=(part,)))
+    words = read(render([samples.report(shape)])).words
+    assert words.index("-0.100") < words.index("moved alone") < words.index("-0.0330")
+
+
 def test_what_the_baseline_knows_is_no_advice():
     shape = samples.profile([1.0], [1.0])
     assert advice_of(samples.report(shape, samples.finding(known=True)), None) == []

@@ -91,3 +91,11 @@ def test_where_names_differ_both_are_given():
 
 def replace_name(profile):
     return replace(profile, blocks=(replace(profile.blocks[0], name="other"),))
+
+
+def test_where_theory_says_nothing_that_is_said():
+    told = [samples.block(f"b{i}", 1.0, 1.0, forward_ms_predicted=1.0, band=0.5) for i in range(3)]
+    silent = [samples.block(f"c{i}", 1.0, 1.0, band=3.0) for i in range(2)]
+    shape = samples.profile([], [], blocks=(*told, *silent), streams=(Stream(input="x", blocks=5),))
+    assert "no theory in 2 blocks: its band is too wide there" in by_key(shape)["forward"].notes
+    assert not [note for note in by_key(shape)["backward"].notes if "band" in note]

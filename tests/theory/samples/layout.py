@@ -16,6 +16,7 @@ def _generator() -> torch.Generator:
 
 
 ROWS = torch.randint(32, (48,), generator=_generator())
+SCORES = ((8192, 16),)
 PLACES = torch.randint(64, (32, 64, 64), generator=_generator())
 MASK = torch.ones(64, 64).triu(1).bool()
 FLOOR, CEILING = torch.tensor(-1e30), torch.tensor(1e30)
@@ -75,6 +76,15 @@ LAYOUT: dict[str, Case] = {
     "index_select": Case(lambda x: x.index_select(1, ROWS), mean=0.5),
     "take_along_dim": Case(lambda x: x.take_along_dim(PLACES, 1), mean=0.5),
     "gather": Case(lambda x: x.gather(1, PLACES), mean=0.5),
+    "gather of the largest": Case(lambda x: _gathered(torch.sigmoid(x)), SCORES, draws=MANY, beyond=0.005),
+    "topk": Case(lambda x: x.topk(3)[0], SCORES, mean=0.5, draws=MANY, beyond=0.005),
+    "topk of softmax": Case(
+        lambda x: x.softmax(-1).topk(2)[0], SCORES, draws=MANY, beyond=0.01, gradient=False
+    ),
+    "topk of the smallest": Case(
+        lambda x: x.topk(2, 1, largest=False)[0], ((2048, 8, 8),), draws=MANY, beyond=0.005
+    ),
+    "topk of a function": Case(lambda x: torch.sigmoid(x).topk(2)[0], SCORES, draws=MANY, beyond=0.005),
     "expand_as": Case(lambda x: x.expand_as(TALL), mean=0.5),
     "broadcast_to": Case(lambda x: torch.broadcast_to(x, (2, 32, 64, 64))),
     "tile": Case(lambda x: x.tile(3, 1, 1), mean=0.5),
@@ -143,6 +153,10 @@ LAYOUT: dict[str, Case] = {
 }
 
 
+def _gathered(scores: Tensor) -> Tensor:
+    return scores.gather(-1, scores.detach().topk(2).indices)
+
+
 def _written(x: Tensor) -> Tensor:
     made = x.clone()
     made[:, 0] = 1.0
@@ -150,7 +164,6 @@ def _written(x: Tensor) -> Tensor:
 
 
 REFUSED: dict[str, Callable[[Tensor], Tensor]] = {
-    "topk": lambda x: x.topk(3)[0],
     "sort": lambda x: x.sort(-1)[0],
     "tril": lambda x: x.tril(),
     "triu": lambda x: x.triu(),

@@ -36,7 +36,7 @@ def _make(bench: Bench, edit: Edit) -> None:
 
 
 def rewired(old: Residual, scheme: Scheme, seed: int) -> Residual:
-    """The same branch and shortcut on another scheme; a branch of leadline.nn is drawn as that scheme says."""
+    """The same branch, shortcut and norms on another scheme; a branch of leadline.nn is drawn as that scheme says."""
     if isinstance(old.branch, HasRoles):
         fill_branch_(old.branch, scheme.base, generator=torch.Generator().manual_seed(seed))
     place = old.place
@@ -49,6 +49,9 @@ def rewired(old: Residual, scheme: Scheme, seed: int) -> Residual:
         norm=_norm_maker(old),
         shortcut=old.shortcut or _shortcut(old, scheme, seed),
     )
+    for name in ("norm_pre", "norm_out", "norm_post"):
+        if getattr(new, name) is not None and getattr(old, name) is not None:
+            setattr(new, name, getattr(old, name))
     new.lean = old.lean
     like = next(old.parameters())
     return new.to(device=like.device, dtype=like.dtype).train(old.training)

@@ -19,19 +19,27 @@
   const find = (id) => document.getElementById(id);
   const known = memory(JSON.parse(find("data").textContent)), { runs } = known, several = runs.length > 1;
   const curves = new Map(), maps = new Map(), depths = new Map();
-  let waiting = 0, pin = null, xs = [], pointed = { step: null, depth: "" }, shownCheck = "", checkGroup = null, checkRange = null;
+  let waiting = 0, refined = "", pin = null, xs = [], pointed = { step: null, depth: "" }, shownCheck = "", checkGroup = null, checkRange = null;
 
   // ---- steps: one cursor and one zoom for all curves and maps ---------------------------------------------------
   const steps = leadline.group({
     onmove(index) { point(index === null ? null : xs[index]); },
-    onzoom(range) { find("reset").hidden = range === null; drawMaps(); clearTimeout(waiting); if (range) waiting = setTimeout(refine, 250, range); },
+    onzoom(range) {
+      find("reset").hidden = range === null;
+      drawMaps();
+      const wanted = range ? `first=${Math.max(0, Math.floor(range[0]))}&last=${Math.max(0, Math.ceil(range[1]))}` : "";
+      if (wanted === refined) return; // charts tell their zoom again behind every update
+      refined = wanted;
+      clearTimeout(waiting);
+      if (wanted) waiting = setTimeout(refine, 250, wanted);
+    },
   });
 
   /* Brings back what was left out of a long run, for the steps in sight. */
-  function refine([first, last]) {
+  function refine(wanted) {
     runs.forEach(async (run, place) => {
       if (!run.header || run.header.steps <= FEW) return;
-      const answer = await fetch(`runs/${place}/window?first=${Math.max(0, Math.floor(first))}&last=${Math.max(0, Math.ceil(last))}`).catch(() => null);
+      const answer = await fetch(`runs/${place}/window?${wanted}`).catch(() => null);
       if (!answer?.ok) return;
       known.absorb({ run: place, ...(await answer.json()) });
       soon();

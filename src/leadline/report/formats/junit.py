@@ -23,7 +23,7 @@ def junit(reports: Sequence[Report], look: Look) -> str:
     """
     top = Element("testsuites", name="leadline")
     for report in reports:
-        top.append(_suite(report, look.fail_on))
+        top.append(_suite(report, look.bar(report.target)))
     _count(top)
     ElementTree.indent(top)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ElementTree.tostring(top, encoding='unicode')}\n"

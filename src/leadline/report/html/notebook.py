@@ -1,14 +1,18 @@
-"""A report in a notebook: verdict, the depth profiles that matter most, and the roots. No scripts."""
+"""A report, or a repair, in a notebook: verdict, the profiles that matter most, what was found. No scripts."""
 
 from __future__ import annotations
 
 from leadline.drawing.chart import Line
 from leadline.drawing.multiples import Picture, card
 from leadline.drawing.numbers import number, plural
+from leadline.records import Trial
 from leadline.report.depth import block_summary
+from leadline.report.html.overlay import overlaid
 from leadline.report.html.panel import Panel
 from leadline.report.html.panels import panels_of
+from leadline.report.html.repairs import mended
 from leadline.report.layout import joined
+from leadline.report.repair import RepairReport
 from leadline.report.report import Report
 from leadline.report.text import clean
 from leadline.report.verdict import headline, rooted
@@ -28,6 +32,33 @@ def card_of(report: Report) -> str:
     )
     panels = [panel for panel in panels_of(profile) if panel.key in SHOWN]
     return card(clean(headline(report)), [facts], [_picture(panel) for panel in panels], _items(report))
+
+
+def repair_card(repair: RepairReport) -> str:
+    """Verdict before and after, the loss with and without the fixes, the signal before and after, and each outcome."""
+    done = mended(repair)
+    before = repair.before
+    panels = (
+        panels_of(before.profile)
+        if repair.after is None
+        else overlaid(before.profile, repair.after.profile, ("before", "after"))[1]
+    )
+    items = [
+        clean(f"{each.fix}, {'kept' if each.kept else each.state}: {each.title}; {each.why}")
+        for each, _ in done.outcomes
+    ]
+    pictures = [*_trial(repair.trial), *(_picture(panel) for panel in panels if panel.key in SHOWN[:2])]
+    return card(clean(headline(before)), [clean(done.sentence)], pictures, items)
+
+
+def _trial(trial: Trial | None) -> list[Picture]:
+    if trial is None:
+        return []
+    lines = [Line(values=trial.treated), Line(values=trial.untreated, tone="second")]
+    shown = [line for line in lines if line.values]
+    return [
+        Picture(title="Loss by step", note="grey: without the fixes" if trial.treated else "", lines=shown)
+    ]
 
 
 def _picture(panel: Panel) -> Picture:

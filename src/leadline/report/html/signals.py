@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leadline.drawing.numbers import factor
+from leadline.drawing.numbers import factor, plural
 from leadline.records import Parting, Profile
 from leadline.report.depth import gains
 from leadline.report.html.panel import Axis, Panel, Series, is_known, span
@@ -64,7 +64,15 @@ def _signal_notes(profile: Profile, direction: str) -> tuple[str, ...]:
     if profile.theory is not None:
         found = profile.theory.forward_parting if place == 0 else profile.theory.backward_parting
         notes += [_parts(found)] if found is not None else []
-    return tuple(notes)
+    return (*notes, *_unpredicted(profile, direction))
+
+
+def _unpredicted(profile: Profile, direction: str) -> tuple[str, ...]:
+    """How many blocks have a band and no prediction: it was too wide to say anything."""
+    rows = [(getattr(each, f"{direction}_ms_predicted"), each.band) for each in profile.blocks]
+    silent = sum(predicted is None and band is not None for predicted, band in rows)
+    some = any(predicted is not None for predicted, _ in rows)
+    return (f"no theory in {plural(silent, 'block')}: its band is too wide there",) if silent and some else ()
 
 
 def _parts(parting: Parting) -> str:

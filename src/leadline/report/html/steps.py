@@ -8,39 +8,33 @@ from leadline.drawing.bars import Bar, bars
 from leadline.drawing.chart import Line, line_chart
 from leadline.drawing.numbers import number, share, signed
 from leadline.drawing.ruler import Mark, ruler
-from leadline.records import DepthScale, Profile, Rehearsal, Update
+from leadline.records import DepthRange, DepthScale, Profile, Rehearsal, Update
 from leadline.report.text import clean, shorten
 
-NAME = 26  # characters of a range of blocks that a row has room for
+NAME = 24  # characters of a range of blocks that a row has room for
 
 
 def ranges_drawn(update: Update) -> str:
-    """The predicted change of the loss by range of depth, then the whole step as predicted and as measured."""
-    rows = [
-        Bar(
-            label=shorten(f"{clean(each.first)} … {clean(each.last)}", NAME),
-            value=each.share * update.predicted_loss_change,
-            said=f"{signed(each.share * update.predicted_loss_change)}",
-        )
-        for each in update.ranges
-        if each.share is not None
-    ]
-    rows.append(
-        Bar(
-            label="all, predicted",
-            value=update.predicted_loss_change,
-            said=signed(update.predicted_loss_change),
-        )
-    )
-    rows.append(
-        Bar(
-            label="all, measured",
-            value=update.measured_loss_change,
-            said=signed(update.measured_loss_change),
-            tone="quiet-part",
-        )
-    )
-    return bars(rows, label="Change of the loss by one step, predicted by range of depth, and measured")
+    """The change of the loss by range of depth, predicted and, where it was, measured; then of the whole step."""
+    rows = [row for each in update.ranges for row in _range(each, update.predicted_loss_change)]
+    rows.append(_bar("all, predicted", update.predicted_loss_change))
+    rows.append(_bar("all, measured", update.measured_loss_change, tone="quiet-part"))
+    return bars(rows, label="Change of the loss by one step, by range of depth, predicted and measured")
+
+
+def _range(part: DepthRange, whole: float) -> list[Bar]:
+    """What the gradient promises for these blocks, and what the loss does if they alone move."""
+    if part.share is None:
+        return []
+    name = shorten(f"{clean(part.first)} … {clean(part.last)}", NAME)
+    rows = [_bar(name, part.share * whole)]
+    if part.loss_change is not None:
+        rows.append(_bar("moved alone", part.loss_change, tone="quiet-part"))
+    return rows
+
+
+def _bar(label: str, value: float, tone: str = "part") -> Bar:
+    return Bar(label=label, value=value, said=signed(value), tone=tone)
 
 
 def step_facts(update: Update) -> list[tuple[str, str]]:
@@ -67,7 +61,7 @@ def steps_drawn(rehearsal: Rehearsal) -> str:
     if rehearsal.constant is not None:
         constant = [rehearsal.constant] * len(rehearsal.losses)
         lines.append(Line(values=constant, tone="theory"))
-    return line_chart(lines, label="Loss of the first steps on one batch", size=(430.0, 150.0))
+    return line_chart(lines, label="Loss of the first steps on one batch", kind="linear", size=(430.0, 150.0))
 
 
 def rates_drawn(update: Update) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from leadline.ops.arguments import value_of
 from leadline.theory.field import Field, broadcast, reshaped, scaled
 from leadline.theory.gradient import Terms, fresh, total
+from leadline.theory.moments.choose import chosen_of, gathered_at
 from leadline.theory.moments.pointwise import returned
 from leadline.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
 from leadline.theory.signal import Signal, moved
@@ -130,12 +131,15 @@ def select(call: Call) -> Transfer:
 
 @moment_rule(
     """narrow slice chunk split split_with_sizes tensor_split hsplit vsplit dsplit index_select take_along_dim gather
-    tril triu topk sort"""
+    tril triu sort"""
 )
 def part(call: Call) -> Transfer:
     """Pieces along an axis; all axes stay."""
-    _, x = call.read()
-    if call.op.name in ("topk", "sort", "tril", "triu"):
+    value, x = call.read()
+    if call.op.name in ("gather", "take_along_dim") and (found := gathered_at(call)) is not None:
+        axis, largest = found
+        return chosen_of(call, x, value, axis, largest=largest)
+    if call.op.name in ("sort", "tril", "triu"):
         raise UnpredictableError(f"{call.op.name} chooses by value or place")
     return thinned(call, list(range(len(x.field.shape))))
 

@@ -1,8 +1,9 @@
 /* Charts over depth or steps, on uPlot. One cursor and one zoom for all charts of a group.
 
    leadline.group({onmove, onzoom})        what charts share; move(i), zoom(min, max), reset(), redraw(), keys(element),
-                                           update([[chart, spec], ...]): new data, while cursor and zoom stay where they are
-   leadline.chart(host, spec, group)       draws `spec` into `host`; returns {destroy(), plot}
+                                           update([[chart, spec], ...]): chart.update of several at once
+   leadline.chart(host, spec, group)       draws `spec` into `host`; returns {update(spec), destroy(), plot}: an update has
+                                           the same series with other or more values, and leaves zoom and cursor alone
    leadline.number(value)                  three significant digits, as everywhere in a report
    leadline.ticks(low, high, kind)         the axis, as leadline.drawing.scale has it
 
@@ -116,20 +117,19 @@ const leadline = (() => {
       get zoomed() { return range !== null; },
       add(chart) {
         charts.add(chart);
-        const [low, high] = chart.extent();
-        full = full ? [Math.min(full[0], low), Math.max(full[1], high)] : [low, high];
-        if (range) quietly(() => chart.zoom(...range));
+        self.refit();
       },
       remove(chart) { charts.delete(chart); },
       update(pairs) {
         const first = charts.values().next().value, x = first && at !== null ? first.place(at) : null;
-        quietly(() => {
-          for (const [chart, spec] of pairs) chart.refill(spec);
-          const ends = [...charts].map((chart) => chart.extent());
-          full = ends.length ? [Math.min(...ends.map((each) => each[0])), Math.max(...ends.map((each) => each[1]))] : null;
-          for (const chart of charts) chart.zoom(...self.range);
-        });
-        self.move(x === null ? null : first.near(x));
+        for (const [chart, spec] of pairs) chart.refill(spec);
+        self.refit();
+        if (at !== null) self.move(first.near(x));
+      },
+      refit() { // behind a change of data: what is zoomed stays, what was whole is whole again
+        const ends = [...charts].map((chart) => chart.extent());
+        full = [Math.min(...ends.map((each) => each[0])), Math.max(...ends.map((each) => each[1]))];
+        quietly(() => { for (const chart of charts) chart.zoom(...self.range); });
       },
       move(index, from = null) {
         quietly(() => {
@@ -249,7 +249,12 @@ const leadline = (() => {
       refill(next) { spec = next; kind = next.kind; made = columns(next); plot.setData(made.data, false); },
       place: (index) => made.xs[Math.min(index, made.xs.length - 1)],
       near: (x) => nearest(made.xs, x),
-      destroy() { shared.remove(self); plot.destroy(); },
+      update(next) { // the same series with other values, perhaps more of them
+        if (shared) { shared.update([[self, next]]); return; }
+        self.refill(next);
+        self.zoom(...self.extent());
+      },
+      destroy() { if (shared) shared.remove(self); plot.destroy(); },
       get plot() { return plot; },
     };
     const axis = { stroke: () => css("--muted"), grid: { stroke: () => css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
@@ -257,7 +262,7 @@ const leadline = (() => {
       width: Math.max(host.clientWidth, 120), height: HEIGHT,
       legend: { show: false },
       padding: [RAIL, 16, 0, 0],
-      cursor: { y: false, drag: { x: true, y: false }, points: { size: 7, fill: (u, i) => u.series[i].stroke(u, i), show: true } },
+      cursor: { y: false, drag: { x: true, y: false }, points: { size: 7, width: 0, fill: (u, i) => (u.series[i].width ? u.series[i].stroke(u, i) : "transparent") } },
       scales: { x: { time: false, range: (u, low, high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
                 y: { range: (u, low, high) => railed(fitted(low, high, kind), made.zeros) } },
       axes: [
@@ -273,10 +278,18 @@ const leadline = (() => {
         setScale: [(u, key) => { if (key === "x" && plot && shared) shared.zoom(u.scales.x.min, u.scales.x.max, self); }],
       },
     };
-    host.textContent = "";
+    aside(host);
     plot = new uPlot(options, made.data, host);
     if (shared) shared.add(self);
     return self;
+  }
+
+  /* The picture that stood in the chart's place is kept for paper, where it is as sharp and as wide as it has to be. */
+  function aside(host) {
+    const kept = document.createElement("div");
+    kept.className = "sketch";
+    kept.append(...host.childNodes);
+    host.append(kept);
   }
 
   /* Vertical rules where a stream begins, with its name; none at the first, which is the frame. */

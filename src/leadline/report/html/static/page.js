@@ -58,5 +58,6 @@
   const redraw = () => groups.forEach((each) => each.redraw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   addEventListener("beforeprint", () => { document.querySelectorAll("details").forEach((each) => { each.open = true; }); });
+  requestAnimationFrame(() => performance.mark("drawn")); // behind the frame in which uPlot draws
   document.documentElement.dataset.ready = "yes";
 })();

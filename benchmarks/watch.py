@@ -1,0 +1,167 @@
+"""What watching costs: a training step with a monitor, next to the same step without.
+
+    python -m benchmarks.watch            measure what has no result yet, fill docs/watch.md
+    python -m benchmarks.watch --quick    small models, few rounds; prints, stores nothing
+
+Every way trains its own copy of the network with fused AdamW, one thread, processor time; steps of all ways alternate.
+"Everything, every step" is the median of round-by-round ratios. The default budget is no matter of medians, as its
+samples are rare by design: there all steps are added up, from the first one on, and once more for the second half.
+Peers that are not installed are left out (wandb, tensorboard). See benchmarks/monitors.py for what each one records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import monitors, workloads
+from benchmarks.side_by_side import alternate, ratio, rounded, significant
+from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from leadline import Case
+
+NETWORKS: dict[str, tuple[Callable[[], Case], int]] = {  # and steps of the long run with the default budget
+    "Transformer, 24 layers, d=256": (workloads.transformer, 24),
+    "MLP, 200 layers, width 128": (workloads.mlp, 300),
+    "conv net, 50 layers": (workloads.conv, 60),
+}
+ROUNDS = 9
+PATIENCE = 60.0  # seconds for the rounds of one case; a third of them are run in any case
+GOALS = {"default budget": (1.01, 1.01, 1.01), "ours: every parameter": (1.05, 1.5, 1.1)}
+
+
+class Loop:
+    """A training loop that is run a step at a time."""
+
+    def __init__(self, build: Callable[[], Case], monitor: monitors.Monitor | None, folder: Path) -> None:
+        self.case = build()
+        self.optimizer = torch.optim.AdamW(self.case.model.parameters(), lr=1e-5, fused=True)
+        self.watch = None if monitor is None else monitor(self.case.model, self.optimizer, folder)
+
+    def step(self) -> None:
+        loss = self.case.loss(self.case.model(self.case.inputs), self.case.targets)
+        if self.watch is not None:
+            self.watch.loss(loss)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.watch is not None:
+            self.watch.end()
+
+    def close(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
+
+
+def measure_every_step(name: str, build: Callable[[], Case], rounds: int = ROUNDS) -> dict[str, Any]:
+    """The median ratio of one monitor that records all it can at every step."""
+    with tempfile.TemporaryDirectory() as folder:
+        loops = {"plain": Loop(build, None, Path(folder))}
+        loops["watched"] = Loop(build, monitors.EVERY_STEP[name], Path(folder))
+        ways = {way: loop.step for way, loop in loops.items()}
+        seconds = alternate(ways, rounds=rounds, warmups=2, patience=PATIENCE, clock=time.process_time)
+        for loop in loops.values():
+            loop.close()
+    plain = significant(1e3 * statistics.median(seconds["plain"]), 3)
+    return {"ratio": rounded(ratio(seconds["watched"], seconds["plain"])), "plain_ms": plain}
+
+
+def measure_budget(build: Callable[[], Case], steps: int) -> dict[str, Any]:
+    """All steps of a run with the default budget, added up, against those of a plain run beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Loop(build, None, Path(folder))
+        watched = Loop(build, monitors.ours_by_budget, Path(folder))
+        ways = {"plain": plain.step, "watched": watched.step}
+        seconds = alternate(ways, rounds=steps, warmups=0, clock=time.process_time)
+        samples = watched.watch.samples()
+        own = watched.watch.overhead()
+        watched.close()
+    over, under = seconds["watched"], seconds["plain"]
+    half = len(over) // 2
+    return {
+        "steps": len(over),
+        "ratio": significant(sum(over) / sum(under)),
+        "second_half": significant(sum(over[half:]) / sum(under[half:])),
+        "samples": samples,
+        "own_estimate": significant(1 + own),
+        "plain_ms": significant(1e3 * statistics.median(under), 3),
+    }
+
+
+def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
+    cases: dict[str, Callable[[], dict[str, Any]]] = {}
+    for network, (build, steps) in NETWORKS.items():
+        cases[f"budget | default budget | {network}"] = partial(measure_budget, build, steps)
+    for name in monitors.available():
+        for network, (build, _) in NETWORKS.items():
+            cases[f"every step | {name} | {network}"] = partial(measure_every_step, name, build)
+    return cases
+
+
+def render(results: Results) -> str:
+    """The tables of docs/watch.md."""
+    where = results["machine"]
+    parts = [
+        f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}; one thread, processor time.",
+        "Step time over that of the plain step, everything recorded at every step:",
+        _every_step(results),
+        "The default budget (1 %), all steps of a run added up; the first look is paid ahead, so it weighs most in "
+        "short runs:",
+        _by_budget(results),
+    ]
+    return "\n\n".join(parts)
+
+
+def _every_step(results: Results) -> str:
+    rows = []
+    for name in dict.fromkeys(key.split(" | ")[1] for key in results["cases"] if key.startswith("every")):
+        cells = [results["cases"].get(f"every step | {name} | {network}") for network in NETWORKS]
+        goal = " / ".join(map(str, GOALS[name])) if name in GOALS else ""
+        rows.append(
+            [name, *["" if each is None else f"{each['ratio']['median']:.2f}" for each in cells], goal]
+        )
+    return table(["monitor", *NETWORKS, "goal"], rows)
+
+
+def _by_budget(results: Results) -> str:
+    rows = []
+    for network in NETWORKS:
+        found = results["cases"].get(f"budget | default budget | {network}")
+        if found is not None:
+            whole, later = f"{found['ratio']:.3f}", f"{found['second_half']:.3f}"
+            rows.append([network, str(found["steps"]), str(found["samples"]), whole, later, "1.01"])
+    return table(["network", "steps", "traces among them", "all steps", "second half", "goal"], rows)
+
+
+def quick() -> None:
+    small = partial(workloads.mlp, layers=10, width=32, batch=8)
+    for name in monitors.available():
+        print(f"{name:30} {measure_every_step(name, small, rounds=3)['ratio']['median']:.2f}")
+    print("default budget", measure_budget(small, 50)["ratio"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a small model, few rounds; stores nothing")
+    parser.add_argument("--only", default="", help="measure only cases whose name has this in it")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    if chosen.quick:
+        quick()
+        return
+    cases = {key: measure for key, measure in all_cases().items() if chosen.only in key}
+    results = run_missing("watch", cases, partial(print, flush=True))
+    fill_file(ROOT / "docs" / "watch.md", "watch", render(results))
+
+
+if __name__ == "__main__":
+    main()

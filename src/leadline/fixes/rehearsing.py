@@ -1,0 +1,34 @@
+"""What training says about findings: where a network learns in spite of one, it is no more than a note.
+
+`leadline.check` rehearses a few steps to find that out. Copies that are to be trained anyway are checked without: their
+findings are taken at their word at first, and then the trial is the rehearsal.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from leadline.diagnosis import CONFIDENCE, ask, judge
+from leadline.records import Rehearsal
+from leadline.report import Report
+from leadline.report.verdict import sentence
+from leadline.rules import all_rules
+from leadline.updating.rehearsal import STEPS
+
+LEARNS = Rehearsal(losses=(1.0, 0.0))
+"""What a network that learns all there is would show."""
+
+
+def rehearsed(report: Report, rehearsal: Rehearsal | None) -> Report:
+    """The report as it is if training goes like that; None: as it is before anything was tried."""
+    profile = replace(report.profile, rehearsal=rehearsal)
+    findings = ask(all_rules(), profile.shown)
+    verdict = judge(profile, report.coverage, findings)
+    known = CONFIDENCE.get(verdict) if profile.update is not None else None
+    judged = replace(report, profile=profile, findings=findings, verdict=verdict, confidence=known)
+    return replace(judged, reason=sentence(judged))
+
+
+def trial_as_rehearsal(losses: tuple[float, ...], like: Rehearsal | None) -> Rehearsal:
+    """As many steps of a trial as a rehearsal has; `like` is one with the same targets."""
+    return Rehearsal(losses=losses[: STEPS + 1], constant=None if like is None else like.constant)

@@ -1,0 +1,89 @@
+"""A Lightning callback: `Trainer(callbacks=[LeadlineCallback(store="run.leadline")])`.
+
+Lightning runs backward inside `optimizer.step(closure)`; the watch follows closures, and `on_before_optimizer_step` is
+where gradients are seen before Lightning clips them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.optim import Optimizer
+
+from leadline.integrations.sinks import Feed, Sink
+from leadline.watching import Watch, watch
+from leadline.watching.actions import OnAlert
+
+
+class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy, see pyproject.toml
+    """Watches `fit`. The watch is in `.watch`, during and after it.
+
+    `store`, `budget`, `every` and `on_alert` are those of `leadline.watch`; with `on_alert="stop"` the trainer ends
+    its run in order. `sinks` are trackers (`leadline.integrations.sinks`), which get numbers every `push_every` steps;
+    `FunctionSink(logger.log_metrics)` makes one of a Lightning logger.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        budget: float = 0.01,
+        every: int | None = None,
+        on_alert: OnAlert = "log",
+        sinks: Sequence[Sink] = (),
+        push_every: int = 10,
+    ) -> None:
+        self.watch: Watch | None = None
+        self._store, self._budget, self._every, self._on_alert = store, budget, every, on_alert
+        self._sinks, self._push_every = sinks, push_every
+        self._feed: Feed | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.watch = watch(
+            pl_module,
+            trainer.optimizers,
+            store=self._store,
+            budget=self._budget,
+            every=self._every,
+            on_alert=self._on_alert,
+        )
+        self._feed = Feed(self.watch, self._sinks, every=self._push_every)
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        if self.watch is not None and trainer.gradient_clip_val:
+            self.watch.unclipped(_norm(optimizer))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._feed is not None:
+            self._feed.push()
+        if self.watch is not None and self.watch.stopped:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self.watch is not None:
+            self.watch.__exit__(type(exception), exception, exception.__traceback__)
+        self._close()
+
+    def _close(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+
+def _norm(optimizer: Optimizer) -> torch.Tensor:
+    """The norm of all gradients that this optimiser is about to use."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    return torch.nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])

@@ -1,0 +1,35 @@
+"""Any function of a dictionary and a step as a sink: `accelerator.log`, `logger.log_metrics`, your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leadline.records.run import Alert
+
+
+class FunctionSink:
+    """Calls `log(values, step)`; pictures go to `show(image, step)` and alerts to `tell(alert)`, if given."""
+
+    def __init__(
+        self,
+        log: Callable[[dict[str, float], int], object],
+        *,
+        show: Callable[[Any, int], object] | None = None,
+        tell: Callable[[Alert], object] | None = None,
+    ) -> None:
+        self._log, self._show, self._tell = log, show, tell
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        self._log(dict(values), step)
+
+    def picture(self, step: int, image: Any) -> None:
+        if self._show is not None:
+            self._show(image, step)
+
+    def alert(self, alert: Alert) -> None:
+        if self._tell is not None:
+            self._tell(alert)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,40 @@
+"""Weights & Biases, also offline: numbers on their own step axis, one image, and alerts in the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from leadline.integrations.sinks.sink import PICTURE, PREFIX
+from leadline.records.run import Alert
+from leadline.watching.actions import sentence
+
+STEP = f"{PREFIX}step"
+
+
+class WandbSink:
+    """Logs to a run that `wandb.init` gave you.
+
+    W&B's own step counts calls of `log` and must not go back, so that two parties that log would get in each other's
+    way. Our numbers are drawn over `leadline/step` instead.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        run.define_metric(STEP, hidden=True)
+        run.define_metric(f"{PREFIX}*", step_metric=STEP)
+        self._alerts: list[str] = []
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log({**values, STEP: step})
+
+    def picture(self, step: int, image: Any) -> None:
+        self._run.log({PICTURE: import_module("wandb").Image(image), STEP: step})
+
+    def alert(self, alert: Alert) -> None:
+        self._alerts.append(sentence(alert))
+        self._run.summary[f"{PREFIX}alerts_told"] = self._alerts
+
+    def close(self) -> None:
+        pass

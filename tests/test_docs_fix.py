@@ -1,0 +1,52 @@
+"""The page about repair is true: its file, its commands and its Python run one after another in one folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from leadline.cli import main
+from leadline.cli.catalogue import all_pages
+from leadline.fixes.comparison import LEAST, SIGMAS
+from leadline.fixes.drift import KEPT
+from leadline.fixes.search import CONFIRM_LONGER
+from leadline.fixes.trial import DEFAULT_RATE, MOST_STEPS
+from leadline.report.mending import REACHES
+from test_docs import hooks  # noqa: F401  (a fixture)
+
+PAGE = (Path(__file__).parents[1] / "docs" / "fix.md").read_text()
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_every_block_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+    names: dict[str, object] = {}
+    for language, title, text in BLOCK.findall(PAGE):
+        if title:
+            (tmp_path / title).write_text(text)
+        elif language == "console":
+            assert [main(shlex.split(line)[1:]) for line in text.splitlines()] == [0] * len(text.splitlines())
+        else:
+            exec(text, names)
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+    out = capsys.readouterr().out
+    assert "DOES NOT TRAIN → TRAINS" in out
+    assert "fails → trains" in out
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code():
+    assert (KEPT, SIGMAS, LEAST, DEFAULT_RATE, CONFIRM_LONGER) == (1e-9, 2.0, 0.01, 1e-3, 3)
+    assert f"At most {CONFIRM_LONGER * MOST_STEPS} are read" in PAGE
+    assert all(f"| {each} |" in PAGE for each in REACHES.values())
+
+
+def test_every_fix_has_a_page_made_of_its_docstring(hooks):  # noqa: F811
+    for fix in all_pages():
+        page = hooks.fix_page(fix)
+        assert page.startswith(f"# {fix.name}\n")
+        assert fix.doc in page
+        assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_pages())

@@ -1,0 +1,74 @@
+"""Compiled models: the compiled code is left alone, and samples repeat the pass uncompiled."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
+
+import leadline
+from watching.training import SEED
+
+
+def stack() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 2))
+
+
+def train(model: nn.Module, own: nn.Module, **watch) -> tuple[list[Tensor], leadline.Watch | None]:
+    x = torch.ones(5, 6)
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+    w = leadline.watch(model, optimizer, **watch) if watch else None
+    torch.manual_seed(SEED)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    if w is not None:
+        w.close()
+    return [each.detach().clone() for each in own.parameters()], w
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("choices", [{"every": 2}, {"budget": 1.0}], ids=["every second step", "by budget"])
+def test_a_watched_compiled_model_is_compiled_as_often_and_trains_the_same(choices):
+    found = []
+    for watch in ({}, choices):
+        counter, own = CompileCounter(), stack()
+        weights, w = train(torch.compile(own, backend=counter), own, **watch)
+        found.append((counter.frame_count, counter.op_count, weights))
+        torch._dynamo.reset()
+    assert w.trouble == ""
+    assert found[0][:2] == found[1][:2]
+    assert all(torch.equal(a, b) for a, b in zip(found[0][2], found[1][2], strict=True))
+
+
+def test_the_repeated_pass_has_the_gradients_of_the_compiled_one():
+    own = stack()
+    own[2].p = 0.0
+    twin = copy.deepcopy(own)
+    _, compiled = train(torch.compile(own, backend="eager"), own, every=1)
+    _, plain = train(twin, twin, every=1)
+    for name in ("forward_ms", "backward_ms"):
+        ours, theirs = (w.history.recent(name).rows for w in (compiled, plain))
+        assert len(ours) == len(theirs) == 4
+        for mine, its in zip(ours, theirs, strict=True):
+            assert list(mine)[:3] == pytest.approx(list(its)[:3], rel=1e-5)
+
+
+def test_a_model_compiled_in_place_is_watched_without_samples_and_says_so():
+    own = stack()
+    own.compile(backend="eager")
+    _, w = train(own, own, every=1)
+    assert w.trouble == ""
+    assert [each.kind for each in w.events] == ["warning"]
+    assert len(w.history.scalars("grad_norm").values) == 4

@@ -1,0 +1,100 @@
+"""Two real processes, by torchrun with gloo: data parallel and sharded training, against one process's truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from leadline.runs.reading import Run
+from watching.two_ranks import STEPS, batch, stack
+
+HERE = Path(__file__).parent
+CLOSE = 1e-4  # relative: two processes add up in another order, and AdamW divides by small numbers
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory) -> tuple[Path, list[dict]]:
+    """What each rank wrote down; all tests share one run, as starting processes takes seconds."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    source = Path(__file__).parents[2] / "src"
+    run = subprocess.run(
+        [*command, str(HERE / "two_ranks.py"), str(folder)],
+        env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return folder, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def truth() -> dict[str, list[float]]:
+    """One process on the whole batch: norms of the gradient and of what each step changed."""
+    model = stack()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    x = torch.cat([batch(rank) for rank in range(2)])
+    found: dict[str, list[float]] = {"grad_norm": [], "update_norm": []}
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        before = torch.cat([each.detach().flatten() for each in model.parameters()])
+        found["grad_norm"].append(
+            torch.cat([each.grad.flatten() for each in model.parameters()]).norm().item()
+        )
+        optimizer.step()
+        after = torch.cat([each.detach().flatten() for each in model.parameters()])
+        found["update_norm"].append((after - before).norm().item())
+    return found
+
+
+def test_data_parallel_training_is_the_same_bit_for_bit(ranks):
+    for found in ranks[1]:
+        assert found["replicated"]["losses"] == found["plain"]["losses"]
+        assert found["replicated"]["weights"] == found["plain"]["weights"]
+
+
+@pytest.mark.parametrize("how", ["replicated", "sharded"])
+@pytest.mark.parametrize("name", ["grad_norm", "update_norm"])
+def test_norms_are_those_of_the_whole_model_on_the_first_rank(ranks, how: str, name: str):
+    assert ranks[1][0][how]["trouble"] == ""
+    assert ranks[1][0][how][name] == pytest.approx(truth()[name], rel=CLOSE)
+
+
+def test_norms_of_shards_are_the_same_on_every_rank(ranks):
+    first, second = ranks[1]
+    assert first["sharded"]["grad_norm"] == second["sharded"]["grad_norm"]
+
+
+def test_ranks_measure_shards_at_the_same_steps_though_each_has_its_own_clock(ranks):
+    first, second = ranks[1]
+    assert first["sharded by budget"]["trouble"] == second["sharded by budget"]["trouble"] == ""
+    assert first["sharded by budget"]["grad_norm"] == second["sharded by budget"]["grad_norm"] != []
+
+
+def test_the_first_rank_writes_the_run_file(ranks):
+    run = Run(ranks[0] / "run.leadline")
+    assert (run.info.world_size, run.info.rank) == (2, 0)
+    assert list(run.steps) == list(range(STEPS))
+
+
+def test_only_the_first_rank_samples_passes_by_plan(ranks):
+    kinds = [[kind for kind, _, _ in found["replicated"]["events"]] for found in ranks[1]]
+    assert kinds[0].count("sample") == STEPS
+    assert "sample" not in kinds[1]
+
+
+def test_an_anomaly_is_attributed_to_the_rank_on_which_it_arose(ranks):
+    """Gradients are averaged, so all ranks see theirs spoilt; the loss is the rank's own."""
+    told = [
+        (rank, message) for kind, message, rank in ranks[1][0]["spoilt"]["events"] if kind == "non-finite"
+    ]
+    assert (0, "grad_norm not finite") in told
+    assert (1, "rank 1: loss and grad_norm not finite") in told
