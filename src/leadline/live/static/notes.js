@@ -9,7 +9,7 @@ const notes = (() => {
   };
   const { number } = leadline;
   const share = (part) => (part === null ? "n/a" : typeof part === "number" ? `${Number((100 * part).toPrecision(3))} %` : part);
-  const clock = (seconds) => new Date(1000 * seconds).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const clock = (seconds) => new Date(1000 * seconds).toLocaleString(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
   const STATES = { writing: "live", ended: "ended", "broken off": "broken off" };
   const state = (run) => (run.trouble ? "not readable" : run.header ? STATES[run.header.state] : "waiting");
 
@@ -50,7 +50,7 @@ const notes = (() => {
     if (!head) return box;
     if (head.note) box.append(element("p", head.note, "note"));
     box.append(facts([
-      ["model", `${head.model || "n/a"}, ${head.parameters} parameters`],
+      ["model, parameters", `${head.model || "n/a"}, ${head.parameters}`],
       ["optimiser", head.optimizer || "n/a"],
       ["last step", head.last_step === null ? "none yet" : `${head.last_step}`],
       ["loss", number(head.loss)],
@@ -109,7 +109,7 @@ const notes = (() => {
     for (const { label, tone } of labels) {
       const one = element("span", "", "key"), value = element("b");
       value.dataset.series = "";
-      one.append(key(tone), element("span", label, "label"), " ", value);
+      one.append(...(label ? [key(tone), element("span", label, "label"), " "] : []), value);
       keys.append(one);
     }
     caption.append(head, keys);
