@@ -41,6 +41,7 @@ TORCH_FREE = (
     "leadline.baseline",
     "leadline.config",
     "leadline.testing",
+    "leadline.live",
     "leadline.cli",
     "leadline.readings.structure",
     "leadline.readings.signal",

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from live.served import run, serve
+
+__all__ = ["run", "serve"]
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
 
 

@@ -130,7 +130,20 @@ class Run:
         rows = self._entries(name, since, until, vector=True)
         return [step for step, _ in rows], [_unpacked(blob) for _, blob in rows]
 
+    def vector_steps(self, name: str) -> list[int]:
+        """The steps at which a vector was measured; its numbers are not read."""
+        key = self._metric(name, vector=True)
+        return [step for (step,) in self._all("SELECT step FROM entry WHERE metric = ? ORDER BY step", key)]
+
     def _entries(self, name: str, since: int, until: int | None, *, vector: bool) -> list[Any]:
+        return self._all(
+            "SELECT step, value FROM entry WHERE metric = ? AND step >= ? AND step < ? ORDER BY step",
+            self._metric(name, vector=vector),
+            since,
+            LAST if until is None else until,
+        )
+
+    def _metric(self, name: str, *, vector: bool) -> int:
         sign = "<>" if vector else "="
         row = self._one(f"SELECT id FROM metric WHERE name = ? AND axis {sign} ''", name)
         if row is None:
@@ -140,12 +153,7 @@ class Run:
                 got=repr(name),
                 fix="choose one of these",
             )
-        return self._all(
-            "SELECT step, value FROM entry WHERE metric = ? AND step >= ? AND step < ? ORDER BY step",
-            row[0],
-            since,
-            LAST if until is None else until,
-        )
+        return int(row[0])
 
     def alerts(self, since: int = 0) -> list[Alert]:
         """Those told at step `since` or later, in the order of telling."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,39 @@ from leadline.report.html.advice import reproduced_by
 from leadline.report.text import clean
 
 HERE = Path(__file__).parent
-SCRIPTS = ("uplot/uPlot.iife.min.js", "charts.js", "page.js")
-STYLES = ("uplot/uPlot.min.css", "page.css")
-LICENCE = "uplot/LICENSE"
+STATIC = HERE / "static"
+CHARTS = (STATIC / "uplot" / "uPlot.iife.min.js", STATIC / "charts.js")
+STYLES = (STATIC / "uplot" / "uPlot.min.css", STATIC / "page.css")
+LICENCE = STATIC / "uplot" / "LICENSE"
 
 
-def fill(template: str, data: Sequence[Any], **values: Any) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """What a page is made of, beside its template."""
+
+    scripts: tuple[Path, ...] = (*CHARTS, STATIC / "page.js")
+    styles: tuple[Path, ...] = STYLES
+    templates: tuple[Path, ...] = (HERE / "templates",)
+    rules: tuple[str, ...] = ()
+    """What its security policy allows beyond its own scripts and styles."""
+
+
+REPORT = Kit()
+
+
+def fill(template: str, data: Sequence[Any], *, kit: Kit = REPORT, **values: Any) -> str:
     """The template with its values, the scripts, the styles, and `data` for the scripts to read.
 
     Names are the user's text: every value is cleaned and escaped on its way into the page, the data too.
     """
-    scripts = [_licence(), *map(_read, SCRIPTS)]
-    styles = [*map(_read, STYLES)]
+    scripts = [_licence(), *map(_read, kit.scripts)]
+    styles = [*map(_read, kit.styles)]
     return (
-        _environment()
+        _environment(kit)
         .get_template(template)
         .render(
             **values,
-            policy=policy(scripts, styles),
+            policy=policy(scripts, styles, kit.rules),
             scripts=[Markup(each) for each in scripts],
             styles=[Markup(each) for each in styles],
             data=embedded(data),
@@ -43,14 +59,15 @@ def fill(template: str, data: Sequence[Any], **values: Any) -> str:
     )
 
 
-def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """The content security policy: these scripts and styles by their hashes, and nothing from anywhere."""
+def policy(scripts: Sequence[str], styles: Sequence[str], more: Sequence[str] = ()) -> str:
+    """The content security policy: these scripts and styles by their hashes, and nothing else but `more`."""
     rules = [
         "default-src 'none'",
         f"script-src {' '.join(map(_hash, scripts))}",
         f"style-src {' '.join(map(_hash, styles))}",
         "base-uri 'none'",
         "form-action 'none'",
+        *more,
     ]
     return "; ".join(rules)
 
@@ -66,9 +83,9 @@ def lines_of(code: str) -> Markup:
     return Markup("\n").join(escape(clean(line)) for line in code.splitlines())
 
 
-def _environment() -> Environment:
+def _environment(kit: Kit) -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
+        loader=FileSystemLoader(kit.templates),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -88,8 +105,8 @@ def _harmless(value: Any) -> Any:
     return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _read(name: str) -> str:
-    return (HERE / "static" / name).read_text(encoding="utf-8").strip()
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8").strip()
 
 
 def _licence() -> str:

@@ -1,8 +1,9 @@
 /* Charts over depth or steps, on uPlot. One cursor and one zoom for all charts of a group.
 
-   leadline.group({onmove, onzoom})        what charts share; move(i), zoom(min, max), reset(), redraw(), keys(element)
-   leadline.chart(host, spec, group)       draws `spec` into `host`; returns {update(spec), destroy()}: an update has the
-                                           same series with other or more values, and leaves the zoom alone
+   leadline.group({onmove, onzoom})        what charts share; move(i), zoom(min, max), reset(), redraw(), keys(element),
+                                           update([[chart, spec], ...]): chart.update of several at once
+   leadline.chart(host, spec, group)       draws `spec` into `host`; returns {update(spec), destroy(), plot}: an update has
+                                           the same series with other or more values, and leaves zoom and cursor alone
    leadline.number(value)                  three significant digits, as everywhere in a report
    leadline.ticks(low, high, kind)         the axis, as leadline.drawing.scale has it
 
@@ -10,8 +11,9 @@
           x: [numbers] or null for 0, 1, 2 ...,
           starts: [[place, name], ...]     vertical rules: where a stream begins,
           gaps: [places]                   where there is nothing, so that no line leads over it,
-          series: [{label, tone, values, band, sparse}]}   band: half-width in e-folds, log scale only;
-                                           sparse: the line goes on over what was not measured
+          series: [{label, tone, values, band, sparse, held}]}   band: half-width in e-folds, log scale only;
+                                           sparse: the line goes on over what was not measured;
+                                           held: there the last value before is told
    A value is a number, null (not measured), "NaN", "Infinity" or "-Infinity". Nothing is dropped: what has no place on
    the axis is drawn as a mark, NaN as a cross and infinity as a triangle above the lines, zero as a ring below them.
    Colours are the page's CSS variables --accent, --alarm, --ink, --quiet, --line. */
@@ -118,6 +120,12 @@ const leadline = (() => {
         self.refit();
       },
       remove(chart) { charts.delete(chart); },
+      update(pairs) {
+        const first = charts.values().next().value, x = first && at !== null ? first.place(at) : null;
+        for (const [chart, spec] of pairs) chart.refill(spec);
+        self.refit();
+        if (at !== null) self.move(first.near(x));
+      },
       refit() { // behind a change of data: what is zoomed stays, what was whole is whole again
         const ends = [...charts].map((chart) => chart.extent());
         full = [Math.min(...ends.map((each) => each[0])), Math.max(...ends.map((each) => each[1]))];
@@ -183,7 +191,7 @@ const leadline = (() => {
       data.push(raw[k].map((value, i) => position(value, spec.kind) ?? missing(value, i)));
       lines.push({
         label: each.label, stroke: () => css(tone.color), width: length > MANY ? Math.min(tone.width, 1) : tone.width, dash: tone.dash,
-        points: { show: () => length <= 24 && !tone.dash, filter: (u, i, show) => (show ? null : alone(u.data[i])), size: 4, fill: () => css(tone.color), stroke: () => css(tone.color) },
+        points: { show: (u) => u.data[0].length <= 24 && !tone.dash, filter: (u, i, show) => (show ? null : alone(u.data[i])), size: 4, fill: () => css(tone.color), stroke: () => css(tone.color) },
       });
       if (!each.band) return;
       const edge = (sign) => raw[k].map((value, i) => {
@@ -198,6 +206,19 @@ const leadline = (() => {
     const empty = !data.slice(1).some((values) => values.some((value) => value !== null && value !== undefined));
     const zeros = raw.some((values) => values.some((value) => mark(value, spec.kind) === "zero"));
     return { xs, raw, data, lines, bands, zeros, empty };
+  }
+
+  function lastKnown(values, index) {
+    while (index > 0 && values[index] === null) index--;
+    return index;
+  }
+
+  /* The index of what is closest to `x` among rising numbers; null among none. */
+  function nearest(rising, x) {
+    let low = 0, high = rising.length - 1;
+    if (high < 0) return null;
+    while (high - low > 1) { const middle = (low + high) >> 1; if (rising[middle] <= x) low = middle; else high = middle; }
+    return x - rising[low] <= rising[high] - x ? low : high;
   }
 
   /* Places of values between two that are not there: no line leads to them, so each is a point. */
@@ -219,19 +240,19 @@ const leadline = (() => {
       },
       tell(index) {
         tells.forEach((element, k) => {
-          element.textContent = index === null || !made.raw[k] ? "" : number(made.raw[k][index]);
+          element.textContent = index === null || !made.raw[k] ? "" : number(made.raw[k][spec.series[k].held ? lastKnown(made.raw[k], index) : index]);
         });
       },
       zoom(min, max) { plot.setScale("x", { min, max }); },
       redraw() { plot.redraw(false, true); },
       resize() { plot.setSize({ width: Math.max(host.clientWidth, 120), height: HEIGHT }); },
+      refill(next) { spec = next; kind = next.kind; made = columns(next); plot.setData(made.data, false); },
+      place: (index) => made.xs[Math.min(index, made.xs.length - 1)],
+      near: (x) => nearest(made.xs, x),
       update(next) { // the same series with other values, perhaps more of them
-        spec = next;
-        kind = next.kind;
-        made = columns(next);
-        plot.setData(made.data, false);
-        if (shared) shared.refit();
-        else self.zoom(...self.extent());
+        if (shared) { shared.update([[self, next]]); return; }
+        self.refill(next);
+        self.zoom(...self.extent());
       },
       destroy() { if (shared) shared.remove(self); plot.destroy(); },
       get plot() { return plot; },
@@ -318,5 +339,5 @@ const leadline = (() => {
     ctx.restore();
   }
 
-  return { chart, group, number, ticks, fitted };
+  return { chart, group, number, ticks, fitted, nearest };
 })();

@@ -1,0 +1,51 @@
+"""`leadline view`: runs in the browser, while they are written and after."""
+
+from __future__ import annotations
+
+import contextlib
+import webbrowser
+from pathlib import Path
+
+import click
+
+from leadline.cli.options import FINE, examples
+from leadline.cli.output import emit, say
+from leadline.errors import InputError
+
+
+@click.command(
+    epilog=examples(
+        "leadline view run.leadline", "leadline view monday.leadline tuesday.leadline", "leadline view runs/"
+    )
+)
+@click.argument(
+    "places", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one, which is the default."
+)
+@click.option("--open/--no-open", "opens", default=True, help="Show it in the browser at once (default).")
+def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
+    """Show runs in the browser: curves, depth × step maps, profiles, alerts; live while they are written.
+
+    RUN is a run file or a folder of them. The page is served on 127.0.0.1 only; its address is printed. Reading a run
+    does not disturb it. Ends with Ctrl-C. Needs the extra `live` and no torch.
+    """
+    try:
+        from leadline.live.serving import prepare
+    except ModuleNotFoundError as error:
+        raise InputError(
+            expected="starlette, uvicorn and sse-starlette, which serve the live page",
+            got=f"no module {error.name!r}",
+            fix="pip install 'leadline[live]'",
+        ) from None
+    from leadline.runs.summary import find_runs
+
+    server = prepare([path for place in places for path in find_runs(place)], port)
+    emit(f"{server.url}\n")
+    say("Ctrl-C ends it; the training goes on")
+    if opens:
+        webbrowser.open(server.url)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    return FINE
