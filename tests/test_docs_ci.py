@@ -92,3 +92,11 @@ def test_the_hook_of_the_page_checks_the_targets_of_the_settings(project, capsys
     words = shlex.split(hook["entry"])
     main(["check", "train.py:make_case", "--write-baseline", "leadline-baseline.json"])
     assert main([*words[1:], "--config", "settings.toml"]) == 0
+
+
+def test_the_tables_of_targets_on_the_page_are_read(project):
+    (tables,) = [block.text for block in BLOCKS if block.language == "toml" and not block.title]
+    (project / "tables.toml").write_text(tables)
+    config = read_config(project / "tables.toml")
+    assert config.targets == ("train.py:make_case", "train.py:make_deep_case")
+    assert config.own["train.py:make_deep_case"].fail_on == "error"

@@ -1,6 +1,7 @@
 """The examples do what they say; each runs here, on a smaller model where that makes no difference."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_a_hugging_face_model_is_checked_with_its_own_loss():
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_says_how_to_run_it(path):
-    assert f"python examples/{path.name}" in path.read_text()
+    assert re.search(rf"(python|torchrun \S+ \d+) examples/{path.name}", path.read_text())
 
 
 @pytest.mark.parametrize("name", ["failing_mlp", "transformer", "huggingface", "run_file"])

@@ -153,7 +153,7 @@ def test_the_page_marks_a_safe_rate_that_is_only_a_bound():
     case = Case(model, torch.randn(8, 4), loss=lambda y: y.mean())
     report = checked(case, torch.optim.SGD(model[1].parameters(), lr=0.01))
     assert report.profile.update.safe_lr_is_bound
-    assert "safe >= " in str(report)
+    assert "safe ≥ " in str(report)
 
 
 def test_a_rate_a_thousand_times_too_high_is_found():

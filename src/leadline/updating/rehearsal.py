@@ -51,7 +51,8 @@ def constant_loss(targets: Any, head: Head | None) -> float | None:
     r"""The loss of the best output that is the same for every sample; None where it cannot be told.
 
     For classes with shares $p_k$ it is their entropy $-\sum p_k \ln p_k$; for numbers under a squared error their
-    variance; for a binary cross entropy the binary entropy of each output's mean.
+    variance; for a binary cross entropy the binary entropy of each output's mean. Where all targets are the same class
+    no finite output is best.
     """
     if head is None or not isinstance(targets, Tensor) or not targets.numel():
         return None
@@ -66,7 +67,7 @@ def constant_loss(targets: Any, head: Head | None) -> float | None:
         return float(rows.var(0, correction=0).mean())
     if head.loss.startswith("binary_cross_entropy"):
         mean = rows.mean(0)
-        return float(-(torch.xlogy(mean, mean) + torch.xlogy(1 - mean, 1 - mean)).mean())
+        return float(-(torch.xlogy(mean, mean) + torch.xlogy(1 - mean, 1 - mean)).mean()) or None
     return None
 
 
@@ -76,4 +77,4 @@ def _entropy(classes: Tensor) -> float | None:
     if not counted.numel():
         return None
     shares = torch.unique(counted, return_counts=True)[1].double() / counted.numel()
-    return float(-(shares * shares.log()).sum())
+    return float(-(shares * shares.log()).sum()) or None
