@@ -6,6 +6,7 @@ This page is the whole public surface. Names are loaded on first use, because `i
 
 from __future__ import annotations
 
+import random
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -102,12 +103,21 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("nn", "testing"):
-        return import_module(f"leadline.{name}")
+        return _imported(f"leadline.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
-    found = getattr(import_module(_HOMES[name]), name)
+    found = getattr(_imported(_HOMES[name]), name)
     globals()[name] = found
     return found
+
+
+def _imported(module: str) -> Any:
+    """Some libraries draw random numbers when they are imported, which must not move the user's."""
+    before = random.getstate()
+    try:
+        return import_module(module)
+    finally:
+        random.setstate(before)
 
 
 def __dir__() -> list[str]:

@@ -155,3 +155,12 @@ def test_a_reader_that_has_gone_away_does_not_change_the_exit_code(run, monkeypa
     with open(writer, "w") as nobody:
         monkeypatch.setattr(sys, "stdout", nobody)
         assert run("check", "nets.py:poisoned").code == 1
+
+
+def test_the_rehearsal_can_be_left_out(run):
+    told = {
+        flags: json.loads(run("check", "leadline.lab.demo:residual_mlp", "--format", "json", *flags).out)
+        for flags in ((), ("--no-rehearsal",))
+    }
+    assert told[()]["profile"]["rehearsal"]["losses"]
+    assert told["--no-rehearsal",]["profile"]["rehearsal"] is None

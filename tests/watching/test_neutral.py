@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -121,6 +126,42 @@ def test_training_with_a_run_file_is_the_same_bit_for_bit(tmp_path):
     make = OPTIMIZERS["AdamW"]
     stored = watching(every=2, store=tmp_path / "run.leadline")
     assert unlike(train(noisy(), make, steps=6), train(noisy(), make, stored, steps=6)) == []
+
+
+FRESH = """
+import random, torch
+import torch._dynamo  # the first step of any optimiser loads it, watched or not
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+random.seed(0)
+before = random.getstate()
+import leadline
+with leadline.watch(model, optimizer, every=1) as w:
+    for _ in range(2):
+        model(torch.ones(3, 4)).square().mean().backward()
+        optimizer.step()
+assert w.trouble == "" and w.report is not None
+assert random.getstate() == before
+"""
+
+
+def test_what_a_watch_imports_draws_none_of_the_users_random_numbers():
+    source = Path(leadline.__file__).parents[1]
+    run = subprocess.run(
+        [sys.executable, "-c", FRESH],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert run.returncode == 0, run.stderr[-1000:]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warm():
+    """What PyTorch loads at the first step of an optimiser draws random numbers, watched or not: let it."""
+    train(noisy(), OPTIMIZERS["AdamW"], steps=1)
 
 
 def test_two_watches_at_once_change_nothing():

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import click
@@ -84,6 +85,11 @@ TWIN = "leadline.lab.demo:residual_mlp"
     is_flag=True,
     help="Build the model without memory and predict what would be measured.",
 )
+@click.option(
+    "--no-rehearsal",
+    is_flag=True,
+    help="Leave out the eight to sixteen steps on the batch (made and undone) that confirm the verdict.",
+)
 @click.option("--device", help="Move model and batch there, for instance cuda.")
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
 @column_option
@@ -103,6 +109,7 @@ def check(
     write_baseline: Path | None,
     seed: int,
     no_weights: bool,
+    no_rehearsal: bool,
     device: str | None,
     dtype: str | None,
     columns: dict[str, str],
@@ -138,12 +145,13 @@ def check(
     look = dataclasses.replace(look, own={name: own.fail_on for name, own in chosen.items() if own.fail_on})
     codes = {name: _dropped(own, select, ignore) for name, own in chosen.items()}
     known = read_known(baseline, write_baseline)
+    measured = partial(examine, rehearse=not no_rehearsal)
     try:
         with at_work(quiet=quiet):
             reports = [
                 look_back(target, columns, drop=codes[target])
                 if is_past(target)
-                else (foresee if no_weights or is_config(target) else examine)(
+                else (foresee if no_weights or is_config(target) else measured)(
                     target, seed, device, dtype, drop=codes[target]
                 )
                 for target in wanted
@@ -196,6 +204,7 @@ def examine(
     dtype: str | None = None,
     *,
     drop: Collection[str] = frozenset(),
+    rehearse: bool = True,
 ) -> Report:
     """Load and check a target. What its code prints goes to stderr, so that stdout holds the result alone.
 
@@ -209,7 +218,7 @@ def examine(
     with redirect_stdout(sys.stderr):
         torch.manual_seed(seed)
         case = moved(load(target), device=device, dtype=dtype)
-        report = diagnose(case.model, case.inputs, case.targets, case.loss, case.optimizer)
+        report = diagnose(case, rehearse=rehearse)
     factory = origin(target)
     sources = {**({"": factory} if factory else {}), **report.sources}
     return without(replace(report, target=target, sources=sources), drop)

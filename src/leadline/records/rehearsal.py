@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-LEARNED = 0.2  # of the loss to beat; calibrated by benchmarks/verdicts: 0.15 to 0.25 tell as many cases apart
+LEARNED = 0.2  # of the loss to beat; calibrated by benchmarks/verdicts: 0.1 to 0.2 tell as many cases apart
 THROWN = 2.0  # times the first loss; ours: far above the noise of a batch, and 1.2 tells as many apart
 STEADY = 1.1  # times the lowest loss so far; ours: a fall that is never interrupted by more than a tenth
 FALLEN = (

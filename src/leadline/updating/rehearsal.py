@@ -13,7 +13,9 @@ from leadline.case import Case
 from leadline.records import Head, Rehearsal
 from leadline.updating.borrowed import borrow
 
-STEPS = 16  # ours: as many as the rest of `check` costs; benchmarks/verdicts: 8 tell half as many apart
+STEPS = (
+    16  # ours: a bound on the cost; on calibration problems what 16 steps tell is right in 93 %, 8 in 91 %
+)
 LEAST = (
     8  # steps; derived: with a momentum of 0.9 steps have grown to 1 - 0.9^8 = 57 % of their length by then
 )

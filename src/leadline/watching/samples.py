@@ -18,9 +18,7 @@ from leadline.watching.budget import Timetable
 from leadline.watching.journal import Journal
 from leadline.watching.layout import layout_of
 
-REPORT_PER_OP = (
-    2e-3  # seconds; calibrated by benchmarks/watch.py, an upper end: 0.5 to 2 ms in its three networks
-)
+REPORT_PER_OP = 2e-3  # seconds; ours: an upper end, 0.5 to 2 ms in the networks of benchmarks/watch.py
 
 
 class Samples:

@@ -131,7 +131,8 @@ class Watch:
         if not self.trouble:
             self._safely(self._steps.close)
         self._journal.close()
-        self._tell()
+        with contextlib.suppress(AlertError):  # training is over; another error may be on its way out
+            self._tell()
 
     def __enter__(self) -> Watch:
         if self.closed:
