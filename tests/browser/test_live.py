@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from browser.conftest import Opened
+from leadline.errors import LeadlineError
 from live import training
 from live.served import Serving, alert, begin, event, put, row
 from report import samples
@@ -91,14 +92,13 @@ def wait_for_step(opened: Opened, step: int) -> None:
 def test_the_page_follows_a_real_training_to_its_end(visit, serve, tmp_path):
     path = tmp_path / "real.leadline"
     command = [sys.executable, training.__file__, str(path), str(tmp_path / "stop")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        while not path.exists() or not path.stat().st_size:
-            assert process.poll() is None
-            time.sleep(0.05)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
         opened = visit(_served_when_readable(serve, path).url)
         wait_for_step(opened, 1)
         wait_for_step(opened, last_step(opened) + 1)
         expect(opened.locator(".state")).to_have_text("live", timeout=PATIENCE)
+    finally:
         (tmp_path / "stop").touch()
         said, _ = process.communicate()
     expect(opened.locator(".state")).to_have_text("ended", timeout=PATIENCE)
@@ -110,13 +110,14 @@ def test_the_page_follows_a_real_training_to_its_end(visit, serve, tmp_path):
 
 
 def _served_when_readable(serve, path: Path) -> Serving:
-    """The file is there a moment before it is a run."""
-    while True:
+    """The file comes when the training has loaded torch, and is there a moment before it is a run."""
+    for _ in range(PATIENCE // 100):
         try:
             return serve(path)
-        except Exception as error:
-            if "empty" not in str(error) and "damaged" not in str(error):
-                raise
+        except LeadlineError as error:
+            last = error
+            time.sleep(0.1)
+    raise last
 
 
 def test_the_page_reconnects_to_a_server_that_was_restarted_and_misses_nothing(visit, serve, tmp_path):

@@ -140,6 +140,7 @@ const leadline = (() => {
         });
       },
       zoom(min, max, from = null) {
+        if (min === self.range[0] && max === self.range[1]) return; // a chart that tells what it was told
         quietly(() => {
           const whole = min <= full[0] && max >= full[1];
           range = whole ? null : [min, max];
