@@ -62,12 +62,21 @@ def test_the_diff_applies_and_the_changed_file_trains(sick, tmp_path):
     assert sick("check", "sick.py:make", "--fail-on", "error", "-q").out.startswith("TRAINS")
 
 
-def test_json_is_the_record_and_markdown_has_a_table(sick):
-    done = sick("fix", "sick.py:make", "--format", "json")
-    record = RepairReport.from_json(done.out)
-    assert json.loads(done.out)["schema"] == "leadline.repair/1"
+def test_the_record_is_saved_and_shown_again_in_its_formats_and_in_no_other(sick, tmp_path):
+    done = sick("fix", "sick.py:make", "--format", "json", "--output", "repair.json", "--html", "page.html")
+    saved = (tmp_path / "repair.json").read_text()
+    record = RepairReport.from_json(saved)
+    assert done.code == 0
+    assert json.loads(saved)["schema"] == "leadline.repair/1"
     assert record.verdict_after == "trains"
     assert RepairReport.from_json(record.to_json()) == record
+    again = sick("report", "repair.json", "--format", "json", "--html", "again.html")
+    assert again.out == saved
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "page.html").read_text()
+    assert sick("report", "repair.json").out.startswith("DOES NOT TRAIN → TRAINS: ")
+    refused = sick("report", "repair.json", "--format", "sarif")
+    assert refused.code == 2
+    assert "choose one of text, json, md, html" in refused.err
 
 
 def test_a_healthy_network_needs_nothing(run):

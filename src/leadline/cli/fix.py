@@ -25,10 +25,7 @@ from leadline.cli.options import (
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.cli.progress import Progress, progress_bar
 from leadline.errors import LeadlineError
-from leadline.report.html import render_repair
-from leadline.report.look import Look
-from leadline.report.mending import render
-from leadline.report.mending_md import to_markdown
+from leadline.report.mending_formats import REPAIR_FORMATS
 from leadline.report.repair import RepairReport
 from leadline.targets import load, locate, moved
 
@@ -58,7 +55,7 @@ BUDGET = "60s"
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "md"]),
+    type=click.Choice(list(REPAIR_FORMATS)),
     default="text",
     show_default=True,
     help="How the result is written; it never changes the exit code.",
@@ -111,12 +108,12 @@ def fix(
         say(explain_crash(error))
         return FAILED
     if page is not None:
-        emit(render_repair(found.report), page)
+        emit(REPAIR_FORMATS["html"](found.report, look), page)
     if recipe is not None:
         emit(found.recipe.to_json() + "\n", recipe)
     if save is not None:
         _save(found, save)
-    emit(diff_of(target, found.code) if diff else _written(found.report, form, look), output)
+    emit(diff_of(target, found.code) if diff else REPAIR_FORMATS[form](found.report, look), output)
     return exit_code(found.report)
 
 
@@ -146,12 +143,6 @@ def mend(
         torch.manual_seed(seed)
         case = moved(load(target), device=device, dtype=dtype)
         return repair(case, budget, fixes=all_fixes(), progress=progress)
-
-
-def _written(report: RepairReport, form: str, look: Look) -> str:
-    if form == "json":
-        return report.to_json() + "\n"
-    return to_markdown(report) if form == "md" else render(report, look)
 
 
 def _save(found: Repair, path: Path) -> None:
