@@ -41,6 +41,7 @@ def test_the_data_do_not_touch_the_global_generator():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_the_demo_tells_the_failure_the_repair_and_both_trainings(run, tmp_path):
     done = run("demo", "--steps", "3", "--html", "demo.html")
     assert done.code == 0
