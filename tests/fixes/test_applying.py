@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 
 import pytest
@@ -80,6 +81,20 @@ def test_a_recipe_is_made_as_a_whole_or_not_at_all():
 def test_a_recipe_for_another_model_is_refused():
     with pytest.raises(InputError, match=r"a ResNet, for which"):
         leadline.apply(pair()[0], recipe(model="ResNet"))
+
+
+@pytest.mark.parametrize("given", [THIRD.to_json(), json.loads(THIRD.to_json())], ids=["text", "loaded"])
+def test_a_recipe_may_be_its_json(given):
+    model, _ = pair()
+    before = model[0].weight.clone()
+    leadline.apply(model, given)
+    assert torch.equal(model[0].weight, before * (1 / 7))
+
+
+@pytest.mark.parametrize("given", [None, 3, [THIRD]], ids=["nothing", "number", "list"])
+def test_what_is_no_recipe_is_refused(given):
+    with pytest.raises(InputError, match="expected a recipe"):
+        leadline.apply(pair()[0], given)
 
 
 def test_a_recipe_can_be_read_from_its_file(tmp_path):

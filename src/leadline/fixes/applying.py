@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.optim import Optimizer
 
+from leadline.case import describe
 from leadline.errors import InputError
 from leadline.fixes.edits import Bench, Undo, make
 from leadline.records import Recipe
@@ -28,12 +32,15 @@ _APPLIED: WeakKeyDictionary[nn.Module, list[Applied]] = WeakKeyDictionary()
 the model would be copied and saved with it."""
 
 
-def apply(model: nn.Module, recipe: Recipe | str | Path, optimizer: Optimizer | None = None) -> nn.Module:
-    """Make the edits of a recipe (or of the JSON file that holds it) on a model and its optimiser; returns the model.
+def apply(
+    model: nn.Module, recipe: Recipe | Mapping[str, Any] | str | Path, optimizer: Optimizer | None = None
+) -> nn.Module:
+    """Make the edits of a recipe on a model and its optimiser; returns the model.
 
-    Either all edits are made or none. A recipe that is applied already is not applied again.
+    The recipe may also be its JSON, as text or loaded, or the path of the file that holds it. Either all edits are made
+    or none. A recipe that is applied already is not applied again.
     """
-    wanted = recipe if isinstance(recipe, Recipe) else _read(Path(recipe))
+    wanted = _recipe(recipe)
     own = unwrap(model)
     _check_model(wanted, own)
     before = _APPLIED.setdefault(own, [])
@@ -60,6 +67,22 @@ def undo(model: nn.Module) -> nn.Module:
     while undos:
         undos.pop()()
     return model
+
+
+def _recipe(given: object) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, Mapping):
+        return Recipe.from_json(json.dumps(given))
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        return Recipe.from_json(given)
+    if isinstance(given, str | Path):
+        return _read(Path(given))
+    raise InputError(
+        expected="a recipe: that of leadline.fix(...), its JSON, or the path of a file that holds it",
+        got=describe(given),
+        fix="leadline.apply(model, leadline.fix(...).recipe)",
+    )
 
 
 def _read(path: Path) -> Recipe:
