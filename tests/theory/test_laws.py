@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leadline.collect import collect
 from leadline.ops.family import Family
-from leadline.theory import moments, predict_moments
+from leadline.theory import moments, predict_moments, quadrature
 from leadline.theory.field import averaged, broadcast, independent, permuted, reshaped, unbroadcast, within
 from leadline.theory.prediction import first_floating, predict
 from leadline.theory.rule import Rule
@@ -126,3 +126,8 @@ def test_gradients_of_copies_add_up(copies: int, ms: float):
 def test_a_mean_over_what_all_share_loses_nothing():
     field = broadcast(independent((1, 4), 0.0, 2.0), (8, 4))
     assert averaged(field, [0], keep=False).ms == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1e-80, 1.0, 1e80])
+def test_the_kurtosis_does_not_depend_on_the_scale(scale):
+    assert quadrature.kurtosis(scale * quadrature.nodes()) == pytest.approx(3.0, rel=1e-6)

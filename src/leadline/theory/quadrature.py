@@ -61,7 +61,7 @@ def kurtosis(f: Tensor) -> float:
     """$E[f^4] / E[f^2]^2$: 3 for a Gaussian, 6 for its rectified half."""
     square = f.square()
     ms = float(_weights() @ square)
-    return float(_weights() @ square.square()) / (ms * ms) if ms > 0 else 1.0
+    return float(_weights() @ (square / ms).square()) if ms > 0 else 1.0
 
 
 def slope(f: Tensor) -> float:
