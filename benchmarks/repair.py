@@ -139,6 +139,7 @@ def render_failures(results: dict[str, Any]) -> str:
 def write_page() -> None:
     """Fill the tables of the page with what is stored."""
     for mark, name, made in (
+        ("repair_held_out", f"{FILE}_held_out", render),
         ("repair_calibration", f"{FILE}_calibration", render),
         ("repair_failures", f"{FILE}_calibration", render_failures),
         ("repair_baseline", f"{FILE}_baseline", render),
@@ -175,8 +176,7 @@ def main() -> None:
     tasks = {key: partial(solve, case) for key, case in islice(todo.items(), options.most)}
     cases = run_missing(name, tasks, lambda key: print(key, flush=True))["cases"]
     print(by_family(cases))
-    if options.half == "calibration":
-        write_page()
+    write_page()
     if options.half == "calibration":
         for key, each in cases.items():
             if each["label"] != "reached":

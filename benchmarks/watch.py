@@ -28,9 +28,9 @@ from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline import Case
 
 NETWORKS: dict[str, tuple[Callable[[], Case], int]] = {  # and steps of the long run with the default budget
-    "Transformer, 24 layers, d=256": (workloads.transformer, 24),
-    "MLP, 200 layers, width 128": (workloads.mlp, 300),
-    "conv net, 50 layers": (workloads.conv, 60),
+    "Transformer, 24 layers, d=256": (workloads.transformer, 120),
+    "MLP, 200 layers, width 128": (workloads.mlp, 1000),
+    "conv net, 50 layers": (workloads.conv, 200),
 }
 ROUNDS = 9
 PATIENCE = 60.0  # seconds for the rounds of one case; a third of them are run in any case

@@ -37,6 +37,7 @@ PAGES = [
     ("runs.md", "store_cost", store_cost.render),
     ("symmetry.md", "symmetry", symmetry.render),
     ("theory.md", "theory_accuracy", theory_accuracy.render),
+    ("repair.md", "repair_held_out", repair.render),
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
     ("watch.md", "watch", watch.render),
