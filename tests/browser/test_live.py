@@ -185,7 +185,7 @@ def test_zooming_in_shows_steps_that_a_long_run_left_out(visit, serve, tmp_path)
 
 
 def test_every_chart_is_as_wide_as_its_place_also_the_first_to_come(visit, serve, long_run):
-    page = visit(serve(long_run).url).page
+    page = visit(serve(long_run).url, viewport={"width": 1100, "height": 1500}).page
     page.wait_for_selector(".uplot")
     widths = page.evaluate(
         "[...document.querySelectorAll('.uplot')].map(each => each.clientWidth - each.parentElement.clientWidth)"
