@@ -184,16 +184,6 @@ def test_zooming_in_shows_steps_that_a_long_run_left_out(visit, serve, tmp_path)
     assert opened.messages == []
 
 
-def test_every_chart_is_as_wide_as_its_place_also_the_first_to_come(visit, serve, long_run):
-    page = visit(serve(long_run).url, viewport={"width": 1100, "height": 1500}).page
-    page.wait_for_selector(".uplot")
-    widths = page.evaluate(
-        "[...document.querySelectorAll('.uplot')].map(each => each.clientWidth - each.parentElement.clientWidth)"
-    )
-    assert len(widths) > 2
-    assert max(map(abs, widths)) <= 1
-
-
 def test_a_click_on_a_map_pins_the_step_below_it(visit, serve, long_run):
     opened = visit(serve(long_run).url)
     canvas = opened.locator("[data-name=grad_norm] .heat canvas")
