@@ -26,8 +26,8 @@ def mean_zero_variance_one(trials: Trials, *, correction: int = 0) -> Found:
     Mean and variance of each vector behind `layer_norm`, batch of one, inputs with mean 3 and standard deviation 5.
 
     ## What is true
-    As stated, over the features of one sample: the variance is $v/(v + \epsilon)$, $v$ that of the input. The article's words
-    describe the statistics of "that feature dimension", which would be a batch norm's.
+    As stated, over the features of one sample: the variance is $v/(v + \epsilon)$, $v$ that of the input. The
+    article's words describe the statistics of "that feature dimension", which would be a batch norm's.
     """
 
     def measure() -> tuple[float, float]:
@@ -46,14 +46,16 @@ def samples_are_apart(trials: Trials, *, training: bool = True) -> Found:
     r"""A layer norm does not depend on the batch; a batch norm does.
 
     ## The article
-    Its answer to question 3. Elsewhere it says that layer norm "uses fixed statistics" and may one day become adaptive.
+    Its answer to question 3. Elsewhere it says that layer norm "uses fixed statistics" and may one day become
+    adaptive.
 
     ## The test
-    Sample 1 is replaced; the change of what comes out for sample 0, of a layer norm and of a batch norm in training mode.
+    Sample 1 is replaced; the change of what comes out for sample 0, of a layer norm and of a batch norm in training
+    mode.
 
     ## What is true
-    As stated: exactly 0 against a change that is plain to see. But a layer norm has no fixed or running statistics at all: it computes
-    them anew from each vector.
+    As stated: exactly 0 against a change that is plain to see. But a layer norm has no fixed or running statistics
+    at all: it computes them anew from each vector.
     """
 
     def measure() -> tuple[float, float]:
@@ -66,7 +68,9 @@ def samples_are_apart(trials: Trials, *, training: bool = True) -> Found:
 
     layer, batch = zip(*trials.runs(measure), strict=True)
     yield below("change of sample 0, layer norm", every(layer), 0.0, origin="the article: none; exactly")
-    yield above("change of sample 0, batch norm", every(batch), 0.1, origin="the article: it depends on the batch")
+    yield above(
+        "change of sample 0, batch norm", every(batch), 0.1, origin="the article: it depends on the batch"
+    )
 
 
 @claim(code="S3-3", verdict="holds", seeds=5, spoiled={"size": 0.01})

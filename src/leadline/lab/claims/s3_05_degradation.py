@@ -19,18 +19,21 @@ RATES = (3e-3, 1e-3)  # of Adam: the better of two at each depth, so that no dep
 
 @claim(code="S3-5", verdict="holds", seeds=3, slow=True, spoiled={"plain": "residual-sqrt"})
 def degradation(trials: Trials, *, plain: str = "none") -> Found:
-    r"""A deeper plain network has a higher *training* error than a shallow one; with residual connections it has not.
+    r"""A deeper plain network has a higher *training* error than a shallow one; with residual connections it has
+    not.
 
     ## The article
     Section 2.1: the degradation problem, which residual connections were invented for.
 
     ## The test
-    Digits, 120 steps of Adam, width 32, 4 and 24 layers, the better of two rates at each depth, three seeds: plain ReLU layers at
-    He's gain against residual blocks with branches of $N^{-1/2}$. The loss on all of the training data in the end.
+    Digits, 120 steps of Adam, width 32, 4 and 24 layers, the better of two rates at each depth, three seeds: plain
+    ReLU layers at He's gain against residual blocks with branches of $N^{-1/2}$. The loss on all of the training
+    data in the end.
 
     ## What is true
-    As stated, here: the plain network of 24 layers ends far above that of 4, the residual one does not. He's initialisation is right for both
-    (S0-3), so it is not the size of the gradient alone; inputs become alike with depth and the update explodes (S0-6).
+    As stated, here: the plain network of 24 layers ends far above that of 4, the residual one does not. He's
+    initialisation is right for both (S0-3), so it is not the size of the gradient alone; inputs become alike with
+    depth and the update explodes (S0-6).
     """
     runs = {
         (scheme, depth): trials.runs(lambda scheme=scheme, depth=depth: best_loss(scheme, depth))
@@ -38,7 +41,9 @@ def degradation(trials: Trials, *, plain: str = "none") -> Found:
         for depth in (SHALLOW, DEEP)
     }
     drops = {
-        scheme: every([deep / shallow for deep, shallow in zip(runs[scheme, DEEP], runs[scheme, SHALLOW], strict=True)])
+        scheme: every(
+            [deep / shallow for deep, shallow in zip(runs[scheme, DEEP], runs[scheme, SHALLOW], strict=True)]
+        )
         for scheme in (plain, "residual-sqrt")
     }
     yield above(

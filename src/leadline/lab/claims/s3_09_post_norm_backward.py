@@ -20,17 +20,20 @@ def post_norm_factor(trials: Trials, *, alike: float = 0.9, sharp: float = 1.0) 
     r"""Residual connection and layer norm together keep the gradient: no vanishing through post-norm sub-layers.
 
     ## The article
-    Sections 2 and 4: its encoder layer is post-norm, and the two techniques "complement each other" to stabilise training.
+    Sections 2 and 4: its encoder layer is post-norm, and the two techniques "complement each other" to stabilise
+    training.
 
     ## The test
-    One sub-layer $\mathrm{LN}(x + f(x))$ at initialisation, with unit gain: the second moment of the gradient behind it over that in front,
-    for a feed-forward branch and for self-attention on tokens that have much in common. Beside it $(1+c)/(1+v)$ from the branch
-    alone: $v$ the second moment of its output, $c$ its backward gain.
+    One sub-layer $\mathrm{LN}(x + f(x))$ at initialisation, with unit gain: the second moment of the gradient
+    behind it over that in front, for a feed-forward branch and for self-attention on tokens that have much in
+    common. Beside it $(1+c)/(1+v)$ from the branch alone: $v$ the second moment of its output, $c$ its backward
+    gain.
 
     ## What is true
-    The factor is $(1+c)/(1+v)$. A feed-forward branch has $c = v$, so the factor is 1 and a post-norm MLP does *not* vanish. Attention
-    averages: it keeps what tokens have in common ($v$ near 1) and spreads the gradient over all tokens ($c$ near 0), so that about half
-    is lost a layer. Post-norm Transformers vanish because of attention, not because of the norm.
+    The factor is $(1+c)/(1+v)$. A feed-forward branch has $c = v$, so the factor is 1 and a post-norm MLP does
+    *not* vanish. Attention averages: it keeps what tokens have in common ($v$ near 1) and spreads the gradient over
+    all tokens ($c$ near 0), so that about half is lost a layer. Post-norm Transformers vanish because of attention,
+    not because of the norm.
     """
     branches = {"feed-forward": feed_forward, "attention": attention}
     for name, branch in branches.items():
@@ -52,7 +55,13 @@ def post_norm_factor(trials: Trials, *, alike: float = 0.9, sharp: float = 1.0) 
             origin="derived for branch gradients independent of the skip's; 15 %: one layer of width 64",
         )
         if name == "attention":
-            yield below("backward factor, attention", found, 0.7, by="correction", origin="$v$ near 1 and $c$ near 0: about a half")
+            yield below(
+                "backward factor, attention",
+                found,
+                0.7,
+                by="correction",
+                origin="$v$ near 1 and $c$ near 0: about a half",
+            )
 
 
 def feed_forward() -> nn.Module:

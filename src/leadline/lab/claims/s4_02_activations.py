@@ -12,7 +12,7 @@ from leadline.lab.claim import Found, Trials, claim
 from leadline.lab.estimate import every, geometric, mean
 from leadline.lab.figures import over
 from leadline.lab.instruments import DOUBLE, factors, growth, through
-from leadline.lab.predictions import above, equals, exact, near
+from leadline.lab.predictions import equals
 from leadline.lab.stacks import Dense, linear, plain
 from leadline.nn.activations import gaussian_moments
 from leadline.theory.criticality import critical_gain, depth_scale
@@ -26,21 +26,25 @@ def largest_slopes(trials: Trials, *, stretch: float = 1.0) -> Found:
     r"""The slope of a sigmoid is at most 0.25, that of a tanh at most 1.
 
     ## The article
-    Section on activations. It prints $\tanh x = (e^x - e^{-x})/(e^x - e^{-x})$, which is 1; the denominator is $e^x + e^{-x}$.
+    Section on activations. It prints $\tanh x = (e^x - e^{-x})/(e^x - e^{-x})$, which is 1; the denominator is
+    $e^x + e^{-x}$.
 
     ## The test
-    The largest slope on a fine grid by autograd; and $E[\phi'(z)^2]$ for $z \sim N(0,1)$ by sampling, which is what the gradient meets.
+    The largest slope on a fine grid by autograd; and $E[\phi'(z)^2]$ for $z \sim N(0,1)$ by sampling, which is what
+    the gradient meets.
 
     ## What is true
-    As stated. What counts is the mean square of the slope over the pre-activations, not its largest value: 0.0448 for a sigmoid and 0.464 for a
-    tanh at unit variance.
+    As stated. What counts is the mean square of the slope over the pre-activations, not its largest value: 0.0448
+    for a sigmoid and 0.464 for a tanh at unit variance.
     """
     grid = torch.linspace(-8, 8, 100_001, dtype=DOUBLE)
     for name, function, largest in (("sigmoid", torch.sigmoid, 0.25), ("tanh", torch.tanh, 1.0)):
         at = grid.clone().requires_grad_()
         slopes = torch.autograd.grad(function(stretch * at).sum(), at)[0]
         found = every([slopes.max().item()])
-        yield equals(f"largest slope of {name}", found, largest, within=1e-6, origin="the article; exact at 0")
+        yield equals(
+            f"largest slope of {name}", found, largest, within=1e-6, origin="the article; exact at 0"
+        )
 
         def square(function: object = function) -> float:
             z = torch.randn(100_000, dtype=DOUBLE).requires_grad_()
@@ -64,12 +68,13 @@ def deep_sigmoids_vanish(trials: Trials, *, gain: float = 1.0) -> Found:
     "The maximum of its derivative is only 0.25, so that the gradient vanishes easily in deep networks".
 
     ## The test
-    Twelve layers $W\,\sigma(x)$ with $\mathrm{Var}(W) = 1/n$: the factor a layer of the squared gradient by `leadline.trace`, against
-    $\chi$ of `leadline.depth_scale`.
+    Twelve layers $W\,\sigma(x)$ with $\mathrm{Var}(W) = 1/n$: the factor a layer of the squared gradient by
+    `leadline.trace`, against $\chi$ of `leadline.depth_scale`.
 
     ## What is true
-    As stated: a factor of about 0.057 a layer (the variance of the pre-activations settles at $E[\sigma^2] \approx 0.26$, where $\chi$ is that). The
-    reason is $\chi = \sigma_w^2 E[\phi'^2] < 1$, not the largest slope (S4-4).
+    As stated: a factor of about 0.057 a layer (the variance of the pre-activations settles at
+    $E[\sigma^2] \approx 0.26$, where $\chi$ is that). The reason is $\chi = \sigma_w^2 E[\phi'^2] < 1$, not the
+    largest slope (S4-4).
     """
 
     def factor() -> float:
@@ -91,16 +96,18 @@ def weight_size_is_not_the_threshold(trials: Trials, *, size: float = 0.1) -> Fo
     r"""If all weights (times slopes) are below 1 the gradient vanishes, if they are above 1 it explodes.
 
     ## The article
-    "If these factors are all smaller than 1 … the gradient vanishes; if larger than 1 … explodes", a factor being $f'(z)\,w$.
+    "If these factors are all smaller than 1 … the gradient vanishes; if larger than 1 … explodes", a factor being
+    $f'(z)\,w$.
 
     ## The test
     Linear layers of width 400 in which *every* weight is $+0.1$ or $-0.1$; and tanh layers at the gain that
     `leadline.critical_gain` gives, all slopes below 1.
 
     ## What is true
-    The threshold is $\chi = \sigma_w^2 E[\phi'^2]$ against 1, with $\sigma_w^2 = n\,\mathrm{Var}(W)$: here $400 \cdot 0.01 = 4$, so that squared
-    gradients grow fourfold a layer though every weight is 0.1. And a saturating activation is not doomed: at the edge of chaos
-    ($\sigma_b^2 = 0.05$, $\sigma_w^2 = 1.76$) tanh networks lose no constant factor a layer.
+    The threshold is $\chi = \sigma_w^2 E[\phi'^2]$ against 1, with $\sigma_w^2 = n\,\mathrm{Var}(W)$: here
+    $400 \cdot 0.01 = 4$, so that squared gradients grow fourfold a layer though every weight is 0.1. And a
+    saturating activation is not doomed: at the edge of chaos ($\sigma_b^2 = 0.05$, $\sigma_w^2 = 1.76$) tanh
+    networks lose no constant factor a layer.
     """
     wide, layers = 400, 6
 
@@ -114,7 +121,12 @@ def weight_size_is_not_the_threshold(trials: Trials, *, size: float = 0.1) -> Fo
         origin="the article: below 1, as the square of the weight",
     )  # fmt: skip
     yield equals(
-        "the same", found, wide * 0.01, within=0.05, by="correction", origin=r"derived, $n\,\mathrm{Var}(W)$; 5 %: width 400"
+        "the same",
+        found,
+        wide * 0.01,
+        within=0.05,
+        by="correction",
+        origin=r"derived, $n\,\mathrm{Var}(W)$; 5 %: width 400",
     )
     tanh = geometric(trials.runs(tanh_factor))
     yield equals(
@@ -145,15 +157,17 @@ def relu_product_is_not_one(trials: Trials, *, default: bool = True) -> Found:
     r"""ReLU solves the problem: its slope is 1, so every factor of the product is 1.
 
     ## The article
-    "Their derivative on the positive half-axis is always 1. The factors are then all 1, which solves the problem of exponential growth or
-    decay".
+    "Their derivative on the positive half-axis is always 1. The factors are then all 1, which solves the problem of
+    exponential growth or decay".
 
     ## The test
-    Twenty ReLU layers with PyTorch's default initialisation: the factor a layer of the squared gradient, and the mean square slope.
+    Twenty ReLU layers with PyTorch's default initialisation: the factor a layer of the squared gradient, and the
+    mean square slope.
 
     ## What is true
     The slope is 1 on *half* of the units: $E[\phi'^2] = 1/2$. And the weight is still there: `nn.Linear` draws with
-    $\sigma_w^2 = 1/3$, so that squared gradients keep one *sixth* a layer. He's initialisation, $\sigma_w^2 = 2$, makes it 1.
+    $\sigma_w^2 = 1/3$, so that squared gradients keep one *sixth* a layer. He's initialisation, $\sigma_w^2 = 2$,
+    makes it 1.
     """
 
     def factor() -> float:

@@ -35,12 +35,16 @@ def scale_of_weight_drops_out(trials: Trials, *, norm: bool = True) -> Found:
     The gradient of the input through $\mathrm{BN}(aW)$ with $W$ and with $10\,W$; and the gradient of $W$ itself.
 
     ## What is true
-    As stated for the signal's gradient. The gradient of the *weight* does change, by one over the factor: that is what makes
-    weight decay set the effective rate (S2-11).
+    As stated for the signal's gradient. The gradient of the *weight* does change, by one over the factor: that is
+    what makes weight decay set the effective rate (S2-11).
     """
 
     def measure() -> tuple[float, float]:
-        a, matrix, c = torch.randn(16, WIDTH, dtype=DOUBLE), weight(WIDTH, WIDTH), torch.randn(16, WIDTH, dtype=DOUBLE)
+        a, matrix, c = (
+            torch.randn(16, WIDTH, dtype=DOUBLE),
+            weight(WIDTH, WIDTH),
+            torch.randn(16, WIDTH, dtype=DOUBLE),
+        )
 
         def both(factor: float) -> tuple[Tensor, ...]:
             x, w = a.clone().requires_grad_(), (factor * matrix).requires_grad_()
@@ -57,19 +61,21 @@ def scale_of_weight_drops_out(trials: Trials, *, norm: bool = True) -> Found:
 
 @claim(code="S4-6", verdict="false as stated", seeds=6, spoiled={"running": True})
 def jacobian_of_batch_norm(trials: Trials, *, running: bool = False) -> Found:
-    r"""The backward factor of a batch norm is the weight over the (moving) standard deviation: $\partial z/\partial a = w/\sigma$.
+    r"""The backward factor of a batch norm is the weight over the (moving) standard deviation:
+    $\partial z/\partial a = w/\sigma$.
 
     ## The article
     The equation after the definition of $z_l$; its summary speaks of the "moving standard deviation".
 
     ## The test
-    The gradient through a batch norm in training mode, from a random cotangent, against $g/\sigma$, for batches of 4, 16 and 64: relative
-    difference, and ratio of the squared lengths. The same for a layer norm.
+    The gradient through a batch norm in training mode, from a random cotangent, against $g/\sigma$, for batches of
+    4, 16 and 64: relative difference, and ratio of the squared lengths. The same for a layer norm.
 
     ## What is true
-    In training mode mean and variance depend on the input too: $J = \frac1\sigma(I - \frac1B 11^\top - \frac1B zz^\top)W$, with the
-    statistics of the *batch*. Two directions are removed: the relative error of $w/\sigma$ is $\sqrt{2/B}$, and $1 - 2/B$ of the square is left.
-    A layer norm removes $2/d$, an RMSNorm $1/d$. In evaluation mode, with moving statistics, $w/\sigma$ is exact.
+    In training mode mean and variance depend on the input too:
+    $J = \frac1\sigma(I - \frac1B 11^\top - \frac1B zz^\top)W$, with the statistics of the *batch*. Two directions
+    are removed: the relative error of $w/\sigma$ is $\sqrt{2/B}$, and $1 - 2/B$ of the square is left. A layer norm
+    removes $2/d$, an RMSNorm $1/d$. In evaluation mode, with moving statistics, $w/\sigma$ is exact.
     """
     errors = {}
     for size in (4, 16, 64):
@@ -77,7 +83,11 @@ def jacobian_of_batch_norm(trials: Trials, *, running: bool = False) -> Found:
         errors[size] = geometric([max(run[0], 1e-300) for run in runs])
         if size == 64:
             yield equals(
-                r"relative difference from $g/\sigma$, batch of 64", errors[size], 0.0, within=0.01, origin="the article: none"
+                r"relative difference from $g/\sigma$, batch of 64",
+                errors[size],
+                0.0,
+                within=0.01,
+                origin="the article: none",
             )
         yield equals(
             rf"the same over $\sqrt{{2/B}}$, batch of {size}",
@@ -145,13 +155,13 @@ def normalisation_prevents_explosion(trials: Trials, *, kind: str = "batch") -> 
     The longest of its remedies: batch norm or layer norm alike.
 
     ## The test
-    Plain stacks of linear map, norm and ReLU, 16 layers, batch of 192: the factor a layer of the squared gradient by `leadline.trace`, for batch norm
-    and for layer norm.
+    Plain stacks of linear map, norm and ReLU, 16 layers, batch of 192: the factor a layer of the squared gradient
+    by `leadline.trace`, for batch norm and for layer norm.
 
     ## What is true
-    With layer norm the factor is 1. With batch norm the gradient *explodes*, by $\pi/(\pi - 1) = 1.467$ a layer at large width and batch (Yang et al.
-    2019): the norm removes the mean that a ReLU makes, and so enlarges what is left. Rule B203 of Leadline looks for it. Batch norm is harmless
-    inside residual branches, not in plain stacks.
+    With layer norm the factor is 1. With batch norm the gradient *explodes*, by $\pi/(\pi - 1) = 1.467$ a layer at
+    large width and batch (Yang et al. 2019): the norm removes the mean that a ReLU makes, and so enlarges what is
+    left. Rule B205 of Leadline looks for it. Batch norm is harmless inside residual branches, not in plain stacks.
     """
     values = {name: trials.runs(lambda name=name: backward_factor(name)) for name in ("layer", kind)}
     layer, batch = geometric(values["layer"]), geometric(values[kind])
