@@ -19,7 +19,7 @@ WIDTH, NARROW = 64, 32
 NUDGE = 1e-5  # relative size of a perturbation: small beside one, large beside rounding
 
 
-@claim(code="S0-6", verdict="holds under conditions", seeds=10, spoiled={"scale": 0.9})
+@claim(code="S0-6", verdict="holds under conditions", seeds=10, slow=True, spoiled={"scale": 0.9})
 def gradient_grows_with_depth(trials: Trials, *, scale: float = 1.0) -> Found:
     r"""With stable gradients the change of the loss by one step is proportional to depth: $\Delta L = O(\eta N K)$.
 
@@ -95,7 +95,7 @@ class Rescaled(nn.Module):
         return self.scale * nn.functional.linear(x, self.weight)
 
 
-@claim(code="S0-E3", verdict="false as stated", seeds=5, spoiled={"power": 0.0})
+@claim(code="S0-E3", verdict="false as stated", seeds=5, slow=True, spoiled={"power": 0.0})
 def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) -> Found:
     r"""A plain network with a stable forward pass cannot make its gradients smaller with depth.
 

@@ -105,7 +105,7 @@ def post_norm_forgets(trials: Trials, *, scheme: str = "post") -> Found:
     )
 
 
-@claim(code="S3-7", verdict="holds", seeds=14, spoiled={"scheme": "post"})
+@claim(code="S3-7", verdict="holds", seeds=14, slow=True, spoiled={"scheme": "post"})
 def pre_norm_stream_grows(trials: Trials, *, scheme: str = "pre") -> Found:
     r"""The stream of a pre-norm network grows linearly: $E[x_l^2] = 1 + l v$, $v$ the second moment of a branch.
 
@@ -141,7 +141,7 @@ def pre_norm_stream_grows(trials: Trials, *, scheme: str = "pre") -> Found:
     )
 
 
-@claim(code="S3-8", verdict="holds", seeds=14, spoiled={"scheme": "post"})
+@claim(code="S3-8", verdict="holds", seeds=14, slow=True, spoiled={"scheme": "post"})
 def pre_norm_gradients(trials: Trials, *, scheme: str = "pre") -> Found:
     r"""In a pre-norm network the squared gradient at block $l$, over that at the top, is $(1 + Lv)/(1 + lv)$.
 
