@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -36,11 +37,9 @@ def linear_keeps_second_moment(trials: Trials, *, gain: float = 1.0) -> Found:
     As stated: $E[y_j^2] = \sum_i E[x_i^2]\,\mathrm{Var}(W_{ij})$ because the weights are independent with mean
     zero; the mean of $x$ does not enter. This is why Leadline follows second moments and not variances.
     """
-    gains = {
-        shift: mean(trials.runs(lambda shift=shift: one_layer(WIDTH, WIDE, gain, shift)[0]))
-        for shift in MEANS
-    }
-    for shift, found in gains.items():
+    for shift in MEANS:
+        runs = trials.runs(partial(one_layer, WIDTH, WIDE, gain, shift))
+        found = mean([ahead for ahead, _ in runs])
         what = rf"$E[y^2]/E[x^2]$, mean of $x$ {shift:g}"
         yield equals(what, found, 1.0, within=0.05, origin=f"the article; {SPREAD}")
 
@@ -107,7 +106,7 @@ def backward_gain(trials: Trials, *, gain: float = 1.0) -> Found:
     """
     shapes = {1.0: (512, 512), 4.0: (256, 1024), 0.25: (1024, 256)}
     for ratio, (fan_in, fan_out) in shapes.items():
-        found = mean(trials.runs(lambda a=fan_in, b=fan_out: one_layer(a, b, gain)[1]))
+        found = mean([back for _, back in trials.runs(partial(one_layer, fan_in, fan_out, gain))])
         what = rf"$E[g_x^2]/E[g_y^2]$ for $m/n$ = {ratio:g}"
         yield equals(what, found, ratio, within=0.05, origin=f"the article; {SPREAD}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -141,7 +142,7 @@ def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) 
         ("plain", lambda depth: orthogonal(depth, WIDTH), 0.5),
         ("residual, branches of $N^{-1/2}$", shallow_branches, 0.0),
     ):
-        moved = trials.runs(lambda build=build: {depth: sensitivity(build(depth)) for depth in DEPTHS})
+        moved = trials.runs(partial(sensitivities, build))
         yield near(
             rf"exponent of the output's change when every weight moves by a share $\delta$, {name}",
             slope(moved),
@@ -160,6 +161,10 @@ def kept() -> float:
     """Relative difference of a layer and its rewriting."""
     matrix, x = weight(WIDTH, WIDTH), torch.randn(4, WIDTH, dtype=DOUBLE)
     return change(nn.functional.linear(x, matrix), Rescaled(matrix, 0.125)(x))
+
+
+def sensitivities(build: Callable[[int], list[nn.Module]]) -> dict[int, float]:
+    return {depth: sensitivity(build(depth)) for depth in DEPTHS}
 
 
 def sensitivity(layers: list[nn.Module]) -> float:
