@@ -120,7 +120,7 @@ def _as_fresh(patient: Patient) -> Patient:
 
 
 def _marked(plan: Plan, fix: Fix, steps: int) -> Plan:
-    """A plan for a fresh model, offered to one that has been trained: what it throws away is said, and it comes last."""
+    """A fresh model's plan, offered to one that has been trained: what it throws away is said."""
     reach = plan.reach or fix.reach
     if any(edit.action == "draw" for edit in plan.edits):
         return replace(

@@ -43,7 +43,7 @@ def undecided(proof: Proof) -> bool:
 
 
 def promising(proofs: Sequence[Proof]) -> Proof | None:
-    """Who to carry along: the best of those that ended lower, or else removed a finding, but do not help enough alone."""
+    """Who to carry along: the best of those that ended lower, or else removed a finding."""
     passed = [each for each in proofs if each.report is not None]
     better = [each for each in passed if each.lower]
     if better:

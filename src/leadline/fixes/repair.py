@@ -18,7 +18,8 @@ from leadline.fixes.budget import Clock, Given, budget_of
 from leadline.fixes.comparison import end, learns
 from leadline.fixes.copying import twin
 from leadline.fixes.fix import Fix
-from leadline.fixes.search import CONFIRM_LONGER, Found, search
+from leadline.fixes.proving import CONFIRM_LONGER
+from leadline.fixes.search import Found, search
 from leadline.fixes.trial import DEFAULT_RATE, MOST_STEPS, Progress, Trials
 from leadline.records import Outcome, Recipe, Verdict
 from leadline.report.repair import RepairReport

@@ -4,10 +4,11 @@ Lower than the untreated model is little where that one stands still. With $L_c$
 the same for every sample (it belongs to the targets alone), $L_r$ the loss of a small healthy network after as many
 steps on the same batches (`reference`), and $L$ that of the training, the share of the way that is covered is
 $$ s = (L_c - L) / (L_c - L_r). $$
-A training has *learned* something if $s$ is at least `HALF`, and *enough* if it is at least `ENOUGH`. Where no reference
+Where batches are seen again and again there is no reference, for learning by heart is a matter of time alone. A
+training has *learned* something if $s$ is at least `HALF`, and *enough* if it is at least `ENOUGH`. Where no reference
 can be had, or it does no better than a constant output itself, a share of $L_c$ is asked for instead, the same that a
-rehearsal is asked for; and a loss that falls fast enough to get there soon is let pass. Where not even $L_c$ is known,
-nothing is asked.
+rehearsal is asked for; and a loss that falls fast enough to get there soon is let pass. Where not even $L_c$ is
+known, nothing is asked.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Yardstick:
         return (self.constant - last) / self.constant if math.isfinite(last) else -math.inf
 
     def learned(self, losses: Sequence[float]) -> bool:
-        """The outputs depend on the inputs by now, and not just a little; or will soon, where no reference says more."""
+        """The outputs depend on the inputs by now, and not just a little; without a reference, or soon will."""
         covered, below = self.covered(losses), self.below(losses)
         if covered is not None:
             return covered >= HALF
@@ -101,7 +102,7 @@ def yardstick_of(patient: Patient, trials: Trials, longer: int) -> Yardstick:
     constant = constant_loss(all_targets(trials.batches), head)
     if not constant:
         return Yardstick()
-    reference = train_reference(patient.case, trials, longer)
+    reference = train_reference(patient.case, trials, longer) if trials.fresh else ()
     if reference and head is not None and head.classes and not _usual(reference[0], head.classes):
         return Yardstick()
     return Yardstick(constant=constant, reference=reference)
