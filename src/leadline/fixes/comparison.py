@@ -70,6 +70,11 @@ def thrown(losses: Sequence[float]) -> bool:
     return bool(late) and losses[0] > 0 and not max(late) <= THROWN * losses[0]
 
 
+def steady(losses: Sequence[float]) -> bool:
+    """It neither broke nor is thrown about."""
+    return bool(losses) and math.isfinite(losses[-1]) and not thrown(losses)
+
+
 def _decide(trial: Trial, untreated: float, treated: float) -> tuple[bool, str]:
     steps = len(trial.treated)
     if not math.isfinite(treated):
