@@ -27,6 +27,8 @@ def with_rate(candidate: Candidate, factor: float) -> Candidate:
     kept = tuple(each for each in others if each is not None)
     code = put_together((code_of(kept), code_of([edit]))) if kept else code_of([edit])
     title = f"{candidate.title}, and that times {_short(factor):g}"
+    if candidate.edits == (last,) and not candidate.answers:
+        title = rate_candidate(known * factor).title
     return replace(candidate, title=title, edits=(*kept, edit), code=code)
 
 
