@@ -184,7 +184,7 @@ def test_candidates_come_in_order_of_root_reach_and_promise():
 
 
 def test_two_causes_that_hide_each_other_are_repaired_together():
-    case = toys.deep()
+    case = toys.deep(layers=24)
     for group in case.optimizer.param_groups:
         group["lr"] = 3.0  # with this rate no initialisation helps, and without one no rate does
     found = repair(case, fixes=[toys.toy_gain, toys.toy_slow])

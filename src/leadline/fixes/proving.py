@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as changed
 
 from leadline.fixes.candidates import Candidate
-from leadline.fixes.choosing import left_out
+from leadline.fixes.choosing import left_out, undecided
 from leadline.fixes.fix import Patient
 from leadline.fixes.rates import best_rate, with_rate
 from leadline.fixes.trial import Losses, OutOfTimeError, Trials
@@ -90,6 +90,7 @@ class Proving:
         found = []
         if factor != 1:
             found = [self.train(base, self.look(base, with_rate(proof.candidate, factor)))]
+            found = [self.extend(base, each) if undecided(each) else each for each in found]
         for each in (proof, *found):
             if each.verified and not self.settled(base, each) and self.trials.has_time():
                 self.train_longer(base, each.candidate)

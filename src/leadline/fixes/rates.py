@@ -18,15 +18,16 @@ MOST_RATES = 3  # ours: rates that are tried beside the one at hand
 
 def with_rate(candidate: Candidate, factor: float) -> Candidate:
     """The same at another rate; a factor that it has already is multiplied, and no second one added."""
-    *others, last = (None, *candidate.edits)
-    if last is None or last.action != "rate":
+    if not candidate.edits or candidate.edits[-1].action != "rate":
         return together(candidate, rate_candidate(factor))
+    kept, last = candidate.edits[:-1], candidate.edits[-1]
     known = last.options["factor"]
     assert isinstance(known, float | int)  # what the action takes
     edit = Edit(action="rate", where=last.where, options={**last.options, "factor": _short(known * factor)})
-    kept = tuple(each for each in others if each is not None)
     code = put_together((code_of(kept), code_of([edit]))) if kept else code_of([edit])
     title = f"{candidate.title}, and that times {_short(factor):g}"
+    if candidate.edits == (last,) and not candidate.answers:
+        title = rate_candidate(known * factor).title
     return replace(candidate, title=title, edits=(*kept, edit), code=code)
 
 

@@ -193,8 +193,12 @@ class Search:
         return trained + [left_out(each, told) for each in order[AT_ONCE:]]
 
     def _at_best_rate(self, proofs: list[Proof]) -> list[Proof]:
-        """With the best one at the rate that suits it, where it does not come near the reference as it is."""
+        """With the best one at the rate that suits it, where it does not come near the reference as it is.
+
+        If none heals, with the one that ended lowest: the rate may be all that it lacks.
+        """
         best = min((each for each in proofs if heals(each)), key=result, default=None)
+        best = best or min((each for each in proofs if each.lower), key=lowest, default=None)
         if best is None or self._ends(best) or self.base.patient.case.optimizer is None:
             return proofs
         return proofs + self.proving.at_best_rate(self.base, best)
@@ -214,7 +218,7 @@ class Search:
             patient, losses = diagnose(treated(patient, carried.candidate)), carried.losses
         found = by_symptom(patient, self.fixes, losses) if self.blind else candidates(patient, self.fixes)
         if carried is not None:
-            found = [together(carried.candidate, each) for each in found]
+            found = [together(carried.candidate, each) for each in found if not _both_rates(carried, each)]
         return [each for each in found if each.edits not in self.banned or not each.edits]
 
     def _best(self, verified: Sequence[Proof]) -> Proof | None:
@@ -278,3 +282,8 @@ class Search:
             trial=trial,
             yardstick=self.yardstick,
         )
+
+
+def _both_rates(carried: Proof, candidate: Candidate) -> bool:
+    """One rate after another is a third rate, which is tried anyway."""
+    return all(edit.action == "rate" for edit in carried.candidate.edits + candidate.edits)

@@ -113,15 +113,18 @@ def _usual(first: float, classes: int) -> bool:
     return abs(first / math.log(classes) - 1) < FALLEN if classes > 1 else False
 
 
-def all_targets(batches: Batches) -> Any:
+def all_targets(batches: Batches) -> Tensor | None:
     """The targets of all batches as one tensor; None where they cannot be put together."""
-    found = [
-        inputs.get(LABELS) if targets is None and isinstance(inputs, Mapping) else targets
-        for inputs, targets in batches.each
-    ]
-    if not all(isinstance(each, Tensor) for each in found):
+    given = [_targets(inputs, targets) for inputs, targets in batches.each]
+    found = [each for each in given if isinstance(each, Tensor)]
+    if len(found) < len(given):
         return None
     if not any(each.is_floating_point() for each in found):
         return torch.cat([each.flatten() for each in found])
     alike = {(each.shape[1:], each.dtype) for each in found}
     return torch.cat(found) if len(alike) == 1 and found[0].dim() else None
+
+
+def _targets(inputs: Any, targets: Any) -> Any:
+    """Those of a batch, or those among the inputs of a model that computes its own loss."""
+    return inputs.get(LABELS) if targets is None and isinstance(inputs, Mapping) else targets
