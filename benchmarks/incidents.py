@@ -1,6 +1,7 @@
 """Ten reported failures, told in full: what the check says, what the repair is, the loss before and after.
 
     python -m benchmarks.incidents          runs those that have no result, and writes docs/incidents.md
+    python -m benchmarks.incidents NAME     only that one
     python -m benchmarks.incidents --page   only writes the page
 """
 
@@ -108,7 +109,8 @@ def _number(value: float | None) -> str:
 def main() -> None:
     torch.set_num_threads(1)
     if "--page" not in sys.argv:
-        run_missing(NAME, {name: partial(measure, name) for name in ORDER}, print)
+        wanted = sys.argv[1:] or ORDER
+        run_missing(NAME, {name: partial(measure, name) for name in wanted}, print)
     fill_file(PAGE, NAME, render(load(NAME)))
 
 

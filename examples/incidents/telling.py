@@ -66,7 +66,7 @@ def tell(incident: Incident, *, quick: bool = False, steps: int | None = None) -
     report = patient.report
     cause = named(report, incident.cause)
     prove = incident.proved and not quick
-    recipe, repair, after = _proved(incident) if prove else _proposed(patient, incident.fix)
+    recipe, repair, after = _proved(incident) if prove else proposed(patient, incident.fix)
     length = steps or incident.steps
     return Story(
         finding=cause.message,
@@ -95,7 +95,7 @@ def _proved(incident: Incident) -> tuple[leadline.Recipe, tuple[str, ...], str]:
     return repair.recipe, kept, repair.verdict_after
 
 
-def _proposed(patient: Patient, name: str) -> tuple[leadline.Recipe, tuple[str, ...], None]:
+def proposed(patient: Patient, name: str) -> tuple[leadline.Recipe, tuple[str, ...], None]:
     """What the fix of that name proposes first, unproved."""
     fix = next(each for each in all_fixes() if each.name == name)
     plan = next(iter(fix.propose(patient)))
