@@ -4,7 +4,7 @@ Every record survives JSON without loss. "Not measured" is null, and is never th
 """
 
 from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
-from leadline.records.codec import decode, encode, spell
+from leadline.records.codec import decode, encode, parse, spell
 from leadline.records.facts import (
     Attention,
     Clones,
@@ -152,5 +152,6 @@ __all__ = [
     "Weight",
     "decode",
     "encode",
+    "parse",
     "spell",
 ]

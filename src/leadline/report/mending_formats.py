@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
+from leadline.errors import SchemaError
+from leadline.records import parse
 from leadline.report.html import render_repair
 from leadline.report.look import Look
 from leadline.report.mending import render
@@ -22,8 +23,8 @@ REPAIR_FORMATS: dict[str, Callable[[RepairReport, Look], str]] = {
 def is_repair(text: str) -> bool:
     """This is the JSON of a repair, of whatever version; whether it is sound is for its reader to say."""
     try:
-        saved = json.loads(text)
-    except (ValueError, RecursionError):
+        saved = parse(text)
+    except SchemaError:
         return False
     kind = REPAIR_SCHEMA.partition("/")[0]
     return isinstance(saved, dict) and str(saved.get("schema")).startswith(f"{kind}/")
