@@ -20,8 +20,8 @@ LAYERS = [
     "words",
     "errors", "collect", "drawing", "records", "runs", "report", "sources", "stats", "nn", "ops", "case", "tracing",
     "weightless", "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting",
-    "diagnosis", "prediction", "fixes", "watching", "integrations", "lab", "targets", "baseline", "config", "testing",
-    "live", "cli",
+    "diagnosis", "prediction", "fixes", "watching", "integrations", "sweeps", "lab", "targets", "baseline", "config",
+    "testing", "live", "cli",
 ]
 # fmt: on
 ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything
@@ -44,6 +44,7 @@ TORCH_FREE = (
     "leadline.config",
     "leadline.testing",
     "leadline.live",
+    "leadline.sweeps",
     "leadline.cli",
     "leadline.readings.structure",
     "leadline.readings.signal",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leadline.errors import SchemaError
-from leadline.records import parse
 from leadline.report.html import render_repair
 from leadline.report.look import Look
 from leadline.report.mending import render
 from leadline.report.mending_md import to_markdown
-from leadline.report.repair import REPAIR_SCHEMA, RepairReport
+from leadline.report.repair import RepairReport
 
 REPAIR_FORMATS: dict[str, Callable[[RepairReport, Look], str]] = {
     "text": render,
@@ -18,13 +16,3 @@ REPAIR_FORMATS: dict[str, Callable[[RepairReport, Look], str]] = {
     "md": lambda repair, look: to_markdown(repair),
     "html": lambda repair, look: render_repair(repair),
 }
-
-
-def is_repair(text: str) -> bool:
-    """This is the JSON of a repair, of whatever version; whether it is sound is for its reader to say."""
-    try:
-        saved = parse(text)
-    except SchemaError:
-        return False
-    kind = REPAIR_SCHEMA.partition("/")[0]
-    return isinstance(saved, dict) and str(saved.get("schema")).startswith(f"{kind}/")
