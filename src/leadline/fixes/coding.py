@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 ROW = 99  # characters of a line of generated code
-LITERAL = re.compile(r'"[^"\n]*"|\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b')
+LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b')
 """A string or a number; digits inside a name do not count."""
+QUOTES = ('"', "'")
 
 Block = tuple[str, ...]
 
@@ -26,7 +27,9 @@ def looped(blocks: Sequence[Block]) -> Iterator[str]:
 
 def _skeleton(block: Block) -> Block:
     """The lines with their literals left out; a string and a number are told apart."""
-    return tuple(LITERAL.sub(lambda found: '"' if found[0][0] == '"' else "0", line) for line in block)
+    return tuple(
+        LITERAL.sub(lambda found: '"' if found[0].startswith(QUOTES) else "0", line) for line in block
+    )
 
 
 def _columns(alike: Sequence[Block]) -> dict[int, tuple[str, ...]]:
@@ -50,7 +53,7 @@ def _names(columns: dict[int, tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """A variable for each sequence of literals; places that always hold the same share one."""
     found: dict[tuple[str, ...], str] = {}
     for column in columns.values():
-        kind = "name" if column[0].startswith('"') else "number"
+        kind = "name" if column[0].startswith(QUOTES) else "number"
         count = sum(each.startswith(kind) for each in found.values())
         found.setdefault(column, kind if not count else f"{kind}_{count + 1}")
     return found

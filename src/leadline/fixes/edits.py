@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -11,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.optim import Optimizer
@@ -20,6 +23,8 @@ from leadline.collect import collect
 from leadline.errors import InputError
 from leadline.fixes.coding import looped
 from leadline.records import Edit
+
+WORD = re.compile(r"[\w.+-]{1,64}")  # ours: names of schemes, activations and functions
 
 Undo = Callable[[], object]
 
@@ -123,9 +128,10 @@ def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
 def code_of(edits: Iterable[Edit]) -> str:
     """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`.
 
-    What is done alike to one module after another becomes a loop.
+    What is done alike to one module after another becomes a loop. Names are the user's: an action may put `where`
+    between double quotes, for here all that could end the string, or hide in it, is spelled out.
     """
-    edits = list(edits)
+    edits = [replace(edit, where=json.dumps(edit.where)[1:-1]) for edit in edits]
     imports = dict.fromkeys(line for edit in edits for line in _action(edit).imports)
     modules = groupby(edits, key=lambda edit: edit.where.rpartition(".")[0] or edit.where)
     blocks = [tuple(line for edit in each for line in _action(edit).code(edit)) for _, each in modules]
@@ -174,10 +180,18 @@ def whole(edit: Edit, name: str) -> int:
 
 
 def text(edit: Edit, name: str) -> str:
-    """An option of the edit that has to be a string."""
+    """An option of the edit that has to be a word: it may stand in code, and a recipe may come from anybody."""
     value = edit.options.get(name)
-    if not isinstance(value, str):
-        raise _bad_option(edit, name, "a string")
+    if not isinstance(value, str) or not WORD.fullmatch(value):
+        raise _bad_option(edit, name, "a word")
+    return value
+
+
+def choice(edit: Edit, name: str, known: Collection[str]) -> str:
+    """An option of the edit that has to be one of these words."""
+    value = text(edit, name)
+    if value not in known:
+        raise _bad_option(edit, name, f"one of {', '.join(known)}")
     return value
 
 

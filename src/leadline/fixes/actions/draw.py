@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, number, parameter_at, text, whole
+from leadline.fixes.edits import Action, Bench, choice, number, parameter_at, whole
 from leadline.fixes.tensors import owner_of, write_at
 from leadline.records import Edit
 from leadline.records.repair import Option
@@ -37,9 +36,7 @@ def _make(bench: Bench, edit: Edit) -> None:
 
 def _drawn(shape: torch.Size, edit: Edit) -> Tensor:
     """In float32 on the CPU, whatever the weight's dtype and device: the same seed gives the same numbers."""
-    kind, size = text(edit, "kind"), number(edit, "size")
-    if kind not in FILLS:
-        raise InputError(expected=f"a draw that is one of {list(FILLS)}", got=kind, fix="upgrade leadline")
+    kind, size = choice(edit, "kind", FILLS), number(edit, "size")
     generator = torch.Generator().manual_seed(whole(edit, "seed"))
     values = torch.empty(shape, dtype=torch.float32, device="cpu")
     packed = whole(edit, "packed")
@@ -60,12 +57,13 @@ def _fill(part: Tensor, kind: str, size: float, generator: torch.Generator) -> N
 
 
 def _code(edit: Edit) -> Iterator[str]:
-    kind, size, packed = text(edit, "kind"), number(edit, "size"), whole(edit, "packed")
+    kind, size, packed = choice(edit, "kind", FILLS), number(edit, "size"), whole(edit, "packed")
     path, _, name = edit.where.rpartition(".")
     owner = f'model.get_submodule("{path}")' if path else "model"
+    weight = f"{owner}.{name}" if name.isidentifier() else f'getattr({owner}, "{name}")'
     if kind in ("normal", "orthogonal"):
         yield f"generator = torch.Generator().manual_seed({whole(edit, 'seed')})"
-    yield f"values = torch.empty({owner}.{name}.shape)"
+    yield f"values = torch.empty({weight}.shape)"
     if packed > 1:
         yield f"for part in values.chunk({packed}):"
         yield f"    {FILLS[kind].format('part', size)}"
@@ -73,9 +71,9 @@ def _code(edit: Edit) -> Iterator[str]:
         yield FILLS[kind].format("values", size)
     if edit.options.get("parametrized"):
         yield "with torch.no_grad():"
-        yield f"    {owner}.{name} = values.to({owner}.{name})"
+        yield f'    setattr({owner}, "{name}", values.to({weight}))'
     else:
-        yield f"{owner}.{name}.data.copy_(values)"
+        yield f"{weight}.data.copy_(values)"
 
 
 draw = Action(name="draw", make=_make, code=_code, imports=("import torch",))

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, module_at, number, text, whole
+from leadline.fixes.edits import Action, Bench, choice, module_at, number, whole
 from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped
 from leadline.records import Edit
 
 GATE, NORM = "leadline_gate", "leadline_norm"
+NORMS = ("LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d")
 IMPORTS = ("import torch", "from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped")
 
 
@@ -64,7 +65,7 @@ def _enlist(new: str) -> Iterator[str]:
 
 
 def _make_norm(bench: Bench, edit: Edit) -> None:
-    module, kind = module_at(bench, edit), text(edit, "kind")
+    module, kind = module_at(bench, edit), choice(edit, "kind", NORMS)
     _check_free(module, NORM, edit)
     sizes = (1, whole(edit, "width")) if kind == "GroupNorm" else (whole(edit, "width"),)
     norm = getattr(nn, kind)(*sizes, **_like(module)).train(module.training)
@@ -74,10 +75,11 @@ def _make_norm(bench: Bench, edit: Edit) -> None:
 
 
 def _norm_code(edit: Edit) -> Iterator[str]:
+    kind, width = choice(edit, "kind", NORMS), whole(edit, "width")
+    sizes = f"1, {width}" if kind == "GroupNorm" else f"{width}"
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
-    sizes = f"1, {whole(edit, 'width')}" if text(edit, "kind") == "GroupNorm" else f"{whole(edit, 'width')}"
-    yield f"module.{NORM} = torch.nn.{text(edit, 'kind')}({sizes}, dtype=like.dtype, device=like.device)"
+    yield f"module.{NORM} = torch.nn.{kind}({sizes}, dtype=like.dtype, device=like.device)"
     yield f'module.register_forward_hook(Normed("{NORM}"))'
     yield from _enlist(f"module.{NORM}.parameters()")
 
