@@ -99,7 +99,7 @@ class Recurrent(nn.Module):
         nn.init.normal_(self.cells.weight_hh_l0, std=(gain / WIDTH) ** 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(self.cells(x.repeat(1, 8).unflatten(1, (32, 4)))[0][:, -1])
+        y: Tensor = self.head(self.cells(x.repeat(1, 4).unflatten(1, (16, 4)))[0][:, -1])
         return y
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import SEED
 from leadline.fixes.looking import family, is_fresh, modules_of
 from leadline.nn.residual import Residual
 from leadline.records import Edit
@@ -64,10 +63,7 @@ def rescheme(patient: Patient) -> Iterator[Plan]:
     for rank, name in enumerate(CHOICES[family(patient)]):
         if all(module.scheme.name == name for _, module in found):
             continue
-        edits = tuple(
-            Edit(action="scheme", where=path, options={"scheme": name, "seed": SEED + i})
-            for i, (path, _) in enumerate(found)
-        )
+        edits = tuple(Edit(action="scheme", where=path, options={"scheme": name}) for path, _ in found)
         was = found[0][1].scheme.name
         yield Plan(
             title=f"{len(found)} residual blocks from scheme {was} to {name}",

@@ -14,7 +14,13 @@ from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped
 from leadline.records import Edit
 
 GATE, NORM = "leadline_gate", "leadline_norm"
-IMPORTS = ("import torch", "from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped")
+ENLIST = '''\
+def enlist(optimizer, parameters):
+    """New parameters for the optimiser to train, without decay."""
+    groups = optimizer.param_groups
+    if all(group.get("weight_decay") for group in groups):
+        groups.append({**groups[0], "params": [], "weight_decay": 0.0})
+    next(group for group in groups if not group.get("weight_decay"))["params"].extend(parameters)'''
 
 
 def _like(module: nn.Module) -> dict[str, Any]:
@@ -41,26 +47,17 @@ def _scaling(kind: type[Scaled | Skipped]) -> Any:
 def _scaling_code(kind: str) -> Any:
     def code(edit: Edit) -> Iterator[str]:
         factor, size = number(edit, "factor"), whole(edit, "learned")
-        yield f'module = model.get_submodule("{edit.where}")'
         if not size:
-            yield f"module.register_forward_hook({kind}({factor!r}))"
+            yield f'model.get_submodule("{edit.where}").register_forward_hook({kind}({factor!r}))'
             return
+        yield f'module = model.get_submodule("{edit.where}")'
         shape = "()" if size == 1 else f"({size},)"
         yield "like = next(module.parameters())"
         yield f"module.{GATE} = torch.nn.Parameter(like.detach().new_full({shape}, {factor!r}))"
         yield f'module.register_forward_hook({kind}(gate="{GATE}"))'
-        yield from _enlist(f"[module.{GATE}]")
+        yield f"enlist(optimizer, [module.{GATE}])"
 
     return code
-
-
-def _enlist(new: str) -> Iterator[str]:
-    """The lines that give new parameters to the optimiser, as `Bench.enlist` does."""
-    yield 'spared = [group for group in optimizer.param_groups if not group.get("weight_decay")]'
-    yield "if not spared:"
-    yield '    spared = [{**optimizer.param_groups[0], "params": [], "weight_decay": 0.0}]'
-    yield "    optimizer.param_groups.extend(spared)"
-    yield f'spared[0]["params"].extend({new})'
 
 
 def _make_norm(bench: Bench, edit: Edit) -> None:
@@ -79,7 +76,7 @@ def _norm_code(edit: Edit) -> Iterator[str]:
     sizes = f"1, {whole(edit, 'width')}" if text(edit, "kind") == "GroupNorm" else f"{whole(edit, 'width')}"
     yield f"module.{NORM} = torch.nn.{text(edit, 'kind')}({sizes}, dtype=like.dtype, device=like.device)"
     yield f'module.register_forward_hook(Normed("{NORM}"))'
-    yield from _enlist(f"module.{NORM}.parameters()")
+    yield f"enlist(optimizer, module.{NORM}.parameters())"
 
 
 def _make_recentred(bench: Bench, edit: Edit) -> None:
@@ -99,7 +96,16 @@ def _check_free(module: nn.Module, name: str, edit: Edit) -> None:
         )
 
 
-scaled = Action(name="scale-output", make=_scaling(Scaled), code=_scaling_code("Scaled"), imports=IMPORTS)
-skipped = Action(name="skip", make=_scaling(Skipped), code=_scaling_code("Skipped"), imports=IMPORTS)
-normed = Action(name="norm", make=_make_norm, code=_norm_code, imports=IMPORTS)
-recentred = Action(name="recentre", make=_make_recentred, code=_recentred_code, imports=IMPORTS)
+def _needs(hook: str, *, grows: bool = True) -> tuple[str, ...]:
+    """What the code of an action needs: its hook, and the function that enlists new parameters if there are any."""
+    return ("import torch", f"from leadline.nn.hooks import {hook}", *((ENLIST,) if grows else ()))
+
+
+scaled = Action(
+    name="scale-output", make=_scaling(Scaled), code=_scaling_code("Scaled"), before=_needs("Scaled")
+)
+skipped = Action(name="skip", make=_scaling(Skipped), code=_scaling_code("Skipped"), before=_needs("Skipped"))
+normed = Action(name="norm", make=_make_norm, code=_norm_code, before=_needs("Normed"))
+recentred = Action(
+    name="recentre", make=_make_recentred, code=_recentred_code, before=_needs("Recentred", grows=False)
+)
