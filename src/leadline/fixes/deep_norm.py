@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leadline.fixes.actions.scale import scale_edit
 from leadline.fixes.declone import copy_edits
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import called_module, family, is_fresh, weights
+from leadline.fixes.looking import branch_end, family, is_fresh, weights
 from leadline.fixes.packing import VALUES, packing_of
 from leadline.records import Edit, Weight
 
@@ -48,7 +48,7 @@ def deep_norm(patient: Patient) -> Iterator[Plan]:
     ends = [each for each in found if each.last]
     if len(ends) < LEAST or not is_fresh(patient):
         return
-    paths = [called_module(patient, each.name) for each in ends]
+    paths = [branch_end(patient, each) for each in ends]
     if None in paths:
         return
     alpha, beta = scales(len(ends), family(patient))
@@ -77,8 +77,9 @@ def _is_post(patient: Patient, block: int) -> bool:
 def _betas(patient: Patient, found: list[Weight], beta: float) -> Iterator[Edit]:
     """Values, outputs and both feed-forward matrices; of a packed projection its last third."""
     for each in found:
-        if each.role not in ("query", "key") and each.trainable:
-            yield scale_edit(each.name, beta, packing_of(patient.trace, each.name, VALUES))
+        values = packing_of(patient.trace, each.name, VALUES)
+        if each.trainable and (values is not None or each.role not in ("query", "key")):
+            yield scale_edit(each.name, beta, values)
 
 
 def _option(factor: float) -> dict[str, bool | int | float | str | tuple[str, ...]]:

@@ -10,10 +10,10 @@ from torch import nn
 
 from leadline.errors import InputError
 from leadline.fixes.edits import Action, Bench, module_at, number, text, whole
-from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped
+from leadline.nn.hooks import Normed, NormedInput, Recentred, Scaled, Skipped
 from leadline.records import Edit
 
-GATE, NORM = "leadline_gate", "leadline_norm"
+GATE, NORM, NORM_INPUT = "leadline_gate", "leadline_norm", "leadline_norm_input"
 ENLIST = '''\
 def enlist(optimizer, parameters):
     """New parameters for the optimiser to train, without decay."""
@@ -23,7 +23,7 @@ def enlist(optimizer, parameters):
     next(group for group in groups if not group.get("weight_decay"))["params"].extend(parameters)'''
 
 
-def _like(module: nn.Module) -> dict[str, Any]:
+def like(module: nn.Module) -> dict[str, Any]:
     """Device and dtype of what is new in a module: as those of its first floating-point parameter."""
     found = next((p for p in module.parameters() if p.is_floating_point()), None)
     return {} if found is None else {"device": found.device, "dtype": found.dtype}
@@ -35,8 +35,8 @@ def _scaling(kind: type[Scaled | Skipped]) -> Any:
         if not size:
             bench.attach(module.register_forward_hook(kind(factor)))
             return
-        _check_free(module, GATE, edit)
-        gate = nn.Parameter(torch.full(() if size == 1 else (size,), factor, **_like(module)))
+        check_free(module, GATE, edit)
+        gate = nn.Parameter(torch.full(() if size == 1 else (size,), factor, **like(module)))
         bench.put(module, GATE, gate)
         bench.enlist([gate])
         bench.attach(module.register_forward_hook(kind(gate=GATE)))
@@ -62,9 +62,9 @@ def _scaling_code(kind: str) -> Any:
 
 def _make_norm(bench: Bench, edit: Edit) -> None:
     module, kind = module_at(bench, edit), text(edit, "kind")
-    _check_free(module, NORM, edit)
+    check_free(module, NORM, edit)
     sizes = (1, whole(edit, "width")) if kind == "GroupNorm" else (whole(edit, "width"),)
-    norm = getattr(nn, kind)(*sizes, **_like(module)).train(module.training)
+    norm = getattr(nn, kind)(*sizes, **like(module)).train(module.training)
     bench.put(module, NORM, norm)
     bench.enlist(norm.parameters())
     bench.attach(module.register_forward_hook(Normed(NORM)))
@@ -79,6 +79,24 @@ def _norm_code(edit: Edit) -> Iterator[str]:
     yield f"enlist(optimizer, module.{NORM}.parameters())"
 
 
+def _make_norm_input(bench: Bench, edit: Edit) -> None:
+    module, kind = module_at(bench, edit), text(edit, "kind")
+    check_free(module, NORM_INPUT, edit)
+    norm = getattr(nn, kind)(whole(edit, "width"), **like(module)).train(module.training)
+    bench.put(module, NORM_INPUT, norm)
+    bench.enlist(norm.parameters())
+    bench.attach(module.register_forward_pre_hook(NormedInput(NORM_INPUT), with_kwargs=True))
+
+
+def _norm_input_code(edit: Edit) -> Iterator[str]:
+    yield f'module = model.get_submodule("{edit.where}")'
+    yield "like = next(module.parameters())"
+    made = f"torch.nn.{text(edit, 'kind')}({whole(edit, 'width')}, dtype=like.dtype, device=like.device)"
+    yield f"module.{NORM_INPUT} = {made}"
+    yield f'module.register_forward_pre_hook(NormedInput("{NORM_INPUT}"), with_kwargs=True)'
+    yield f"enlist(optimizer, module.{NORM_INPUT}.parameters())"
+
+
 def _make_recentred(bench: Bench, edit: Edit) -> None:
     bench.attach(module_at(bench, edit).register_forward_hook(Recentred(whole(edit, "dim"))))
 
@@ -87,7 +105,7 @@ def _recentred_code(edit: Edit) -> Iterator[str]:
     yield f'model.get_submodule("{edit.where}").register_forward_hook(Recentred({whole(edit, "dim")}))'
 
 
-def _check_free(module: nn.Module, name: str, edit: Edit) -> None:
+def check_free(module: nn.Module, name: str, edit: Edit) -> None:
     if hasattr(module, name):
         raise InputError(
             expected=f"a module at {edit.where!r} that the recipe has not changed yet",
@@ -106,6 +124,9 @@ scaled = Action(
 )
 skipped = Action(name="skip", make=_scaling(Skipped), code=_scaling_code("Skipped"), before=_needs("Skipped"))
 normed = Action(name="norm", make=_make_norm, code=_norm_code, before=_needs("Normed"))
+normed_input = Action(
+    name="norm-input", make=_make_norm_input, code=_norm_input_code, before=_needs("NormedInput")
+)
 recentred = Action(
     name="recentre", make=_make_recentred, code=_recentred_code, before=_needs("Recentred", grows=False)
 )
