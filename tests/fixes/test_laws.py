@@ -20,7 +20,7 @@ from leadline.fixes.drift import KEPT, drift_of
 from leadline.fixes.edits import Bench, code_of, made, make
 from leadline.fixes.fix import Patient
 from leadline.fixes.verify import diagnose
-from leadline.records import Recipe
+from leadline.records import Edit, Recipe
 from leadline.tracing.lend import call, unwrap
 from tests.fixes.clinic import CLINIC, sick
 
@@ -253,8 +253,13 @@ def test_a_recipe_applied_twice_is_applied_once_and_one_undo_takes_it_back(each:
         assert differences(before, picture(case)) == []
 
 
-def places(plan: Plan) -> set[tuple[str, str]]:
-    return {(edit.action, edit.where) for edit in plan.edits}
+def sort_of(plan: Plan) -> frozenset[Any]:
+    """What a plan does and where, its numbers aside: plans of one sort are alternatives."""
+    return frozenset((edit.action, edit.where, _words(edit)) for edit in plan.edits)
+
+
+def _words(edit: Edit) -> tuple[object, ...]:
+    return tuple(item for item in edit.options.items() if isinstance(item[1], str | tuple))
 
 
 def further(each: Fix, plan: Plan, case: Case, patient: Patient) -> list[str]:
@@ -263,7 +268,7 @@ def further(each: Fix, plan: Plan, case: Case, patient: Patient) -> list[str]:
     if not patient.findings(each.answers):
         return found
     for second in each.propose(patient):
-        if places(second) == places(plan):
+        if sort_of(second) == sort_of(plan):
             once, bench = picture(case), bench_of(case)
             try:
                 make(bench, second.edits)
@@ -276,8 +281,11 @@ def further(each: Fix, plan: Plan, case: Case, patient: Patient) -> list[str]:
 
 @by_name
 def test_looked_for_again_a_fix_that_was_made_has_nothing_more_to_change(each: Fix):
+    """Of alternatives that differ in a number the first: at another, the fix may well prefer what it preferred."""
+    sorts = [sort_of(plan) for plan in edited(each)]
     for i, plan in enumerate(edited(each)):
-        assert further(each, plan, *treated(each.name, i)) == []
+        if sorts.index(sorts[i]) == i:
+            assert further(each, plan, *treated(each.name, i)) == []
 
 
 def test_a_fix_that_never_has_enough_is_noticed():
