@@ -127,7 +127,7 @@ def test_the_attention_of_leadline_is_what_it_would_have_been_if_built_so():
 def test_a_projection_is_normalised_head_by_head():
     projection = nn.Linear(WIDTH, WIDTH)
     projection.norm = nn.RMSNorm(4)
-    projection.register_forward_hook(HeadNormed("norm"))
+    projection.register_forward_hook(HeadNormed("norm", 4))
     y = projection(torch.randn(2, TIME, WIDTH)).unflatten(-1, (HEADS, 4))
     torch.testing.assert_close(y.square().mean(-1), torch.ones(2, TIME, HEADS), rtol=1e-3, atol=1e-3)
 

@@ -28,12 +28,13 @@ class HeadNormed:
     """A forward hook for a projection to queries or keys: its output through its submodule `norm`, head by head."""
 
     norm: str
+    width: int
+    """Features of a head."""
 
     def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-        norm = module.get_submodule(self.norm)
-        width = norm.normalized_shape[-1]
-        normed: Tensor = norm(output.unflatten(-1, (-1, width))).flatten(-2)
-        return normed
+        heads = output.reshape(*output.shape[:-1], -1, self.width)
+        normed: Tensor = module.get_submodule(self.norm)(heads)
+        return normed.flatten(-2)
 
 
 def qk_norm_(attention: nn.Module, head_width: int) -> nn.Module:
@@ -45,7 +46,7 @@ def qk_norm_(attention: nn.Module, head_width: int) -> nn.Module:
     for name, norm in norms_for(attention, head_width).items():
         setattr(attention, name, norm)
     if not isinstance(attention, Own):
-        attention.forward = NormedAttention(attention)  # type: ignore[method-assign]
+        attention.forward = NormedAttention(attention)
         attention.register_forward_pre_hook(unfused)
     return attention
 
@@ -124,7 +125,7 @@ def _multi_head(  # noqa: PLR0913  (the names of nn.MultiheadAttention's forward
         packed = [each.unsqueeze(0) for each in packed]
     elif not leading:
         packed = [each.transpose(0, 1) for each in packed]
-    heads = [each.unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for each in packed]
+    heads = [each.reshape(*each.shape[:2], module.num_heads, -1).transpose(1, 2) for each in packed]
     q, k, v = getattr(module, QUERY)(heads[0]), getattr(module, KEY)(heads[1]), heads[2]
     mask = _mask(attn_mask, key_padding_mask, q, module.num_heads)
     dropout = module.dropout if module.training else 0.0
@@ -154,7 +155,7 @@ def _mask(mask: Tensor | None, padding: Tensor | None, query: Tensor, heads: int
     parts = []
     if mask is not None:
         mask = _added(mask, query.dtype)
-        parts.append(mask.unflatten(0, (-1, heads)) if mask.dim() == 3 else mask)
+        parts.append(mask.view(-1, heads, *mask.shape[1:]) if mask.dim() == 3 else mask)
     if padding is not None:
         padding = _added(padding, query.dtype)
         parts.append(padding.view(-1, 1, 1, padding.shape[-1]))
@@ -168,6 +169,6 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None, *, average: bool) -> Tensor:
-    logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
-    weights = (logits if mask is None else logits + mask).softmax(-1)
+    logits = query @ key.transpose(-2, -1) * float(query.shape[-1] ** -0.5)
+    weights: Tensor = (logits if mask is None else logits + mask).softmax(-1)
     return weights.mean(1) if average else weights

@@ -41,13 +41,13 @@ def _make_heads(bench: Bench, edit: Edit) -> None:
     norm = nn.RMSNorm(width, **like(projection)).train(projection.training)
     bench.put(projection, NORM, norm)
     bench.enlist(norm.parameters())
-    bench.attach(projection.register_forward_hook(HeadNormed(NORM)))
+    bench.attach(projection.register_forward_hook(HeadNormed(NORM, width)))
 
 
 def _heads_code(edit: Edit) -> Iterator[str]:
     yield f'projection = model.get_submodule("{edit.where}")'
     yield f"projection.{NORM} = torch.nn.RMSNorm({whole(edit, 'width')}).to(projection.weight)"
-    yield f'projection.register_forward_hook(HeadNormed("{NORM}"))'
+    yield f'projection.register_forward_hook(HeadNormed("{NORM}", {whole(edit, "width")}))'
     yield f"enlist(optimizer, projection.{NORM}.parameters())"
 
 
