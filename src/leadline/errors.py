@@ -1,8 +1,13 @@
 """The errors Leadline raises; each says what was expected, what came, and what to do."""
 
+from leadline.words import clean, clean_lines
+
 
 class LeadlineError(Exception):
     """Base of every error that Leadline itself raises. What your model raises stays your model's error."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(clean_lines(message))
 
 
 class InputError(LeadlineError):
@@ -10,7 +15,7 @@ class InputError(LeadlineError):
 
     def __init__(self, *, expected: str, got: str, fix: str) -> None:
         self.expected, self.got, self.fix = expected, got, fix
-        super().__init__(f"expected {expected}\n     got {got}\n     fix {fix}")
+        super().__init__(f"expected {clean(expected)}\n     got {clean(got)}\n     fix {clean(fix)}")
 
 
 class SchemaError(LeadlineError):

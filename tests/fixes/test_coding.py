@@ -28,6 +28,9 @@ CASES = {
     "names and numbers": [Block(each, (act(each, i),)) for i, each in enumerate(("stem", "body", "head"))],
     "no layer": [Block("", ("act(1)",)), Block("", ("act(1)",))],
     "one": [Block("layers.3", (act("layers.3.weight", 1.0),))],
+    "leading zeros": [Block(f"0{i}", (act(f"0{i}.weight"),)) for i in range(3)],
+    "braces": [Block(f"{{a}}.{i}", (act(f"{{a}}.{i}.{{b}}"),)) for i in range(3)],
+    "quotes": [Block(f'a\\"{i}', (act(f'a\\"{i}.b\\"'), "act('1', 2)")) for i in range(3)],
     "falling": [Block(f"{i}", (act(f"{i}.weight"),)) for i in (3, 2, 1)],
     "prefixes": [Block(f"a.{i}", (act(f"a.{i}"), act(f"a.{i}0.b"), act(f"xa.{i}"))) for i in range(2)],
 }

@@ -8,7 +8,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 ROW = 99  # characters of a line of generated code
-NUMBER = re.compile(r'"[^"\n]*"|\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b')
+TEXT = r'(?:[^"\\\n]|\\.)*'
+"""What may stand between double quotes."""
+NUMBER = re.compile(rf'"{TEXT}"|\'(?:[^\'\\\n]|\\.)*\'|\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b')
 """A number; strings are matched to be passed over, and digits inside a name do not count."""
 LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
 """The beginning of a path up to its first number: the layer that it belongs to."""
@@ -66,7 +68,7 @@ def _shape(run: Sequence[Block]) -> tuple[str, ...]:
 
 
 def _without_number(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else "0"
+    return found[0] if found[0].startswith(('"', "'")) else "0"
 
 
 def _loop(members: Sequence[Block]) -> Iterator[str]:
@@ -90,7 +92,7 @@ def _columns(members: Sequence[Block]) -> dict[int, tuple[str, ...]]:
 def numbered(layers: Sequence[str]) -> Numbered | None:
     """The layers as a range, if they are one stem with equally spaced, rising numbers."""
     found = [re.fullmatch(r"(|.*\.)(\d+)", layer) for layer in layers]
-    parts = [(each[1], int(each[2])) for each in found if each]
+    parts = [(each[1], int(each[2])) for each in found if each and each[2] == str(int(each[2]))]
     if len(parts) < len(layers) or len({stem for stem, _ in parts}) > 1:
         return None
     first, last = parts[0][1], parts[-1][1]
@@ -146,9 +148,17 @@ def _with_variables(form: str, columns: dict[int, tuple[str, ...]], names: dict[
 
 def _with_layer(line: str, counted: Numbered | None) -> str:
     """The path of the layer put together from the loop's variable."""
-    if counted is None:
-        return re.sub(rf'"{HERE}([^"]*)"', lambda rest: f'f"{{name}}{rest[1]}"' if rest[1] else "name", line)
-    return re.sub(rf'"{HERE}([^"]*)"', lambda rest: f'f"{counted.stem}{{i}}{rest[1]}"', line)
+    layer = "{name}" if counted is None else f"{_literal(counted.stem)}{{i}}"
+
+    def path(found: re.Match[str]) -> str:
+        return "name" if counted is None and not found[1] else f'f"{layer}{_literal(found[1])}"'
+
+    return re.sub(rf'"{HERE}({TEXT})"', path, line)
+
+
+def _literal(text: str) -> str:
+    """Text as it stands in an f-string."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _packed(words: Sequence[str]) -> Iterator[str]:

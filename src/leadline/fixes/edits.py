@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.optim import Optimizer
@@ -22,6 +23,8 @@ from leadline.errors import InputError
 from leadline.fixes.coding import Block, layer_of, looped
 from leadline.records import Edit
 from leadline.report.snippet import put_together
+
+WORD = re.compile(r"[\w.+-]{1,64}")  # ours: names of schemes, activations and functions
 
 Undo = Callable[[], object]
 
@@ -125,9 +128,10 @@ def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
 def code_of(edits: Iterable[Edit]) -> str:
     """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`.
 
-    What is done alike to one layer after another becomes a loop.
+    What is done alike to one layer after another becomes a loop. Names are the user's: an action may put `where`
+    between double quotes, for here all that could end the string, or hide in it, is spelled out.
     """
-    edits = list(edits)
+    edits = [replace(edit, where=_spelled_out(edit.where)) for edit in edits]
     before = dict.fromkeys(line for edit in edits for line in _action(edit).before)
     layers = groupby(edits, key=lambda edit: layer_of(edit.where))
     blocks = [
@@ -141,6 +145,11 @@ def code_of(edits: Iterable[Edit]) -> str:
         each for each in before if not each.startswith("def ") and re.search(rf"\b{_named(each)}\b", text)
     ]
     return put_together([*imports, text])
+
+
+def _spelled_out(name: str) -> str:
+    """A name as it stands between double quotes in Python."""
+    return name.encode("unicode_escape").decode("ascii").replace('"', '\\"')
 
 
 def _named(piece: str) -> str:
@@ -190,10 +199,18 @@ def whole(edit: Edit, name: str) -> int:
 
 
 def text(edit: Edit, name: str) -> str:
-    """An option of the edit that has to be a string."""
+    """An option of the edit that has to be a word: it may stand in code, and a recipe may come from anybody."""
     value = edit.options.get(name)
-    if not isinstance(value, str):
-        raise _bad_option(edit, name, "a string")
+    if not isinstance(value, str) or not WORD.fullmatch(value):
+        raise _bad_option(edit, name, "a word")
+    return value
+
+
+def choice(edit: Edit, name: str, known: Collection[str]) -> str:
+    """An option of the edit that has to be one of these words."""
+    value = text(edit, name)
+    if value not in known:
+        raise _bad_option(edit, name, f"one of {', '.join(known)}")
     return value
 
 

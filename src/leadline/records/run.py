@@ -98,6 +98,11 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     alarms: int = 0
     """How many alarms had the numbers they need."""
 
+    @property
+    def seen(self) -> int:
+        """How many steps there were, from the first recorded one to the last."""
+        return self.last_step - self.first_step + 1 if self.steps else 0
+
 
 def note_to_json(note: RunInfo | Alert | Event) -> str:
     """Strict JSON; NaN and infinities by name."""

@@ -101,6 +101,11 @@ class Run:
         return [step for (step,) in self._all("SELECT step FROM step ORDER BY step")]
 
     @property
+    def first_step(self) -> int | None:
+        (first,) = self._one("SELECT min(step) FROM step")
+        return None if first is None else int(first)
+
+    @property
     def extent(self) -> tuple[int, int | None, float | None]:
         """How many steps there are, the last one, and when it was written."""
         count, last = self._one("SELECT count(*), max(step) FROM step")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from leadline.records.run import Alert, Event, RunInfo, note_to_json
 from leadline.runs.keeping import Keeper
-from leadline.runs.pending import Note, Put
+from leadline.runs.pending import Note, Put, Rows
 
 PATIENCE_SECONDS = 30.0  # ours: how long `flush` and `close` wait for a disk that is slow but not broken
 
@@ -52,6 +52,11 @@ class Writer:
         return self._keeper.seconds
 
     @property
+    def turn_seconds(self) -> float:
+        """Processor time of its last turn, in which it stored all that waited; 0.0 before the first one."""
+        return self._keeper.turn_seconds
+
+    @property
     def trouble(self) -> str:
         """What keeps the numbers from the file; "" while all is well."""
         return self._keeper.trouble
@@ -64,6 +69,11 @@ class Writer:
         """The numbers of a step. May be called again for the same step with other metrics."""
         packed = {name: (axis, _packed(values)) for name, (axis, values) in (vectors or {}).items()}
         self._add(Put(step, time.time(), {name: float(value) for name, value in scalars.items()}, packed))
+
+    def rows(self, rows: Rows) -> None:
+        """Numbers of many steps at once, where each by itself would cost too much."""
+        if rows.steps:
+            self._add(rows)
 
     def report(self, step: int, text: str) -> None:
         """A whole check at this step, as the JSON of a Report."""
@@ -91,7 +101,7 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _add(self, item: Put | Note) -> None:
+    def _add(self, item: Put | Rows | Note) -> None:
         if self._keeper.is_mine:
             self._keeper.pending.add(item)
             self._warn_once()

@@ -8,8 +8,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, number, parameter_at, rounded, text, whole
+from leadline.fixes.edits import Action, Bench, choice, number, parameter_at, rounded, whole
 from leadline.fixes.tensors import owner_of, write_at
 from leadline.records import Edit
 from leadline.records.repair import Option
@@ -46,9 +45,7 @@ def _make(bench: Bench, edit: Edit) -> None:
 
 def _drawn(shape: torch.Size, edit: Edit) -> Tensor:
     """In float32 on the CPU, whatever the weight's dtype and device: the same seed gives the same numbers."""
-    kind, size = text(edit, "kind"), number(edit, "size")
-    if kind not in KINDS:
-        raise InputError(expected=f"a draw that is one of {list(KINDS)}", got=kind, fix="upgrade leadline")
+    kind, size = choice(edit, "kind", KINDS), number(edit, "size")
     generator = seeded(edit.where)
     values = torch.empty(shape, dtype=torch.float32, device="cpu")
     for part in values.chunk(_parts(edit)):
@@ -72,7 +69,7 @@ def _fill(part: Tensor, kind: str, size: float, generator: torch.Generator) -> N
 
 
 def _code(edit: Edit) -> Iterator[str]:
-    kind, size, parts = text(edit, "kind"), number(edit, "size"), _parts(edit)
+    kind, size, parts = choice(edit, "kind", KINDS), number(edit, "size"), _parts(edit)
     weight = f'model.get_parameter("{edit.where}")'
     if edit.options.get("parametrized"):
         yield from _parametrized_code(edit, size)
@@ -91,11 +88,11 @@ def _parametrized_code(edit: Edit, size: float) -> Iterator[str]:
     """A weight that a parametrisation makes is assigned to, so that its originals follow."""
     path, _, name = edit.where.rpartition(".")
     yield f'module = model.get_submodule("{path}")'
-    yield f"values = torch.empty(module.{name}.shape)"
-    yield f'generator = torch.Generator().manual_seed(crc32(b"{edit.where}"))'
+    yield f'values = torch.empty(getattr(module, "{name}").shape)'
+    yield f'generator = torch.Generator().manual_seed(crc32("{edit.where}".encode()))'
     yield f"torch.nn.init.orthogonal_(values, {size!r}, generator=generator)"
     yield "with torch.no_grad():"
-    yield f"    module.{name} = values.to(module.{name})"
+    yield f'    setattr(module, "{name}", values.to(getattr(module, "{name}")))'
 
 
 draw = Action(

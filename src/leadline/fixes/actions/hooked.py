@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, module_at, number, text, whole
+from leadline.fixes.edits import Action, Bench, choice, module_at, number, whole
 from leadline.nn.hooks import Normed, NormedInput, Recentred, Scaled, Skipped
 from leadline.records import Edit
 
 GATE, NORM, NORM_INPUT = "leadline_gate", "leadline_norm", "leadline_norm_input"
+NORMS = ("LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d")
 ENLIST = '''\
 def enlist(optimizer, parameters):
     """New parameters for the optimiser to train, without decay."""
@@ -61,7 +62,7 @@ def _scaling_code(kind: str) -> Any:
 
 
 def _make_norm(bench: Bench, edit: Edit) -> None:
-    module, kind = module_at(bench, edit), text(edit, "kind")
+    module, kind = module_at(bench, edit), choice(edit, "kind", NORMS)
     check_free(module, NORM, edit)
     sizes = (1, whole(edit, "width")) if kind == "GroupNorm" else (whole(edit, "width"),)
     norm = getattr(nn, kind)(*sizes, **like(module)).train(module.training)
@@ -71,16 +72,17 @@ def _make_norm(bench: Bench, edit: Edit) -> None:
 
 
 def _norm_code(edit: Edit) -> Iterator[str]:
+    kind, width = choice(edit, "kind", NORMS), whole(edit, "width")
+    sizes = f"1, {width}" if kind == "GroupNorm" else f"{width}"
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
-    sizes = f"1, {whole(edit, 'width')}" if text(edit, "kind") == "GroupNorm" else f"{whole(edit, 'width')}"
-    yield f"module.{NORM} = torch.nn.{text(edit, 'kind')}({sizes}, dtype=like.dtype, device=like.device)"
+    yield f"module.{NORM} = torch.nn.{kind}({sizes}, dtype=like.dtype, device=like.device)"
     yield f'module.register_forward_hook(Normed("{NORM}"))'
     yield f"enlist(optimizer, module.{NORM}.parameters())"
 
 
 def _make_norm_input(bench: Bench, edit: Edit) -> None:
-    module, kind = module_at(bench, edit), text(edit, "kind")
+    module, kind = module_at(bench, edit), choice(edit, "kind", NORMS[:2])
     check_free(module, NORM_INPUT, edit)
     norm = getattr(nn, kind)(whole(edit, "width"), **like(module)).train(module.training)
     bench.put(module, NORM_INPUT, norm)
@@ -89,10 +91,10 @@ def _make_norm_input(bench: Bench, edit: Edit) -> None:
 
 
 def _norm_input_code(edit: Edit) -> Iterator[str]:
+    kind, width = choice(edit, "kind", NORMS[:2]), whole(edit, "width")
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
-    made = f"torch.nn.{text(edit, 'kind')}({whole(edit, 'width')}, dtype=like.dtype, device=like.device)"
-    yield f"module.{NORM_INPUT} = {made}"
+    yield f"module.{NORM_INPUT} = torch.nn.{kind}({width}, dtype=like.dtype, device=like.device)"
     yield f'module.register_forward_pre_hook(NormedInput("{NORM_INPUT}"), with_kwargs=True)'
     yield f"enlist(optimizer, module.{NORM_INPUT}.parameters())"
 
