@@ -52,6 +52,10 @@ class Ours:
     def overhead(self) -> float:
         return self._watch.overhead
 
+    def writing(self) -> float:
+        """Processor time of the thread that writes the run file."""
+        return self._watch._journal.seconds
+
 
 def ours_by_budget(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
     return Ours(model, optimizer, folder)
