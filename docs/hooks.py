@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: a page for each rule and each fix, made of its docstring, and formulas as MathML.
+"""What MkDocs cannot do by itself: a page for each rule and each fix, from its docstring; the lab; formulas as MathML.
 
 MathML is drawn by the browser, so the site needs no script and asks nobody for one.
 """
@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page as SitePage
 
 from leadline.alarms.selection import Check, all_checks
 from leadline.cli.catalogue import Page, all_pages
+from leadline.records import Lab
+from leadline.report.lab.document import document
 from leadline.report.mending import REACHES
 
+LAB_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lab.json"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -38,8 +43,17 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
+    """What the lab found stands below the introduction of its page."""
+    return markdown + document(stored_lab()) if page.file.src_uri == "claims.md" else markdown
+
+
 def on_page_content(content: str, **_: Any) -> str:
     return FORMULA.sub(_mathml, content)
+
+
+def stored_lab() -> Lab:
+    return Lab.from_json(LAB_RESULTS.read_text())
 
 
 def page_path(rule: Check) -> str:
