@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import torch
+
 from benchmarks.zoo.exhibit import Exhibit, energy
 from benchmarks.zoo.feeding import feed
 from benchmarks.zoo.shrinking import WAYS
@@ -66,10 +68,12 @@ def assembled(kind: str, head: str, name: str, way: Any) -> Case:
     transformers = importlib.import_module("transformers")
     config_class = transformers.CONFIG_MAPPING[kind]
     config = way(config_class, **SPECIAL.get(kind, {}))
-    model = getattr(transformers, name)(config)
-    size = sum(each.numel() for each in model.parameters())
+    kind_of_model = getattr(transformers, name)
+    with torch.device("meta"):  # its size, before anything of that size is made
+        size = sum(each.numel() for each in kind_of_model(config).parameters())
     if size > LARGEST:
         raise ValueError(f"{size / 1e6:.0f} million parameters after shrinking")
+    model = kind_of_model(config)
     given = feed(model, head)
     return Case(model, given, loss=None if "labels" in given else energy)
 

@@ -1,7 +1,7 @@
 """One cell of the sweep: build an exhibit, take a plain step, trace it, check it, and look what was left behind.
 
-Statuses: `ran`; `refused` (Leadline said in words that it cannot); `not built` (the package cannot build it offline from
-a small configuration, or its own plain pass fails: nothing of ours has run by then); `crashed` (an error of ours).
+Statuses: `ran`; `refused` (Leadline said in words that it cannot); `not built` (the package cannot build it offline
+from a small configuration, or its own plain pass fails: nothing of ours has run by then); `crashed` (an error of ours).
 """
 
 from __future__ import annotations
