@@ -5,7 +5,8 @@
     python -m benchmarks.zoo --again crashed  measure again what had this status, or finding, or verdict
     python -m benchmarks.zoo --show           fill the page from what is there
 
-Results: benchmarks/results/zoo.json. Packages beyond '.[dev]': pip install -e '.[zoo]'.
+Results: benchmarks/results/zoo.json. Packages beyond '.[dev]': pip install -e '.[zoo]' and
+pip install --no-deps -r benchmarks/zoo/no-deps.txt; what is not installed is left out.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main() -> None:
         known = names(asked.wing)
         sweep(wanted(load(NAME), known, asked.only, asked.again)[: asked.most], asked.minutes)
     for mark, render in MARKS.items():
-        fill_file(ROOT / "docs" / "zoo.md", mark, render(load(NAME)))
+        fill_file(ROOT / "docs" / "zoo.md", mark, render(load(mark)))
 
 
 if __name__ == "__main__":

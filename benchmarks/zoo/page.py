@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from benchmarks.store import Results, table
+from benchmarks.zoo import training
 from benchmarks.zoo.explained import explanation
 from benchmarks.zoo.measure import Cell
 
@@ -147,4 +148,4 @@ def plain(text: str) -> str:
     )
 
 
-MARKS: dict[str, Callable[[Results], str]] = {"zoo": render}
+MARKS: dict[str, Callable[[Results], str]] = {"zoo": render, "zoo_training": training.render}

@@ -83,6 +83,16 @@ def test_memory_that_nothing_was_written_to_is_not_measured_and_said():
     assert "nothing was written" in value.unobserved
 
 
+def test_a_set_on_a_module_keeps_its_order():
+    model = nn.Linear(WIDTH, CLASSES)
+    model.places = set(range(100))
+    model.places -= set(range(100)) - {1, 64}
+    before = list(model.places)
+    assert before != list(model.places.copy())  # a set that grew and shrank is in an order of its own
+    traced(model, torch.randn(4, WIDTH))
+    assert list(model.places) == before
+
+
 class ScaledInPlace(nn.Linear):
     """`linear` of a batch of sequences returns a view of what its kernel made; that is then scaled in place."""
 
