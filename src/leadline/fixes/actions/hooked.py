@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, choice, module_at, number, whole
+from leadline.fixes.edits import Action, Bench, amount, choice, module_at, number, whole
 from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped
 from leadline.records import Edit
 
@@ -26,7 +26,7 @@ def _like(module: nn.Module) -> dict[str, Any]:
 
 def _scaling(kind: type[Scaled | Skipped]) -> Any:
     def make(bench: Bench, edit: Edit) -> None:
-        module, factor, size = module_at(bench, edit), number(edit, "factor"), whole(edit, "learned")
+        module, factor, size = module_at(bench, edit), number(edit, "factor"), amount(edit, "learned")
         if not size:
             bench.attach(module.register_forward_hook(kind(factor)))
             return
@@ -41,7 +41,7 @@ def _scaling(kind: type[Scaled | Skipped]) -> Any:
 
 def _scaling_code(kind: str) -> Any:
     def code(edit: Edit) -> Iterator[str]:
-        factor, size = number(edit, "factor"), whole(edit, "learned")
+        factor, size = number(edit, "factor"), amount(edit, "learned")
         yield f'module = model.get_submodule("{edit.where}")'
         if not size:
             yield f"module.register_forward_hook({kind}({factor!r}))"
@@ -67,7 +67,7 @@ def _enlist(new: str) -> Iterator[str]:
 def _make_norm(bench: Bench, edit: Edit) -> None:
     module, kind = module_at(bench, edit), choice(edit, "kind", NORMS)
     _check_free(module, NORM, edit)
-    sizes = (1, whole(edit, "width")) if kind == "GroupNorm" else (whole(edit, "width"),)
+    sizes = (1, amount(edit, "width")) if kind == "GroupNorm" else (amount(edit, "width"),)
     norm = getattr(nn, kind)(*sizes, **_like(module)).train(module.training)
     bench.put(module, NORM, norm)
     bench.enlist(norm.parameters())
@@ -75,7 +75,7 @@ def _make_norm(bench: Bench, edit: Edit) -> None:
 
 
 def _norm_code(edit: Edit) -> Iterator[str]:
-    kind, width = choice(edit, "kind", NORMS), whole(edit, "width")
+    kind, width = choice(edit, "kind", NORMS), amount(edit, "width")
     sizes = f"1, {width}" if kind == "GroupNorm" else f"{width}"
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
