@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import html
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page as SitePage
 
 from leadline.alarms.selection import Check, all_checks
 from leadline.cli.catalogue import Page, all_pages
 from leadline.report.mending import REACHES
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
+
+from benchmarks import figures
+from benchmarks.store import fill, load
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -35,7 +43,15 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "fixes/index.md", content=fixes_index(all_pages())))
     for fix in all_pages():
         files.append(File.generated(config, fix_path(fix), content=fix_page(fix)))
+    files.append(File.generated(config, "figures.md", content=figures.page()))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
+    """The comparison shows what the monitors cost, from the stored results as they are today."""
+    if page.file.src_uri != "comparison.md":
+        return markdown
+    return fill(markdown, "beside", figures.beside(load("watch")))
 
 
 def on_page_content(content: str, **_: Any) -> str:

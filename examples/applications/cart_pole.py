@@ -22,7 +22,9 @@ import leadline
 from examples.applications.solving import Application, main
 
 WIDTH = 32
-SIZES = torch.tensor([0.1, 0.5, 0.1, 0.9])  # position, speed, angle, turning: about their spread under random pushes
+SIZES = torch.tensor(
+    [0.1, 0.5, 0.1, 0.9]
+)  # position, speed, angle, turning: about their spread under random pushes
 DISCOUNT = 0.8
 EPISODES = 200  # of pushing at random, to learn from
 TRIES = 10  # episodes of the policy that is scored

@@ -124,7 +124,9 @@ def train(case: leadline.Case, steps: int) -> float:
 
 
 def show(incident: Incident, story: Story) -> None:
-    proof = "proposed, not proved" if story.verdict_after is None else f"proved, {story.verdict_after} after it"
+    proof = (
+        "proposed, not proved" if story.verdict_after is None else f"proved, {story.verdict_after} after it"
+    )
     print(f"check says {story.verdict_before}: {', '.join(story.found)}")
     print(f"cause      {incident.cause} ({story.severity}): {story.finding}")
     print(f"repair     {'; '.join(story.repair) or 'none found'} ({proof})")
