@@ -23,8 +23,11 @@ from leadline.sweeps import Store, find_executor, run_sweep
 
 CELLS = RESULTS / "race_cells.jsonl"
 BUDGET = Budget(steps=80, width=16)
-RATES = (1e-3, 3e-3, 1e-2, 3e-2)
-DEEP_RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # at 200 blocks the best rate of most schemes is lower
+RATES = {  # by blocks; fewer where a network costs more
+    12: (1e-3, 3e-3, 1e-2, 3e-2),
+    48: (3e-3, 1e-2, 3e-2),
+    200: (3e-3, 1e-2),
+}
 LEADING = 8
 
 
@@ -59,10 +62,10 @@ def main() -> None:
     torch.set_num_threads(1)
     if asked.leading:
         names = tuple(row.scheme for row in standings().tables[1][:LEADING])
-        grid = Grid(schemes=names, depths=(asked.leading,), rates=DEEP_RATES, budget=BUDGET)
+        grid = Grid(schemes=names, depths=(asked.leading,), rates=RATES[asked.leading], budget=BUDGET)
         run(grid, asked.seconds)
-    if asked.depth:
-        run(Grid(depths=tuple(asked.depth), rates=RATES, budget=BUDGET), asked.seconds)
+    for depth in asked.depth:
+        run(Grid(depths=(depth,), rates=RATES[depth], budget=BUDGET), asked.seconds)
 
 
 if __name__ == "__main__":
