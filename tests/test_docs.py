@@ -10,7 +10,10 @@ import torch
 
 from benchmarks import (
     alarms,
+    fleet,
     page,
+    phase,
+    race,
     repair,
     statistics,
     store_cost,
@@ -41,6 +44,9 @@ PAGES = [
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
     ("watch.md", "watch", watch.render),
+    ("phase.md", "fleet", fleet.render),
+    ("phase.md", "phase", phase.render),
+    ("race.md", "race", race.render),
 ]
 
 

@@ -74,7 +74,9 @@ def chunks(nets: Sequence[Net], size: int) -> Iterator[list[int]]:
 def _accuracy(stack: Stack, task: Task) -> Tensor:
     right = [
         (forward(stack, x).logits.argmax(2) == y).sum(1)
-        for x, y in zip(task.inputs.split(task.batch), task.targets.split(task.batch), strict=True)
+        for x, y in zip(
+            torch.split(task.inputs, task.batch), torch.split(task.targets, task.batch), strict=True
+        )
     ]
     return torch.stack(right).sum(0).to(task.inputs.dtype) / len(task.targets)
 
