@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 # fmt: off
 LAYERS = [
+    "words",
     "errors", "collect", "drawing", "records", "runs", "report", "sources", "stats", "nn", "ops", "case", "tracing",
     "weightless", "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting",
     "diagnosis", "prediction", "fixes", "watching", "integrations", "sweeps", "lab", "targets", "baseline", "config",
@@ -28,6 +29,7 @@ ALONE = {"nn": {"errors", "nn"}}  # the building blocks are usable without the r
 
 TORCH_FREE = (
     "leadline",
+    "leadline.words",
     "leadline.errors",
     "leadline.collect",
     "leadline.drawing",
