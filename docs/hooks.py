@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: a page for each rule and each fix, made of its docstring, and formulas as MathML.
+"""What MkDocs cannot do by itself: a page for each rule and each fix, from its docstring; the lab; formulas as MathML.
 
 MathML is drawn by the browser, so the site needs no script and asks nobody for one.
 """
@@ -18,6 +18,8 @@ from mkdocs.structure.pages import Page as SitePage
 
 from leadline.alarms.selection import Check, all_checks
 from leadline.cli.catalogue import Page, all_pages
+from leadline.records import Lab
+from leadline.report.lab.document import document
 from leadline.report.mending import REACHES
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
@@ -25,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does 
 from benchmarks import figures
 from benchmarks.store import fill, load
 
+LAB_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lab.json"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -48,14 +51,20 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
-    """The comparison shows what the monitors cost, from the stored results as they are today."""
-    if page.file.src_uri != "comparison.md":
-        return markdown
-    return fill(markdown, "beside", figures.beside(load("watch")))
+    """What is made of stored results as they are today: what the lab found, what monitors cost."""
+    if page.file.src_uri == "claims.md":
+        return markdown + document(stored_lab())
+    if page.file.src_uri == "comparison.md":
+        return fill(markdown, "beside", figures.beside(load("watch")))
+    return markdown
 
 
 def on_page_content(content: str, **_: Any) -> str:
     return FORMULA.sub(_mathml, content)
+
+
+def stored_lab() -> Lab:
+    return Lab.from_json(LAB_RESULTS.read_text())
 
 
 def page_path(rule: Check) -> str:

@@ -267,11 +267,16 @@ class Recorder(TorchFunctionMode):
             self.gradients.wait(tensor, value)
 
     def _base(self, tensor: Tensor) -> Tensor | None:
-        """The tensor that is written when this view is; without values, only one that the pass has seen."""
-        if self._unseen is None:
-            return tensor._base if tensor._is_view() else None
-        base = self._unseen.base(tensor)
-        return None if base is None or self.ledger.find(base) is None else base
+        """The tensor that is written when this view is; none if the pass cannot have it in its hands.
+
+        A kernel may return a view of what it made (`linear` of a batch of sequences does): nobody reads the rest.
+        """
+        if self._unseen is not None:
+            base = self._unseen.base(tensor)
+            return None if base is None or self.ledger.find(base) is None else base
+        base = tensor._base if tensor._is_view() else None
+        hidden = base is not None and base.grad_fn is not None and self.ledger.find(base) is None
+        return None if hidden else base
 
     def _entry(self, plan: Plan, tensor: Tensor, index: int, read: Sequence[int], unobserved: str) -> Entry:
         entry = describe(tensor)

@@ -1,0 +1,3 @@
+"""The tables of docs/zoo.md."""
+
+MARKS = {}
