@@ -25,6 +25,8 @@ from benchmarks import (
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
+from benchmarks.zoo import page as zoo_page
+from benchmarks.zoo import training as zoo_training
 from leadline import Case
 from leadline.alarms.selection import all_checks
 from leadline.fixes import all_fixes
@@ -46,6 +48,8 @@ PAGES = [
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
     ("watch.md", "watch", watch.render),
+    ("zoo.md", "zoo", zoo_page.render),
+    ("zoo.md", "zoo_training", zoo_training.render),
 ]
 
 
