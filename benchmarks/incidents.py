@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -31,10 +31,10 @@ def script_of(name: str) -> ModuleType:
     return import_module(f"examples.incidents.{name}")
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
     """The whole story as JSON; a loss that is no number is null."""
     incident = script_of(name).INCIDENT
-    story = asdict(tell(incident))
+    story = asdict(tell(replace(incident, proved=incident.proved and proved)))
     losses = {key: _finite(story[key]) for key in ("before", "after", "relative")}
     return {**story, **losses, "cause": incident.cause, "guess": incident.guess, "steps": incident.steps}
 
@@ -109,8 +109,9 @@ def _number(value: float | None) -> str:
 def main() -> None:
     torch.set_num_threads(1)
     if "--page" not in sys.argv:
-        wanted = sys.argv[1:] or ORDER
-        run_missing(NAME, {name: partial(measure, name) for name in wanted}, print)
+        wanted = [each for each in sys.argv[1:] if not each.startswith("--")] or ORDER
+        proved = "--unproved" not in sys.argv
+        run_missing(NAME, {name: partial(measure, name, proved=proved) for name in wanted}, print)
     fill_file(PAGE, NAME, render(load(NAME)))
 
 
