@@ -62,9 +62,9 @@ def _section(name: str, case: dict[str, Any]) -> str:
     paragraphs = [each for each in _parts(name) if not each.startswith("    ")]
     codes = [f"[{each.split()[0]}](rules/{each.split()[0]}.md) {each.split()[1]}" for each in case["found"]]
     told = (
-        f"**Found:** {', '.join(codes)}. **Repair** ({_proof(case)}): {'; '.join(case['repair']) or 'none found'}. **Score** "
-        f"({case['unit']}) after {case['steps']} steps: {_short(case['score'][0])} before, {_short(case['score'][1])} "
-        "after."
+        f"**Found:** {', '.join(codes)}. **Repair** ({_proof(case)}): {'; '.join(case['repair']) or 'none found'}. "
+        f"**Score** ({case['unit']}) after {case['steps']} steps: {_short(case['score'][0])} before, "
+        f"{_short(case['score'][1])} after."
     )
     command = f"`python -m examples.applications.{name}`"
     return "\n\n".join([f"## {name.replace('_', ' ').capitalize()} {{#{name}}}", *paragraphs, told, command])

@@ -1,6 +1,7 @@
 """The checker of links finds what it is for."""
 
 import pytest
+
 from site_links import broken_links, outside
 
 
