@@ -21,6 +21,7 @@ import torch
 from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
 from examples.incidents import ORDER
 from examples.incidents.telling import tell
+from leadline.report.verdict import TITLES
 
 NAME = "incidents"
 PAGE = ROOT / "docs" / "incidents.md"
@@ -79,13 +80,13 @@ def _section(name: str, case: dict[str, Any]) -> str:
     proof = (
         "made as the fix proposes it"
         if case["verdict_after"] is None
-        else f"found and proved by `leadline.fix`; verdict after it: {case['verdict_after']}"
+        else f"found and proved by `leadline.fix`; verdict after it: {TITLES[case['verdict_after']].lower()}"
     )
     relative = (
         "" if case["relative"] is None else f" The relative that trains ends at {_number(case['relative'])}."
     )
     told = (
-        f"**Leadline says** {case['verdict_before']}, and {case['cause']}: {case['finding']}.\n\n"
+        f"**Leadline says** {TITLES[case['verdict_before']].lower()}, and {case['cause']}: {case['finding']}.\n\n"
         f"**Repair.** {'; '.join(case['repair']) or 'None found'} ({proof}). Over the last quarter of "
         f"{case['steps']} steps the mean loss is {_number(case['before'])} before and {_number(case['after'])} after; "
         f"{_number(case['guess'])} is a guess that knows only how often each answer occurs.{relative}"

@@ -24,7 +24,7 @@ def test_a_broken_link_is_noticed(tmp_path):
     assert broken_links(page) == [f"{page.name}: nowhere.md"]
 
 
-# Pages of rules, fixes and figures are made when the site is built (docs/hooks.py), so a link has no file to lead to.
+# Pages of rules, fixes and figures are made when the site is built (docs/hooks.py): a link to one leads to no file.
 GENERATED = re.compile(r"(\.\./)?((rules|fixes)/[\w-]+|figures)\.md")
 
 
