@@ -168,11 +168,13 @@ def _consistent(fields: Fields, stock: Any) -> Fields:
 
 
 def _width_of(stock: Any, fields: Fields) -> tuple[int, int]:
+    """The width of the stock architecture and of the small one; of the first part, where the whole has none."""
     for name in ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim"):
         old = getattr(stock, name, None)
         if isinstance(old, int) and name in fields:
             return old, fields[name]
-    return 0, 0
+    inner = (_width_of(getattr(stock, name), value) for name, value in fields.items() if isinstance(value, dict))
+    return next((found for found in inner if found[1]), (0, 0))
 
 
 _OFF = ("use_cache",)  # nothing is generated
