@@ -11,7 +11,7 @@ from leadline.cli import main
 from leadline.cli.catalogue import all_pages
 from leadline.fixes.comparison import LEAST, SIGMAS
 from leadline.fixes.drift import KEPT
-from leadline.fixes.search import CONFIRM_LONGER
+from leadline.fixes.proving import CONFIRM_LONGER
 from leadline.fixes.trial import DEFAULT_RATE, MOST_STEPS
 from leadline.report.mending import REACHES
 from test_docs import hooks  # noqa: F401  (a fixture)

@@ -174,7 +174,8 @@ def test_without_a_loss_the_last_check_decides(run, tmp_path):
     for stored, code, words in ((samples.healthy(), 0, "TRAINS"), (samples.sick(), 1, "DOES NOT TRAIN")):
         path = tmp_path / f"{code}.leadline"
         with Writer(path, INFO) as writer:
-            writer.put(0, {"lr": 0.1})
+            for step in range(100):
+                writer.put(step, {"lr": 0.1})
             writer.report(0, stored.to_json())
         done = run("check", path.name)
         assert (done.code, done.out.partition(":")[0]) == (code, words)
@@ -263,3 +264,11 @@ def test_looking_at_runs_needs_no_torch(tmp_path):
         command, cwd=tmp_path, env=with_source(), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_run_with_gaps_is_listed_with_how_many_steps_were_recorded_of_how_many(run, tmp_path):
+    with Writer(tmp_path / "a.leadline", INFO) as writer:
+        for step in range(0, 1000, 100):
+            writer.put(step, {"loss": 1.0})
+    assert "10 of 901" in run("runs").out
+    assert "10 of 901 steps" in run("check", "a.leadline").out

@@ -29,7 +29,7 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
     course = Course(
         source="run file",
         steps=count,
-        first_step=run.steps[0] if count else 0,
+        first_step=run.first_step or 0,
         last_step=last or 0,
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
@@ -108,19 +108,23 @@ def _concluded(report: Report, found: Sequence[Finding], drop: Collection[str], 
         leadline=__version__,
         findings=counted,
         ignored=(*report.ignored, *(each for each in every if each.code in drop)),
-        verdict=_verdict(counted, losses, report.verdict),
+        verdict=_verdict(report, counted, losses),
         rules=(*_asked(counted), *report.rules),
         confidence=None,  # what is known of it was measured on checks before training
     )
     return replace(judged, reason=sentence(judged))
 
 
-def _verdict(findings: Iterable[Finding], losses: int, before: Verdict) -> Verdict:
-    """By the worst that was found; without enough losses to see that it trains, what the last check said counts."""
+def _verdict(report: Report, findings: Iterable[Finding], losses: int) -> Verdict:
+    """By the worst that was found; of too few steps nothing else is said.
+
+    Where losses were not told, what the last check said counts.
+    """
     severities = {finding.severity for finding in findings}
+    recorded = report.course.steps if report.course is not None else losses
     if "error" in severities:
         return "fails"
-    if losses < LEAST_STEPS and before == "undecided":
+    if recorded < LEAST_STEPS or (losses < LEAST_STEPS and report.verdict == "undecided"):
         return "undecided"
     return "poor" if "warning" in severities else "trains"
 

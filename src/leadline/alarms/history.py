@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -114,6 +114,19 @@ class History:
             self._note(name, sample.step, float(value))
         for name, row in sample.vectors.items():
             self._keep(name, sample.step, row if isinstance(row, array) else array("f", row))
+
+    def add_rows(self, steps: Sequence[int], scalars: Mapping[str, Sequence[float | None]]) -> None:
+        """Many steps at once that have nothing but numbers of the whole model; None where there is none."""
+        if not steps:
+            return
+        if self.step is not None and steps[0] <= self.step:
+            self.forget()
+        self.began = steps[0] if self.began is None else self.began
+        self.step = steps[-1]
+        for name, values in scalars.items():
+            for step, value in zip(steps, values, strict=True):
+                if value is not None:
+                    self._note(name, step, value)
 
     def extend(self, samples: Iterable[Sample]) -> History:
         for sample in samples:

@@ -65,12 +65,18 @@ def _row(run: Summary) -> tuple[str, ...]:
     return (
         clean(run.path),
         clean(run.model) or "-",
-        count(run.steps),
+        _steps(run),
         "-" if run.loss is None else number(run.loss),
         _alerts(run),
         "-" if run.updated is None else f"{_span(time.time() - run.updated)} ago",
         run.state,
     )
+
+
+def _steps(run: Summary) -> str:
+    """How many were recorded; of how many, if not all were."""
+    seen = (run.last_step or 0) - (run.first_step or 0) + 1
+    return f"{count(run.steps)} of {count(seen)}" if 0 < run.steps < seen else count(run.steps)
 
 
 def _alerts(run: Summary) -> str:

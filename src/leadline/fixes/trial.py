@@ -53,6 +53,10 @@ class Trials:
 
     pace: float = 0.0
     """Seconds that a step takes."""
+    length: float = 1
+    """How many times as many steps as `steps` a run makes that does not say otherwise."""
+    made: int = 0
+    """Steps of training so far, all runs together."""
 
     @property
     def fresh(self) -> bool:
@@ -67,7 +71,9 @@ class Trials:
         if self.progress is not None:
             self.progress(done, total, text)
 
-    def run(self, case: Case, label: str, *, seed: int = 0, longer: int = 1, finish: bool = False) -> Losses:
+    def run(
+        self, case: Case, label: str, *, seed: int = 0, longer: float | None = None, finish: bool = False
+    ) -> Losses:
         """Loss before each step of a copy of the case. Stops after a loss that is not a finite number.
 
         `longer` is how many times as many steps as usual. Raises OutOfTimeError if the budget ends first, unless it is
@@ -80,7 +86,7 @@ class Trials:
                 trained = replace(trained, optimizer=default_optimizer(trained.model))
             _seed(seed)
             losses = []
-            for loss in self._train(trained, label, seed, longer):
+            for loss in self._train(trained, label, seed, self.length if longer is None else longer):
                 losses.append(loss)
                 if self.budget.over and not finish:
                     raise OutOfTimeError
@@ -88,14 +94,15 @@ class Trials:
         self.steps = self.steps or MOST_STEPS
         return tuple(losses)
 
-    def _train(self, case: Case, label: str, seed: int, longer: int) -> Iterator[float]:
-        for done, batch in enumerate(self.batches.schedule(longer * MOST_STEPS, seed)):
-            total = longer * (self.steps or MOST_STEPS)
+    def _train(self, case: Case, label: str, seed: int, longer: float) -> Iterator[float]:
+        for done, batch in enumerate(self.batches.schedule(round(longer * MOST_STEPS), seed)):
+            total = round(longer * (self.steps or MOST_STEPS))
             if done >= total:
                 return
             self.show(done, total, label)
             began = self.budget.clock()
             loss = train_step(case, batch)
+            self.made += 1
             yield loss
             if not math.isfinite(loss):
                 return

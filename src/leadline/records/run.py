@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from leadline.errors import SchemaError
-from leadline.records.codec import encode
+from leadline.records.codec import encode, parse
 from leadline.records.profile import Severity
 
 RUN_SCHEMA = "leadline.run/1"
@@ -98,6 +97,11 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     alarms: int = 0
     """How many alarms had the numbers they need."""
 
+    @property
+    def seen(self) -> int:
+        """How many steps there were, from the first recorded one to the last."""
+        return self.last_step - self.first_step + 1 if self.steps else 0
+
 
 def note_to_json(note: RunInfo | Alert | Event) -> str:
     """Strict JSON; NaN and infinities by name."""
@@ -107,6 +111,6 @@ def note_to_json(note: RunInfo | Alert | Event) -> str:
 def note_from_json(text: str, kind: type[N]) -> N:
     """What `note_to_json` wrote. Raises SchemaError if the text is damaged."""
     try:
-        return msgspec.convert(json.loads(text), kind, strict=False)
-    except (ValueError, TypeError, RecursionError) as error:
+        return msgspec.convert(parse(text), kind, strict=False)
+    except (msgspec.ValidationError, UnicodeError, TypeError, SchemaError) as error:
         raise SchemaError(f"damaged {kind.__name__} in a run file: {error}") from None

@@ -18,7 +18,7 @@ from leadline.report.margins import margin_lines
 from leadline.report.table import block_lines
 from leadline.report.text import clean, count, number, plural, quoted, share, signed
 from leadline.report.theory import theory_lines
-from leadline.report.verdict import TITLES, rooted, sentence
+from leadline.report.verdict import TITLES, rooted, sentence, steps_of
 
 if TYPE_CHECKING:
     from leadline.report.report import Report
@@ -82,7 +82,7 @@ def _headline(report: Report, width: int) -> list[Text]:
 
 def _course(report: Report, course: Course, width: int) -> list[Text]:
     """Which steps a report of a run is about; then the facts of its last check, if there is one."""
-    steps = f"{plural(course.steps, 'step')} ({course.first_step} to {course.last_step})"
+    steps = f"{steps_of(course)} ({course.first_step} to {course.last_step})"
     run = labelled("run", joined(course.source, course.state, steps), width, most=1)
     return run + (_facts(report.profile, width) if report.coverage.ops else [])
 

@@ -26,7 +26,8 @@ def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
     """Each root with its consequences, however far: the tree that holds the worst finding first."""
     ordered = by_severity(findings)
     codes = {finding.code for finding in findings}
-    causes = {each.code: each.explained_by for each in findings if each.explained_by in codes}
+    said = {each.code: each.explained_by for each in findings if each.explained_by in codes}
+    causes = {code: cause for code, cause in said.items() if _root(code, said) not in said}  # no circles
     below: dict[str, list[Finding]] = {}
     for each in ordered:
         if each.code in causes:
@@ -86,10 +87,16 @@ def _reason(report: Report) -> str:
 
 def _what_the_course_says(course: Course, *, undecided: bool) -> str:
     if course.last_loss is None:
-        return f"{plural(course.steps, 'step')}, and no loss among their numbers"
+        return f"{steps_of(course)}, and no loss among their numbers"
     went = f"the loss went from {number(course.first_loss)} to {number(course.last_loss)}"
-    over = f"over {plural(course.steps, 'step')} {went}"
+    over = f"over {steps_of(course)} {went}"
     return f"{over}: too few to judge" if undecided else f"{over}, and none of {course.alarms} alarms stands"
+
+
+def steps_of(course: Course) -> str:
+    """How many were recorded; of how many, if not all were."""
+    part = f"{count(course.steps)} of " if course.steps < course.seen else ""
+    return f"{part}{plural(max(course.seen, course.steps), 'step')}"
 
 
 def _what_is_missing(report: Report) -> str:

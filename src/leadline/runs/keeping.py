@@ -36,6 +36,8 @@ class Keeper:
         self.last_step: int | None = None
         self.seconds = 0.0
         """Processor time that storing took so far."""
+        self.turn_seconds = 0.0
+        """Of that, what the last turn took."""
         self._refusal: LeadlineError | None = None
         self._resume, self._owner = resume, myself()
         self._axes: dict[str, tuple[str, ...]] = {}
@@ -98,6 +100,7 @@ class Keeper:
         took = time.thread_time() - started
         self.seconds += took
         if steps:
+            self.turn_seconds = took
             self._pause(took / steps)
         if closing:
             self._release()
@@ -132,7 +135,7 @@ class Keeper:
             batch = self.pending.take()
             store.save(batch, axes)
             self._saved(axes)
-            return max(len(batch.puts), 1)
+            return max(batch.steps, 1)
         except TakenOverError:
             self._failed(TakenOverError("another process has taken the file over"))
             self._ended = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -26,6 +27,28 @@ class Put(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         return SCALAR_BYTES * (len(self.scalars) + 1) + sum(len(blob) for _, blob in self.vectors.values())
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return (self.step,)
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Numbers of many steps, in order, that are worth little each: one column a metric, None where there is none."""
+
+    steps: tuple[int, ...]
+    times: tuple[float, ...]
+    scalars: dict[str, tuple[float | None, ...]]
+
+    @property
+    def size(self) -> int:
+        return SCALAR_BYTES * len(self.steps) * (len(self.scalars) + 1)
+
+    def apart(self) -> Iterator[Put]:
+        """One by one."""
+        for at, (step, time) in enumerate(zip(self.steps, self.times, strict=True)):
+            numbers = {name: values[at] for name, values in self.scalars.items()}
+            yield Put(step, time, {name: each for name, each in numbers.items() if each is not None}, {})
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -53,12 +76,16 @@ class Lost(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """All that waited at one moment."""
 
-    puts: tuple[Put, ...] = ()
+    puts: tuple[Put | Rows, ...] = ()
     notes: tuple[Note, ...] = ()
     lost: Lost = Lost()
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.notes)
+
+    @property
+    def steps(self) -> int:
+        return sum(len(put.steps) for put in self.puts)
 
 
 class Pending:
@@ -68,7 +95,7 @@ class Pending:
         self.arrived = threading.Condition()
         """Told when something comes in."""
         self._most_bytes = most_bytes
-        self._puts: deque[Put] = deque()
+        self._puts: deque[Put | Rows] = deque()
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._size = 0
         self._lost = Lost()
@@ -79,16 +106,16 @@ class Pending:
         self.take()
         self._is_shut = True
 
-    def add(self, item: Put | Note) -> None:
+    def add(self, item: Put | Rows | Note) -> None:
         with self.arrived:
             if self._is_shut:
                 return
-            if isinstance(item, Put):
+            if isinstance(item, Note):
+                self._notes.append(item)
+            else:
                 self._puts.append(item)
                 self._size += item.size
                 self._make_room()
-            else:
-                self._notes.append(item)
             if len(self) == 1:  # or the thread knows already, and wakes when its pause is over
                 self.arrived.notify_all()
 
@@ -96,7 +123,7 @@ class Pending:
         while self._size > self._most_bytes:
             put = self._puts.popleft()
             self._size -= put.size
-            self._lost += Lost(1, put.step, put.step)
+            self._lost += Lost(len(put.steps), put.steps[0], put.steps[-1])
 
     def take(self) -> Batch:
         """All there is. What cannot be written is to be given back."""

@@ -27,6 +27,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     updated: float | None
     """When its last step was written; None if it has none."""
     steps: int
+    """How many were recorded."""
+    first_step: int | None
     last_step: int | None
     loss: float | None
     """The last one; None if none was stored."""
@@ -51,6 +53,7 @@ def summarise(path: Path) -> Summary:
             started=info.started,
             updated=updated,
             steps=steps,
+            first_step=run.first_step,
             last_step=last_step,
             loss=run.latest("loss"),
             alerts=sum(alert.state == "raised" for alert in run.alerts()),

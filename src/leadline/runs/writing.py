@@ -13,7 +13,7 @@ from pathlib import Path
 
 from leadline.records.run import Alert, Event, RunInfo, note_to_json
 from leadline.runs.keeping import Keeper
-from leadline.runs.pending import Note, Put
+from leadline.runs.pending import Note, Put, Rows
 
 PATIENCE_SECONDS = 30.0  # ours: how long `flush` and `close` wait for a disk that is slow but not broken
 
@@ -52,6 +52,11 @@ class Writer:
         return self._keeper.seconds
 
     @property
+    def turn_seconds(self) -> float:
+        """Processor time of its last turn, in which it stored all that waited; 0.0 before the first one."""
+        return self._keeper.turn_seconds
+
+    @property
     def trouble(self) -> str:
         """What keeps the numbers from the file; "" while all is well."""
         return self._keeper.trouble
@@ -60,10 +65,23 @@ class Writer:
         """Name what vectors run over: the labels in the order of the numbers."""
         self._keeper.set_axis(name, tuple(labels))
 
-    def put(self, step: int, scalars: Mapping[str, float], vectors: Vectors | None = None) -> None:
-        """The numbers of a step. May be called again for the same step with other metrics."""
+    def put(
+        self,
+        step: int,
+        scalars: Mapping[str, float],
+        vectors: Vectors | None = None,
+        *,
+        when: float | None = None,
+    ) -> None:
+        """The numbers of a step, which ended just now or `when`. May be called again for it with other metrics."""
         packed = {name: (axis, _packed(values)) for name, (axis, values) in (vectors or {}).items()}
-        self._add(Put(step, time.time(), {name: float(value) for name, value in scalars.items()}, packed))
+        ended = time.time() if when is None else when
+        self._add(Put(step, ended, {name: float(value) for name, value in scalars.items()}, packed))
+
+    def rows(self, rows: Rows) -> None:
+        """Numbers of many steps at once, where each by itself would cost too much."""
+        if rows.steps:
+            self._add(rows)
 
     def report(self, step: int, text: str) -> None:
         """A whole check at this step, as the JSON of a Report."""
@@ -91,7 +109,7 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _add(self, item: Put | Note) -> None:
+    def _add(self, item: Put | Rows | Note) -> None:
         if self._keeper.is_mine:
             self._keeper.pending.add(item)
             self._warn_once()

@@ -9,7 +9,10 @@ $$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qqu
 
 The first steps are the most telling and are looked at on credit, at steps 0, 2, 4, 8, ... as long as less than `CREDIT`
 is owed; all seconds spent and all seconds earned are in one account. While it is in the red, half of the budget goes
-into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, nothing is measured.
+into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, only losses are kept.
+
+The loss of every step is kept whatever it costs, some microseconds. It is paid like everything else, but with at most
+`KEEPING` of the budget: on a loop so fast that this does not suffice, watching costs more than the budget, and says so.
 """
 
 from __future__ import annotations
@@ -21,17 +24,19 @@ from enum import IntEnum
 
 CREDIT = 1.0  # steps' worth of time that may be owed before a further early look is taken; ours
 RECENT = 31  # steps whose median is the step time; ours: one evaluation among them does not count as a step
-PAUSE = 10  # usual steps; ours: what takes longer is an evaluation, and earns no more than that
+PAUSE = 10  # usual steps; ours: what takes longer is an evaluation or another loop, and earns what a usual step does
+KEEPING = 0.5  # of the budget, at most, for what is kept of every step; ours: the rest buys alarms and norms
 COSTS = 5  # last runs of a level whose median is its cost; ours
-PLAN_EVERY = 16  # steps between two plans where only rows are written; ours: a plan costs some 20 us
+PLAN_EVERY = 64  # steps between two plans where no parameter is measured; ours: a plan costs some 20 us
 
 
 class Level(IntEnum):
     """How closely a step is looked at."""
 
-    NOTHING = 0
+    LOSS = 0
+    """Loss and learning rate, which are kept at every step."""
     ROW = 1
-    """Loss, learning rate, times; alarms are asked."""
+    """Times and loss scale; alarms are asked."""
     GRADIENTS = 2
     """Norm of the gradient of every parameter."""
     UPDATES = 3
@@ -57,9 +62,10 @@ class Timetable:
         self.budget, self.every, self.first = budget, every, first
         self.highest = highest
         """The closest look that is planned."""
-        self.lowest = Level.NOTHING
+        self.lowest = Level.LOSS
         """The least that is measured at every step, whatever it costs."""
         self.due = dict.fromkeys(SHARES, first)
+        """The step at which each level is due next."""
         self._urgent: int | None = None
         self.spent = 0.0
         """Seconds that watching took."""
@@ -70,8 +76,9 @@ class Timetable:
         self._steps: deque[float] = deque(maxlen=RECENT)
         self._usual: float | None = None
         self._seen = 0
-        self._traced = 0.0
+        self._traced = self._kept = 0.0
         self._planned = first
+        self._interval = dict.fromkeys(SHARES, 1)
 
     @property
     def step_seconds(self) -> float | None:
@@ -85,23 +92,27 @@ class Timetable:
 
     @property
     def debt(self) -> float:
-        """Seconds spent beyond what the budget gave so far."""
-        return self.spent - self.budget * self.trained
+        """Seconds spent beyond what the budget gave so far; of what is kept of every step, its share at most."""
+        earned = self.budget * self.trained
+        return self.spent - max(0.0, self._kept - KEEPING * earned) - earned
 
     def level(self, step: int) -> Level:
         """How closely to look at this step."""
         if step == self._urgent:
             return Level.TRACE
+        if self.every is None and step < min(self.due.values()):  # by far the usual case
+            return self.lowest
         if self.every is not None:
             wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
         else:
-            wanted = max((level for level, due in self.due.items() if step >= due), default=Level.NOTHING)
+            wanted = max((level for level, due in self.due.items() if step >= due), default=Level.LOSS)
         return max(min(wanted, self.highest), self.lowest)
 
     def ran(self, step: int, level: Level) -> None:
         for each in SHARES:
             if each <= level:
                 self._last[each] = step
+                self.due[each] = step + self._interval[each]
 
     def cost(self, level: Level, seconds: float) -> None:
         """A run of this level took so long, beyond the levels below it."""
@@ -110,13 +121,18 @@ class Timetable:
         if level == Level.TRACE:
             self._traced += seconds
 
+    def kept(self, seconds: float) -> None:
+        """What is kept of every step took so long."""
+        self._kept += seconds
+        self.spent += seconds
+
     def stepped(self, seconds: float) -> None:
         """A step of training took so long, watching apart."""
         self._steps.append(seconds)
         self._seen += 1
-        if self._usual is None or self._seen % PLAN_EVERY == 0:
+        if self._usual is None or self._seen % RECENT == 0:
             self._usual = statistics.median(self._steps)
-        self.trained += min(seconds, PAUSE * self._usual)
+        self.trained += seconds if seconds <= PAUSE * self._usual else self._usual
 
     def soon(self, step: int) -> None:
         """Trace the next step, whatever it costs: something happened."""
@@ -137,7 +153,8 @@ class Timetable:
         early = _next_power_of_two(step - self.first)
         seconds = self.step_seconds
         on_credit = seconds is None or self.debt <= CREDIT * seconds
-        for level, interval in self._intervals(seconds).items():
+        self._interval = self._intervals(seconds)
+        for level, interval in self._interval.items():
             due = self._last[level] + interval
             look = self.first + (max(early, 2) if level == Level.TRACE else early)
             rest = self._rest(self.debt if level == Level.TRACE else self.debt - self._traced)
@@ -150,6 +167,7 @@ class Timetable:
     def _intervals(self, seconds: float | None) -> dict[Level, int]:
         pace = 0.5 if self.debt > 0 else 1.0
         left = self.budget * (seconds or 0.0) * pace
+        left -= min(self._kept / max(1, self._seen), KEEPING * left)
         found = {}
         for level, share in SHARES.items():
             cost = statistics.median(self._costs[level]) if self._costs[level] else 0.0

@@ -6,7 +6,8 @@ backward pass left in `.grad` and $g_{\text{step}}$ what the optimiser is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -56,3 +57,9 @@ class RawGradients:
         made = total([found for each in felt for found in self._norms[id(each)].read() if found is not None])
         share = 1 - norm * scale / made if made > 0 else 0.0
         return share if share > ROUNDING else 0.0 if share == share else None
+
+
+def removed(before: Sequence[Tensor | float], after: float | None) -> float | None:
+    """The share of the gradient's norm that clipping took; None if one of the two norms is not known."""
+    whole = math.hypot(*map(float, before))
+    return max(0.0, 1 - after / whole) if before and after is not None and whole > 0 else None

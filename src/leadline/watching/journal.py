@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from array import array
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from time import monotonic
+from time import perf_counter
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,10 +18,12 @@ from leadline.alarms import Desk, History, Layout, all_alarms
 from leadline.records import Finding
 from leadline.records.run import Alert, Event, EventKind, RunInfo, Sample
 from leadline.report import Report
+from leadline.runs.pending import Rows
 from leadline.runs.writing import Writer
 from leadline.watching.ranks import Ranks
 
-HOLD = 0.25  # seconds; ours: steps are handed to the writing thread together, as each time the two stop each other
+HOLD = 0.25  # seconds; ours: the longest that a step waits before it is handed to the writing thread
+WRITING = 0.0025  # share of the time for waking that thread; ours: a quarter of the default budget
 ANOMALIES = ("non-finite", "crash", "skipped step")  # of a rank; the first rank is told of them
 NOTES = 1000  # alerts and events kept in memory; ours
 Vectors = dict[str, "array[float]"]
@@ -36,8 +39,9 @@ class Journal:
         self.desk = Desk(all_alarms(), rank=ranks.rank)
         self.alerts: deque[Alert] = deque(maxlen=NOTES)
         self.events: deque[Event] = deque(maxlen=NOTES)
-        self._waiting: list[tuple[int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
-        self._handed = 0.0
+        self._waiting: list[tuple[float, int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
+        self.hand_over_at = math.inf if self.writer is None else 0.0
+        """When the writing thread may be told of steps again, by `perf_counter`."""
         self._standing: dict[str, Alert] = {}
         """Alerts that come from checks of sampled steps, by code."""
 
@@ -73,18 +77,30 @@ class Journal:
     ) -> list[Alert]:
         """The numbers of a step; returns what alarms make of them."""
         if self.writer is not None:
-            self._waiting.append((step, scalars, vectors))
-            if monotonic() >= self._handed + HOLD:
+            self._waiting.append((time.time(), step, scalars, vectors))
+            if perf_counter() >= self.hand_over_at:
                 self._hand_over(self.writer)
         numbers = {name: values for name, (_, values) in vectors.items()}
         self.history.add(Sample(step=step, scalars=scalars, vectors=numbers))
+        return self.ask()
+
+    def add_rows(self, rows: Rows) -> None:
+        """The least of many steps. Alarms are not asked about each of them."""
+        self.history.add_rows(rows.steps, rows.scalars)
+        if self.writer is not None:
+            self._hand_over(self.writer)
+            self.writer.rows(rows)
+
+    def ask(self) -> list[Alert]:
+        """What alarms make of all that was noted so far."""
         return [self.alert(each) for each in self.desk.ask(self.history)]
 
     def _hand_over(self, writer: Writer) -> None:
+        """Steps that are slower than the hold are handed over at once: a kill takes no more than the last."""
         waiting, self._waiting = self._waiting, []
-        self._handed = monotonic()
-        for each in waiting:
-            writer.put(*each)
+        self.hand_over_at = perf_counter() + min(HOLD, writer.turn_seconds / WRITING)
+        for when, *numbers in waiting:
+            writer.put(*numbers, when=when)
 
     def report(self, step: int, report: Report) -> list[Alert]:
         """A whole check; its warnings and errors are alerts, once each, until a later check does not find them."""

@@ -58,7 +58,7 @@ def _held(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def rates(optimizers: Sequence[Optimizer]) -> list[float]:
-    """The learning rate of every group, as far as groups have one."""
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    return [float(group["lr"]) for group in groups if group.get("lr") is not None]
+def highest_rate(optimizers: Sequence[Optimizer]) -> float | None:
+    """The largest learning rate of all groups; None if no group has one."""
+    found = [group["lr"] for each in optimizers for group in each.param_groups if group.get("lr") is not None]
+    return float(max(found)) if found else None

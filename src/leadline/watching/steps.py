@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -12,55 +11,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.alarms import Layout
-from leadline.records import Trace
 from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
-from leadline.watching.budget import Level, Timetable
-from leadline.watching.clipping import RawGradients
+from leadline.watching.budget import PAUSE, Level, Timetable
+from leadline.watching.clipping import RawGradients, removed
 from leadline.watching.gauges import Gauges
 from leadline.watching.intervening import Intervention
 from leadline.watching.journal import Journal
 from leadline.watching.norms import total
-from leadline.watching.roster import Roster, make_roster, rates
+from leadline.watching.roster import Roster, highest_rate, make_roster
+from leadline.watching.round import Round
 from leadline.watching.samples import Samples
 from leadline.watching.sampling import Sampler
 from leadline.watching.scaling import Scaling, overflowed, pending_scale
+from leadline.watching.tally import Tally, mean, number
 
+TOGETHER = 64  # light steps that are entered into the account at once; ours: as many as between two plans
 PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-@dataclass(slots=True)
-class Round:
-    """One step under way."""
-
-    step: int
-    level: Level
-    gauges: Gauges
-    began: float | None
-    """None for the first step: nobody knows when it began."""
-    seconds: float = 0.0
-    plain: float = 0.0
-    """Seconds without ours."""
-    losses: list[Tensor | float] = field(default_factory=list)
-    unclipped: list[Tensor | float] = field(default_factory=list)
-    """Gradient norms before they were clipped, one an optimiser."""
-    costs: dict[Level, float] = field(default_factory=dict)
-    """Seconds of our own."""
-    stepped: set[int] = field(default_factory=set)
-    trace: Trace | None = None
-    raw: RawGradients | None = None
-    clipped: float | None = None
-
-    def took(self, level: Level, since: float) -> float:
-        """Note the time since then as a cost of this level; returns what time it is."""
-        now = perf_counter()
-        self.costs[level] = self.costs.get(level, 0.0) + now - since
-        return now
-
-    @property
-    def own(self) -> float:
-        return sum(self.costs.values())
 
 
 class Steps:
@@ -82,10 +50,14 @@ class Steps:
         self.told: list[Alert] = []
         """Alerts that nobody was told of yet."""
         self._roster = self._make_roster()
+        self._tally = Tally()
         self._late: Round | None = None
         self._sick = False
         self._written = 0.0
         self._unseen = 0
+        self._until = table.first
+        self.is_light = False
+        """Of the step under way nothing but the loss is wanted, and there is one optimiser and no scaler to follow."""
         self.round = self._open(table.first, None)
 
     def begin(self, optimizer: Optimizer, call: Call) -> Call | None:
@@ -108,6 +80,9 @@ class Steps:
 
     def end(self, optimizer: Optimizer) -> None:
         """An optimiser has stepped."""
+        if self.is_light and not self.round.stepped:
+            self.tick()
+            return
         start = perf_counter()
         if self.intervention is not None:
             self.intervention.after(optimizer)
@@ -119,11 +94,16 @@ class Steps:
 
     def loss(self, loss: Tensor | float) -> None:
         start = perf_counter()
-        self.round.losses.append(_number(loss))
-        self.round.took(Level.ROW, start)
+        self.round.losses.append(number(loss))
+        self.round.telling += perf_counter() - start
 
     def unclipped(self, norm: Tensor | float) -> None:
-        self.round.unclipped.append(_number(norm))
+        self.round.unclipped.append(number(norm))
+
+    def hand_over(self, *, ready: bool = False) -> None:
+        """Steps of which only the loss was kept become part of the history and of the run file."""
+        if self._tally:
+            self.journal.add_rows(self._tally.take(ready=ready))
 
     def disarm(self) -> None:
         """Nothing is left on the model or its parameters."""
@@ -141,7 +121,9 @@ class Steps:
         if self.round.stepped:
             self._finish(self.round)
             self.round.stepped.clear()
+        self.hand_over()
         self._note_scale(self.round.step)
+        self.told += self.journal.ask()
         self.told += self.samples.make_all()
 
     def _open(self, step: int, began: float | None) -> Round:
@@ -154,6 +136,47 @@ class Steps:
                 opened.raw = RawGradients(held)
                 opened.raw.arm()
         return opened
+
+    def tick(self) -> None:
+        """The end of a light step: keep its loss. What else there is to do is done for several steps together."""
+        now, here = perf_counter(), self.round
+        self._tally.add(here.step, now, here.losses, highest_rate(self.optimizers))
+        if here.losses:
+            self._note_loss(here)
+            here.losses = []
+        here.step += 1
+        if here.step >= self._until or now >= self.journal.hand_over_at:
+            self._settle_ticks(here)
+        here.telling += perf_counter() - now
+
+    def _settle_ticks(self, here: Round) -> None:
+        """Enter light steps into the account, hand them over if it is time, and see what the next one needs."""
+        start, last = perf_counter(), here.step - 1
+        for seconds in self._tally.seconds_since(here.began, here.telling):
+            self.table.stepped(seconds)
+        if start >= self.journal.hand_over_at or self._tally.is_full:
+            self._hand_over_ready()
+        if self.table.wants_plan(last, Level.LOSS):
+            self._plan(last)
+        now = perf_counter()
+        self.table.kept(here.telling + now - start)
+        here.began, here.telling = now, 0.0
+        if self.table.level(here.step) is Level.LOSS:
+            self._until = min(here.step + TOGETHER, *self.table.due.values())
+        else:
+            self._go_on(here.step, now)
+
+    def _note_loss(self, here: Round) -> None:
+        """A loss that is not finite is said at once, where reading it costs no wait."""
+        last = here.losses[-1]
+        if self._sick or (type(last) is float and not math.isfinite(last)):
+            self._note_trouble(here.step, {"loss": mean(here.losses) or 0.0})
+
+    def _hand_over_ready(self) -> None:
+        """What waits becomes readable, and what was written since the last time is paid."""
+        self.hand_over(ready=True)
+        written, self._written = self._written, self.journal.seconds
+        self.table.kept(self._written - written)
 
     def _with_closure(self, optimizer: Optimizer, call: Call) -> Call | None:
         """The call with its closure wrapped, so that gradients are read when its first run has made them."""
@@ -177,7 +200,7 @@ class Steps:
                 unread.clear()
                 start = perf_counter()
                 if isinstance(found, Tensor | float) and not self.round.losses:
-                    self.round.losses.append(_number(found))
+                    self.round.losses.append(number(found))
                 self.round.took(Level.ROW, self._read(optimizer, start))
             return found
 
@@ -211,8 +234,8 @@ class Steps:
             return start
         self.disarm()
         if not self.round.losses and self.sampler.own_loss is not None:
-            self.round.losses.append(_number(self.sampler.own_loss))
-        loss = _mean(self.round.losses)
+            self.round.losses.append(number(self.sampler.own_loss))
+        loss = mean(self.round.losses)
         scale, _ = self.scaling.read(peek=True)
         if self.round.raw is not None and len(self.optimizers) == 1:
             self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
@@ -229,14 +252,33 @@ class Steps:
         if here.began is not None:
             here.seconds = start - here.began
             here.plain = max(here.seconds - here.own, 0.0)
-        if here.level >= Level.ROW:
-            if here.gauges.ready and all(not isinstance(each, Tensor) for each in here.losses):
-                self._finish(here)
-            else:
-                self._late = here
-            here.took(Level.ROW, start)
+        if here.level is Level.LOSS:
+            self._tally.add(here.step, start, here.losses, highest_rate(self.optimizers))
+            if here.losses:
+                self._note_loss(here)
+        elif here.gauges.ready and all(not isinstance(each, Tensor) for each in here.losses):
+            self._finish(here)
+        else:
+            self._late = here
+        settled = perf_counter()
+        here.costs[Level.ROW] = here.costs.get(Level.ROW, 0.0) + settled - start - here.read
         self._settle(here)
-        self.round = self._open(here.step + 1, perf_counter())
+        self._go_on(here.step + 1, settled)
+
+    def _go_on(self, step: int, since: float) -> None:
+        """Open the next step; what was done since the last one was settled, hooking the model, say, is paid too."""
+        self.round = self._open(step, None)
+        self.is_light = (
+            self.round.level is Level.LOSS
+            and len(self.optimizers) == 1
+            and self._late is None
+            and not self.scaling.found
+            and not self.journal.ranks.sharded  # whose ranks must plan at the same steps, and these are settled by time
+        )
+        self._until = step + 1
+        self._tally.mark()
+        self.round.began = now = perf_counter()
+        self.table.kept(now - since)
 
     def _note_unseen(self, here: Round) -> None:
         """A model whose parts are called one by one is never called itself: do not wait for it at every step."""
@@ -250,21 +292,34 @@ class Steps:
     def _settle(self, done: Round) -> None:
         """Enter the step into the account, and plan. What the writing thread takes counts as if it were ours."""
         written, self._written = self._written, self.journal.seconds
-        if done.level >= Level.ROW:
-            done.costs[Level.ROW] = done.costs.get(Level.ROW, 0.0) + self._written - written
+        done.costs[Level.ROW] = done.costs.get(Level.ROW, 0.0) + self._written - written
         usual = self.table.step_seconds
         if done.began is not None:
             if done.level >= Level.TRACE and usual is not None:
+                done.plain -= self._paused(done.began, usual)
                 done.costs[Level.TRACE] = done.costs.get(Level.TRACE, 0.0) + max(0.0, done.plain - usual)
                 done.plain = min(done.plain, usual)
             self.table.stepped(done.plain)
+        self.table.kept(done.telling)
         for level, seconds in done.costs.items():
-            self.table.cost(level, seconds)
+            if done.level is Level.LOSS:
+                self.table.kept(seconds)
+            else:
+                self.table.cost(level, seconds)
         self.table.ran(done.step, done.level)
         if self.table.wants_plan(done.step, done.level):
-            self.table.plan(done.step)
-            self.journal.ranks.agree(self.table)
-            self.journal.gather()
+            self._plan(done.step)
+
+    def _paused(self, began: float, usual: float) -> float:
+        """Seconds of an evaluation, say, that lay between the last step and the pass that was followed."""
+        entered = None if self.sampler is None else self.sampler.entered
+        waited = 0.0 if entered is None else entered - began
+        return waited if waited > PAUSE * usual else 0.0
+
+    def _plan(self, step: int) -> None:
+        self.table.plan(step)
+        self.journal.ranks.agree(self.table)
+        self.journal.gather()
 
     def _finish(self, done: Round) -> None:
         """Write a step down and ask the alarms about it."""
@@ -273,25 +328,26 @@ class Steps:
         placed = {name: (per_parameter.AXIS, values) for name, values in vectors.items()}
         if done.trace is not None:
             placed |= self.samples.add(done.step, done.trace, self._roster.names)
-            done.took(Level.TRACE, start)
+            done.read = done.took(Level.TRACE, start) - start
         scalars["watch_seconds"] = done.own
+        self.hand_over()
         self.told += self.journal.put(done.step, scalars, placed)
         self._note_trouble(done.step, scalars)
         self.told += self.samples.make_affordable()
 
     def _numbers(self, done: Round) -> tuple[dict[str, float], per_parameter.Vectors]:
         scalars: dict[str, float] = {"step_seconds": done.seconds} if done.seconds else {}
-        if (loss := _mean(done.losses)) is not None:
+        if (loss := mean(done.losses)) is not None:
             scalars["loss"] = loss
-        if found := rates(self.optimizers):
-            scalars["lr"] = max(found)
+        if (rate := highest_rate(self.optimizers)) is not None:
+            scalars["lr"] = rate
         vectors = done.gauges.vectors()
         for name, values in vectors.items():
             scalars[name] = total([each for each in values if not each < 0])
         if done.clipped is not None:
             scalars["grad_clip"] = done.clipped
-        if (removed := _removed(done.unclipped, scalars.get("grad_norm"))) is not None:
-            scalars["grad_clip"] = removed
+        if (share := removed(done.unclipped, scalars.get("grad_norm"))) is not None:
+            scalars["grad_clip"] = share
         if "grad_norm" in vectors:
             scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
         if (scale := self._note_scale(done.step)) is not None:
@@ -313,6 +369,7 @@ class Steps:
             self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
             if self.sampler is not None:
                 self.table.soon(step)
+                self._until = step
         self._sick = bool(broken)
 
     def _make_roster(self) -> Roster:
@@ -323,20 +380,3 @@ class Steps:
     def _renew_roster(self, optimizer: Optimizer) -> None:
         if not self._roster.is_current(optimizer):
             self._roster = self.round.gauges.roster = self._make_roster()
-
-
-def _number(loss: Tensor | float) -> Tensor | float:
-    """A float where that costs no wait; else the tensor, off the graph."""
-    if not isinstance(loss, Tensor):
-        return float(loss)
-    return float(loss.detach().mean()) if loss.device.type == "cpu" else loss.detach()
-
-
-def _removed(before: Sequence[Tensor | float], after: float | None) -> float | None:
-    """The share of the gradient's norm that clipping took; None if one of the two norms is not known."""
-    whole = math.hypot(*map(float, before))
-    return max(0.0, 1 - after / whole) if before and after is not None and whole > 0 else None
-
-
-def _mean(losses: Sequence[Tensor | float]) -> float | None:
-    return sum(float(each) for each in losses) / len(losses) if losses else None

@@ -30,7 +30,7 @@ from leadline.report.place import place_of
 from leadline.report.repair import RepairReport
 from leadline.report.report import Report
 from leadline.report.text import clean
-from leadline.report.verdict import TITLES, rooted, sentence
+from leadline.report.verdict import TITLES, rooted, sentence, steps_of
 
 Rows = list[tuple[str, str]]
 
@@ -165,7 +165,7 @@ def _course(course: Course | None) -> Rows:
     """Of a report of a run: which steps it is about."""
     if course is None:
         return []
-    steps = f"{count(course.steps)} ({course.first_step} to {course.last_step})"
+    steps = f"{steps_of(course)} ({course.first_step} to {course.last_step})"
     return [
         ("Training", f"{clean(course.source)}{f', {clean(course.state)}' if course.state else ''}"),
         ("Steps", steps),
