@@ -42,7 +42,7 @@ def test_a_deep_network_that_fails_is_repaired_and_scores_better(name):
     assert found.score[1] > found.score[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STORED)
 def test_in_the_stored_runs_the_repaired_network_scores_better(name):
     before, after = STORED[name]["score"]
     assert after > before

@@ -15,7 +15,12 @@ from examples.incidents import ORDER
 from examples.incidents.telling import Story, better, named, tell
 
 SMALLER = {"cloned_encoder_layers": 24, "root_scaled_branches_with_adam": 32, "relu_ended_branches": 40}
-STEPS = {"batch_norm_without_skips": 30, "half_precision_attention": 30, "decayed_norms": 30, "small_embeddings": 30}
+STEPS = {
+    "batch_norm_without_skips": 30,
+    "half_precision_attention": 30,
+    "decayed_norms": 30,
+    "small_embeddings": 30,
+}
 STORED = load("incidents")["cases"]
 
 
@@ -52,13 +57,14 @@ def test_the_named_repair_of_a_deep_stack_helps(name):
     assert better(tell(incident(name), quick=True, steps=60))
 
 
+@pytest.mark.slow
 def test_twelve_layers_are_said_to_train_where_twenty_four_are_not():
     script = import_module("examples.incidents.twenty_four_layers")
     assert leadline.check(script.INCIDENT.relative()).verdict == "trains"
-    assert STORED["twenty_four_layers"]["verdict_before"] == "poor"
+    assert leadline.check(script.INCIDENT.build()).verdict == "poor"
 
 
-@pytest.mark.parametrize("name", ORDER)
+@pytest.mark.parametrize("name", STORED)
 def test_in_the_stored_runs_the_repaired_model_ends_lower(name):
     case = STORED[name]
     assert case["after"] is not None
@@ -93,11 +99,13 @@ def test_a_repair_that_does_not_help_is_noticed():
 
 def test_a_cause_that_is_not_there_is_an_error():
     model = torch.nn.Linear(4, 2)
-    report = leadline.check(model, torch.randn(8, 4), torch.randint(2, (8,)), torch.nn.functional.cross_entropy)
+    report = leadline.check(
+        model, torch.randn(8, 4), torch.randint(2, (8,)), torch.nn.functional.cross_entropy
+    )
     with pytest.raises(LookupError, match="R402 was not found"):
         named(report, "R402")
 
 
-def test_the_gallery_has_a_section_for_every_incident():
+def test_the_gallery_has_a_section_for_every_incident_that_was_run():
     text = incidents.PAGE.read_text()
-    assert all(f"{{#{name}}}" in text and incidents.title(name) in text for name in ORDER)
+    assert all(f"{{#{name}}}" in text and incidents.title(name) in text for name in STORED)

@@ -39,24 +39,35 @@ def fresh():
     torch._dynamo.reset()
 
 
+def in_place(own: nn.Module, backend) -> nn.Module:
+    own.compile(backend=backend)
+    return own
+
+
+WAYS = {"wrapped": lambda own, backend: torch.compile(own, backend=backend), "in place": in_place}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("choices", [{"every": 2}, {"budget": 1.0}], ids=["every second step", "by budget"])
-def test_a_watched_compiled_model_is_compiled_as_often_and_trains_the_same(choices):
+def test_a_watched_compiled_model_is_compiled_as_often_and_trains_the_same(choices, way):
     found = []
     for watch in ({}, choices):
         counter, own = CompileCounter(), stack()
-        weights, w = train(torch.compile(own, backend=counter), own, **watch)
+        weights, w = train(WAYS[way](own, counter), own, **watch)
         found.append((counter.frame_count, counter.op_count, weights))
         torch._dynamo.reset()
     assert w.trouble == ""
+    assert any(each.kind == "sample" for each in w.events)
     assert found[0][:2] == found[1][:2]
     assert all(torch.equal(a, b) for a, b in zip(found[0][2], found[1][2], strict=True))
 
 
-def test_the_repeated_pass_has_the_gradients_of_the_compiled_one():
+@pytest.mark.parametrize("way", WAYS)
+def test_the_repeated_pass_has_the_gradients_of_the_compiled_one(way):
     own = stack()
     own[2].p = 0.0
     twin = copy.deepcopy(own)
-    _, compiled = train(torch.compile(own, backend="eager"), own, every=1)
+    _, compiled = train(WAYS[way](own, "eager"), own, every=1)
     _, plain = train(twin, twin, every=1)
     for name in ("forward_ms", "backward_ms"):
         ours, theirs = (w.history.recent(name).rows for w in (compiled, plain))
@@ -65,10 +76,39 @@ def test_the_repeated_pass_has_the_gradients_of_the_compiled_one():
             assert list(mine)[:3] == pytest.approx(list(its)[:3], rel=1e-5)
 
 
-def test_a_model_compiled_in_place_is_watched_without_samples_and_says_so():
-    own = stack()
-    own.compile(backend="eager")
-    _, w = train(own, own, every=1)
-    assert w.trouble == ""
-    assert [each.kind for each in w.events] == ["warning"]
-    assert len(w.history.scalars("grad_norm").values) == 4
+def test_a_model_compiled_in_place_is_left_as_it_was():
+    own = in_place(stack(), "eager")
+    compiled = own._compiled_call_impl
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+    with leadline.watch(own, optimizer, every=1):
+        assert own._compiled_call_impl is not compiled
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            own(torch.ones(2, 3))
+    assert own._compiled_call_impl is compiled
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*script_method:DeprecationWarning", "ignore::UserWarning"
+)  # PyTorch's own
+@pytest.mark.parametrize("choices", [{"every": 2}, {"budget": 1e-6}], ids=["every second step", "by budget"])
+def test_a_compiled_optimiser_step_is_compiled_as_often_and_trains_the_same(choices):
+    found = []
+    for watch in ({}, choices):
+        counter, model = CompileCounter(), stack()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        step = torch.compile(optimizer.step, backend=counter)
+        w = leadline.watch(model, optimizer, **watch) if watch else None
+        torch.manual_seed(SEED)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(5, 6)).square().mean().backward()
+            step()
+        found.append(
+            (counter.frame_count, counter.op_count, [each.detach().clone() for each in model.parameters()])
+        )
+        torch._dynamo.reset()
+    w.close()
+    assert (w.trouble, w.step) == ("", 4)
+    assert found[0][0] > 0
+    assert found[0][:2] == found[1][:2]
+    assert all(torch.equal(a, b) for a, b in zip(found[0][2], found[1][2], strict=True))

@@ -56,7 +56,6 @@ OPTIMIZERS = {
 
 
 OTHERWISE = {
-    "compiled-in-place": "model.compile() compiles hooks too, so its passes are not sampled",
     "adversarial-forward": "a real backward pass also reaches what leads to no parameter",
 }
 

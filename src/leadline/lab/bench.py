@@ -35,4 +35,4 @@ def run_claims(
         if progress is not None:
             progress(done, len(chosen), each.code)
         found.append(each.run(seeds))
-    return Lab(leadline=leadline, torch=torch.__version__, experiments=tuple(found))
+    return Lab(leadline=leadline, torch=str(torch.__version__), experiments=tuple(found))

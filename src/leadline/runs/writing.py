@@ -65,10 +65,18 @@ class Writer:
         """Name what vectors run over: the labels in the order of the numbers."""
         self._keeper.set_axis(name, tuple(labels))
 
-    def put(self, step: int, scalars: Mapping[str, float], vectors: Vectors | None = None) -> None:
-        """The numbers of a step. May be called again for the same step with other metrics."""
+    def put(
+        self,
+        step: int,
+        scalars: Mapping[str, float],
+        vectors: Vectors | None = None,
+        *,
+        when: float | None = None,
+    ) -> None:
+        """The numbers of a step, which ended just now or `when`. May be called again for it with other metrics."""
         packed = {name: (axis, _packed(values)) for name, (axis, values) in (vectors or {}).items()}
-        self._add(Put(step, time.time(), {name: float(value) for name, value in scalars.items()}, packed))
+        ended = time.time() if when is None else when
+        self._add(Put(step, ended, {name: float(value) for name, value in scalars.items()}, packed))
 
     def rows(self, rows: Rows) -> None:
         """Numbers of many steps at once, where each by itself would cost too much."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -18,8 +19,7 @@ def on_ray(address: str | None = None, workers: int | None = None) -> Executor:
     """`address`: of a running cluster ("auto", "ray://host:10001"); None starts Ray here, with so many `workers`."""
     ray = _ray()
     if not ray.is_initialized():
-        own = {} if address is not None else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(address=address, log_to_driver=False, **own)
+        _start(ray, address, workers)
 
     def run(work: Work, bundles: Sequence[Bundle]) -> Iterator[tuple[int, Outcome]]:
         remote = ray.remote(max_retries=0)(
@@ -35,6 +35,15 @@ def on_ray(address: str | None = None, workers: int | None = None) -> Executor:
             yield from _next(ray, pending)
 
     return run
+
+
+def _start(ray: Any, address: str | None, workers: int | None) -> None:
+    """A cluster of our own reports to nobody: Ray's usage statistics are on unless its variable says otherwise."""
+    if address is not None:
+        ray.init(address=address, log_to_driver=False)
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
 
 
 def _next(ray: Any, pending: dict[Any, int]) -> Iterator[tuple[int, Outcome]]:

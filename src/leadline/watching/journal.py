@@ -39,7 +39,7 @@ class Journal:
         self.desk = Desk(all_alarms(), rank=ranks.rank)
         self.alerts: deque[Alert] = deque(maxlen=NOTES)
         self.events: deque[Event] = deque(maxlen=NOTES)
-        self._waiting: list[tuple[int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
+        self._waiting: list[tuple[float, int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
         self.hand_over_at = math.inf if self.writer is None else 0.0
         """When the writing thread may be told of steps again, by `perf_counter`."""
         self._standing: dict[str, Alert] = {}
@@ -77,7 +77,7 @@ class Journal:
     ) -> list[Alert]:
         """The numbers of a step; returns what alarms make of them."""
         if self.writer is not None:
-            self._waiting.append((step, scalars, vectors))
+            self._waiting.append((time.time(), step, scalars, vectors))
             if perf_counter() >= self.hand_over_at:
                 self._hand_over(self.writer)
         numbers = {name: values for name, (_, values) in vectors.items()}
@@ -99,8 +99,8 @@ class Journal:
         """Steps that are slower than the hold are handed over at once: a kill takes no more than the last."""
         waiting, self._waiting = self._waiting, []
         self.hand_over_at = perf_counter() + min(HOLD, writer.turn_seconds / WRITING)
-        for each in waiting:
-            writer.put(*each)
+        for when, *numbers in waiting:
+            writer.put(*numbers, when=when)
 
     def report(self, step: int, report: Report) -> list[Alert]:
         """A whole check; its warnings and errors are alerts, once each, until a later check does not find them."""

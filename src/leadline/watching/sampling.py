@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -28,16 +30,26 @@ class Sampler:
         """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
         self._error: Exception | None = None
         """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
+        self._armed = False
         self._doors: list[Doorway] = []
         self._handles: list[RemovableHandle] = []
         self._pass: Pass | None = None
+        self._compiled: Callable[..., Any] | None = None
+        """What `model.compile()` put into the model, while we stand before it."""
+        self.entered: float | None = None
+        """When the pass began, by `perf_counter`; None if there was none since it was armed."""
 
     @property
     def armed(self) -> bool:
-        return bool(self._handles)
+        return self._armed
 
     def arm(self) -> None:
         """Hook the model; `disarm` takes the hooks off again."""
+        self.entered = None
+        self._armed = True
+        if self._called._compiled_call_impl is not None:
+            self._stand_before(self._called._compiled_call_impl)
+            return
         before, after = Doorway(self._enter), Doorway(self._leave)
         self._doors = [before, after]
         self._handles = [
@@ -51,9 +63,25 @@ class Sampler:
             door.shut()
         for handle in self._handles:
             handle.remove()
-        self._doors, self._handles = [], []
+        self._doors, self._handles, self._armed = [], [], False
+        if self._compiled is not None:
+            self._called._compiled_call_impl, self._compiled = self._compiled, None
         if self._pass is not None:
             self._pass.abandon()
+
+    def _stand_before(self, compiled: Callable[..., Any]) -> None:
+        """`model.compile()` compiles hooks too, so the model is followed from outside of what it compiled."""
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            output = None
+            self._enter(self._called, args, kwargs)
+            try:
+                output = compiled(*args, **kwargs)
+            finally:
+                self._leave(self._called, args, kwargs, output)
+            return output
+
+        self._compiled, self._called._compiled_call_impl = compiled, followed
 
     def take(self, optimizer: Optimizer | None, loss: float | None, loss_scale: float) -> Trace | None:
         """The trace of the pass that was followed; None if there was none. Call it before the step changes weights."""
@@ -78,6 +106,7 @@ class Sampler:
             or is_observed()
         ):
             return
+        self.entered = perf_counter()
         try:
             kind = Replay if is_compiled(self._called) else Observation
             self._pass = kind(self.model, self._keep)
@@ -116,8 +145,6 @@ def _runs_compiled(module: nn.Module) -> bool:
 
 def why_unsampled(model: nn.Module) -> str:
     """Why no pass of this model can be followed; "" if it can."""
-    if getattr(model, "_compiled_call_impl", None) is not None:
-        return "model.compile() compiles the model's own hooks too; torch.compile(model) does not"
     named = take_census(unwrap(model)).parameters.values()
     if any(type(each.item.data).__name__ == "DTensor" for each in named):
         return "its parameters are shards, and whole only inside the pass"

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from leadline.alarms import Layout
 from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
-from leadline.watching.budget import Level, Timetable
+from leadline.watching.budget import PAUSE, Level, Timetable
 from leadline.watching.clipping import RawGradients, removed
 from leadline.watching.gauges import Gauges
 from leadline.watching.intervening import Intervention
@@ -26,7 +26,7 @@ from leadline.watching.sampling import Sampler
 from leadline.watching.scaling import Scaling, overflowed, pending_scale
 from leadline.watching.tally import Tally, mean, number
 
-TOGETHER = 16  # light steps that are entered into the account at once; ours: that costs a twentieth of each
+TOGETHER = 64  # light steps that are entered into the account at once; ours: as many as between two plans
 PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -296,6 +296,7 @@ class Steps:
         usual = self.table.step_seconds
         if done.began is not None:
             if done.level >= Level.TRACE and usual is not None:
+                done.plain -= self._paused(done.began, usual)
                 done.costs[Level.TRACE] = done.costs.get(Level.TRACE, 0.0) + max(0.0, done.plain - usual)
                 done.plain = min(done.plain, usual)
             self.table.stepped(done.plain)
@@ -308,6 +309,12 @@ class Steps:
         self.table.ran(done.step, done.level)
         if self.table.wants_plan(done.step, done.level):
             self._plan(done.step)
+
+    def _paused(self, began: float, usual: float) -> float:
+        """Seconds of an evaluation, say, that lay between the last step and the pass that was followed."""
+        entered = None if self.sampler is None else self.sampler.entered
+        waited = 0.0 if entered is None else entered - began
+        return waited if waited > PAUSE * usual else 0.0
 
     def _plan(self, step: int) -> None:
         self.table.plan(step)

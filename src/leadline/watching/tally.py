@@ -64,10 +64,10 @@ def _is_coming(losses: Losses) -> bool:
 
 def number(loss: Tensor | float) -> Tensor | float:
     """A float where that costs no wait; else a tensor of its own, off the graph."""
-    if not isinstance(loss, Tensor):
-        return float(loss)
     if type(loss) is Tensor and loss.is_cpu and loss.numel() == 1:
         return float(loss.item())
+    if not isinstance(loss, Tensor):
+        return float(loss)
     found = loss.detach().mean()
     return float(found) if loss.device.type == "cpu" else found
 

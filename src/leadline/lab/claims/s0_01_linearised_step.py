@@ -26,21 +26,23 @@ def linearised_step(trials: Trials, *, small: float = SMALL) -> Found:
     The first equation of the section on incremental explosion; everything after it rests on this line.
 
     ## The test
-    $r = \Delta L / (-\eta \lVert g \rVert^2)$ of plain ReLU networks with 2 to 32 layers, by `leadline.update`. The rate
-    is set so that the step promises a ten thousandth of the loss, then a tenth of it.
+    $r = \Delta L / (-\eta \lVert g \rVert^2)$ of plain ReLU networks with 2 to 32 layers, by `leadline.update`. The
+    rate is set so that the step promises a ten thousandth of the loss, then a tenth of it.
 
     ## What is true
-    It is the first term of a series: $r = 1 - \tfrac12 \eta\, g^\top H g / \lVert g \rVert^2 + \dots$ with the Hessian $H$,
-    so that $1 - r$ falls in proportion to the rate. At a rate that a training would use, and the same promise, the ratio
-    falls as the network gets deeper. That makes $r$ itself a diagnosis: it tells when the promise stops being kept. A large
-    $|\Delta L|$ is no fault by itself, it is a predicted decrease.
+    It is the first term of a series: $r = 1 - \tfrac12 \eta\, g^\top H g / \lVert g \rVert^2 + \dots$ with the
+    Hessian $H$, so that $1 - r$ falls in proportion to the rate. At a rate that a training would use, and the same
+    promise, the ratio falls as the network gets deeper. That makes $r$ itself a diagnosis: it tells when the
+    promise stops being kept. A large $|\Delta L|$ is no fault by itself, it is a predicted decrease.
     """
     found = trials.runs(lambda: ratios((small, small / 2, USUAL)))
     curves = {share: [each[share] for each in found] for share in (small, small / 2, USUAL)}
     for depth in (DEPTHS[0], DEPTHS[-1]):
         small_step = mean([curve[depth] for curve in curves[small]])
         what = rf"$r$ at {depth} layers, step promises {small:g} of the loss"
-        yield equals(what, small_step, 1.0, within=0.01, origin="the article; 1 %: of the order of the promise")
+        yield equals(
+            what, small_step, 1.0, within=0.01, origin="the article; 1 %: of the order of the promise"
+        )
     deep = mean([curve[DEPTHS[-1]] for curve in curves[USUAL]])
     yield equals(
         rf"$r$ at {DEPTHS[-1]} layers, step promises {USUAL:g} of the loss",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -22,20 +24,20 @@ def branches_of_one_over_root_depth(trials: Trials, *, alpha: float = 0.5) -> Fo
     r"""Residual branches scaled by $\varepsilon = 1/\sqrt N$ take depth out of the update.
 
     ## The article
-    "If we want to scale the gradient to $1/\sqrt N$, we can simply let $\varepsilon = 1/\sqrt N$". The optimiser is SGD in the
-    derivation and is not named in the conclusion.
+    "If we want to scale the gradient to $1/\sqrt N$, we can simply let $\varepsilon = 1/\sqrt N$". The optimiser is
+    SGD in the derivation and is not named in the conclusion.
 
     ## The test
-    Branches $N^{-\alpha} W_2\,\mathrm{relu}(W_1 x)$, 8 to 64 blocks. The change of the loss by one step, over the rate, is
-    $\sum \lVert g_l \rVert^2$ for SGD and $\lVert g \rVert_1$ for a step along the signs, which is Adam's first. Slopes of
-    both against depth.
+    Branches $N^{-\alpha} W_2\,\mathrm{relu}(W_1 x)$, 8 to 64 blocks. The change of the loss by one step, over the
+    rate, is $\sum \lVert g_l \rVert^2$ for SGD and $\lVert g \rVert_1$ for a step along the signs, which is Adam's
+    first. Slopes of both against depth.
 
     ## What is true
-    SGD: $N^{1-2\alpha}$, so that $\alpha = 1/2$ is right. Sign steps and Adam: $N^{1-\alpha}$, because their step does not
-    shrink with the gradient; they need $\alpha = 1$ (the companion post 8978 says so), or a rate that falls as $N^{-1/2}$. Below
-    $\alpha = 1/2$ the stream itself explodes.
+    SGD: $N^{1-2\alpha}$, so that $\alpha = 1/2$ is right. Sign steps and Adam: $N^{1-\alpha}$, because their step
+    does not shrink with the gradient; they need $\alpha = 1$ (the companion post 8978 says so), or a rate that
+    falls as $N^{-1/2}$. Below $\alpha = 1/2$ the stream itself explodes.
     """
-    curves = {power: trials.runs(lambda power=power: sums(power)) for power in (alpha, 1.0, 0.25)}
+    curves = {power: trials.runs(partial(sums, power)) for power in (alpha, 1.0, 0.25)}
     origin = "derived: $N$ blocks, each gradient damped by $N^{-\\alpha}$, squared or not"
     half = curves[alpha]
     words = {"SGD": 0, "sign": 1}
@@ -86,24 +88,28 @@ def gradient_proportional_to_scale(trials: Trials, *, upstream: str = "fixed") -
     r"""The gradient of a branch's parameters is proportional to the scale $\varepsilon$ of the branch.
 
     ## The article
-    $\partial L/\partial\theta = \varepsilon\,(\partial L/\partial y)(\partial f/\partial\theta)$ for $y = x + \varepsilon f(x)$.
+    $\partial L/\partial\theta = \varepsilon\,(\partial L/\partial y)(\partial f/\partial\theta)$ for
+    $y = x + \varepsilon f(x)$.
 
     ## The test
-    The gradient of one block at $\varepsilon$ = 1, 0.1 and 0.01, each divided by its $\varepsilon$, with the gradient
-    $\partial L/\partial y$ from above held fixed.
+    The gradient of one block at $\varepsilon$ = 1, 0.1 and 0.01, each divided by its $\varepsilon$, with the
+    gradient $\partial L/\partial y$ from above held fixed.
 
     ## What is true
-    As stated: an identity as long as the gradient from above is the same. In a deep stack $\varepsilon$ also changes that gradient
-    and the input of the block, by a bounded factor if $\varepsilon^2 = O(1/N)$ (S0-8).
+    As stated: an identity as long as the gradient from above is the same. In a deep stack $\varepsilon$ also
+    changes that gradient and the input of the block, by a bounded factor if $\varepsilon^2 = O(1/N)$ (S0-8).
     """
 
     def error() -> float:
         layer = Dense(weight(WIDTH, WIDTH))
         x, c = torch.randn(2, 4, WIDTH, dtype=DOUBLE)
         whole, small = (scaled_gradient(layer, x, c, scale, upstream) for scale in (1.0, 0.01))
-        return ((whole - small).norm() / whole.norm()).item()
+        return float(((whole - small).norm() / whole.norm()).item())
 
-    yield exact(r"relative difference of $\nabla_\theta L/\varepsilon$ at $\varepsilon$ = 1 and 0.01", every(trials.runs(error)))
+    yield exact(
+        r"relative difference of $\nabla_\theta L/\varepsilon$ at $\varepsilon$ = 1 and 0.01",
+        every(trials.runs(error)),
+    )
 
 
 def scaled_gradient(layer: nn.Module, x: Tensor, c: Tensor, scale: float, upstream: str) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -22,36 +23,47 @@ PATHS = 20_000  # random products a run: their mean square has a heavy tail
 
 @claim(code="S0-8", verdict="holds under conditions", seeds=6, slow=True, spoiled={"alpha": 0.4})
 def growth_stays_below_e(trials: Trials, *, alpha: float = 0.5) -> Found:
-    r"""With branches of $1/\sqrt N$, signal and gradient grow at most by $e$ over $N$ blocks, because each adds $\varepsilon^2$.
+    r"""With branches of $1/\sqrt N$, signal and gradient grow at most by $e$ over $N$ blocks, because each adds
+    $\varepsilon^2$.
 
     ## The article
-    "In the high-dimensional case, the expansion coefficient of each layer is closer to $1 + \varepsilon^2$ rather than
-    $1 + \varepsilon$". It holds this for any $f$, because $\partial f/\partial x$ is "equivalent to a zero-mean random
-    initialisation matrix".
+    "In the high-dimensional case, the expansion coefficient of each layer is closer to $1 + \varepsilon^2$ rather
+    than $1 + \varepsilon$". It holds this for any $f$, because $\partial f/\partial x$ is "equivalent to a
+    zero-mean random initialisation matrix".
 
     ## The test
-    Growth of the second moment over 16 and 64 blocks, forward and back, by `leadline.trace`: branches $W_2\,\mathrm{relu}(W_1 x)$ and
-    linear ones; then $\mathrm{relu}(Wx)$, which ends in its activation; then 64 copies of one block.
+    Growth of the second moment over 16 and 64 blocks, forward and back, by `leadline.trace`: branches
+    $W_2\,\mathrm{relu}(W_1 x)$ and linear ones; then $\mathrm{relu}(Wx)$, which ends in its activation; then 64
+    copies of one block.
 
     ## What is true
-    $(1 + 1/N)^N \to e$ if the branch ends in a linear map of mean zero and the blocks are drawn independently. A branch that ends
-    in a ReLU has a mean, all means point the same way, and the growth is that of $(1 + c\,\varepsilon)^N$: it explodes. So do
-    copies of one block, which `nn.TransformerEncoder` makes. The dividing line is not the dimension but (i) zero mean of the
-    branch's Jacobian and (ii) independence between blocks.
+    $(1 + 1/N)^N \to e$ if the branch ends in a linear map of mean zero and the blocks are drawn independently. A
+    branch that ends in a ReLU has a mean, all means point the same way, and the growth is that of
+    $(1 + c\,\varepsilon)^N$: it explodes. So do copies of one block, which `nn.TransformerEncoder` makes. The
+    dividing line is not the dimension but (i) zero mean of the branch's Jacobian and (ii) independence between
+    blocks.
     """
-    origin = "the article: $(1 + 1/N)^N$; 15 %: a few networks of width 96, whose spread is $\\sqrt{4/n}$ each (derived)"
+    origin = (
+        "the article: $(1 + 1/N)^N$; 15 %: networks of width 96, whose spread is $\\sqrt{4/n}$ each (derived)"
+    )
     for depth in DEPTHS:
-        ahead, back = both(trials, lambda depth=depth: residual(depth, WIDTH, scaled_by_depth(alpha)))
+        ahead, back = both(trials, partial(residual, depth, WIDTH, scaled_by_depth(alpha)))
         for name, found in (("forward", ahead), ("backward", back)):
             what = rf"{name} growth over {depth} blocks, branch $W_2\,\mathrm{{relu}}(W_1 x)$"
             yield equals(what, found, (1 + 1 / depth) ** depth, within=0.15, origin=origin)
     deep, expected = DEPTHS[-1], (1 + 1 / DEPTHS[-1]) ** DEPTHS[-1]
     linear, _ = both(trials, lambda: residual(deep, WIDTH, scaled_by_depth(alpha), identity))
-    yield equals(f"forward growth over {deep} blocks, linear branch", linear, expected, within=0.15, origin=origin)
+    yield equals(
+        f"forward growth over {deep} blocks, linear branch", linear, expected, within=0.15, origin=origin
+    )
     for what, build in OUTSIDE.items():
         found, _ = both(trials, build)
-        yield equals(f"forward growth over {deep} blocks, {what}", found, expected, within=0.15, origin=origin)
-        yield above("the same", found, 2 * math.e, by="correction", origin="twice what the law allows at any depth")
+        yield equals(
+            f"forward growth over {deep} blocks, {what}", found, expected, within=0.15, origin=origin
+        )
+        yield above(
+            "the same", found, 2 * math.e, by="correction", origin="twice what the law allows at any depth"
+        )
 
 
 def relu_ended() -> list[nn.Module]:
@@ -79,20 +91,22 @@ def both(trials: Trials, build: Callable[[], list[nn.Module]]) -> tuple[Estimate
 
 @claim(code="S0-9", verdict="holds under conditions", spoiled={"plus": 1.0})
 def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
-    r"""In one dimension the growth is $(1+\varepsilon)^N$, so $\varepsilon = 1/\sqrt N$ is too large and $1/N$ is needed.
+    r"""In one dimension the growth is $(1+\varepsilon)^N$, so $\varepsilon = 1/\sqrt N$ is too large and $1/N$ is
+    needed.
 
     ## The article
-    For a one-dimensional model with $\partial f/\partial x = O(1)$. The text says that $\varepsilon$ must be "at least
-    $O(1/N)$"; it means at most.
+    For a one-dimensional model with $\partial f/\partial x = O(1)$. The text says that $\varepsilon$ must be "at
+    least $O(1/N)$"; it means at most.
 
     ## The test
-    $\partial y/\partial x$ through 64 blocks by autograd, with $f' = 1$; then with $f' = \pm 1$ at random, the mean square over
-    many draws.
+    $\partial y/\partial x$ through 64 blocks by autograd, with $f' = 1$; then with $f' = \pm 1$ at random, the mean
+    square over many draws.
 
     ## What is true
     As stated if all derivatives have the same sign. With random signs the mean square grows only by
-    $(1+\varepsilon^2)^N \to e$ in one dimension as well, while the typical product *shrinks*: its square has the median
-    $e^{-N\varepsilon^2 \dots} \approx 1/e$. What many dimensions add is self-averaging: every network does what the mean does.
+    $(1+\varepsilon^2)^N \to e$ in one dimension as well, while the typical product *shrinks*: its square has the
+    median $(1-\varepsilon^2)^N \approx 1/e$. What many dimensions add is self-averaging: every network does
+    what the mean does.
     """
     depth = 64
     root = depth**-0.5
@@ -137,15 +151,18 @@ def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
     yield over(
         "growth through N blocks",
         "blocks",
-        {"1/sqrt(N)": {n: derivative(n, n**-0.5) for n in depths}, "1/N": {n: derivative(n, 1 / n) for n in depths}},
+        {
+            "1/sqrt(N)": {n: derivative(n, n**-0.5) for n in depths},
+            "1/N": {n: derivative(n, 1 / n) for n in depths},
+        },
         {"e": dict.fromkeys(depths, math.e)},
     )
 
 
 def products(depth: int, plus: float) -> Tensor:
-    """Squares of products of 1 + eps or 1 - eps, eps one over the root of the depth; `plus`: how likely the first is."""
+    """Squares of products of 1 + eps or 1 - eps, eps one over the root of depth; `plus`: how likely the first is."""
     signs = torch.where(torch.rand(PATHS, depth) < plus, 1.0, -1.0)
-    return (1 + depth**-0.5 * signs).prod(1).square()
+    return (1 + signs / math.sqrt(depth)).prod(1).square()
 
 
 def derivative(depth: int, scale: float) -> float:

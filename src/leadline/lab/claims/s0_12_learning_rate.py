@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -33,21 +34,22 @@ def rate_falls_with_depth(trials: Trials, *, scheme: str = "plain") -> Found:
     r"""A plain network needs a rate that falls with depth, as $1/N$; a warm-up is a remedy for the symptom.
 
     ## The article
-    The section "treating the symptoms" (治标之法): a smaller rate at the beginning helps, but the model should be changed
-    instead. That the rate must fall as $1/N$ follows from its law of the update.
+    The section "treating the symptoms" (治标之法): a smaller rate at the beginning helps, but the model should be
+    changed instead. That the rate must fall as $1/N$ follows from its law of the update.
 
     ## The test
-    Three tests that sound alike, on plain ReLU networks. (a) The change of the function by one step of SGD at a fixed rate,
-    by `leadline.update`, on orthogonal layers and one sample: its slope against depth. (b) The largest single step that
-    lowers the loss. (c) The rate at which 60 steps on the digits end lowest, at 4 and at 16 layers; and the same for
-    residual networks with branches of $N^{-1/2}$.
+    Three tests that sound alike, on plain ReLU networks. (a) The change of the function by one step of SGD at a
+    fixed rate, by `leadline.update`, on orthogonal layers and one sample: its slope against depth. (b) The largest
+    single step that lowers the loss. (c) The rate at which 60 steps on the digits end lowest, at 4 and at 16
+    layers; and the same for residual networks with branches of $N^{-1/2}$.
 
     ## What is true
-    (a) is clean: the function moves in proportion to $N$. (b) is *not* a clean test of that law, though it looks like one: a
-    single step along the gradient may be far longer than what a training bears, it scatters by factors from one draw to the
-    next, and its slope is much flatter than $-1$. (c) is what a user meets: the best rate of the plain network falls with
-    depth, that of the residual network stays. Its exponent mixes the law with the correlation of samples (S0-E9), the
-    finite width (S0-F) and the curvature, so that we claim a direction, not a number.
+    (a) is clean: the function moves in proportion to $N$. (b) is *not* a clean test of that law, though it looks
+    like one: a single step along the gradient may be far longer than what a training bears, it scatters by factors
+    from one draw to the next, and its slope is much flatter than $-1$. (c) is what a user meets: the best rate of
+    the plain network falls with depth, that of the residual network stays. Its exponent mixes the law with the
+    correlation of samples (S0-E9), the finite width (S0-F) and the curvature, so that we claim a direction, not a
+    number.
     """
     moved = trials.runs(lambda: {depth: function_change(scheme, depth) for depth in DEPTHS})
     yield near(
@@ -65,7 +67,7 @@ def rate_falls_with_depth(trials: Trials, *, scheme: str = "plain") -> Found:
         room=0.4,
         origin="the article's law, read naively; 0.4: rates are tried by doubling",
     )
-    rates = {name: trials.runs(lambda name=name: best_rates(name)) for name in (scheme, "residual")}
+    rates = {name: trials.runs(partial(best_rates, name)) for name in (scheme, "residual")}
     drop = {name: every([run[SHALLOW] / run[DEEP] for run in runs]) for name, runs in rates.items()}
     yield above(
         f"(c) best rate on the digits at {SHALLOW} layers over that at {DEEP}, plain",
@@ -89,7 +91,9 @@ def rate_falls_with_depth(trials: Trials, *, scheme: str = "plain") -> Found:
 def function_change(scheme: str, depth: int) -> float:
     """rms change of the output by one step of SGD on orthogonal layers, one sample."""
     layers = orthogonal(depth, WIDTH) if scheme == "plain" else residual(depth, WIDTH, scaled_by_depth(0.5))
-    return one_step(with_readout(layers, WIDTH), torch.ones(1, WIDTH, dtype=DOUBLE), torch.sum, RATE).function_change
+    return one_step(
+        with_readout(layers, WIDTH), torch.ones(1, WIDTH, dtype=DOUBLE), torch.sum, RATE
+    ).function_change
 
 
 def network(scheme: str, depth: int) -> nn.Module:
@@ -122,12 +126,16 @@ def best_rates(scheme: str) -> dict[int, float]:
     found = {}
     for depth in (SHALLOW, DEEP):
         model = network(scheme, depth)
-        found[depth] = min(RATES, key=lambda rate, model=model: trained(copy.deepcopy(model), rate))
+        found[depth] = min(RATES, key=partial(trained, model))
     return found
 
 
-def trained(model: nn.Module, rate: float) -> float:
-    """Mean loss of the last steps of a short training with SGD, over the first; infinite if it left the numbers."""
+def trained(start: nn.Module, rate: float) -> float:
+    """Mean loss of the last steps of a training with SGD, over the first; infinite if it left the numbers.
+
+    A copy is trained.
+    """
+    model = copy.deepcopy(start)
     x, y = digits(None)
     sgd, losses = torch.optim.SGD(model.parameters(), lr=rate), []
     for step in range(STEPS):
@@ -150,15 +158,16 @@ def batches_steepen_the_law(trials: Trials, *, alike: float = 0.0) -> Found:
     $\Delta L = O(\eta N K)$ has no batch in it.
 
     ## The test
-    Plain ReLU networks (width 256, 4 to 16 layers, He) with a fixed read-out $F$, on 8 independent inputs. A step of SGD on
-    one of them moves its own output by $\eta K_{ii}$, a step on the mean of all moves output $i$ by
+    Plain ReLU networks (width 256, 4 to 16 layers, He) with a fixed read-out $F$, on 8 independent inputs. A step
+    of SGD on one of them moves its own output by $\eta K_{ii}$, a step on the mean of all moves output $i$ by
     $\eta\,\overline{K_{ij}}$, with $K_{ij} = \langle \nabla F_i, \nabla F_j \rangle$. Slopes of both against depth.
 
     ## What is true
-    As stated, within what we can measure. Two inputs do become alike with depth in a ReLU network, but the share of the
-    kernel that they have in common is nearly constant: 0.36 at 4 layers, a quarter at infinite depth, as the arc-cosine kernels
-    predict (derived). Our notes had a steeper law for batches (an exponent of 1.6 at batch 32): that is not confirmed. With
-    labels drawn at random and narrower networks we saw exponents around 1.3, with a spread as large as the excess.
+    As stated, within what we can measure. Two inputs do become alike with depth in a ReLU network, but the share of
+    the kernel that they have in common is nearly constant: 0.36 at 4 layers, a quarter at infinite depth, as the
+    arc-cosine kernels predict (derived). Our notes had a steeper law for batches (an exponent of 1.6 at batch 32):
+    that is not confirmed. With labels drawn at random and narrower networks we saw exponents around 1.3, with a
+    spread as large as the excess.
     """
     depths = DEPTHS[:-1]
     runs = trials.runs(lambda: {depth: kernel(depth, alike) for depth in depths})
@@ -167,7 +176,11 @@ def batches_steepen_the_law(trials: Trials, *, alike: float = 0.0) -> Found:
     shares = [{depth: pairs(found) for depth, found in run.items()} for run in runs]
     yield near("exponent of the change by a step on one input", slope(one), 1.0, room=0.25, origin=origin)
     yield near(
-        "exponent of what different inputs have in common, over that of one", slope(shares), 0.0, room=0.15, origin=origin
+        "exponent of what different inputs have in common, over that of one",
+        slope(shares),
+        0.0,
+        room=0.15,
+        origin=origin,
     )
     for depth in (depths[0], depths[-1]):
         yield equals(
@@ -179,7 +192,9 @@ def batches_steepen_the_law(trials: Trials, *, alike: float = 0.0) -> Found:
             origin="derived: arc-cosine kernels of degree 0 and 1; 15 %: width 256, 8 inputs",
         )
     theory = {"arc-cosine kernels": {depth: kernel_share(depth) for depth in depths}}
-    yield over("share that different inputs have in common", "layers", {"measured": middle_curve(shares)}, theory)
+    yield over(
+        "share that different inputs have in common", "layers", {"measured": middle_curve(shares)}, theory
+    )
 
 
 def kernel(depth: int, alike: float) -> Tensor:

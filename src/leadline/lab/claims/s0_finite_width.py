@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,27 +25,33 @@ def finite_width(trials: Trials, *, gain: float = 1.0) -> Found:
     Assumed throughout: with $1/n$, or $2/n$ for ReLU, forward propagation is stable.
 
     ## The test
-    $\ln(q_L/q_0)$ of 2000 networks with 24 layers of width 48, linear and ReLU: mean of the ratio, median, spread and mean of
-    the logarithm.
+    $\ln(q_L/q_0)$ of 2000 networks with 24 layers of width 48, linear and ReLU: mean of the ratio, median, spread
+    and mean of the logarithm.
 
     ## What is true
-    The *mean* over initialisations stays 1 and the *median* falls: $\ln(q_L/q_0)$ is close to normal with variance $2L/n$ (linear) or
-    $5L/n$ (ReLU, He) and a mean of minus half of that. At depths comparable to the width a network that is drawn "right" is
-    typically off by a large factor. Leadline states its predictions as bands of that width, and none where the band is wider
-    than $e$.
+    The *mean* over initialisations stays 1 and the *median* falls: $\ln(q_L/q_0)$ is close to normal with variance
+    $2L/n$ (linear) or $5L/n$ (ReLU, He) and a mean of minus half of that. At depths comparable to the width a
+    network that is drawn "right" is typically off by a large factor. Leadline states its predictions as bands of
+    that width, and none where the band is wider than $e$.
     """
     shown = {}
     for name, rectified, rate in (("linear", False, 2.0), ("ReLU", True, 5.0)):
-        logs = trials.runs(lambda rectified=rectified: log_ratios(gain, rectified=rectified))
+        logs = trials.runs(partial(log_ratios, gain, rectified=rectified))
         final = [run[-1] for run in logs]
         middles = median([run.median().exp().item() for run in final])
         if rectified:
             averages = mean([run.exp().mean().item() for run in final])
             yield equals(
                 rf"mean of $q_L/q_0$, {name}", averages, 1.0, within=0.5,
-                origin="the article; 50 %: the mean of a log-normal with variance 2.5 over 200 networks a run (derived)",
+                origin="the article; 50 %: a mean of log-normals with variance 2.5, 200 networks a run (derived)",
             )  # fmt: skip
-            yield equals(rf"median of $q_L/q_0$, {name}", middles, 1.0, within=0.25, origin="the article, of a typical network")
+            yield equals(
+                rf"median of $q_L/q_0$, {name}",
+                middles,
+                1.0,
+                within=0.25,
+                origin="the article, of a typical network",
+            )
         yield near(
             rf"variance of $\ln(q_L/q_0)$ over $L/n$, {name}",
             scaled(final, 1 / SHARE),
@@ -62,7 +69,8 @@ def finite_width(trials: Trials, *, gain: float = 1.0) -> Found:
             origin="derived: minus half the variance, for the mean ratio to stay 1",
         )
         shown[f"{name}, median"] = {
-            layer: torch.cat([run[layer] for run in logs]).median().exp().item() for layer in range(0, DEPTH + 1, 4)
+            layer: torch.cat([run[layer] for run in logs]).median().exp().item()
+            for layer in range(0, DEPTH + 1, 4)
         }
     theory = {"e^(-5L/2n)": {layer: math.exp(-2.5 * layer / WIDTH) for layer in range(0, DEPTH + 1, 4)}}
     yield over("second moment over that of the input", "layers", shown, theory)

@@ -33,7 +33,7 @@ def batch() -> Tensor:
 def scaled(net: nn.Module, factor: float, *names: str) -> Callable[[Tensor], Tensor]:
     """The network with these parameters times the factor."""
     parameters = {name: each * (factor if name in names else 1.0) for name, each in net.named_parameters()}
-    return lambda x: torch.func.functional_call(net, parameters, (x,))  # type: ignore[no-any-return]
+    return lambda x: torch.func.functional_call(net, parameters, (x,))
 
 
 @claim(code="S2-1", verdict="holds", seeds=5, spoiled={"bias": True})
@@ -91,8 +91,8 @@ def later_biases_count(trials: Trials, *, bias: bool = True) -> Found:
     The first of three layers, weight and bias, times 3; then also all biases behind it.
 
     ## What is true
-    All *later* biases must be scaled too. `leadline.symmetries` finds the same: each of its free rescalings takes the biases
-    behind the weight along, up to the next weight that is divided in return.
+    All *later* biases must be scaled too. `leadline.symmetries` finds the same: each of its free rescalings takes
+    the biases behind the weight along, up to the next weight that is divided in return.
     """
 
     def errors() -> tuple[float, float]:
@@ -100,7 +100,9 @@ def later_biases_count(trials: Trials, *, bias: bool = True) -> Found:
         own = [name for name in dict(net.named_parameters()) if name.startswith("0.")]
         behind = [name for name in dict(net.named_parameters()) if name.endswith("bias")]
         wanted = FACTOR * net(x)
-        return change(wanted, scaled(net, FACTOR, *own)(x)), change(wanted, scaled(net, FACTOR, *own, *behind)(x))
+        return change(wanted, scaled(net, FACTOR, *own)(x)), change(
+            wanted, scaled(net, FACTOR, *own, *behind)(x)
+        )
 
     alone, along = zip(*trials.runs(errors), strict=True)
     yield exact("relative error, own bias scaled", every(alone))

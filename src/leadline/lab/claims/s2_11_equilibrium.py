@@ -27,17 +27,18 @@ def decay_sets_the_effective_rate(trials: Trials, *, decay: float = 0.05) -> Fou
     r"""On scale-invariant weights weight decay does nothing: one may leave it out.
 
     ## The article
-    "We can remove the weight decay term and it will not have much effect". It warns that this is a statement about the
-    optimum, not about what gradient descent finds.
+    "We can remove the weight decay term and it will not have much effect". It warns that this is a statement about
+    the optimum, not about what gradient descent finds.
 
     ## The test
-    SGD with L2 decay on a weight whose gradient is random, orthogonal to it and falls as $1/\lVert w \rVert$, as S2-6 says: the norm
-    and the rotation a step that it settles at, against those without decay.
+    SGD with L2 decay on a weight whose gradient is random, orthogonal to it and falls as $1/\lVert w \rVert$, as
+    S2-6 says: the norm and the rotation a step that it settles at, against those without decay.
 
     ## What is true
-    It leaves the function's optimum alone and decides how fast the weight turns: steps lengthen $w$, decay shortens it, and they balance
-    at $\lVert w \rVert^4 = \eta G^2/2\lambda$ with a rotation of $\sqrt{2\eta\lambda}$ a step, whatever the weights were. Without
-    decay the norm grows for ever and the rotation dies out: the effective rate $\eta/\lVert w \rVert^2$ falls.
+    It leaves the function's optimum alone and decides how fast the weight turns: steps lengthen $w$, decay shortens
+    it, and they balance at $\lVert w \rVert^4 = \eta G^2/2\lambda$ with a rotation of $\sqrt{2\eta\lambda}$ a step,
+    whatever the weights were. Without decay the norm grows for ever and the rotation dies out: the effective rate
+    $\eta/\lVert w \rVert^2$ falls.
     """
     rate = 0.1
 
@@ -46,28 +47,41 @@ def decay_sets_the_effective_rate(trials: Trials, *, decay: float = 0.05) -> Fou
 
     runs, free = trials.runs(lambda: measure(decay)), trials.runs(lambda: measure(0.0))
     turned = every([late(run[1]) / late(other[1]) for run, other in zip(runs, free, strict=True)])
-    yield equals("rotation a step with decay over that without", turned, 1.0, within=0.1, origin="the article: no effect; 10 %")
-    yield above("the same", turned, 1.5, by="correction", origin="after 2000 steps; it grows with their number")
+    yield equals(
+        "rotation a step with decay over that without",
+        turned,
+        1.0,
+        within=0.1,
+        origin="the article: no effect; 10 %",
+    )
+    yield above(
+        "the same", turned, 1.5, by="correction", origin="after 2000 steps; it grows with their number"
+    )
     group = ParamGroup(parameters=("w",), lr=rate, weight_decay=0.05, options={"momentum": 0.0})
     yield from at_rest(runs, "SGD", group)
     places = range(0, STEPS, STEPS // 20)
-    shown = {"with decay": {at: runs[0][0][at] for at in places}, "without": {at: free[0][0][at] for at in places}}
+    shown = {
+        "with decay": {at: runs[0][0][at] for at in places},
+        "without": {at: free[0][0][at] for at in places},
+    }
     yield over("norm of the weight", "steps", shown, log=False)
 
 
 @claim(code="S2-12", verdict="holds", seeds=3, slow=True, spoiled={"beta": 0.5})
 def adamw_settles(trials: Trials, *, beta: float = 0.9) -> Found:
-    r"""AdamW settles a scale-invariant weight at $\lVert w \rVert = \sqrt{\eta d/2\lambda}$, whatever the size of its gradients.
+    r"""AdamW settles a scale-invariant weight at $\lVert w \rVert = \sqrt{\eta d/2\lambda}$, whatever the size of
+    its gradients.
 
     ## The article
     Not said there: the counterpart of S2-11 for the optimiser that is used in practice.
 
     ## The test
-    `torch.optim.AdamW` on the weight of S2-11 with $\beta_1 = 0.9$: norm, and rotation a step, against the formulas in
-    `leadline.symmetry.equilibrium`.
+    `torch.optim.AdamW` on the weight of S2-11 with $\beta_1 = 0.9$: norm, and rotation a step, against the formulas
+    in `leadline.symmetry.equilibrium`.
 
     ## What is true
-    As stated; the rotation is $\sqrt{2\eta\lambda\,(1-\beta_1)/(1+\beta_1)}$ a step. The gradient's size drops out of both.
+    As stated; the rotation is $\sqrt{2\eta\lambda\,(1-\beta_1)/(1+\beta_1)}$ a step. The gradient's size drops out
+    of both.
     """
     rate, decay = 0.02, 0.2
     runs = trials.runs(
@@ -77,7 +91,9 @@ def adamw_settles(trials: Trials, *, beta: float = 0.9) -> Found:
     yield from at_rest(runs, "AdamW", group, by="article")
 
 
-def at_rest(runs: list[tuple[list[float], list[float]]], name: str, group: ParamGroup, by: str = "correction") -> Found:
+def at_rest(
+    runs: list[tuple[list[float], list[float]]], name: str, group: ParamGroup, by: str = "correction"
+) -> Found:
     """Norm and rotation against the formulas."""
     predicted = equilibrium(name, group, count=COUNT, radius=RADIUS)
     if predicted is None:
