@@ -1,8 +1,8 @@
 """Five small applications in full: the verdict, the repair that was proved, the task's score before and after.
 
-    python -m benchmarks.applications          runs those that have no result, and writes docs/applications.md
-    python -m benchmarks.applications NAME     only that one
-    python -m benchmarks.applications --page   only writes the page
+python -m benchmarks.applications          runs those that have no result, and writes docs/applications.md
+python -m benchmarks.applications NAME     only that one
+python -m benchmarks.applications --page   only writes the page
 """
 
 from __future__ import annotations
@@ -50,7 +50,12 @@ def _row(name: str, case: dict[str, Any]) -> list[str]:
     names = [part for each in case["repair"] for part in each.partition(":")[0].split(" + ")]
     fixes = " + ".join(f"[{part}](fixes/{part}.md)" for part in names) or "none found"
     kind = _parts(name)[0].partition(":")[0]
-    return [f"[{kind}: {name.replace('_', ' ')}](#{name})", case["verdict"], fixes, *map(_short, case["score"])]
+    return [
+        f"[{kind}: {name.replace('_', ' ')}](#{name})",
+        case["verdict"],
+        fixes,
+        *map(_short, case["score"]),
+    ]
 
 
 def _section(name: str, case: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Ten reported failures, told in full: what the check says, what the repair is, the loss before and after.
 
-    python -m benchmarks.incidents          runs those that have no result, and writes docs/incidents.md
-    python -m benchmarks.incidents NAME     only that one
-    python -m benchmarks.incidents --page   only writes the page
+python -m benchmarks.incidents          runs those that have no result, and writes docs/incidents.md
+python -m benchmarks.incidents NAME     only that one
+python -m benchmarks.incidents --page   only writes the page
 """
 
 from __future__ import annotations

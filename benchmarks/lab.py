@@ -1,9 +1,9 @@
 """Every claim of the articles, run with the seeds it asks for: the figures of docs/claims.md.
 
     python -m benchmarks.lab            run what has no result yet
-    python -m benchmarks.lab S0-7 ...   run these again
+    python -m benchmarks.lab S0-7 ...   run these only, again or for the first time
 
-Leaves benchmarks/results/lab.json, which `leadline lab show` reads; kept after each claim, so that it can be interrupted.
+Leaves benchmarks/results/lab.json, which `leadline lab show` reads; kept after each claim: it can be interrupted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(again: list[str]) -> None:
     wanted = {find_code(code, codes) for code in again}
     known = {each.code: each for each in stored().experiments if each.code in codes}
     for each in all_claims():
-        if each.code in known and each.code not in wanted:
+        if each.code not in wanted and (wanted or each.code in known):
             continue
         found = run_claims([each], __version__)
         known[each.code] = found.experiments[0]

@@ -150,9 +150,9 @@ def _consistent(fields: Fields, stock: Any) -> Fields:
     heads = getattr(stock, "num_heads", None)
     if isinstance(heads, list | tuple) and isinstance(getattr(stock, "embed_dim", None), int):
         fields["embed_dim"] = 8 * heads[0]
-    if getattr(stock, "num_key_value_heads", None) == getattr(stock, "num_attention_heads", 0):
-        if "num_attention_heads" in fields:
-            fields["num_key_value_heads"] = fields["num_attention_heads"]
+    shared = getattr(stock, "num_key_value_heads", None) != getattr(stock, "num_attention_heads", 0)
+    if not shared and "num_attention_heads" in fields:
+        fields["num_key_value_heads"] = fields["num_attention_heads"]
     return fields
 
 

@@ -131,7 +131,10 @@ def test_a_reference_answers_in_the_shape_of_the_model(model, inputs):
 
 
 def test_there_is_no_reference_for_several_inputs():
-    assert reference_of(Case(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2)), loss=F.mse_loss)) is None
+    assert (
+        reference_of(Case(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2)), loss=F.mse_loss))
+        is None
+    )
 
 
 @fix(name="toy-quiet", answers=("U", "B", "F", "N"), reach="recipe", since="0.1")

@@ -24,6 +24,7 @@ from leadline.fixes.coding import Block, layer_of, looped
 from leadline.records import Edit
 from leadline.report.snippet import put_together
 
+WIDEST = 2**24  # ours: no layer is wider, and a recipe must not be able to ask for all memory
 WORD = re.compile(r"[\w.+-]{1,64}")  # ours: names of schemes, activations and functions
 
 Undo = Callable[[], object]
@@ -195,6 +196,14 @@ def whole(edit: Edit, name: str) -> int:
     value = edit.options.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
         raise _bad_option(edit, name, "a whole number")
+    return value
+
+
+def amount(edit: Edit, name: str) -> int:
+    """An option of the edit that has to be a number of things."""
+    value = whole(edit, name)
+    if not 0 <= value <= WIDEST:
+        raise _bad_option(edit, name, f"a number from 0 to {WIDEST}")
     return value
 
 

@@ -16,7 +16,7 @@ SHUFFLE = 1  # seed of the order of the images: the file has them in runs of wri
 def digits(count: int | None) -> tuple[Tensor, Tensor]:
     """Standardised images as rows of 64 numbers, and their labels; the first `count` of them, or all."""
     try:
-        from sklearn.datasets import load_digits
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ImportError:
         raise InputError(
             expected="scikit-learn, whose digits some experiments train on",

@@ -99,4 +99,4 @@ def one_step(model: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor], rate
 
 def change(before: Tensor, after: Tensor) -> float:
     """Length of the difference over length of what was there before."""
-    return ((after - before).norm() / before.norm()).item()
+    return float(((after - before).norm() / before.norm()).item())

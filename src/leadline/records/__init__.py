@@ -5,7 +5,6 @@ Every record survives JSON without loss. "Not measured" is null, and is never th
 
 from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
 from leadline.records.codec import decode, encode, parse, spell
-from leadline.records.codec import decode, encode, spell
 from leadline.records.experiment import LAB_SCHEMA, Check, Experiment, Lab, Party, Plot, PlotLine, Ruling
 from leadline.records.facts import (
     Attention,

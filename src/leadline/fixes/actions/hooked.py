@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, choice, module_at, number, whole
+from leadline.fixes.edits import Action, Bench, amount, choice, module_at, number, whole
 from leadline.nn.hooks import Normed, NormedInput, Recentred, Scaled, Skipped
 from leadline.records import Edit
 
@@ -32,7 +32,7 @@ def like(module: nn.Module) -> dict[str, Any]:
 
 def _scaling(kind: type[Scaled | Skipped]) -> Any:
     def make(bench: Bench, edit: Edit) -> None:
-        module, factor, size = module_at(bench, edit), number(edit, "factor"), whole(edit, "learned")
+        module, factor, size = module_at(bench, edit), number(edit, "factor"), amount(edit, "learned")
         if not size:
             bench.attach(module.register_forward_hook(kind(factor)))
             return
@@ -47,7 +47,7 @@ def _scaling(kind: type[Scaled | Skipped]) -> Any:
 
 def _scaling_code(kind: str) -> Any:
     def code(edit: Edit) -> Iterator[str]:
-        factor, size = number(edit, "factor"), whole(edit, "learned")
+        factor, size = number(edit, "factor"), amount(edit, "learned")
         if not size:
             yield f'model.get_submodule("{edit.where}").register_forward_hook({kind}({factor!r}))'
             return
@@ -64,7 +64,7 @@ def _scaling_code(kind: str) -> Any:
 def _make_norm(bench: Bench, edit: Edit) -> None:
     module, kind = module_at(bench, edit), choice(edit, "kind", NORMS)
     check_free(module, NORM, edit)
-    sizes = (1, whole(edit, "width")) if kind == "GroupNorm" else (whole(edit, "width"),)
+    sizes = (1, amount(edit, "width")) if kind == "GroupNorm" else (amount(edit, "width"),)
     norm = getattr(nn, kind)(*sizes, **like(module)).train(module.training)
     bench.put(module, NORM, norm)
     bench.enlist(norm.parameters())
@@ -72,7 +72,7 @@ def _make_norm(bench: Bench, edit: Edit) -> None:
 
 
 def _norm_code(edit: Edit) -> Iterator[str]:
-    kind, width = choice(edit, "kind", NORMS), whole(edit, "width")
+    kind, width = choice(edit, "kind", NORMS), amount(edit, "width")
     sizes = f"1, {width}" if kind == "GroupNorm" else f"{width}"
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
@@ -84,14 +84,14 @@ def _norm_code(edit: Edit) -> Iterator[str]:
 def _make_norm_input(bench: Bench, edit: Edit) -> None:
     module, kind = module_at(bench, edit), choice(edit, "kind", NORMS[:2])
     check_free(module, NORM_INPUT, edit)
-    norm = getattr(nn, kind)(whole(edit, "width"), **like(module)).train(module.training)
+    norm = getattr(nn, kind)(amount(edit, "width"), **like(module)).train(module.training)
     bench.put(module, NORM_INPUT, norm)
     bench.enlist(norm.parameters())
     bench.attach(module.register_forward_pre_hook(NormedInput(NORM_INPUT), with_kwargs=True))
 
 
 def _norm_input_code(edit: Edit) -> Iterator[str]:
-    kind, width = choice(edit, "kind", NORMS[:2]), whole(edit, "width")
+    kind, width = choice(edit, "kind", NORMS[:2]), amount(edit, "width")
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
     yield f"module.{NORM_INPUT} = torch.nn.{kind}({width}, dtype=like.dtype, device=like.device)"

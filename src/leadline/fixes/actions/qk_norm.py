@@ -8,14 +8,14 @@ from torch import nn
 
 from leadline.errors import InputError
 from leadline.fixes.actions.hooked import ENLIST, NORM, check_free, like
-from leadline.fixes.edits import Action, Bench, module_at, whole
+from leadline.fixes.edits import Action, Bench, amount, module_at
 from leadline.nn.qk_norm import HeadNormed, NormedAttention, Own, norms_for, unfused
 from leadline.records import Edit
 
 
 def _make(bench: Bench, edit: Edit) -> None:
     attention = module_at(bench, edit)
-    norms = norms_for(attention, whole(edit, "width"))
+    norms = norms_for(attention, amount(edit, "width"))
     for name, norm in norms.items():
         bench.put(attention, name, norm)
         bench.enlist(norm.parameters())
@@ -31,12 +31,12 @@ def _make(bench: Bench, edit: Edit) -> None:
 
 
 def _code(edit: Edit) -> Iterator[str]:
-    yield f'attention = qk_norm_(model.get_submodule("{edit.where}"), {whole(edit, "width")})'
+    yield f'attention = qk_norm_(model.get_submodule("{edit.where}"), {amount(edit, "width")})'
     yield "enlist(optimizer, [*attention.norm_query.parameters(), *attention.norm_key.parameters()])"
 
 
 def _make_heads(bench: Bench, edit: Edit) -> None:
-    projection, width = module_at(bench, edit), whole(edit, "width")
+    projection, width = module_at(bench, edit), amount(edit, "width")
     check_free(projection, NORM, edit)
     norm = nn.RMSNorm(width, **like(projection)).train(projection.training)
     bench.put(projection, NORM, norm)
@@ -46,8 +46,8 @@ def _make_heads(bench: Bench, edit: Edit) -> None:
 
 def _heads_code(edit: Edit) -> Iterator[str]:
     yield f'projection = model.get_submodule("{edit.where}")'
-    yield f"projection.{NORM} = torch.nn.RMSNorm({whole(edit, 'width')}).to(projection.weight)"
-    yield f'projection.register_forward_hook(HeadNormed("{NORM}", {whole(edit, "width")}))'
+    yield f"projection.{NORM} = torch.nn.RMSNorm({amount(edit, 'width')}).to(projection.weight)"
+    yield f'projection.register_forward_hook(HeadNormed("{NORM}", {amount(edit, "width")}))'
     yield f"enlist(optimizer, projection.{NORM}.parameters())"
 
 

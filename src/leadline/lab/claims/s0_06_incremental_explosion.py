@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ WIDTH, NARROW = 64, 32
 NUDGE = 1e-5  # relative size of a perturbation: small beside one, large beside rounding
 
 
-@claim(code="S0-6", verdict="holds under conditions", seeds=10, spoiled={"scale": 0.9})
+@claim(code="S0-6", verdict="holds under conditions", seeds=10, slow=True, spoiled={"scale": 0.9})
 def gradient_grows_with_depth(trials: Trials, *, scale: float = 1.0) -> Found:
     r"""With stable gradients the change of the loss by one step is proportional to depth: $\Delta L = O(\eta N K)$.
 
@@ -95,7 +96,7 @@ class Rescaled(nn.Module):
         return self.scale * nn.functional.linear(x, self.weight)
 
 
-@claim(code="S0-E3", verdict="false as stated", seeds=5, spoiled={"power": 0.0})
+@claim(code="S0-E3", verdict="false as stated", seeds=5, slow=True, spoiled={"power": 0.0})
 def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) -> Found:
     r"""A plain network with a stable forward pass cannot make its gradients smaller with depth.
 
@@ -141,7 +142,7 @@ def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) 
         ("plain", lambda depth: orthogonal(depth, WIDTH), 0.5),
         ("residual, branches of $N^{-1/2}$", shallow_branches, 0.0),
     ):
-        moved = trials.runs(lambda build=build: {depth: sensitivity(build(depth)) for depth in DEPTHS})
+        moved = trials.runs(partial(sensitivities, build))
         yield near(
             rf"exponent of the output's change when every weight moves by a share $\delta$, {name}",
             slope(moved),
@@ -160,6 +161,10 @@ def kept() -> float:
     """Relative difference of a layer and its rewriting."""
     matrix, x = weight(WIDTH, WIDTH), torch.randn(4, WIDTH, dtype=DOUBLE)
     return change(nn.functional.linear(x, matrix), Rescaled(matrix, 0.125)(x))
+
+
+def sensitivities(build: Callable[[int], list[nn.Module]]) -> dict[int, float]:
+    return {depth: sensitivity(build(depth)) for depth in DEPTHS}
 
 
 def sensitivity(layers: list[nn.Module]) -> float:

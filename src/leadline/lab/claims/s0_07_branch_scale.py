@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +37,7 @@ def branches_of_one_over_root_depth(trials: Trials, *, alpha: float = 0.5) -> Fo
     does not shrink with the gradient; they need $\alpha = 1$ (the companion post 8978 says so), or a rate that
     falls as $N^{-1/2}$. Below $\alpha = 1/2$ the stream itself explodes.
     """
-    curves = {power: trials.runs(lambda power=power: sums(power)) for power in (alpha, 1.0, 0.25)}
+    curves = {power: trials.runs(partial(sums, power)) for power in (alpha, 1.0, 0.25)}
     origin = "derived: $N$ blocks, each gradient damped by $N^{-\\alpha}$, squared or not"
     half = curves[alpha]
     words = {"SGD": 0, "sign": 1}
@@ -102,7 +104,7 @@ def gradient_proportional_to_scale(trials: Trials, *, upstream: str = "fixed") -
         layer = Dense(weight(WIDTH, WIDTH))
         x, c = torch.randn(2, 4, WIDTH, dtype=DOUBLE)
         whole, small = (scaled_gradient(layer, x, c, scale, upstream) for scale in (1.0, 0.01))
-        return ((whole - small).norm() / whole.norm()).item()
+        return float(((whole - small).norm() / whole.norm()).item())
 
     yield exact(
         r"relative difference of $\nabla_\theta L/\varepsilon$ at $\varepsilon$ = 1 and 0.01",

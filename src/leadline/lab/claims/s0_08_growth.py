@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ def growth_stays_below_e(trials: Trials, *, alpha: float = 0.5) -> Found:
         "the article: $(1 + 1/N)^N$; 15 %: networks of width 96, whose spread is $\\sqrt{4/n}$ each (derived)"
     )
     for depth in DEPTHS:
-        ahead, back = both(trials, lambda depth=depth: residual(depth, WIDTH, scaled_by_depth(alpha)))
+        ahead, back = both(trials, partial(residual, depth, WIDTH, scaled_by_depth(alpha)))
         for name, found in (("forward", ahead), ("backward", back)):
             what = rf"{name} growth over {depth} blocks, branch $W_2\,\mathrm{{relu}}(W_1 x)$"
             yield equals(what, found, (1 + 1 / depth) ** depth, within=0.15, origin=origin)
@@ -104,7 +105,7 @@ def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
     ## What is true
     As stated if all derivatives have the same sign. With random signs the mean square grows only by
     $(1+\varepsilon^2)^N \to e$ in one dimension as well, while the typical product *shrinks*: its square has the
-    median $e^{-N\varepsilon^2 \dots} \approx 1/e$. What many dimensions add is self-averaging: every network does
+    median $(1-\varepsilon^2)^N \approx 1/e$. What many dimensions add is self-averaging: every network does
     what the mean does.
     """
     depth = 64
@@ -161,7 +162,7 @@ def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
 def products(depth: int, plus: float) -> Tensor:
     """Squares of products of 1 + eps or 1 - eps, eps one over the root of depth; `plus`: how likely the first is."""
     signs = torch.where(torch.rand(PATHS, depth) < plus, 1.0, -1.0)
-    return (1 + depth**-0.5 * signs).prod(1).square()
+    return (1 + signs / math.sqrt(depth)).prod(1).square()
 
 
 def derivative(depth: int, scale: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +67,7 @@ def rate_falls_with_depth(trials: Trials, *, scheme: str = "plain") -> Found:
         room=0.4,
         origin="the article's law, read naively; 0.4: rates are tried by doubling",
     )
-    rates = {name: trials.runs(lambda name=name: best_rates(name)) for name in (scheme, "residual")}
+    rates = {name: trials.runs(partial(best_rates, name)) for name in (scheme, "residual")}
     drop = {name: every([run[SHALLOW] / run[DEEP] for run in runs]) for name, runs in rates.items()}
     yield above(
         f"(c) best rate on the digits at {SHALLOW} layers over that at {DEEP}, plain",
@@ -125,12 +126,16 @@ def best_rates(scheme: str) -> dict[int, float]:
     found = {}
     for depth in (SHALLOW, DEEP):
         model = network(scheme, depth)
-        found[depth] = min(RATES, key=lambda rate, model=model: trained(copy.deepcopy(model), rate))
+        found[depth] = min(RATES, key=partial(trained, model))
     return found
 
 
-def trained(model: nn.Module, rate: float) -> float:
-    """Mean loss of the last steps of a short training with SGD, over the first; infinite if it left the numbers."""
+def trained(start: nn.Module, rate: float) -> float:
+    """Mean loss of the last steps of a training with SGD, over the first; infinite if it left the numbers.
+
+    A copy is trained.
+    """
+    model = copy.deepcopy(start)
     x, y = digits(None)
     sgd, losses = torch.optim.SGD(model.parameters(), lr=rate), []
     for step in range(STEPS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ def finite_width(trials: Trials, *, gain: float = 1.0) -> Found:
     """
     shown = {}
     for name, rectified, rate in (("linear", False, 2.0), ("ReLU", True, 5.0)):
-        logs = trials.runs(lambda rectified=rectified: log_ratios(gain, rectified=rectified))
+        logs = trials.runs(partial(log_ratios, gain, rectified=rectified))
         final = [run[-1] for run in logs]
         middles = median([run.median().exp().item() for run in final])
         if rectified:

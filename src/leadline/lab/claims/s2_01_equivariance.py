@@ -33,7 +33,7 @@ def batch() -> Tensor:
 def scaled(net: nn.Module, factor: float, *names: str) -> Callable[[Tensor], Tensor]:
     """The network with these parameters times the factor."""
     parameters = {name: each * (factor if name in names else 1.0) for name, each in net.named_parameters()}
-    return lambda x: torch.func.functional_call(net, parameters, (x,))  # type: ignore[no-any-return]
+    return lambda x: torch.func.functional_call(net, parameters, (x,))
 
 
 @claim(code="S2-1", verdict="holds", seeds=5, spoiled={"bias": True})

@@ -160,7 +160,10 @@ def tiny_equivalent_network(trials: Trials, *, norm: bool = True) -> Found:
         expected = {name for name, _ in net.named_parameters() if not name.startswith(("7", "9"))}
         missing = len(expected - set(symmetries(net, x).inert))
         small = shrink(net, x, 1e-2) if not missing else net
-        before, after = (sum(p.square().sum().item() for p in each[:7].parameters()) for each in (net, small))
+        before, after = (
+            sum(p.square().sum().item() for name, p in each.named_parameters() if name in expected)
+            for each in (net, small)
+        )
         return float(missing), change(net(x), small(x)), after / before
 
     missing, drift, left = (every(each) for each in zip(*trials.runs(measure), strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -54,7 +56,7 @@ def where_the_norm_stands(trials: Trials, *, factor: float = 0.1) -> Found:
         branch = torch.relu(x) @ matrix
         return change(make(x, branch), make(x, factor * branch))
 
-    found = {form: every(trials.runs(lambda form=form: measure(form))) for form in forms}
+    found = {form: every(trials.runs(partial(measure, form))) for form in forms}
     yield above("change of LN(x + f(x))", found["LN(x + f(x))"], CLEAR, origin="the article: not equal")
     yield exact("change of x + LN(f(x))", found["x + LN(f(x))"])
     yield above(

@@ -89,7 +89,7 @@ def zero_branch_is_identity(trials: Trials, *, size: float = 0.0) -> Found:
 
     def measure() -> tuple[float, float]:
         block, x = Added(linear(size * weight(WIDTH, WIDTH))), torch.randn(WIDTH, dtype=DOUBLE)
-        jacobian: Tensor = torch.autograd.functional.jacobian(block, x)
+        jacobian: Tensor = torch.autograd.functional.jacobian(block, x)  # type: ignore[no-untyped-call]
         return change(x, block(x)), (jacobian - torch.eye(WIDTH, dtype=DOUBLE)).norm().item()
 
     outputs, jacobians = zip(*trials.runs(measure), strict=True)

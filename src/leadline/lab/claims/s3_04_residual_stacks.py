@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ def residuals_alone_do_not_cure(trials: Trials, *, alpha: float = 0.0) -> Found:
     They cure vanishing and cause explosion: each block adds as much as there was, so that both double a block,
     $2^N$. A norm on the stream, a norm before the branch or a scale of $N^{-1/2}$ is what bounds it.
     """
-    runs = {depth: trials.runs(lambda depth=depth: sizes(depth, alpha)) for depth in DEPTHS}
+    runs = {depth: trials.runs(partial(sizes, depth, alpha)) for depth in DEPTHS}
     deep = DEPTHS[-1]
     for name, place in (("forward", 0), ("backward", 1)):
         found = geometric([run[place] for run in runs[deep]])
@@ -90,7 +91,7 @@ def post_norm_forgets(trials: Trials, *, scheme: str = "post") -> Found:
             y: Tensor = nn.Sequential(*residual(depth, WIDTH, scheme))(x)
         return torch.cosine_similarity(x, y).mean().item()
 
-    runs = {depth: mean(trials.runs(lambda depth=depth: cosine(depth))) for depth in depths}
+    runs = {depth: mean(trials.runs(partial(cosine, depth))) for depth in depths}
     for depth, found in runs.items():
         yield near(
             rf"$\cos(x_L, x_0)$ after {depth} blocks",
@@ -105,7 +106,7 @@ def post_norm_forgets(trials: Trials, *, scheme: str = "post") -> Found:
     )
 
 
-@claim(code="S3-7", verdict="holds", seeds=14, spoiled={"scheme": "post"})
+@claim(code="S3-7", verdict="holds", seeds=14, slow=True, spoiled={"scheme": "post"})
 def pre_norm_stream_grows(trials: Trials, *, scheme: str = "pre") -> Found:
     r"""The stream of a pre-norm network grows linearly: $E[x_l^2] = 1 + l v$, $v$ the second moment of a branch.
 
@@ -141,7 +142,7 @@ def pre_norm_stream_grows(trials: Trials, *, scheme: str = "pre") -> Found:
     )
 
 
-@claim(code="S3-8", verdict="holds", seeds=14, spoiled={"scheme": "post"})
+@claim(code="S3-8", verdict="holds", seeds=14, slow=True, spoiled={"scheme": "post"})
 def pre_norm_gradients(trials: Trials, *, scheme: str = "pre") -> Found:
     r"""In a pre-norm network the squared gradient at block $l$, over that at the top, is $(1 + Lv)/(1 + lv)$.
 

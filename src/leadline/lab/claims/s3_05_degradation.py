@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -36,7 +38,7 @@ def degradation(trials: Trials, *, plain: str = "none") -> Found:
     depth and the update explodes (S0-6).
     """
     runs = {
-        (scheme, depth): trials.runs(lambda scheme=scheme, depth=depth: best_loss(scheme, depth))
+        (scheme, depth): trials.runs(partial(best_loss, scheme, depth))
         for scheme in (plain, "residual-sqrt")
         for depth in (SHALLOW, DEEP)
     }

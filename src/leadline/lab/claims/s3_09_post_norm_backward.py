@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from leadline.lab.claim import Found, Trials, claim
 from leadline.lab.estimate import geometric
@@ -37,7 +41,7 @@ def post_norm_factor(trials: Trials, *, alike: float = 0.9, sharp: float = 1.0) 
     """
     branches = {"feed-forward": feed_forward, "attention": attention}
     for name, branch in branches.items():
-        runs = trials.runs(lambda branch=branch: sublayer(branch, alike, sharp))
+        runs = trials.runs(partial(sublayer, branch, alike, sharp))
         found = geometric([run[0] for run in runs])
         yield equals(
             f"backward factor of a sub-layer, {name}",
@@ -64,35 +68,32 @@ def post_norm_factor(trials: Trials, *, alike: float = 0.9, sharp: float = 1.0) 
             )
 
 
-def feed_forward() -> nn.Module:
-    """Unit gain forward and back."""
+Branch = Callable[[Tensor], Tensor]
+
+
+def feed_forward(sharp: float) -> Branch:
+    """Unit gain forward and back; there is nothing in it to sharpen."""
     first, last = weight(WIDTH, WIDTH), weight(WIDTH, WIDTH, 2.0)
-
-    class Branch(nn.Module):
-        def forward(self, x: Tensor, sharp: float) -> Tensor:
-            return torch.relu(x @ first.T) @ last.T
-
-    return Branch()
+    return lambda x: torch.relu(x @ first.T) @ last.T
 
 
-def attention() -> nn.Module:
+def attention(sharp: float) -> Branch:
     """One head whose value path has unit gain and whose logits have unit variance, times `sharp`."""
     query, key, value, out = (weight(WIDTH, WIDTH) for _ in range(4))
 
-    class Branch(nn.Module):
-        def forward(self, x: Tensor, sharp: float) -> Tensor:
-            logits = sharp * (x @ query.T) @ (x @ key.T).mT / WIDTH**0.5
-            return logits.softmax(-1) @ (x @ value.T) @ out.T
+    def branch(x: Tensor) -> Tensor:
+        logits = (x @ query.T) @ (x @ key.T).mT * (sharp / math.sqrt(WIDTH))
+        return logits.softmax(-1) @ (x @ value.T) @ out.T
 
-    return Branch()
+    return branch
 
 
-def sublayer(build: object, alike: float, sharp: float) -> tuple[float, float]:
+def sublayer(branch_of: Callable[[float], Branch], alike: float, sharp: float) -> tuple[float, float]:
     """Measured backward factor of LN(x + f(x)), and the one that v and c of f alone predict."""
-    branch: nn.Module = build()  # type: ignore[operator]
+    branch = branch_of(sharp)
     own, common = torch.randn(BATCH, TOKENS, WIDTH, dtype=DOUBLE), torch.randn(BATCH, 1, WIDTH, dtype=DOUBLE)
     x = F.layer_norm((1 - alike) ** 0.5 * own + alike**0.5 * common, (WIDTH,)).requires_grad_()
-    f = branch(x, sharp)
+    f = branch(x)
     upstream = torch.randn_like(f)
     through_branch = torch.autograd.grad(f, x, upstream, retain_graph=True)[0]
     v, c = f.square().mean().item(), through_branch.square().mean().item()

@@ -79,7 +79,7 @@ def deep_sigmoids_vanish(trials: Trials, *, gain: float = 1.0) -> Found:
 
     def factor() -> float:
         points = through(plain(12, WIDTH, gain, torch.sigmoid), torch.randn(BATCH, WIDTH, dtype=DOUBLE))
-        return growth(points)[1] ** (1 / 12)
+        return math.pow(growth(points)[1], 1 / 12)
 
     found = geometric(trials.runs(factor))
     yield equals(
@@ -113,7 +113,7 @@ def weight_size_is_not_the_threshold(trials: Trials, *, size: float = 0.1) -> Fo
 
     def signs() -> float:
         stack = [linear(size * (2.0 * torch.randint(2, (wide, wide)) - 1).to(DOUBLE)) for _ in range(layers)]
-        return growth(through(stack, torch.randn(BATCH, wide, dtype=DOUBLE)))[1] ** (1 / layers)
+        return math.pow(growth(through(stack, torch.randn(BATCH, wide, dtype=DOUBLE)))[1], 1 / layers)
 
     found = geometric(trials.runs(signs))
     yield equals(

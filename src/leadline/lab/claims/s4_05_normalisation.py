@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +80,7 @@ def jacobian_of_batch_norm(trials: Trials, *, running: bool = False) -> Found:
     """
     errors = {}
     for size in (4, 16, 64):
-        runs = trials.runs(lambda size=size: against_simple(size, running=running))
+        runs = trials.runs(partial(against_simple, size, running=running))
         errors[size] = geometric([max(run[0], 1e-300) for run in runs])
         if size == 64:
             yield equals(
@@ -163,7 +164,7 @@ def normalisation_prevents_explosion(trials: Trials, *, kind: str = "batch") -> 
     large width and batch (Yang et al. 2019): the norm removes the mean that a ReLU makes, and so enlarges what is
     left. Rule B205 of Leadline looks for it. Batch norm is harmless inside residual branches, not in plain stacks.
     """
-    values = {name: trials.runs(lambda name=name: backward_factor(name)) for name in ("layer", kind)}
+    values = {name: trials.runs(partial(backward_factor, name)) for name in ("layer", kind)}
     layer, batch = geometric(values["layer"]), geometric(values[kind])
     origin = "the article: neither vanishes nor explodes; 7 %: would be a factor of three over sixteen layers"
     yield equals("factor of the squared gradient a layer, layer norm", layer, 1.0, within=0.07, origin=origin)

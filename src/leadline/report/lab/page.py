@@ -6,25 +6,23 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from leadline.drawing.chart import line_chart
-from leadline.records import Experiment, Lab, Plot
+from leadline.records import Experiment, Lab
 from leadline.report.html.page import STATIC, Kit, fill
 from leadline.report.html.typeset import typeset
 from leadline.report.lab.articles import ARTICLES, Article, of_article
+from leadline.report.lab.figures import figure
 from leadline.report.lab.words import (
     ANSWERS,
     DISAGREES,
     MEANINGS,
     PARTIES,
     TITLES,
-    lines,
     measured,
     predicted,
     summary,
 )
 
 KIT = Kit(scripts=(), styles=(STATIC / "page.css",))
-SIZE = (460.0, 170.0)
 BADGES = {"holds": "holds", "holds under conditions": "warning", "false as stated": "error"}
 
 
@@ -40,7 +38,7 @@ class Shown:
     test: Markup
     truth: Markup
     rows: list[tuple[Markup, str, str, str, str, Markup]]
-    figures: list[tuple[Plot, list[tuple[str, str]], Markup]]
+    figures: list[Markup]
 
 
 def render_page(lab: Lab) -> str:
@@ -60,14 +58,6 @@ def render_page(lab: Lab) -> str:
         disagrees=DISAGREES,
         sections=sections,
     )
-
-
-def figure(plot: Plot) -> str:
-    """The figure as SVG."""
-    kind = "log" if plot.log else "linear"
-    return line_chart(
-        lines(plot), label=f"{plot.title}, over {plot.across}", kind=kind, size=SIZE, names=plot.names
-    )  # type: ignore[arg-type]
 
 
 def _shown(each: Experiment) -> Shown:
@@ -90,10 +80,7 @@ def _shown(each: Experiment) -> Shown:
             )
             for check in each.checks
         ],
-        figures=[
-            (plot, [(line.tone, line.label) for line in lines(plot)], Markup(figure(plot)))
-            for plot in each.plots
-        ],
+        figures=[Markup(figure(plot)) for plot in each.plots],
     )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from leadline.drawing.chart import Line
 from leadline.drawing.numbers import number
-from leadline.records import Check, Experiment, Party, Plot, Ruling
+from leadline.records import Check, Experiment, Party, Ruling
 
 TITLES: dict[Ruling, str] = {
     "holds": "HOLDS",
@@ -33,8 +32,6 @@ COUNTED: dict[Ruling, str] = {
 PARTIES: dict[Party, str] = {"article": "article", "correction": "ours"}
 ANSWERS = {True: "yes", False: "no", None: "open"}
 DISAGREES = "the lab disagrees with what is published"
-MEASURED_TONES = ("main", "second", "fourth", "third")
-THEORY_TONES = ("theory", "fifth", "sixth")
 
 
 def predicted(check: Check) -> str:
@@ -55,12 +52,3 @@ def summary(experiments: Sequence[Experiment]) -> str:
     """How many of each verdict."""
     counts = Counter(each.verdict for each in experiments)
     return ", ".join(f"{counts[ruling]} {said}" for ruling, said in COUNTED.items() if counts[ruling])
-
-
-def lines(plot: Plot) -> list[Line]:
-    """The lines of a figure, each in a tone of its own: what is predicted is dashed."""
-    tones = {False: iter(MEASURED_TONES * 3), True: iter(THEORY_TONES * 3)}
-    return [
-        Line(values=each.values, label=each.label, tone=next(tones[each.theory]), sparse=True)
-        for each in plot.lines
-    ]
