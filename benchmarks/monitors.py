@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import leadline
+from benchmarks.peers import PEERS
 
 NEVER = 10**9  # steps between traces, where none but the first is wanted
 
@@ -182,9 +183,11 @@ EVERY_STEP: dict[str, Monitor] = {
     "hand-written hooks, five statistics": five_statistics,
     "wandb.watch, offline": Wandb,
     "TensorBoard histograms": TensorBoard,
+    **{name: monitor for name, (_, monitor) in PEERS.items()},
     "(clip_grad_norm_, for scale)": Clipping,
 }
 _NEEDS = {"wandb.watch, offline": "wandb", "TensorBoard histograms": "tensorboard"}
+_NEEDS |= {name: package for name, (package, _) in PEERS.items()}
 
 
 def available() -> list[str]:

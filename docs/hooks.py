@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from leadline.cli.catalogue import Page, all_pages
 from leadline.records import Lab
 from leadline.report.lab.document import document
 from leadline.report.mending import REACHES
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
+
+from benchmarks import figures
+from benchmarks.store import fill, load
 
 LAB_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lab.json"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -40,12 +46,17 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "fixes/index.md", content=fixes_index(all_pages())))
     for fix in all_pages():
         files.append(File.generated(config, fix_path(fix), content=fix_page(fix)))
+    files.append(File.generated(config, "figures.md", content=figures.page()))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
-    """What the lab found stands below the introduction of its page."""
-    return markdown + document(stored_lab()) if page.file.src_uri == "claims.md" else markdown
+    """What is made of stored results as they are today: what the lab found, what monitors cost."""
+    if page.file.src_uri == "claims.md":
+        return markdown + document(stored_lab())
+    if page.file.src_uri == "comparison.md":
+        return fill(markdown, "beside", figures.beside(load("watch")))
+    return markdown
 
 
 def on_page_content(content: str, **_: Any) -> str:

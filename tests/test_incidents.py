@@ -15,7 +15,12 @@ from examples.incidents import ORDER
 from examples.incidents.telling import Story, better, named, tell
 
 SMALLER = {"cloned_encoder_layers": 24, "root_scaled_branches_with_adam": 32, "relu_ended_branches": 40}
-STEPS = {"batch_norm_without_skips": 30, "half_precision_attention": 30, "decayed_norms": 30, "small_embeddings": 30}
+STEPS = {
+    "batch_norm_without_skips": 30,
+    "half_precision_attention": 30,
+    "decayed_norms": 30,
+    "small_embeddings": 30,
+}
 STORED = load("incidents")["cases"]
 
 
@@ -94,7 +99,9 @@ def test_a_repair_that_does_not_help_is_noticed():
 
 def test_a_cause_that_is_not_there_is_an_error():
     model = torch.nn.Linear(4, 2)
-    report = leadline.check(model, torch.randn(8, 4), torch.randint(2, (8,)), torch.nn.functional.cross_entropy)
+    report = leadline.check(
+        model, torch.randn(8, 4), torch.randint(2, (8,)), torch.nn.functional.cross_entropy
+    )
     with pytest.raises(LookupError, match="R402 was not found"):
         named(report, "R402")
 

@@ -5,7 +5,8 @@
     python -m benchmarks.zoo --again crashed  measure again what had this status, or finding, or verdict
     python -m benchmarks.zoo --show           fill the page from what is there
 
-Results: benchmarks/results/zoo.json. Packages beyond '.[dev]': pip install -e '.[zoo]'.
+Results: benchmarks/results/zoo.json. Packages beyond '.[dev]': pip install -e '.[zoo]' and
+pip install --no-deps -r benchmarks/zoo/no-deps.txt; what is not installed is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import time
 
 from benchmarks.store import ROOT, Results, fill_file, load, save
-from benchmarks.zoo.collection import collection
+from benchmarks.zoo.collection import WINGS, names
 from benchmarks.zoo.keeper import measured
 from benchmarks.zoo.measure import Cell
 from benchmarks.zoo.page import MARKS
@@ -22,14 +23,14 @@ from benchmarks.zoo.page import MARKS
 NAME = "zoo"
 
 
-def wanted(results: Results, names: list[str], only: list[str], again: list[str]) -> list[str]:
+def wanted(results: Results, known: list[str], only: list[str], again: list[str]) -> list[str]:
     """Of all names, those to measure now: without a choice, the ones that have no result."""
     cells = results["cases"]
     if only:
-        return [name for name in names if any(name == each or name.startswith(f"{each}/") for each in only)]
+        return [name for name in known if any(name == each or name.startswith(f"{each}/") for each in only)]
     if again:
-        return [name for name in names if name in cells and any(_has(cells[name], each) for each in again)]
-    return [name for name in names if name not in cells]
+        return [name for name in known if name in cells and any(_has(cells[name], each) for each in again)]
+    return [name for name in known if name not in cells]
 
 
 def _has(cell: Cell, what: str) -> bool:
@@ -56,13 +57,16 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", default=[], help="names of exhibits, or their beginnings")
     parser.add_argument("--again", nargs="+", default=[], help="statuses, verdicts or codes to measure again")
+    parser.add_argument("--wing", nargs="+", default=list(WINGS), help="beginnings of names to choose from")
     parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--most", type=int, default=None, help="exhibits to measure")
     parser.add_argument("--show", action="store_true", help="measure nothing")
     asked = parser.parse_args()
     if not asked.show:
-        sweep(wanted(load(NAME), list(collection()), asked.only, asked.again), asked.minutes)
+        known = names(asked.wing)
+        sweep(wanted(load(NAME), known, asked.only, asked.again)[: asked.most], asked.minutes)
     for mark, render in MARKS.items():
-        fill_file(ROOT / "docs" / "zoo.md", mark, render(load(NAME)))
+        fill_file(ROOT / "docs" / "zoo.md", mark, render(load(mark)))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def spectrum(model: nn.Module) -> Tensor:
     """Log-mel features: Whisper's fixed length with bins first, or any length with bins last."""
     bins = _first(model, "num_mel_bins", 0) or _first(model, "input_feat_per_channel", 0)
     positions = _first(model, "max_source_positions", 0)
-    if positions and "conv1" in dict(model.named_modules(remove_duplicate=False)) or _whisper(model):
+    if positions and _whisper(model):
         return torch.randn(BATCH, bins or 80, 2 * positions)
     return torch.randn(BATCH, FRAMES, bins or _first(model, "feature_projection_input_dim", 80))
 
@@ -85,6 +85,12 @@ def _first(model: nn.Module, field: str, otherwise: Any) -> Any:
     return next((each for each in found if each is not None), otherwise)
 
 
+def _target(model: nn.Module, given: Feed) -> Tensor:
+    """A shorter text for a decoder of its own; the text itself where tokens of both sides share one stream."""
+    apart = getattr(model.config, "is_encoder_decoder", False) or "input_ids" not in given
+    return tokens(model)[:, :8].contiguous() if apart else given["input_ids"].clone()
+
+
 _OWN_DECODER_START = {"seq2seq", "speech"}
 _ALSO = {
     "input_ids": tokens,
@@ -94,8 +100,8 @@ _ALSO = {
 _LABELS = {
     "causal": lambda model, given: given["input_ids"].clone(),
     "masked": lambda model, given: tokens(model),
-    "seq2seq": lambda model, given: tokens(model)[:, :8].contiguous(),
-    "speech": lambda model, given: tokens(model)[:, :8].contiguous(),
+    "seq2seq": lambda model, given: _target(model, given),
+    "speech": lambda model, given: _target(model, given),
     "ctc": lambda model, given: labels(20, BATCH, 3) + 5,
     "image": lambda model, given: labels(model.config.num_labels, BATCH),
     "audio": lambda model, given: labels(model.config.num_labels, BATCH),

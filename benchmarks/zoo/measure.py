@@ -1,7 +1,7 @@
 """One cell of the sweep: build an exhibit, take a plain step, trace it, check it, and look what was left behind.
 
-Statuses: `ran`; `refused` (Leadline said in words that it cannot); `not built` (the package cannot build it offline from
-a small configuration, or its own plain pass fails: nothing of ours has run by then); `crashed` (an error of ours).
+Statuses: `ran`; `refused` (Leadline said in words that it cannot); `not built` (the package cannot build it offline
+from a small configuration, or its own plain pass fails: nothing of ours has run by then); `crashed` (an error of ours).
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ def summary(report: Report) -> Cell:
     }
 
 
-def plain_pass(case: Case) -> None:
-    """Forward and backward, as anybody would write it; leaves gradients, which the checks have to leave in place."""
+def plain_pass(case: Case) -> float:
+    """The loss of a forward and backward pass, as anybody would write it.
+
+    Leaves gradients, which the checks have to leave in place.
+    """
     inputs = case.inputs
     if isinstance(inputs, dict):
         output = case.model(**inputs)
@@ -91,6 +94,7 @@ def plain_pass(case: Case) -> None:
     else:
         loss = case.loss(output) if case.targets is None else case.loss(output, case.targets)
     loss.backward()
+    return loss.item()
 
 
 def step_seconds(case: Case) -> float:

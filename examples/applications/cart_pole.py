@@ -1,8 +1,9 @@
 """Reinforcement learning: a deep residual critic for the cart and pole, and the policy that follows it.
 
-A critic Q(state, action) is fitted to the returns of a policy that pushes at random; the policy that then always does what
-the critic likes better is a step of policy improvement, and its score is how long it keeps the pole up. The critic's sixty blocks
-end in their activation, as in "1000 layer networks for self-supervised RL" (arXiv 2503.14858): their means add up.
+A critic Q(state, action) is fitted to the returns of a policy that pushes at random; the policy that then always
+does what the critic likes better is a step of policy improvement, and its score is how long it keeps the pole up.
+The critic's sixty blocks end in their activation, as in "1000 layer networks for self-supervised RL" (arXiv
+2503.14858): their means add up.
 
     python -m examples.applications.cart_pole [--quick]
 
@@ -22,7 +23,9 @@ import leadline
 from examples.applications.solving import Application, main
 
 WIDTH = 32
-SIZES = torch.tensor([0.1, 0.5, 0.1, 0.9])  # position, speed, angle, turning: about their spread under random pushes
+SIZES = torch.tensor(
+    [0.1, 0.5, 0.1, 0.9]
+)  # position, speed, angle, turning: about their spread under random pushes
 DISCOUNT = 0.8
 EPISODES = 200  # of pushing at random, to learn from
 TRIES = 10  # episodes of the policy that is scored

@@ -1,6 +1,6 @@
 """Vision: a Transformer that reads handwritten digits as sixteen patches; twelve post-norm layers, no warm-up.
 
-    python -m examples.applications.image_tokens [--quick]
+python -m examples.applications.image_tokens [--quick]
 """
 
 from __future__ import annotations

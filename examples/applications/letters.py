@@ -1,7 +1,7 @@
 """Language: a recurrent-free letter model of sixteen gated convolution blocks whose skips were forgotten.
 
-The text is the language reference that every Python carries, letter by letter; its last tenth is kept back. Without
-skips and with torch's default initialisation neither the letters nor the gradient pass the stack.
+The text is the language reference that every Python carries, letter by letter; its last tenth is kept back.
+Without skips and with torch's default initialisation neither the letters nor the gradient pass the stack.
 
     python -m examples.applications.letters [--quick]
 """
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import leadline
 from examples.applications.solving import Application, main
-from examples.incidents.data import letter_loss, letters
+from examples.data import Batch, letter_loss, letters, text_batches
 
 WIDTH, LENGTH, ROWS = 32, 32, 16
 HELD_OUT = 0.1
@@ -44,13 +44,10 @@ class LetterModel(nn.Module):
         return self.head(self.blocks(x).transpose(1, 2))
 
 
-def batches(count: int, *, held_out: bool = False) -> list[tuple[Tensor, Tensor]]:
+def batches(count: int, *, held_out: bool = False) -> list[Batch]:
     ids, _ = letters()
     cut = round(len(ids) * (1 - HELD_OUT))
-    ids = ids[cut:] if held_out else ids[:cut]
-    starts = torch.randint(len(ids) - LENGTH, (count, ROWS), generator=torch.Generator().manual_seed(0))
-    windows = ids[starts[..., None] + torch.arange(LENGTH + 1)]
-    return [(window[:, :-1], window[:, 1:]) for window in windows]
+    return text_batches(ids[cut:] if held_out else ids[:cut], count, ROWS, LENGTH)
 
 
 def build(blocks: int = 16) -> leadline.Case:

@@ -1,4 +1,5 @@
-"""Vision: a residual network of 24 blocks on handwritten digits, without norms and without a scale on its branches.
+"""Vision: a residual network of 24 blocks on handwritten digits, without norms and without a scale on its
+branches.
 
 Each block adds a branch as large as what it reads, so the stream doubles its mean square in every block. The check
 names the cause, the repair scales the branches.

@@ -1,4 +1,5 @@
-"""Ten failures that people reported, at small scale: each is diagnosed by name, repaired, and trained before and after.
+"""Ten failures that people reported, at small scale: each is diagnosed by name, repaired, and trained before and
+after.
 
 The gallery is docs/incidents.md; `python -m benchmarks.incidents` makes it.
 """

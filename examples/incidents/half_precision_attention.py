@@ -1,12 +1,12 @@
 """In float16 the product of queries and keys overflows before it is divided by the root of the width.
 
-**Reported.** Many times; PyTorch issue 60939 (2021), stanford-crfm/mistral issue 67 (2021, a GPT-2 run that crashed),
-ultralytics pull request 24990 (2026): the largest float16 number is 65504, the raw product passes it, softmax makes NaN of
-infinity.
+**Reported.** Many times; PyTorch issue 60939 (2021), stanford-crfm/mistral issue 67 (2021, a GPT-2 run that
+crashed), ultralytics pull request 24990 (2026): the largest float16 number is 65504, the raw product passes it,
+softmax makes NaN of infinity.
 
-**Here.** Four attention blocks in float16 whose queries and keys are drawn 150 times too large, as stands for logits that
-have grown in training; SGD. One pass names the op: the matrix product in front of the softmax, not the loss where the
-NaN is first seen by a training loop.
+**Here.** Four attention blocks in float16 whose queries and keys are drawn 150 times too large, as stands for
+logits that have grown in training; SGD. One pass names the op: the matrix product in front of the softmax, not the
+loss where the NaN is first seen by a training loop.
 
     python -m examples.incidents.half_precision_attention
 """
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import leadline
-from examples.incidents.data import guess_a_letter, letters
+from examples.data import guess_a_letter, letters
 from examples.incidents.letters import WIDTH, letter_case
 from examples.incidents.telling import Incident, main
 

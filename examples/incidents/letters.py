@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 import leadline
-from examples.incidents.data import LENGTH, letter_loss, letters, text_batches
+from examples.data import letter_loss, letters, text_batches
 
 WIDTH = 32
+LENGTH = 16  # letters that a model reads at once
 
 
 class LetterModel(nn.Module):
@@ -49,5 +50,5 @@ def encoder_layer(*, norm_first: bool) -> nn.TransformerEncoderLayer:
 
 
 def letter_case(model: nn.Module, optimizer: torch.optim.Optimizer, rows: int = 16) -> leadline.Case:
-    batches = text_batches(120, rows)
+    batches = text_batches(letters()[0], 120, rows, LENGTH)
     return leadline.Case(model, *batches[0], letter_loss, optimizer, batches)

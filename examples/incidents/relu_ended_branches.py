@@ -1,11 +1,11 @@
 """A thousand layers in blocks that end in their activation: the means of all branches add up.
 
-**Reported.** Wang et al. 2025 (arXiv 2503.14858) train reinforcement learning networks of up to 1024 layers; their block is
-four times a dense layer, a layer norm and an activation, and then the skip. Such a branch never has mean zero, so the stream
-grows by a fixed step a block, like the depth squared in mean square.
+**Reported.** Wang et al. 2025 (arXiv 2503.14858) train reinforcement learning networks of up to 1024 layers; their
+block is four times a dense layer, a layer norm and an activation, and then the skip. Such a branch never has mean
+zero, so the stream grows by a fixed step a block, like the depth squared in mean square.
 
-**Here.** The same block with ReLU (theirs is Swish), 250 blocks of width 32, a thousand dense layers; digits stand for
-states, Adam at 0.0003. It starts with a loss of over a hundred.
+**Here.** The same block with ReLU (theirs is Swish), 250 blocks of width 32, a thousand dense layers; digits stand
+for states, Adam at 0.0003.
 
     python -m examples.incidents.relu_ended_branches
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import leadline
-from examples.incidents.data import GUESS_A_DIGIT, digit_batches
+from examples.data import GUESS_A_DIGIT, batches_of, digits
 from examples.incidents.telling import Incident, main
 
 WIDTH = 32
@@ -36,12 +36,12 @@ class Block(nn.Module):
 def build(blocks: int = 250) -> leadline.Case:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, WIDTH), *(Block() for _ in range(blocks)), nn.Linear(WIDTH, 10))
-    batches = digit_batches(120)
+    batches = batches_of(digits(), 120, rows=64)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
     return leadline.Case(model, *batches[0], F.cross_entropy, optimizer, batches)
 
 
-INCIDENT = Incident(cause="F105", build=build, fix="zero-mean", guess=GUESS_A_DIGIT, steps=60)
+INCIDENT = Incident(cause="F105", build=build, fix="zero-mean", guess=GUESS_A_DIGIT, steps=30)
 
 if __name__ == "__main__":
     main(INCIDENT)

@@ -1,8 +1,8 @@
 """How an incident is told: check it, name the cause, repair it, train it before and after.
 
-In full, `leadline.fix` looks for the repair and proves it. In quick mode, and where the cause is only a note (for notes
-`leadline.fix` tries nothing), the edits that the named fix proposes are made as they are, and what they are worth is shown by
-the training here.
+In full, `leadline.fix` looks for the repair and proves it. In quick mode, and where the cause is only a note (for
+notes `leadline.fix` tries nothing), the edits that the named fix proposes are made as they are, and what they are
+worth is shown by the training here.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def train(case: leadline.Case, steps: int) -> float:
 
 
 def show(incident: Incident, story: Story) -> None:
-    proof = "proposed, not proved" if story.verdict_after is None else f"proved, {story.verdict_after} after it"
+    proof = (
+        "proposed, not proved" if story.verdict_after is None else f"proved, {story.verdict_after} after it"
+    )
     print(f"check says {story.verdict_before}: {', '.join(story.found)}")
     print(f"cause      {incident.cause} ({story.severity}): {story.finding}")
     print(f"repair     {'; '.join(story.repair) or 'none found'} ({proof})")

@@ -18,6 +18,11 @@ def clean_lines(text: str) -> str:
     return "\n".join(map(clean, text.splitlines()))
 
 
+def cut(text: str, most: int) -> str:
+    """`text`, or its beginning and how much is left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} characters more)"
+
+
 def cell(text: str) -> str:
     """`text` for a cell of a table that a spreadsheet may open: never a formula (CWE-1236)."""
     return clean(f"'{text}" if text.startswith(FORMULA) else text)

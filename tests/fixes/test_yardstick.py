@@ -75,6 +75,14 @@ def test_half_of_the_way_is_learned_and_not_enough(yardstick):
     assert not yardstick.enough(half)
 
 
+def test_less_than_half_of_the_way_is_learned_only_while_it_falls(yardstick):
+    low = 0.75 * yardstick.constant
+    falling = tuple(yardstick.constant + (low - yardstick.constant) * step / 39 for step in range(40))
+    assert yardstick.learned(falling)
+    assert not yardstick.halfway(falling)
+    assert not yardstick.learned((yardstick.constant, *[low] * 39))
+
+
 def test_a_training_that_breaks_or_is_thrown_about_is_never_enough(yardstick):
     assert not yardstick.enough((1.4, 0.1, math.nan))
     assert not yardstick.enough((1.4, *[0.1] * 30, 9.0, *[0.1] * 8))
@@ -131,7 +139,10 @@ def test_a_reference_answers_in_the_shape_of_the_model(model, inputs):
 
 
 def test_there_is_no_reference_for_several_inputs():
-    assert reference_of(Case(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2)), loss=F.mse_loss)) is None
+    assert (
+        reference_of(Case(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2)), loss=F.mse_loss))
+        is None
+    )
 
 
 @fix(name="toy-quiet", answers=("U", "B", "F", "N"), reach="recipe", since="0.1")

@@ -24,6 +24,7 @@ from leadline.tracing.spelling import spelled_call
 MANY_OUTPUTS = (
     16  # ours: an op with more outputs (unbind over time steps) is measured on none of them, and says so
 )
+_UNWRITTEN = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
 _SHARED = frozenset(
     {"weight", "matmul", "recurrent", "embedding", "norm", "add", "attention", "activation"}
 )  # kinds of which it is asked how alike the samples are
@@ -248,6 +249,8 @@ class Recorder(TorchFunctionMode):
             return None
         index = len(self.steps)
         crowd = f"one of more than {MANY_OUTPUTS} outputs" if len(made) > MANY_OUTPUTS else ""
+        if plan.name in _UNWRITTEN:
+            crowd = "memory that nothing was written to yet"
         values = [self.ledger.enter(tensor, self._entry(plan, tensor, index, read, crowd)) for tensor in made]
         for base in (self._base(tensor) for tensor in written):
             if base is not None:

@@ -53,7 +53,7 @@ def _reroute_code(edit: Edit) -> Iterator[str]:
     yield f'{owner}.forward = Rerouted({owner}, "{text(edit, "calls")}", "{_target(edit)}", {owner}.forward)'
 
 
-swap = Action(name="swap", make=_swap, code=_swap_code, imports=("import torch",))
+swap = Action(name="swap", make=_swap, code=_swap_code, before=("import torch",))
 reroute = Action(
-    name="reroute", make=_reroute, code=_reroute_code, imports=("from leadline.nn.rerouting import Rerouted",)
+    name="reroute", make=_reroute, code=_reroute_code, before=("from leadline.nn.rerouting import Rerouted",)
 )
