@@ -26,7 +26,7 @@ test: .venv/.ready
 	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow and not browser'
 
 test-slow: .venv/.ready
-	$(BIN)/pytest -q -n $(WORKERS) -m slow --hypothesis-profile explore
+	$(BIN)/pytest -q -n $(WORKERS) -m 'slow and not ray' --hypothesis-profile explore
 
 test-browser: .venv/.browser
 	$(BIN)/pytest -q -n $(WORKERS) -m browser tests/browser

@@ -4,19 +4,23 @@
     python -m benchmarks.repair --half held-out        figures only: nobody tunes on this half
     python -m benchmarks.repair --baseline             AUTOTRAINER's order of repairs instead
 
-Stops and resumes at any time. A case counts as repaired if the recipe, applied to the problem built afresh and
-trained for its budget on its own batches, reaches the target that healthy networks reach (`verdicts/truth.py`); as
-made worse if it ends with clearly less progress than the untreated run, or diverges where that did not.
+Stops and resumes at any time, in a random order with a fixed seed, so that a part is a fair sample of the whole. The
+results of one file are of one version of the package. A case counts as repaired if the recipe, applied to the problem
+built afresh and trained for its budget on its own batches, reaches the target that healthy networks reach
+(`verdicts/truth.py`); as made worse if it ends with clearly less progress than the untreated run, or diverges where
+that did not.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
+import random
 import time
 from collections import Counter
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -38,6 +42,8 @@ from leadline.records import Edit
 FILE = "repair"
 BUDGET = 60.0  # seconds of one core for one search
 BATCHES = 120  # fresh ones for the trials of a search
+SEED = 8  # of the order
+Z = 1.96  # of 95 % of a normal distribution
 WORSE = 0.1  # progress lost that counts as made worse: two thirds of the truth's own margin
 
 
@@ -50,6 +56,8 @@ def mend(case: Labelled) -> dict[str, Any]:
     kept = [outcome for outcome in made.outcomes if outcome.kept]
     run, seconds = train_edited(problem, made.recipe.edits)
     return judged(case, run) | {
+        "version": version(),
+        "search_steps": made.report.steps,
         "before": made.verdict_before,
         "after": made.verdict_after,
         "fixes": [outcome.fix for outcome in kept],
@@ -73,6 +81,7 @@ def judged(case: Labelled, run: Run) -> dict[str, Any]:
         "progress": round(progress, 3) if math.isfinite(progress) else None,
         "worse": lost or (found == "diverged" and case.label != "diverged"),
         "steps": len(run.losses),
+        "budget": steps,
     }
 
 
@@ -115,10 +124,29 @@ def by_family(cases: dict[str, dict[str, Any]]) -> str:
         if not found:
             continue
         fixed = sum(each["label"] == "reached" for each in found)
-        cost = median(each["search_seconds"] for each in found)
-        rows.append([family, str(len(found)), str(fixed), f"{fixed / len(found):.0%}"])
-        rows[-1] += [str(sum(each["worse"] for each in found)), f"{cost:.0f} s"]
-    return table(["family", "failed", "repaired", "share", "made worse", "median search"], rows)
+        low, high = wilson(fixed, len(found))
+        rows.append(
+            [family, str(len(found)), str(fixed), f"{fixed / len(found):.0%}", f"{low:.0%} to {high:.0%}"]
+        )
+        rows[-1] += [str(sum(each["worse"] for each in found)), *_costs(found)]
+    header = ["family", "failed", "repaired", "share", "95 % interval", "made worse"]
+    return table([*header, "median search", "in steps", "in trainings"], rows)
+
+
+def _costs(found: list[dict[str, Any]]) -> list[str]:
+    """Seconds of a search, steps that it trains, and these as a share of a training of the whole budget."""
+    seconds = median(each["search_seconds"] for each in found)
+    steps = [each["search_steps"] for each in found if "search_steps" in each]
+    shares = [each["search_steps"] / each["budget"] for each in found if "search_steps" in each]
+    return [f"{seconds:.0f} s", *([f"{median(steps):.0f}", f"{median(shares):.1f}"] if steps else ["", ""])]
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927)."""
+    share, square = hits / of, Z * Z
+    middle = (share + square / (2 * of)) / (1 + square / of)
+    half = Z / (1 + square / of) * math.sqrt(share * (1 - share) / of + square / (4 * of * of))
+    return middle - half, middle + half
 
 
 def render(results: dict[str, Any]) -> str:
@@ -147,17 +175,22 @@ def write_page() -> None:
         fill_file(ROOT / "docs" / "repair.md", mark, made(load(name)))
 
 
-def chosen(half: str | None) -> dict[str, Labelled]:
-    """The failed cases of a half: one of each kind first, then another of each, so that a part is a fair sample."""
-    found = [(key, case) for key, case in load_labels().items() if case.failed]
-    kept = [(key, case) for key, case in found if half in (None, case.problem.half)]
-    seen: Counter[tuple[str, str]] = Counter()
-    ranked = []
-    for key, case in kept:
-        kind = (case.problem.cause, case.problem.family)
-        seen[kind] += 1
-        ranked.append((seen[kind], case.seconds, key, case))
-    return {key: case for _, _, key, case in sorted(ranked, key=lambda each: each[:3])}
+def chosen(half: str) -> dict[str, Labelled]:
+    """The failed cases of a half in a random order."""
+    found = [
+        (key, case)
+        for key, case in sorted(load_labels().items())
+        if case.failed and case.problem.half == half
+    ]
+    random.Random(SEED).shuffle(found)
+    return dict(found)
+
+
+@cache
+def version() -> str:
+    """A hash of the package's code: results of another one are not those of this one."""
+    files = sorted((ROOT / "src" / "leadline").rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def main() -> None:
@@ -172,6 +205,8 @@ def main() -> None:
     name = f"{FILE}_{'baseline' if options.baseline else options.half}".replace("-", "_")
     solve = mend_as_autotrainer if options.baseline else mend
     done = load(name)["cases"]
+    if not options.baseline and any(each.get("version") != version() for each in done.values()):
+        parser.error(f"{name}.json is of another version of the package: delete it to begin anew")
     todo = {key: case for key, case in chosen(options.half).items() if key not in done}
     tasks = {key: partial(solve, case) for key, case in islice(todo.items(), options.most)}
     cases = run_missing(name, tasks, lambda key: print(key, flush=True))["cases"]

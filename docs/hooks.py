@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: a page for each rule and each fix, made of its docstring, and formulas as MathML.
+"""What MkDocs cannot do by itself: a page for each rule and each fix, from its docstring; the lab; formulas as MathML.
 
 MathML is drawn by the browser, so the site needs no script and asks nobody for one.
 """
@@ -7,16 +7,27 @@ from __future__ import annotations
 
 import html
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page as SitePage
 
 from leadline.alarms.selection import Check, all_checks
 from leadline.cli.catalogue import Page, all_pages
+from leadline.records import Lab
+from leadline.report.lab.document import document
 from leadline.report.mending import REACHES
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
+
+from benchmarks import figures
+from benchmarks.store import fill, load
+
+LAB_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lab.json"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -35,11 +46,25 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "fixes/index.md", content=fixes_index(all_pages())))
     for fix in all_pages():
         files.append(File.generated(config, fix_path(fix), content=fix_page(fix)))
+    files.append(File.generated(config, "figures.md", content=figures.page()))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
+    """What is made of stored results as they are today: what the lab found, what monitors cost."""
+    if page.file.src_uri == "claims.md":
+        return markdown + document(stored_lab())
+    if page.file.src_uri == "comparison.md":
+        return fill(markdown, "beside", figures.beside(load("watch")))
+    return markdown
 
 
 def on_page_content(content: str, **_: Any) -> str:
     return FORMULA.sub(_mathml, content)
+
+
+def stored_lab() -> Lab:
+    return Lab.from_json(LAB_RESULTS.read_text())
 
 
 def page_path(rule: Check) -> str:

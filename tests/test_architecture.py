@@ -17,10 +17,11 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 # fmt: off
 LAYERS = [
+    "words",
     "errors", "collect", "drawing", "records", "runs", "report", "sources", "stats", "nn", "ops", "case", "tracing",
     "weightless", "theory", "observation", "readings", "symmetry", "updating", "rules", "alarms", "forecasting",
-    "diagnosis", "prediction", "fixes", "watching", "integrations", "lab", "targets", "baseline", "config", "testing",
-    "live", "cli",
+    "diagnosis", "prediction", "fixes", "watching", "integrations", "sweeps", "lab", "targets", "baseline", "config",
+    "testing", "live", "cli",
 ]
 # fmt: on
 ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything
@@ -28,6 +29,7 @@ ALONE = {"nn": {"errors", "nn"}}  # the building blocks are usable without the r
 
 TORCH_FREE = (
     "leadline",
+    "leadline.words",
     "leadline.errors",
     "leadline.collect",
     "leadline.drawing",
@@ -42,6 +44,7 @@ TORCH_FREE = (
     "leadline.config",
     "leadline.testing",
     "leadline.live",
+    "leadline.sweeps",
     "leadline.cli",
     "leadline.readings.structure",
     "leadline.readings.signal",

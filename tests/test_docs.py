@@ -10,7 +10,12 @@ import torch
 
 from benchmarks import (
     alarms,
+    applications,
+    fleet,
+    incidents,
     page,
+    phase,
+    race,
     repair,
     statistics,
     store_cost,
@@ -23,12 +28,17 @@ from benchmarks import (
 from benchmarks.memory import peak_of
 from benchmarks.side_by_side import alternate, ratio
 from benchmarks.store import fill, load
+from benchmarks.zoo import page as zoo_page
+from benchmarks.zoo import training as zoo_training
 from leadline import Case
 from leadline.alarms.selection import all_checks
 from leadline.fixes import all_fixes
+from site_links import broken_links
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
+    ("applications.md", "applications", applications.render),
+    ("incidents.md", "incidents", incidents.render),
     ("alarms.md", "alarms", alarms.render),
     ("report.md", "page", page.render_table),
     ("performance.md", "trace", trace.render),
@@ -41,6 +51,11 @@ PAGES = [
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
     ("watch.md", "watch", watch.render),
+    ("phase.md", "fleet", fleet.render),
+    ("phase.md", "phase", phase.render),
+    ("race.md", "race", race.render),
+    ("zoo.md", "zoo", zoo_page.render),
+    ("zoo.md", "zoo_training", zoo_training.render),
 ]
 
 
@@ -93,7 +108,7 @@ def test_formulas_become_mathml_and_code_does_not(hooks):
     assert "<code>$x$</code>" in made
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
+def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -101,6 +116,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "arithmatex" not in built
     assert "googleapis" not in built
     assert all((tmp_path / "rules" / f"{rule.code}.html").exists() for rule in all_checks())
+    assert broken_links(tmp_path) == []
 
 
 def test_the_benchmark_behind_the_table_runs(capsys):

@@ -47,7 +47,9 @@ def test_every_example_says_how_to_run_it(path):
     assert re.search(rf"(python|torchrun \S+ \d+) examples/{path.name}", path.read_text())
 
 
-@pytest.mark.parametrize("name", ["failing_mlp", "transformer", "huggingface", "run_file"])
+@pytest.mark.parametrize(
+    "name", ["failing_mlp", "transformer", pytest.param("huggingface", marks=pytest.mark.slow), "run_file"]
+)
 def test_an_example_runs_as_a_script(name):
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     one_thread = {

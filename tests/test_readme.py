@@ -24,8 +24,8 @@ def test_a_broken_link_is_noticed(tmp_path):
     assert broken_links(page) == [f"{page.name}: nowhere.md"]
 
 
-# Pages of rules and fixes are made when the site is built (docs/hooks.py), so a link to one has no file to lead to.
-GENERATED = re.compile(r"(\.\./)?(rules|fixes)/[\w-]+\.md")
+# Pages of rules, fixes and figures are made when the site is built (docs/hooks.py): a link to one leads to no file.
+GENERATED = re.compile(r"(\.\./)?((rules|fixes)/[\w-]+|figures)\.md")
 
 
 def broken_links(page: Path) -> list[str]:

@@ -87,7 +87,7 @@ def read_config(path: Path) -> Config:
 def _table(path: Path) -> Mapping[str, Any] | None:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             expected="a TOML file that can be read", got=f"{str(path)!r}: {error}", fix="correct the file"
         ) from None

@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from leadline.report.forecast import render
+from leadline.report.look import Look
+from report.samples import forecast
+
 FAMILY = """
 import torch
 from torch import nn
@@ -67,3 +71,23 @@ def test_what_cannot_be_forecast_is_refused(run, family, target, options, said):
     done = run("forecast", f"{family}:{target}", *options)
     assert done.code == 2
     assert any(word in done.err for word in said.split("|"))
+
+
+def test_a_saved_forecast_is_shown_again_in_its_formats_and_in_no_other(run, tmp_path):
+    saved, page = tmp_path / "forecast.json", tmp_path / "forecast.html"
+    saved.write_text(forecast().to_json())
+    shown = run("report", str(saved), "--html", str(page))
+    assert shown.code == 0
+    assert shown.out == render(forecast(), Look(width=80))
+    assert page.read_text().startswith("<!doctype html>")
+    refused = run("report", str(saved), "--format", "sarif")
+    assert refused.code == 2
+    assert "choose one of text, json, html" in refused.err
+
+
+def test_a_forecast_of_a_later_version_is_refused_as_a_forecast(run, tmp_path):
+    saved = tmp_path / "forecast.json"
+    saved.write_text(forecast().to_json().replace("leadline.forecast/", "leadline.forecast/9"))
+    refused = run("report", str(saved))
+    assert refused.code == 2
+    assert "this version of leadline reads leadline.forecast version" in " ".join(refused.err.split())

@@ -99,7 +99,7 @@ class Recurrent(nn.Module):
         nn.init.normal_(self.cells.weight_hh_l0, std=(gain / WIDTH) ** 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(self.cells(x.repeat(1, 8).unflatten(1, (32, 4)))[0][:, -1])
+        y: Tensor = self.head(self.cells(x.repeat(1, 4).unflatten(1, (16, 4)))[0][:, -1])
         return y
 
 
@@ -194,10 +194,18 @@ def _half() -> Case:
 
 
 def _own_post() -> Case:
-    model = LanguageModel(11, WIDTH, 2, 12, scheme="post", max_len=12, options=Options(positions="learned"))
+    model = LanguageModel(11, WIDTH, 2, 7, scheme="post", max_len=12, options=Options(positions="learned"))
     ids = tokens()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     return Case(model, ids, ids.roll(1, 1), _token_loss, optimizer)
+
+
+def _post() -> Case:
+    return case_of(torch_encoder(12, pre=False), tokens())
+
+
+def _default() -> Case:
+    return case_of(plain(16), vectors())
 
 
 def _token_loss(output: Tensor, targets: Tensor) -> Tensor:
@@ -215,8 +223,8 @@ def _seeded(build: Sick) -> Sick:
 
 CLINIC: dict[str, tuple[Sick, Sequence[str]]] = {
     "balance": (_lopsided, ("B204", "U505", "U502", "U503", "U523")),
-    "critical-init": (lambda: case_of(plain(16), vectors()), ("I302", "B201")),
-    "lsuv-init": (lambda: case_of(plain(16), vectors()), ("I302", "B201")),
+    "critical-init": (_default, ("I302", "B201")),
+    "lsuv-init": (_default, ("I302", "B201")),
     "recurrent-init": (lambda: case_of(Recurrent(0.05), vectors()), ("B207", "B201", "F106", "I301")),
     "learning-rate": (lambda: _rate(3.0), ("U521",)),
     "warm-up": (_exploding, ("U504", "U502", "U501", "U523")),
@@ -233,8 +241,11 @@ CLINIC: dict[str, tuple[Sick, Sequence[str]]] = {
     "add-skips": (lambda: case_of(plain(20), vectors()), ("B201", "F106")),
     "raw-logits": (lambda: case_of(Squashed(), vectors()), ("I309",)),
     "swap-activation": (lambda: case_of(plain(12, nn.Sigmoid), vectors()), ("B201",)),
-    "pre-norm": (lambda: case_of(torch_encoder(12, pre=False), tokens()), ("R402",)),
-    "deep-norm": (lambda: case_of(torch_encoder(12, pre=False), tokens()), ("R402",)),
+    "pre-norm": (_post, ("R402",)),
+    "deep-norm": (_post, ("R402",)),
+    "keel": (_post, ("R402",)),
+    "peri-norm": (_post, ("R402",)),
+    "qk-norm": (_hot, ("F107",)),
     "rescheme": (_own_post, ("R402",)),
     "zero-mean": (lambda: case_of(residual(12, coherent=True), vectors()), ("F105", "F101")),
     "insert-norm": (lambda: case_of(plain(16, gain=0.5), vectors()), ("F102", "I301")),

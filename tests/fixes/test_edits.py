@@ -81,3 +81,27 @@ def test_edits_that_differ_in_their_place_only_become_a_loop_that_does_the_same(
     exec(code, {"model": by_hand.model, "optimizer": by_hand.optimizer})
     for name, value in bench.model.state_dict().items():
         assert torch.equal(value, by_hand.model.state_dict()[name])
+
+
+def test_names_of_any_characters_are_looped_over_and_found_again() -> None:
+    odd = 'we"ird\n{x}\\😀'
+
+    def model() -> nn.Module:
+        whole = nn.Module()
+        whole.add_module(odd, nn.Sequential(*[nn.Linear(2, 2) for _ in range(3)]))
+        torch.manual_seed(0)
+        for parameter in whole.parameters():
+            nn.init.normal_(parameter)
+        return whole
+
+    edits = [
+        Edit(action="draw", where=f"{odd}.{i}.weight", options={"kind": "normal", "size": 0.5})
+        for i in range(3)
+    ]
+    code = code_of(edits)
+    assert "for i in range(3):" in code
+    treated, by_hand = model(), model()
+    make(Bench(model=treated), edits)
+    exec(code, {"model": by_hand})
+    for name, value in treated.state_dict().items():
+        assert torch.equal(value, by_hand.state_dict()[name])

@@ -14,9 +14,11 @@ from fixes import toys
 from fixes.toys import Clock
 from leadline.errors import InputError
 from leadline.fixes import Plan, fix
-from leadline.fixes.candidates import STEADIER, candidates, stages, steadier, together
+from leadline.fixes.candidates import candidates, stages, together
 from leadline.fixes.comparison import compare
+from leadline.fixes.rates import with_rate
 from leadline.fixes.repair import repair
+from leadline.fixes.search import STEADIER
 from leadline.fixes.verify import diagnose, look_again
 from leadline.records import Edit, Outcome, Trial
 
@@ -77,9 +79,7 @@ def test_a_fix_that_heals_the_trace_and_not_the_training_is_refuted_and_left_out
     found = repair(toys.deep(), fixes=[toys.toy_stop, toys.toy_advice])
     assert outcome(found, "toy-stop").state == "refuted"
     assert {"B201", "I302"} <= set(outcome(found, "toy-stop").gone)
-    assert (found.verdict_after, found.recipe.edits, found.code) == ("fails", (), "")
-    untouched = toys.deep().model.state_dict()
-    assert all(torch.equal(value, untouched[name]) for name, value in found.model.state_dict().items())
+    assert not set(map(str, outcome(found, "toy-stop").edits)) & set(map(str, found.recipe.edits))
 
 
 def test_no_refuted_fix_is_in_the_recipe(mended):
@@ -184,7 +184,7 @@ def test_candidates_come_in_order_of_root_reach_and_promise():
 
 
 def test_two_causes_that_hide_each_other_are_repaired_together():
-    case = toys.deep()
+    case = toys.deep(layers=24)
     for group in case.optimizer.param_groups:
         group["lr"] = 3.0  # with this rate no initialisation helps, and without one no rate does
     found = repair(case, fixes=[toys.toy_gain, toys.toy_slow])
@@ -205,8 +205,9 @@ def test_a_repair_that_is_thrown_about_is_tried_at_a_smaller_rate():
     assert not compare(untreated).lower
     assert "thrown about" in compare(untreated).why
     found = candidates(diagnose(toys.deep()), [toy_hasty])[0]
-    assert steadier(found).fix == "toy-hasty + learning-rate"
-    assert steadier(found).edits[-1] == Edit(action="rate", options={"factor": STEADIER})
+    slower = with_rate(found, STEADIER)
+    assert slower.edits[:-1] == found.edits[:-1]
+    assert slower.edits[-1] == Edit(action="rate", options={"factor": 30 * STEADIER})
 
 
 def test_what_the_second_trace_doubts_is_trained_where_nothing_else_is_left():

@@ -12,13 +12,22 @@ from leadline.report import Report
 
 ZOO = {**plain.HEALTHY, **deep.HEALTHY}
 
+DEEP = (
+    "language model residual-linear 32",
+    "language model pre 16",
+    "hugging face gpt2 12 layers",
+    "mlp residual-sqrt 48",
+)
+
 
 def checked(case: Case) -> Report:
     return leadline.check(case.model, case.inputs, case.targets, case.loss, case.optimizer)
 
 
 @pytest.mark.filterwarnings("ignore")  # those of other people's models
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in DEEP else name for name in ZOO]
+)
 def test_a_healthy_network_gets_no_warning(name: str):
     torch.manual_seed(0)
     report = checked(ZOO[name]())

@@ -1,5 +1,7 @@
 """Gaussian moments of activations, and the critical points that follow from them."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from leadline.errors import InputError
 from leadline.nn import init
-from leadline.nn.activations import ACTIVATIONS, _gelu_moments, gaussian_moments
+from leadline.nn.activations import ACTIVATIONS, _gelu_moments, find_activation, gaussian_moments
 
 PRINTED = {  # mean, E phi^2, E phi'^2 at N(0,1), computed independently of this code (Gauss-Hermite, numpy)
     "relu": (0.39894, 0.5, 0.5),
@@ -92,6 +94,36 @@ def test_a_critical_point_is_a_fixed_point_with_unit_gradient_gain(name):
     moments = gaussian_moments(name, point.q)
     assert point.weight_variance * moments.slope_square == pytest.approx(1)
     assert point.weight_variance * moments.square + point.bias_variance == pytest.approx(point.q)
+
+
+def test_selu_has_its_own_fixed_point_and_unit_gradient_gain_there():
+    """E phi'^2 = l^2 / 2 + (l a)^2 e^2 cdf(-2), with l = 1.0507 and a = 1.6733 of SELU."""
+    scale, alpha = 1.0507009873554805, 1.6732632423543772
+    slope = scale**2 / 2 + (scale * alpha) ** 2 * math.exp(2) * math.erfc(2**0.5) / 2
+    point = init.critical("selu")
+    assert point.q == 1.0
+    assert point.weight_variance == pytest.approx(1 / slope, abs=1e-6)
+    assert point.bias_variance == pytest.approx(1 - 1 / slope, abs=1e-6)
+    assert point.variance_gain < 1
+
+
+HELD = sorted(ACTIVATIONS.keys() - {"softplus"})  # which has none: E phi^2 > q E phi'^2 everywhere
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_at_its_critical_point_a_deep_stack_keeps_signal_and_gradient(name):
+    """The recursion itself, with moments from quantiles of the Gaussian instead of the quadrature."""
+    point, count = init.critical(name), 100_000
+    z = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+    q, log_gain = point.q, 0.0
+    for _ in range(50):
+        x = (z * q**0.5).requires_grad_()
+        y = find_activation(name)(x)
+        (slope,) = torch.autograd.grad(y.sum(), x)
+        log_gain += math.log(point.weight_variance * float(slope.square().mean()))
+        q = point.weight_variance * float(y.detach().square().mean()) + point.bias_variance
+    assert q == pytest.approx(point.q, rel=0.02)
+    assert log_gain == pytest.approx(0, abs=0.02)
 
 
 def test_an_activation_without_a_critical_point_is_refused():

@@ -16,7 +16,7 @@ from leadline.cli.options import FAILED, FINE, INTERRUPTED, examples
 from leadline.cli.output import explain_crash, say
 from leadline.collect import collect
 from leadline.errors import LeadlineError
-from leadline.report.text import clean
+from leadline.report.text import clean, clean_lines
 
 __all__ = ["leadline", "main"]
 
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(leadline.main(arguments, prog_name="leadline", standalone_mode=False) or FINE)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(clean_lines(shown.getvalue()))
     except LeadlineError as error:
         say("\n       ".join(map(clean, f"error: {error}".splitlines())))
     except click.Abort:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from leadline.cli.declarations import declared
 
 FOLDER = Path(__file__).parents[1] / "fixes"
 
@@ -31,39 +29,10 @@ class Page:
 @cache
 def all_pages(folder: Path = FOLDER) -> tuple[Page, ...]:
     """Every fix, by name."""
-    found = [page for path in sorted(folder.glob("*.py")) for page in _pages(ast.parse(path.read_bytes()))]
+    found = [Page(**fields, doc=doc) for fields, doc in declared(folder, "fix")]
     return tuple(sorted(found, key=lambda each: each.name))
 
 
 def answering(code: str) -> list[Page]:
     """The fixes that are tried for findings of this code."""
     return [page for page in all_pages() if code.startswith(page.answers)]
-
-
-def _pages(tree: ast.Module) -> Iterator[Page]:
-    """A page for each function under the decorator `fix`."""
-    constants = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
-            for call in calls:
-                if ast.unparse(call.func) == "fix":
-                    yield Page(
-                        **_fields(call, constants), doc=inspect.cleandoc(ast.get_docstring(node) or "")
-                    )
-
-
-def _fields(call: ast.Call, constants: Mapping[str, ast.expr]) -> dict[str, Any]:
-    """What was passed by name: literals, or constants of the file."""
-    found = {}
-    for keyword in call.keywords:
-        value = keyword.value
-        known = constants.get(value.id, value) if isinstance(value, ast.Name) else value
-        found[str(keyword.arg)] = ast.literal_eval(known)
-    return found

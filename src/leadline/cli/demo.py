@@ -51,7 +51,7 @@ def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bo
     _tell(f"\nTraining both for {steps} steps, as anybody would\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
         emit(_race(repaired.recipe, steps, progress, look))
-    path = page or Path(tempfile.gettempdir()) / "leadline-demo.html"
+    path = page or Path(tempfile.mkdtemp(prefix="leadline-")) / "demo.html"
     repaired.to_html(path)
     _tell(f"\nThe report as a page: {path}\nA twin that is built right: leadline check {TWIN}", quiet=quiet)
     return FINE

@@ -90,12 +90,11 @@ def forecast(
     except Exception as error:
         say(explain_crash(error))
         return FAILED
-    from leadline.report.forecast import render
-    from leadline.report.html.forecasted import render_forecast
+    from leadline.report.saved import FORECAST_FORMATS
 
     if page is not None:
-        emit(render_forecast(found), page)
-    emit(found.to_json() + "\n" if form == "json" else render(found, look), output)
+        emit(FORECAST_FORMATS["html"](found, look), page)
+    emit(FORECAST_FORMATS[form](found, look), output)
     return FINE
 
 

@@ -14,6 +14,7 @@ from types import TracebackType
 import click
 
 from leadline.report.look import Bar, Look
+from leadline.report.text import clean_lines
 
 HERE = str(Path(__file__).parents[1])
 
@@ -69,10 +70,12 @@ def explain_crash(error: Exception) -> str:
     while trace is not None and _is_ours(trace):
         trace = trace.tb_next
     if trace is None and not isinstance(error, SyntaxError):
-        ours = "".join(traceback.format_exception(error))
-        return f"{ours}\nerror: this is a bug in leadline; please report it with the lines above"
-    theirs = "".join(traceback.format_exception(error.with_traceback(trace)))
-    return f"{theirs}\nerror: the target raised {type(error).__name__} (above), so there is nothing to report"
+        ours = clean_lines("".join(traceback.format_exception(error)))
+        return f"{ours}\n\nerror: this is a bug in leadline; please report it with the lines above"
+    theirs = clean_lines("".join(traceback.format_exception(error.with_traceback(trace))))
+    return (
+        f"{theirs}\n\nerror: the target raised {type(error).__name__} (above), so there is nothing to report"
+    )
 
 
 def _is_ours(trace: TracebackType) -> bool:

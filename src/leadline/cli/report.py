@@ -1,10 +1,8 @@
-"""`leadline report`: show a saved report or repair."""
+"""`leadline report`: show what was saved as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -20,11 +18,7 @@ from leadline.cli.options import (
     output_option,
 )
 from leadline.cli.output import emit, look_for
-from leadline.report.formats import FORMATS
-from leadline.report.formats.record import read_reports
-from leadline.report.look import Look
-from leadline.report.mending_formats import REPAIR_FORMATS, is_repair
-from leadline.report.repair import RepairReport
+from leadline.report.saved import formats_of
 from leadline.report.schema import report_schema
 
 
@@ -41,6 +35,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
         "leadline report saved.json --format md >> $GITHUB_STEP_SUMMARY",
         "leadline report saved.json --html report.html",
         "leadline report repair.json --format md",
+        "leadline report forecast.json --html forecast.html",
         "leadline report --schema > report.schema.json",
     )
 )
@@ -67,21 +62,12 @@ def report(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Show a report or a repair that was saved as JSON ("-" reads stdin). Needs no torch."""
+    """Show a report, a repair or a forecast that was saved as JSON ("-" reads stdin). Needs no torch."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    written = _formats(saved.read(), look)
+    written = formats_of(saved.read(), look)
     if form not in written:
-        raise click.UsageError(f"a repair has no format {form!r}: choose one of {', '.join(written)}")
+        raise click.UsageError(f"what was saved has no format {form!r}: choose one of {', '.join(written)}")
     if page is not None:
         emit(written["html"](), page)
     emit(written[form](), output)
     return FINE
-
-
-def _formats(text: str, look: Look) -> dict[str, Callable[[], str]]:
-    """By name, how what was saved can be written."""
-    if is_repair(text):
-        repair = RepairReport.from_json(text)
-        return {name: partial(write, repair, look) for name, write in REPAIR_FORMATS.items()}
-    reports = read_reports(text)
-    return {name: partial(write, reports, look) for name, write in FORMATS.items()}

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from html import escape
 
+from leadline.words import clean
+
 Attribute = str | float | int
 
 
 def element(name: str, *inside: str, **attributes: Attribute) -> str:
     """`<name attributes>inside</name>`; `class_` is class, and `stroke_width` is stroke-width."""
-    said = "".join(f' {_spelled(key)}="{escape(_short(value))}"' for key, value in attributes.items())
+    said = "".join(f' {_spelled(key)}="{escape(clean(_short(value)))}"' for key, value in attributes.items())
     body = "".join(inside)
     return f"<{name}{said}>{body}</{name}>" if body else f"<{name}{said}/>"
 
 
 def words(text: str) -> str:
     """`text` as what an element says: letters only, whatever it holds."""
-    return escape(text, quote=False)
+    return escape(clean(text), quote=False)
 
 
 def picture(*inside: str, width: float, height: float, label: str) -> str:

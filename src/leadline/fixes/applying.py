@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from leadline.case import describe
-from leadline.errors import InputError
+from leadline.errors import InputError, LeadlineError
 from leadline.fixes.edits import Bench, Undo, make
 from leadline.records import Recipe
 from leadline.tracing.lend import unwrap
@@ -46,7 +46,7 @@ def apply(
     before = _APPLIED.setdefault(own, [])
     if all(each.recipe != wanted for each in before):
         bench = Bench(model=own, optimizer=optimizer)
-        make(bench, wanted.edits)
+        _make(bench, wanted)
         before.append(Applied(recipe=wanted, undos=bench.undos))
     return model
 
@@ -69,6 +69,20 @@ def undo(model: nn.Module) -> nn.Module:
     return model
 
 
+def _make(bench: Bench, recipe: Recipe) -> None:
+    """A recipe may come from anybody: what torch says of an edit that makes no sense here becomes an error of ours."""
+    try:
+        make(bench, recipe.edits)
+    except LeadlineError:
+        raise
+    except Exception as error:
+        raise InputError(
+            expected="a recipe whose edits can be made on this model",
+            got=f"{type(error).__name__}: {error}",
+            fix="apply the recipe to a model built by the same code; nothing was changed",
+        ) from error
+
+
 def _recipe(given: object) -> Recipe:
     if isinstance(given, Recipe):
         return given
@@ -88,10 +102,10 @@ def _recipe(given: object) -> Recipe:
 def _read(path: Path) -> Recipe:
     try:
         return Recipe.from_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # of a name that no file can have, or of bytes that are no text
         raise InputError(
             expected="a recipe, or the file that `leadline fix --recipe` wrote",
-            got=f"{str(path)!r}: {error.strerror or error}",
+            got=f"{str(path)!r}: {getattr(error, 'strerror', None) or error}",
             fix="check the path",
         ) from None
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import fresh_edits
-from leadline.fixes.looking import called_module, family, is_fresh, residual_blocks, weights
+from leadline.fixes.looking import branch_end, family, is_fresh, residual_blocks, weights
 from leadline.records import Edit, Weight
 
 LEAST = 3  # residual blocks: fewer are no stack (ours)
@@ -128,13 +128,8 @@ def _folded(last: list[Weight], depth: int, factor: float) -> Plan:
 
 def _hooked(patient: Patient, last: list[Weight], factor: float, learned: int) -> tuple[Edit, ...]:
     """A hook for every branch; none at all where one of the branches ends in no module that can be hooked."""
-    paths = [_branch_end(patient, each) for each in last]
+    paths = [branch_end(patient, each) for each in last]
     if None in paths:
         return ()
     options = {"factor": float(f"{factor:.4g}"), "learned": learned}
     return tuple(Edit(action="scale-output", where=path, options=dict(options)) for path in paths if path)
-
-
-def _branch_end(patient: Patient, weight: Weight) -> str | None:
-    """The module whose output is the branch's end: that of its last weight."""
-    return called_module(patient, weight.name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import get_args
+
+from msgspec.structs import replace as changed
 
 from leadline.errors import InputError
 from leadline.fixes.edits import code_of
@@ -13,7 +15,6 @@ from leadline.fixes.fix import Fix, Patient, Plan
 from leadline.records import Edit, Outcome, Reach
 from leadline.report.snippet import put_together
 
-STEADIER = 0.1  # ours: a decade; a third was tried on the bundled network, and is thrown about again
 REACHES: tuple[Reach, ...] = get_args(Reach)
 
 
@@ -54,7 +55,10 @@ class Candidate:
 
 def candidates(patient: Patient, fixes: Sequence[Fix]) -> list[Candidate]:
     """Every plan that answers a finding worse than a note, in the order in which to try them."""
-    found = [each for fix in fixes for each in _of(fix, patient)]
+    return in_order([each for fix in fixes for each in _of(fix, patient)])
+
+
+def in_order(found: Iterable[Candidate]) -> list[Candidate]:
     return sorted(found, key=lambda each: (each.stage, -each.promise))
 
 
@@ -79,36 +83,52 @@ def together(first: Candidate, second: Candidate) -> Candidate:
     )
 
 
-def steadier(candidate: Candidate) -> Candidate:
-    """The same with a smaller rate: a network that learns at last often learns at less than what the dead one bore."""
-    slower = Edit(action="rate", options={"factor": STEADIER})
-    rate = Candidate(
-        fix="learning-rate",
-        title=f"the rate times {STEADIER:g}",
-        edits=(slower,),
-        reach="recipe",
-        answers=(),
-        rooted=False,
-        promise=candidate.promise,
-        code=code_of([slower]),
-    )
-    return together(candidate, rate)
-
-
 def _of(fix: Fix, patient: Patient) -> Iterator[Candidate]:
     found = [each for each in patient.findings(fix.answers) if each.severity != "info"]
-    if not found:
-        return
-    answers = tuple(dict.fromkeys(each.code for each in found))
-    rooted = any(not each.explained_by for each in found)
+    if found:
+        answers = tuple(dict.fromkeys(each.code for each in found))
+        yield from proposed(fix, patient, answers, rooted=any(not each.explained_by for each in found))
+
+
+def proposed(fix: Fix, patient: Patient, answers: tuple[str, ...], *, rooted: bool) -> Iterator[Candidate]:
+    """The plans of one fix, whatever was found. A model that has been trained gets those of a fresh one too, marked."""
     try:
         plans = list(fix.propose(patient))
+        later = list(fix.propose(_as_fresh(patient))) if _steps(patient) else []
     except InputError as error:
         plan = Plan(title=fix.summary, reach="advice")
         yield _candidate(fix, plan, answers, rooted=rooted, why=refusal(error))
         return
     for plan in plans:
         yield _candidate(fix, plan, answers, rooted=rooted)
+    for plan in later:
+        if all(plan.edits != each.edits for each in plans):
+            yield _candidate(fix, _marked(plan, fix, _steps(patient)), answers, rooted=rooted)
+
+
+def _steps(patient: Patient) -> int:
+    known = patient.profile.optimizer
+    return 0 if known is None else known.steps
+
+
+def _as_fresh(patient: Patient) -> Patient:
+    """The patient as if training had not begun: fixes that replace weights propose nothing otherwise."""
+    known = patient.profile.optimizer
+    assert known is not None  # it has made steps
+    profile = changed(patient.profile, optimizer=changed(known, steps=0))
+    return replace(patient, report=changed(patient.report, profile=profile))
+
+
+def _marked(plan: Plan, fix: Fix, steps: int) -> Plan:
+    """A fresh model's plan, offered to one that has been trained: what it throws away is said."""
+    reach = plan.reach or fix.reach
+    if any(edit.action == "draw" for edit in plan.edits):
+        return replace(
+            plan, title=f"{plan.title} (discards what {steps} steps of training taught)", promise=0.0
+        )
+    if reach in ("init", "architecture"):
+        return replace(plan, title=f"{plan.title} (on weights trained for {steps} steps without it)")
+    return plan
 
 
 def _candidate(fix: Fix, plan: Plan, answers: tuple[str, ...], *, rooted: bool, why: str = "") -> Candidate:

@@ -4,7 +4,8 @@ Both saw the same batches with the same random numbers, so that they are compare
 the untreated and $v_t$ that of the treated model, over the $n$ steps of the last quarter: the treated model ends lower
 if the mean of the middle half of all $d_t = u_t - v_t$ exceeds `SIGMAS` of its standard errors and `LEAST` of the size
 of the untreated loss. The middle half, because a spike of a training that is about to break must neither make nor hide
-a difference; the standard error comes from the quartiles for the same reason, $(q_3 - q_1) / 1.349 / \sqrt n$. But a
+a difference; the standard error comes from the quartiles for the same reason, $(q_3 - q_1) / 1.349 / \sqrt n$. Or if it
+is lower at every single one of at least `ALWAYS` steps, for an untreated loss may be too wild for any mean. But a
 treated model whose loss is still thrown about, where that of the untreated one is not, does not count as trained.
 """
 
@@ -22,6 +23,7 @@ SIGMAS = (
     2.0  # derived: 95 % of a normal distribution; what slips through meets another seed in the last trial
 )
 QUARTILES = 1.349  # derived: distance of the quartiles of a normal distribution in standard deviations
+ALWAYS = 5  # derived: of equals, one is the lower one five times running in 3 % of cases
 LEAST = 0.01  # ours: less than one percent is not worth an edit, however certain
 
 
@@ -70,6 +72,11 @@ def thrown(losses: Sequence[float]) -> bool:
     return bool(late) and losses[0] > 0 and not max(late) <= THROWN * losses[0]
 
 
+def steady(losses: Sequence[float]) -> bool:
+    """It neither broke nor is thrown about."""
+    return bool(losses) and math.isfinite(losses[-1]) and not thrown(losses)
+
+
 def _decide(trial: Trial, untreated: float, treated: float) -> tuple[bool, str]:
     steps = len(trial.treated)
     if not math.isfinite(treated):
@@ -89,16 +96,25 @@ def _decide(trial: Trial, untreated: float, treated: float) -> tuple[bool, str]:
     gain, noise = _gain(trial)
     margin = max(SIGMAS * noise, LEAST * abs(untreated))
     told = f"loss {treated:.4g} after {steps} steps, {untreated:.4g} without it"
-    if gain > margin:
+    if gain > margin or _always_lower(trial):
         return True, told
     return False, f"{told}: not lower by more than {margin:.2g}, which may be noise"
 
 
+def _always_lower(trial: Trial) -> bool:
+    """At every step of the last quarter, by `LEAST`: then no noise of the untreated loss matters, however wild."""
+    pairs = _last(trial)
+    return len(pairs) >= ALWAYS and all(other < one - LEAST * abs(one) for one, other in pairs)
+
+
+def _last(trial: Trial) -> list[tuple[float, float]]:
+    """Both losses at the steps of the last quarter."""
+    return list(zip(trial.untreated, trial.treated, strict=False))[-quarter(trial.treated) :]
+
+
 def _gain(trial: Trial) -> tuple[float, float]:
     """Difference over the last quarter, and its standard error."""
-    count = quarter(trial.treated)
-    pairs = list(zip(trial.untreated, trial.treated, strict=False))[-count:]
-    differences = [one - other for one, other in pairs]
+    differences = [one - other for one, other in _last(trial)]
     return middle(differences), _error(differences)
 
 

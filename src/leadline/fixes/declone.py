@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from leadline.fixes.actions.draw import draw_edit
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import Seeds
 from leadline.fixes.looking import is_fresh
 from leadline.readings.weights import LEAST, is_constant
 from leadline.records import Edit, Parameter
@@ -34,10 +33,10 @@ def declone(patient: Patient) -> Iterator[Plan]:
     ## References
     PyTorch issues 72253 and 86274; the growth law: `docs/theory.md`.
     """
-    copies = [each for family in _families(patient) for each in family[1:]]
+    names = {each.name for family in _families(patient) for each in family[1:]}
+    copies = [each for each in patient.trace.parameters if each.name in names]
     if copies and is_fresh(patient):
-        seeds = Seeds()
-        edits = tuple(_redrawn(each, seeds) for each in copies if each.trainable)
+        edits = tuple(_redrawn(each) for each in copies if each.trainable)
         yield Plan(title=f"{len(edits)} copied weights drawn on their own", edits=edits, promise=0.7)
 
 
@@ -46,10 +45,8 @@ def copy_edits(patient: Patient) -> tuple[Edit, ...]:
     return tuple(edit for plan in declone.propose(patient) for edit in plan.edits)
 
 
-def _redrawn(parameter: Parameter, seeds: Seeds) -> Edit:
-    return draw_edit(
-        parameter.name, "normal", float(f"{math.sqrt(parameter.ms or 0):.6g}"), seed=seeds.next()
-    )
+def _redrawn(parameter: Parameter) -> Edit:
+    return draw_edit(parameter.name, "normal", math.sqrt(parameter.ms or 0))
 
 
 def _families(patient: Patient) -> list[list[Parameter]]:

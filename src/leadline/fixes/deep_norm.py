@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from leadline.fixes.actions.scale import scale_edit
 from leadline.fixes.declone import copy_edits
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import called_module, family, is_fresh, weights
+from leadline.fixes.looking import branch_end, family, is_fresh, weights
+from leadline.fixes.packing import VALUES, packing_of
 from leadline.records import Edit, Weight
 
 LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)
@@ -46,12 +48,12 @@ def deep_norm(patient: Patient) -> Iterator[Plan]:
     ends = [each for each in found if each.last]
     if len(ends) < LEAST or not is_fresh(patient):
         return
-    paths = [called_module(patient, each.name) for each in ends]
+    paths = [branch_end(patient, each) for each in ends]
     if None in paths:
         return
     alpha, beta = scales(len(ends), family(patient))
     hooks = [Edit(action="scale-output", where=p, options=_option(1 / alpha)) for p in paths if p]
-    edits = (*copy_edits(patient), *_betas(found, beta), *hooks)
+    edits = (*copy_edits(patient), *_betas(patient, found, beta), *hooks)
     title = f"DeepNorm on {len(ends)} sub-layers: alpha {alpha:.3g}, beta {beta:.3g}"
     yield Plan(title=title, edits=edits, promise=0.6)
 
@@ -72,16 +74,12 @@ def _is_post(patient: Patient, block: int) -> bool:
     return (residual.branch_scale or 1.0) >= (residual.skip_scale or 1.0)
 
 
-def _betas(found: list[Weight], beta: float) -> Iterator[Edit]:
+def _betas(patient: Patient, found: list[Weight], beta: float) -> Iterator[Edit]:
     """Values, outputs and both feed-forward matrices; of a packed projection its last third."""
     for each in found:
-        if each.role in ("query", "key") or not each.trainable:
-            continue
-        packed = each.name.endswith(("in_proj_weight", "qkv.weight"))
-        options = {"factor": float(f"{beta:.4g}")}
-        yield Edit(
-            action="scale", where=each.name, options={**options, "from": 2 / 3} if packed else {**options}
-        )
+        values = packing_of(patient.trace, each.name, VALUES)
+        if each.trainable and (values is not None or each.role not in ("query", "key")):
+            yield scale_edit(each.name, beta, values)
 
 
 def _option(factor: float) -> dict[str, bool | int | float | str | tuple[str, ...]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -11,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.optim import Optimizer
@@ -18,8 +20,12 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.collect import collect
 from leadline.errors import InputError
-from leadline.fixes.coding import looped
+from leadline.fixes.coding import Block, layer_of, looped
 from leadline.records import Edit
+from leadline.report.snippet import put_together
+
+WIDEST = 2**24  # ours: no layer is wider, and a recipe must not be able to ask for all memory
+WORD = re.compile(r"[\w.+-]{1,64}")  # ours: names of schemes, activations and functions
 
 Undo = Callable[[], object]
 
@@ -89,8 +95,8 @@ class Action:
     name: str
     make: Callable[[Bench, Edit], None]
     code: Callable[[Edit], Iterable[str]]
-    imports: tuple[str, ...] = ()
-    """Lines that the code needs before it."""
+    before: tuple[str, ...] = ()
+    """What the code needs before it: imports, and functions that it calls."""
 
 
 @cache
@@ -123,13 +129,33 @@ def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
 def code_of(edits: Iterable[Edit]) -> str:
     """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`.
 
-    What is done alike to one module after another becomes a loop.
+    What is done alike to one layer after another becomes a loop. Names are the user's: an action may put `where`
+    between double quotes, for here all that could end the string, or hide in it, is spelled out.
     """
-    edits = list(edits)
-    imports = dict.fromkeys(line for edit in edits for line in _action(edit).imports)
-    modules = groupby(edits, key=lambda edit: edit.where.rpartition(".")[0] or edit.where)
-    blocks = [tuple(line for edit in each for line in _action(edit).code(edit)) for _, each in modules]
-    return "\n".join([*imports, *looped(blocks)])
+    edits = [replace(edit, where=_spelled_out(edit.where)) for edit in edits]
+    before = dict.fromkeys(line for edit in edits for line in _action(edit).before)
+    layers = groupby(edits, key=lambda edit: layer_of(edit.where))
+    blocks = [
+        Block(layer, tuple(line for edit in each for line in _action(edit).code(edit)))
+        for layer, each in layers
+    ]
+    body = "\n".join(looped(blocks))
+    functions = [each for each in before if each.startswith("def ") and f"{_named(each)}(" in body]
+    text = "\n".join([*functions, body])
+    imports = [
+        each for each in before if not each.startswith("def ") and re.search(rf"\b{_named(each)}\b", text)
+    ]
+    return put_together([*imports, text])
+
+
+def _spelled_out(name: str) -> str:
+    """A name as it stands between double quotes in Python."""
+    return name.encode("unicode_escape").decode("ascii").replace('"', '\\"')
+
+
+def _named(piece: str) -> str:
+    """What an import or a function gives a name to."""
+    return piece.partition("(")[0].split()[-1]
 
 
 def module_at(bench: Bench, edit: Edit) -> nn.Module:
@@ -173,11 +199,27 @@ def whole(edit: Edit, name: str) -> int:
     return value
 
 
+def amount(edit: Edit, name: str) -> int:
+    """An option of the edit that has to be a number of things."""
+    value = whole(edit, name)
+    if not 0 <= value <= WIDEST:
+        raise _bad_option(edit, name, f"a number from 0 to {WIDEST}")
+    return value
+
+
 def text(edit: Edit, name: str) -> str:
-    """An option of the edit that has to be a string."""
+    """An option of the edit that has to be a word: it may stand in code, and a recipe may come from anybody."""
     value = edit.options.get(name)
-    if not isinstance(value, str):
-        raise _bad_option(edit, name, "a string")
+    if not isinstance(value, str) or not WORD.fullmatch(value):
+        raise _bad_option(edit, name, "a word")
+    return value
+
+
+def choice(edit: Edit, name: str, known: Collection[str]) -> str:
+    """An option of the edit that has to be one of these words."""
+    value = text(edit, name)
+    if value not in known:
+        raise _bad_option(edit, name, f"one of {', '.join(known)}")
     return value
 
 
@@ -187,6 +229,11 @@ def names(edit: Edit, name: str) -> tuple[str, ...]:
     if not isinstance(value, tuple):
         raise _bad_option(edit, name, "several strings")
     return value
+
+
+def rounded(value: float) -> float:
+    """To four significant digits: what is read in the code is what the edit does."""
+    return float(f"{value:.4g}")
 
 
 def _bad_option(edit: Edit, name: str, wanted: str) -> InputError:

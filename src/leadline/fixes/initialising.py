@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from torch.nn.utils import parametrize
 
@@ -17,11 +16,11 @@ from leadline.errors import InputError
 from leadline.fixes.actions.draw import draw_edit
 from leadline.fixes.fix import Patient
 from leadline.fixes.looking import feeder, head_of, own_model, residual_blocks, uses, weight_ops, weights
+from leadline.fixes.packing import ROWS
 from leadline.nn.activations import ACTIVATIONS
 from leadline.nn.critical import CriticalPoint, critical
 from leadline.records import Edit, Parameter, Weight
 
-SEED = 20240  # of the first draw; the next has the next: any would do, but recipes must replay
 HEADS = (0.03, 2.0)  # n E[W^2] of a head that is kept: PyTorch's default 1/3 and 1/n lie inside (ours)
 SATURATED = (
     4.0  # critical variance beyond which units saturate: tanh has 1, ReLU and GELU 2, sigmoid 103 (ours)
@@ -30,20 +29,9 @@ RECURRENT_USES = 3  # a square matrix that a pass uses this often is taken for a
 PLAIN = CriticalPoint(weight_variance=1.0, bias_variance=0.0, q=1.0, variance_gain=1.0)
 
 
-@dataclass(slots=True)
-class Seeds:
-    """A new seed for each draw of a plan."""
-
-    now: int = field(default=SEED)
-
-    def next(self) -> int:
-        self.now += 1
-        return self.now
-
-
 def fresh_edits(patient: Patient, activation: str | None = None) -> tuple[Edit, ...]:
     """Draws for every trainable weight layer but recurrent ones; `activation` stands for those that are there."""
-    return tuple(_edits(patient, activation, Seeds()))
+    return tuple(_edits(patient, activation))
 
 
 def orthogonal_gain(variance: float, shape: tuple[int, ...], fan_in: int, packed: int = 1) -> float:
@@ -80,7 +68,7 @@ def recurrent_names(patient: Patient) -> set[str]:
     return found
 
 
-def _edits(patient: Patient, activation: str | None, seeds: Seeds) -> Iterator[Edit]:
+def _edits(patient: Patient, activation: str | None) -> Iterator[Edit]:
     parameters = {each.name: each for each in patient.trace.parameters}
     ops, skipped, head = weight_ops(patient.trace), recurrent_names(patient), head_of(patient)
     depth = len(residual_blocks(patient))
@@ -92,18 +80,18 @@ def _edits(patient: Patient, activation: str | None, seeds: Seeds) -> Iterator[E
         read = maker.name if maker is not None and maker.kind == "activation" else ""
         point = critical_point(activation or read) if read else PLAIN
         variance = point.weight_variance * _branch_factor(patient, each, depth)
-        yield _draw(each, parameter, variance, seeds)
+        yield _draw(each, parameter, variance)
         if each.bias:
             std = math.sqrt(_behind(each, activation).bias_variance)
-            yield draw_edit(each.bias, "normal" if std else "constant", std, seed=seeds.next() if std else 0)
-    yield from _parametrized(patient, seeds)
+            yield draw_edit(each.bias, "normal" if std else "constant", std)
+    yield from _parametrized(patient)
     yield from _norms(patient)
 
 
-def _draw(weight: Weight, parameter: Parameter, variance: float, seeds: Seeds) -> Edit:
-    packed = 3 if weight.name.endswith(("in_proj_weight", "qkv.weight")) else 1
+def _draw(weight: Weight, parameter: Parameter, variance: float) -> Edit:
+    packed = 3 if weight.name.endswith(ROWS) else 1
     gain = orthogonal_gain(variance, parameter.shape, weight.fan_in, packed)
-    return draw_edit(weight.name, "orthogonal", gain, seed=seeds.next(), packed=packed)
+    return draw_edit(weight.name, "orthogonal", gain, packed=packed)
 
 
 def _behind(weight: Weight, activation: str | None) -> CriticalPoint:
@@ -132,7 +120,7 @@ def _branch_factor(patient: Patient, weight: Weight, depth: int) -> float:
     return 1.0 / depth if bare and depth else 1.0
 
 
-def _parametrized(patient: Patient, seeds: Seeds) -> Iterator[Edit]:
+def _parametrized(patient: Patient) -> Iterator[Edit]:
     """Weights that a parametrisation makes: the trace sees their originals only."""
     known = {each.name for each in weights(patient)}
     for path, module in own_model(patient).named_modules():
@@ -142,7 +130,7 @@ def _parametrized(patient: Patient, seeds: Seeds) -> Iterator[Edit]:
         shape = tuple(module.weight.shape)
         if len(shape) > 1 and all(p.requires_grad for p in module.parametrizations["weight"].parameters()):
             gain = orthogonal_gain(1.0, shape, math.prod(shape[1:]))
-            made = draw_edit(name, "orthogonal", gain, seed=seeds.next())
+            made = draw_edit(name, "orthogonal", gain)
             yield Edit(action=made.action, where=name, options={**made.options, "parametrized": True})
 
 

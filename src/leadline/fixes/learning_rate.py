@@ -53,10 +53,10 @@ def learning_rate(patient: Patient) -> Iterator[Plan]:
     if 1 / NEAR < factor < NEAR:
         return
     nearer = 1 / ASIDE if factor > 1 else ASIDE
-    yield _plan(now.lr, factor, 0.9)
-    yield _plan(now.lr, factor * nearer, 0.7)
-    yield _plan(now.lr, factor * nearer**2, 0.5)
-    yield _plan(now.lr, factor / nearer, 0.4)
+    choices = ((factor, 0.9), (factor * nearer, 0.7), (factor * nearer**2, 0.5), (factor / nearer, 0.4))
+    for each, promise in choices:
+        if float(f"{each:.2g}") != 1.0:  # that would be the rate it has
+            yield _plan(now.lr, each, promise)
 
 
 def wanted_rate(patient: Patient) -> float | None:

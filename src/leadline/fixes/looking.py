@@ -59,13 +59,30 @@ def signal_into(trace: Trace, op: Op) -> Value | None:
 
 def feeder(trace: Trace, op: Op) -> Op | None:
     """The op that shaped what `op` reads, seen through those that pass a signal on; None: a batch input."""
-    value = signal_into(trace, op)
+    return shaper(trace, signal_into(trace, op))
+
+
+def shaper(trace: Trace, value: Value | None) -> Op | None:
+    """The op that shaped a value, seen through those that pass a signal on; None: a batch input."""
     while value is not None and value.op is not None:
         maker = trace.ops[value.op]
         if maker.kind not in PASSING:
             return maker
         value = signal_into(trace, maker)
     return None
+
+
+def branch_end(patient: Patient, last: Weight) -> str | None:
+    """The module whose output is the residual branch that ends in this weight.
+
+    None where there is no such module, or the branch is more than what it puts out (attention and feed-forward side by
+    side, a mixture of experts).
+    """
+    trace, residual = patient.trace, patient.profile.blocks[last.block].residual
+    add = trace.values[residual.add].op if residual is not None else None
+    sides = [shaper(trace, trace.values[n]) for n in trace.ops[add].inputs] if add is not None else []
+    whole = any(side is not None and last.name in side.params for side in sides)
+    return called_module(patient, last.name) if whole else None
 
 
 def weight_ops(trace: Trace) -> dict[str, Op]:
@@ -98,6 +115,15 @@ def head_of(patient: Patient) -> Weight | None:
     """The last weight layer of the pass."""
     facts = patient.profile.facts
     return facts.weights[-1] if facts and facts.weights else None
+
+
+def head_parameters(patient: Patient) -> tuple[str, ...]:
+    """The parameters that the last weight op of the pass reads, a table that was transposed for it included."""
+    trace = patient.trace
+    ops = [op for op in trace.ops if op.kind == "weight" and op.phase == "forward"]
+    makers = [trace.ops[n] for i in ops[-1].inputs if (n := trace.values[i].op) is not None] if ops else []
+    views = [name for op in makers if op.kind == "layout" for name in op.params]
+    return (*ops[-1].params, *views) if ops else ()
 
 
 def residual_blocks(patient: Patient) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from leadline.fixes.edits import Bench, made
+from leadline.fixes.edits import Bench, made, rounded
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import fresh_edits
 from leadline.fixes.looking import is_fresh, own_model
@@ -61,7 +61,7 @@ def _scaled(edit: Edit, factor: float) -> Edit:
     size = edit.options["size"]
     if factor == 1.0 or not isinstance(size, float):
         return edit
-    return replace(edit, options={**edit.options, "size": float(f"{size * factor:.6g}")})
+    return replace(edit, options={**edit.options, "size": rounded(size * factor)})
 
 
 def _measured(patient: Patient, drawn: tuple[Edit, ...]) -> dict[str, float]:

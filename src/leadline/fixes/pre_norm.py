@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from leadline.fixes.branches import Branch, branches, norm_edit
 from leadline.fixes.declone import copy_edits
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.looking import is_fresh, modules_of
 from leadline.records import Edit
 
+LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)
 DIFF = """\
 -        x = self.norm1(x + self.attention(x))
 -        x = self.norm2(x + self.feed_forward(x))
@@ -28,12 +30,14 @@ DIFF = """\
     since="0.2",
 )
 def pre_norm(patient: Patient) -> Iterator[Plan]:
-    r"""Moves the norms of `nn.TransformerEncoder` and `nn.TransformerDecoder` layers in front of their branches.
+    r"""Moves the norms of a post-norm stack in front of its branches.
 
     ## What it does
-    Sets `norm_first=True` on every layer and adds the final norm that pre-norm stacks need. Layers that are deep
-    copies of one get weights of their own on the way. For other post-norm blocks it shows the change to make in their
-    code.
+    Sets `norm_first=True` on every layer of `nn.TransformerEncoder` and its kin, and adds the final norm that pre-norm
+    stacks need. In other stacks whose norms are modules behind the adds (BERT, RoBERTa), a hook normalises what each
+    branch reads and the norms behind the adds become identities, but for the last one, which is the final norm. Layers
+    that are deep copies of one get weights of their own on the way. Where the norms are no modules it shows the change
+    to make in the code.
 
     ## Why it works
     Behind each add a norm divides the skip too: the first block's share of the stream halves at every block,
@@ -50,21 +54,38 @@ def pre_norm(patient: Patient) -> Iterator[Plan]:
     ## References
     Xiong et al., arXiv 2002.04745; Wang et al., arXiv 2203.00555 (DeepNorm, for those who want to stay post-norm).
     """
-    layers = [
-        (p, m) for p, m in modules_of(patient, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
-    ]
-    posts = [path for path, layer in layers if not layer.norm_first]
-    if posts and is_fresh(patient):
-        edits = tuple(Edit(action="norm-first", where=path) for path in posts)
-        ends = tuple(Edit(action="final-norm", where=path) for path in _without_norm(patient))
-        title = f"{len(posts)} Transformer layers made pre-norm, {len(ends)} final norm added"
-        yield Plan(title=title, edits=(*copy_edits(patient), *edits, *ends), promise=0.8)
-    elif patient.findings(("R402",)) and not layers:
+    found = branches(patient, ("post",))
+    if not is_fresh(patient):
+        return
+    edits, title = pre_edits(patient, found)
+    if edits:
+        yield Plan(title=title, edits=(*copy_edits(patient), *edits), promise=0.8)
+    elif patient.findings(("R402",)) and not _torch_layers(patient):
         yield Plan(
             title="norms moved in front of the branches, one more behind the last block",
             code=DIFF,
             reach="advice",
         )
+
+
+def pre_edits(patient: Patient, found: list[Branch]) -> tuple[tuple[Edit, ...], str]:
+    """Edits that make a post-norm stack pre-norm, and what they do in words; none where the graph does not allow it."""
+    posts = [path for path, layer in _torch_layers(patient) if not layer.norm_first]
+    if posts:
+        ends = [Edit(action="final-norm", where=path) for path in _without_norm(patient)]
+        title = f"{len(posts)} Transformer layers made pre-norm, {len(ends)} final norm added"
+        return (*(Edit(action="norm-first", where=path) for path in posts), *ends), title
+    if len(found) < LEAST or not all(each.entry and each.norm for each in found):
+        return (), ""
+    before = [norm_edit(patient, each, each.entry, on="norm-input") for each in found if each.entry]
+    behind = [each.norm for each in found if each.norm]
+    moved = [Edit(action="swap", where=path, options={"to": "identity"}) for path in behind[:-1]]
+    title = f"norms of {len(found)} sub-layers moved in front of their branches, the last one kept behind the stack"
+    return (*before, *moved), title
+
+
+def _torch_layers(patient: Patient) -> list[tuple[str, nn.Module]]:
+    return list(modules_of(patient, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)))
 
 
 def _without_norm(patient: Patient) -> Iterator[str]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from leadline.fixes.actions.draw import draw_edit
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import Seeds, orthogonal_gain, recurrent_names
+from leadline.fixes.initialising import orthogonal_gain, recurrent_names
 from leadline.fixes.looking import is_fresh, modules_of, uses
 from leadline.records import Edit
 
@@ -67,7 +67,7 @@ def recurrent_init(patient: Patient) -> Iterator[Plan]:
 
 
 def _edits(patient: Patient) -> Iterator[Edit]:
-    names, seeds = recurrent_names(patient), Seeds()
+    names = recurrent_names(patient)
     shapes = {each.name: each for each in patient.trace.parameters}
     done: set[str] = set()
     for path, module in modules_of(patient, (nn.RNNBase, nn.RNNCellBase)):
@@ -75,10 +75,10 @@ def _edits(patient: Patient) -> Iterator[Edit]:
             full = f"{path}.{name}" if path else name
             if parameter.requires_grad and full in shapes:
                 done.add(full)
-                yield _cell_edit(module, name, full, tuple(parameter.shape), seeds, _steps(patient))
+                yield _cell_edit(module, name, full, tuple(parameter.shape), _steps(patient))
     for name in sorted(names - done):
         if shapes[name].trainable:
-            yield draw_edit(name, "orthogonal", 1.0, seed=seeds.next())
+            yield draw_edit(name, "orthogonal", 1.0)
 
 
 def _steps(patient: Patient) -> int:
@@ -88,9 +88,7 @@ def _steps(patient: Patient) -> int:
     return max([1, *fused, *(counts.get(name, 1) for name in recurrent_names(patient))])
 
 
-def _cell_edit(
-    module: nn.Module, name: str, full: str, shape: tuple[int, ...], seeds: Seeds, steps: int
-) -> Edit:
+def _cell_edit(module: nn.Module, name: str, full: str, shape: tuple[int, ...], steps: int) -> Edit:
     gates = next((count for kind, count in GATES.items() if isinstance(module, kind)), 1)
     if name.startswith("bias"):
         return draw_edit(full, "constant", 0.0)
@@ -101,6 +99,6 @@ def _cell_edit(
         )
         square = shape[0] // gates == shape[1]
         kind = "identity" if relu and square else "orthogonal"
-        return draw_edit(full, kind, 1.0, seed=seeds.next(), packed=gates)
+        return draw_edit(full, kind, 1.0, packed=gates)
     gain = orthogonal_gain(1.0 / steps if gates == 1 else 1.0, shape, math.prod(shape[1:]), gates)
-    return draw_edit(full, "orthogonal", gain, seed=seeds.next(), packed=gates)
+    return draw_edit(full, "orthogonal", gain, packed=gates)

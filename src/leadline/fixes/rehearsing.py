@@ -9,11 +9,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from leadline.diagnosis import CONFIDENCE, ask, judge
+from leadline.fixes.comparison import end
 from leadline.records import Rehearsal
 from leadline.report import Report
 from leadline.report.verdict import sentence
 from leadline.rules import all_rules
-from leadline.updating.rehearsal import STEPS
 
 LEARNS = Rehearsal(losses=(1.0, 0.0))
 """What a network that learns all there is would show."""
@@ -29,6 +29,12 @@ def rehearsed(report: Report, rehearsal: Rehearsal | None) -> Report:
     return replace(judged, reason=sentence(judged))
 
 
-def trial_as_rehearsal(losses: tuple[float, ...], like: Rehearsal | None) -> Rehearsal:
-    """As many steps of a trial as a rehearsal has; `like` is one with the same targets."""
-    return Rehearsal(losses=losses[: STEPS + 1], constant=None if like is None else like.constant)
+def trial_as_rehearsal(
+    losses: tuple[float, ...], like: Rehearsal | None, constant: float | None = None
+) -> Rehearsal:
+    """A whole trial as a rehearsal. `constant` is the best constant loss over its batches, or else that of `like`.
+
+    Batches differ, so that the last loss is that of the last quarter.
+    """
+    known = constant if constant is not None or like is None else like.constant
+    return Rehearsal(losses=(*losses[:-1], end(losses)), constant=known)

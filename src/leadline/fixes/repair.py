@@ -14,11 +14,12 @@ from leadline.case import Case, Inputs, Loss, given
 from leadline.fixes import all_fixes
 from leadline.fixes.applying import apply as apply_recipe
 from leadline.fixes.batches import read_batches
-from leadline.fixes.budget import Budget, Clock, Given, budget_of
-from leadline.fixes.comparison import learns
+from leadline.fixes.budget import Clock, Given, budget_of
+from leadline.fixes.comparison import end, learns
 from leadline.fixes.copying import twin
 from leadline.fixes.fix import Fix
-from leadline.fixes.search import CONFIRM_LONGER, Found, search
+from leadline.fixes.proving import CONFIRM_LONGER
+from leadline.fixes.search import Found, search
 from leadline.fixes.trial import DEFAULT_RATE, MOST_STEPS, Progress, Trials
 from leadline.records import Outcome, Recipe, Verdict
 from leadline.report.repair import RepairReport
@@ -137,8 +138,9 @@ def repair(
     with process_state_kept():
         batches = read_batches(case, CONFIRM_LONGER * MOST_STEPS)
         own = replace(case, model=unwrap(case.model))
-        found = search(own, fixes, Trials(batches=batches, budget=time, progress=progress))
-    report = _record(found, time)
+        trials = Trials(batches=batches, budget=time, progress=progress)
+        found = search(own, fixes, trials)
+    report = _record(found, trials)
     if apply:
         if found.edits:
             apply_recipe(case.model, report.recipe, case.optimizer)
@@ -147,7 +149,7 @@ def repair(
     return Repair(report=report, model=after.model, optimizer=after.optimizer)
 
 
-def _record(found: Found, time: Budget) -> RepairReport:
+def _record(found: Found, trials: Trials) -> RepairReport:
     """What came of the search, without torch."""
     return RepairReport(
         leadline=__version__,
@@ -160,8 +162,9 @@ def _record(found: Found, time: Budget) -> RepairReport:
         code=put_together(each.code for each in found.outcomes if each.kept),
         optimizer=_trained_with(found),
         notes=tuple(_notes(found)),
-        budget=time.seconds,
-        seconds=time.spent,
+        budget=trials.budget.seconds,
+        seconds=trials.budget.spent,
+        steps=trials.made,
     )
 
 
@@ -183,3 +186,21 @@ def _notes(found: Found) -> Iterator[str]:
         yield "there were fewer batches than steps, so that some were seen again"
     if not found.before.case.model.training:
         yield "the model is in evaluation mode, and was trained in it"
+    if any(each.kept and not each.answers for each in found.outcomes):
+        yield "no finding named the cause: part of the repair was chosen by how the training went wrong"
+    yield from _bars(found)
+
+
+def _bars(found: Found) -> Iterator[str]:
+    """What the trainings were measured by."""
+    bars, steps = found.yardstick, len(found.yardstick.reference)
+    if bars.idle:
+        yield (
+            "a small reference network learned nothing from these batches either, "
+            f"in {steps} steps: look at the data and the loss"
+        )
+    elif steps:
+        yield (
+            f"on these batches the best constant output reaches {bars.constant:.4g}, "
+            f"and a small reference network {end(bars.reference):.4g} in {steps} steps"
+        )

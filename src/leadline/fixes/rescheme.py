@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import SEED
 from leadline.fixes.looking import family, is_fresh, modules_of
 from leadline.nn.residual import Residual
 from leadline.records import Edit
 
-CHOICES = {"adam": ("residual-linear", "deepnorm-adam", "pre"), "sgd": ("residual-sqrt", "deepnorm", "pre")}
+CHOICES = {
+    "adam": ("residual-linear", "deepnorm-adam", "keel", "pre", "sandwich"),
+    "sgd": ("residual-sqrt", "deepnorm", "pre", "sandwich"),
+}
 
 
 @fix(
@@ -42,8 +44,9 @@ def rescheme(patient: Patient) -> Iterator[Plan]:
     ## What it does
     Every `leadline.nn.Residual` of the model is replaced by one with the same branch and another scheme: norms in
     other places, other scales on skip and branch, the branch's weights drawn anew as that row says. Proposed for
-    Adam: `residual-linear` (pre-norm, branches times $1/S$ for $S$ sub-layers), `deepnorm-adam`, `pre`; for SGD:
-    `residual-sqrt`, `deepnorm`, `pre`. DeepNorm with its factors the wrong way round is repaired by the same.
+    Adam: `residual-linear` (pre-norm, branches times $1/S$ for $S$ sub-layers), `deepnorm-adam`, `keel`, `pre`,
+    `sandwich` (Peri-LN without its norm on the embedding); for SGD: `residual-sqrt`, `deepnorm`, `pre`, `sandwich`.
+    DeepNorm with its factors the wrong way round is repaired by the same.
 
     ## Why it works
     These rows keep what one step does to the function free of depth for the optimiser they are proposed for
@@ -64,10 +67,7 @@ def rescheme(patient: Patient) -> Iterator[Plan]:
     for rank, name in enumerate(CHOICES[family(patient)]):
         if all(module.scheme.name == name for _, module in found):
             continue
-        edits = tuple(
-            Edit(action="scheme", where=path, options={"scheme": name, "seed": SEED + i})
-            for i, (path, _) in enumerate(found)
-        )
+        edits = tuple(Edit(action="scheme", where=path, options={"scheme": name}) for path, _ in found)
         was = found[0][1].scheme.name
         yield Plan(
             title=f"{len(found)} residual blocks from scheme {was} to {name}",

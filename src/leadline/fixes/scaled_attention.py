@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from leadline.fixes.actions.scale import scale_edit
 from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.looking import is_fresh, weights
+from leadline.fixes.packing import QUERIES_AND_KEYS, packing_of
 from leadline.records import Edit
 
 LOGIT = (
@@ -52,14 +54,12 @@ def _attention_edits(patient: Patient) -> Iterator[Edit]:
     for seen in facts.attentions if facts else ():
         if seen.logit_var is None or not 4 * LOGIT < seen.logit_var < math.inf:
             continue
-        factor = float(f"{(LOGIT / seen.logit_var) ** 0.25:.3g}")
+        factor = (LOGIT / seen.logit_var) ** 0.25
         for each in weights(patient):
             if each.block == seen.block and each.trainable and _belongs(each.name, seen.module):
-                rows = {"query": 1.0, "key": 1.0}.get(each.role)
-                if rows is not None:
-                    yield Edit(action="scale", where=each.name, options={"factor": factor})
-                elif each.name.endswith(("in_proj_weight", "qkv.weight")):
-                    yield Edit(action="scale", where=each.name, options={"factor": factor, "to": 2 / 3})
+                packing = packing_of(patient.trace, each.name, QUERIES_AND_KEYS)
+                if packing is not None or each.role in ("query", "key"):
+                    yield scale_edit(each.name, factor, packing)
 
 
 def _belongs(name: str, module: str) -> bool:

@@ -1,39 +1,47 @@
 """The search for a repair: what touches least is tried first, what helps is kept, and then one looks again.
 
-A round tries the candidates stage by stage (roots before consequences, a nearer reach before a farther one). In each
-stage all are traced again, and those with nothing against them are trained; as soon as one ends lower and the model is
-expected to train, the stage's best is kept. If no stage has one, the best of those that made it better is kept as part
-of the repair. If there is none, those in doubt are trained too; and if that does not help, two causes may hide
-each other: the most promising survivor is carried along, and the next round tries what could go with it. At last the
-whole repair is trained beside the untreated model once more, longer and with another seed. If it does not end lower
-again, the search begins anew without what it was made of, but first with the same at a smaller rate if the loss was
-thrown about. What never held is never recommended.
+A round tries the candidates stage by stage (roots before consequences, a nearer reach before a farther one), the most
+promising of a stage first, a few at a time. All are traced again, and those with nothing against them are trained for a
+short while; if that decides nothing, the best of them longer. As soon as one ends lower, learns and is expected to
+train, the learning rate that goes with it is looked for; and if it then comes near a small reference network
+(`yardstick`), the round is over. If no stage has such a one, the best of those that made it better is kept as part of
+the repair. If there is none, those in doubt are trained too; and if that does not help, two causes may hide each
+other: the most promising is carried along, and the next round tries what could go with it.
+
+Where no finding is left and the model still does not learn, whatever the check said of it, candidates are chosen by how
+its training goes wrong (`symptoms`). At last the whole repair is trained beside the untreated model once more, longer
+and with another seed. If it does not end lower again, or has not learned, the search begins anew without what it was
+made of, but first with the same at a smaller rate if the loss was thrown about. What never held is never recommended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 
 from msgspec.structs import replace as changed
 
 from leadline.case import Case
-from leadline.fixes.candidates import Candidate, candidates, stages, steadier, together
-from leadline.fixes.comparison import compare, end, thrown
+from leadline.fixes.candidates import Candidate, candidates, stages, together
+from leadline.fixes.choosing import heals, left_out, lowest, noted, promising, prospect, result, undecided
+from leadline.fixes.comparison import compare, end, steady, thrown
 from leadline.fixes.fix import Fix, Patient
-from leadline.fixes.trial import Losses, OutOfTimeError, Trials
-from leadline.fixes.verify import Proof, diagnose, look_again, patient_of, train_beside, treated
-from leadline.records import Edit, Outcome, Trial, Verdict
+from leadline.fixes.proving import CONFIRM_LONGER, OUT_OF_TIME, Base, Edits, Proving
+from leadline.fixes.rates import with_rate
+from leadline.fixes.symptoms import by_symptom
+from leadline.fixes.trial import OutOfTimeError, Trials
+from leadline.fixes.verify import Proof, diagnose, patient_of, treated
+from leadline.fixes.yardstick import Yardstick, yardstick_of
+from leadline.records import Outcome, Trial
 
 MOST_ATTEMPTS = 4  # ours: repairs that may fail to hold before the search gives up
-MOST_ROUNDS = 6  # ours: a bound on fixes that each help a little; a repair of more parts is another network
+MOST_ROUNDS = 8  # ours: a bound on fixes that each help a little; a repair of more parts is another network
 MOST_CARRIED = 2  # ours: causes that may hide each other
-MOST_TRIALS = 3  # ours: among those that reach equally far
-RANK: dict[Verdict, int] = {"trains": 0, "poor": 1, "undecided": 2, "fails": 3}
-Edits = tuple[Edit, ...]
-OUT_OF_TIME = "the budget was spent before"
-CONFIRM_SEED, CONFIRM_LONGER = 1, 3
+AT_ONCE = 3  # ours: candidates of a stage that are looked at and trained before the next ones
+MOST_OF_STAGE = 6  # ours: among those that reach equally far
+VERIFIED_BEFORE = "another fix was verified before its turn"
+STEADIER = 0.1  # ours: a decade; a third was tried on the bundled network, and is thrown about again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +52,17 @@ class Found:
     after: Patient
     """The repaired copy; the untreated one again if nothing is recommended."""
     outcomes: tuple[Outcome, ...]
-    edits: tuple[Edit, ...]
+    edits: Edits
     trial: Trial | None
     """The last comparison; of a model that needed no repair, its own training alone."""
+    yardstick: Yardstick
 
 
 def search(case: Case, fixes: Sequence[Fix], trials: Trials) -> Found:
     """Look for edits after which the model trains. The case is left as it was."""
-    untreated = diagnose(case)
-    return Search(fixes=fixes, trials=trials, untreated=untreated, base=untreated).run()
+    patient = diagnose(case)
+    untreated = Base(patient=patient, losses=())
+    return Search(fixes=fixes, proving=Proving(trials=trials), untreated=untreated, base=untreated).run()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,49 +70,88 @@ class Search:
     """Lives while a repair is looked for."""
 
     fixes: Sequence[Fix]
-    trials: Trials
-    untreated: Patient
-    base: Patient
-    """The untreated model with all that was kept so far."""
-    control: Losses = ()
-    """The training of `base`."""
+    proving: Proving
+    untreated: Base
+    base: Base
     outcomes: list[Outcome] = field(default_factory=list)
-    edits: Edits = ()
+    blind: bool = False
+    """Findings are exhausted: candidates are chosen by how training goes wrong."""
     steadier: list[Candidate] = field(default_factory=list)
     """Repairs that were thrown about, at a smaller rate; the next to be tried."""
     banned: list[Edits] = field(default_factory=list)
     """Edits of repairs that did not hold."""
-    memory: list[tuple[Edits, Proof]] = field(default_factory=list)
-    """Proofs, each with what had been kept before it."""
-    alone: Losses = ()
-    """The untreated model in the last, longer trial; trained when first needed."""
+
+    @property
+    def trials(self) -> Trials:
+        return self.proving.trials
+
+    @property
+    def yardstick(self) -> Yardstick:
+        return self.proving.yardstick
 
     def run(self) -> Found:
+        patient = self.untreated.patient
         try:
-            first = self.trials.run(self.base.case, "training the untreated model")
+            first = self.trials.run(patient.case, "training the untreated model")
         except OutOfTimeError:
-            self.outcomes += [each.outcome(OUT_OF_TIME) for each in candidates(self.base, self.fixes)]
+            self.outcomes += [each.outcome(OUT_OF_TIME) for each in candidates(patient, self.fixes)]
             return self._found(None)
+        self.proving.yardstick = yardstick_of(patient, self.trials, CONFIRM_LONGER)
+        alone = Trial(untreated=first, treated=(), fresh=self.trials.fresh)
+        self.untreated = Base(patient=patient, losses=first)
+        if not self._needs_repair():
+            return self._found(alone)
+        self._until_it_shows()
         for _ in range(MOST_ATTEMPTS):
-            self.control = first
+            self.base, self.blind = self.untreated, False
             self._repair()
-            if not self.edits or (held := self._confirmed()):
+            if not self.base.edits or (held := self._confirmed()):
                 break
-        last = Trial(untreated=first, treated=(), fresh=self.trials.fresh)
-        return self._found(held if self.edits else last)
+        return self._found(held if self.base.edits else alone)
+
+    def _needs_repair(self) -> bool:
+        """Something was found; or nothing, and still it does not learn, not even in a longer training."""
+        if self.untreated.patient.report.verdict != "trains":
+            return True
+        if self.yardstick.enough(self.untreated.losses) or self.yardstick.idle or not self.trials.has_time():
+            return False
+        return not self._learned(self.untreated)
+
+    def _until_it_shows(self) -> None:
+        """Where the untreated training goes well in a short trial and not in a longer one, all trials become longer."""
+        if not self.yardstick.enough(self.untreated.losses) or not self.trials.has_time():
+            return
+        if not self.yardstick.enough(self.proving.train_longer(self.untreated)):
+            self.trials.length = CONFIRM_LONGER
+            patient = self.untreated.patient
+            losses = self.trials.run(patient.case, "training the untreated model", finish=True)
+            self.untreated = Base(patient=patient, losses=losses)
+
+    def _learned(self, base: Base) -> bool:
+        """It learns enough in its short training, or comes half-way, and steadily, in a longer one."""
+        if self.yardstick.enough(base.losses):
+            return True
+        longer = self.proving.train_longer(base)
+        return self.yardstick.halfway(longer) and steady(longer)
 
     def _repair(self) -> None:
-        """Rounds until the model is expected to train, or nothing helps any more."""
+        """Rounds until the model is expected to train and does, or nothing helps any more."""
         carried: list[Proof] = []
         for _ in range(MOST_ROUNDS):
-            if self.base.report.verdict == "trains":
+            expected = self.base.patient.report.verdict == "trains"
+            if expected and self.base.edits and self._learned(self.base):
                 return
+            self.blind = self.blind or expected
             proofs = self._round(carried[-1] if carried else None)
-            if best := _best([each for each in proofs if each.verified]):
+            if best := self._best([each for each in proofs if each.verified]):
                 self._keep(best)
                 carried = []
-            elif (next_ := _promising(proofs)) and len(carried) < MOST_CARRIED:
+            elif not self.trials.has_time() or (self.base.edits and self._learned(self.base)):
+                return
+            elif (next_ := promising(proofs)) and len(carried) < MOST_CARRIED:
                 carried.append(next_)
+            elif not self.blind:
+                self.blind, carried = True, []
             else:
                 return
 
@@ -110,104 +159,123 @@ class Search:
         """Try all candidates, together with what is carried along; what came of each is written down."""
         proofs: list[Proof] = []
         todo = [*self._steadier(), *stages(self._candidates(carried))]
-        while todo and not any(each.verified and _heals(each) for each in proofs):
-            stage = [self._look(each) for each in todo.pop(0)]
-            proofs += self._train(stage, [each for each in stage if each.open and not each.doubt])
+        while todo and not any(self._ends(each) for each in proofs):
+            until = self.trials.share(len(todo))
+            proofs += self._stage(todo.pop(0), until)
         if not any(each.verified for each in proofs):
-            proofs = self._train(proofs, [each for each in proofs if each.open and each.doubt])
-        told = [each.outcome("another fix was verified before its turn") for stage in todo for each in stage]
-        self.outcomes = _noted(self.outcomes, [*(each.outcome for each in proofs), *told])
+            doubted = sorted((each for each in proofs if each.open and each.doubt), key=prospect)
+            rest = [each for each in proofs if not any(each is other for other in doubted)]
+            proofs = rest + self._trained(doubted)
+        told = [each.outcome(VERIFIED_BEFORE) for stage in todo for each in stage]
+        self.outcomes = noted(self.outcomes, [*(each.outcome for each in proofs), *told])
         return proofs
+
+    def _stage(self, stage: Sequence[Candidate], until: float) -> list[Proof]:
+        """A few at a time, or one where time is short, until one needs no further questions or the time is spent."""
+        proofs: list[Proof] = []
+        at_once = 1 if self.trials.hurried else AT_ONCE
+        for place in range(0, len(stage), at_once):
+            now = stage[place : place + at_once]
+            if why := self._enough_of(place, proofs, until):
+                proofs += [Proof(candidate=each, outcome=each.outcome(why)) for each in now]
+                continue
+            looked = [self.proving.look(self.base, each) for each in now]
+            clear = sorted((each for each in looked if each.open and not each.doubt), key=prospect)
+            rest = [each for each in looked if not any(each is other for other in clear)]
+            proofs += rest + self._at_best_rate(self._trained(clear))
+        return proofs
+
+    def _enough_of(self, place: int, proofs: Sequence[Proof], until: float) -> str:
+        """Why a stage is over before all of it was tried; "" if it is not."""
+        if any(self._ends(each) for each in proofs):
+            return VERIFIED_BEFORE
+        if place >= MOST_OF_STAGE:
+            return f"{place} others that promise more were tried before it"
+        return (
+            "the time for those that reach as far was spent"
+            if place and self.trials.budget.left < until
+            else ""
+        )
+
+    def _trained(self, order: Sequence[Proof]) -> list[Proof]:
+        """Those that were looked at, trained: all for a short while, and if that decides nothing, the best longer."""
+        told = f"{AT_ONCE} others that promise as much were trained before it"
+        trained = [self.proving.train(self.base, each) for each in order[:AT_ONCE]]
+        best = min((each for each in trained if undecided(each)), key=lowest, default=None)
+        if best is not None and not any(each.verified for each in trained):
+            trained = [self.proving.extend(self.base, each) if each is best else each for each in trained]
+        return trained + [left_out(each, told) for each in order[AT_ONCE:]]
+
+    def _at_best_rate(self, proofs: list[Proof]) -> list[Proof]:
+        """With the best one at the rate that suits it, where it does not come near the reference as it is.
+
+        If none heals, with the one that ended lowest: the rate may be all that it lacks.
+        """
+        best = min((each for each in proofs if heals(each)), key=result, default=None)
+        best = best or min((each for each in proofs if each.lower), key=lowest, default=None)
+        if best is None or self._ends(best) or self.base.patient.case.optimizer is None:
+            return proofs
+        return proofs + self.proving.at_best_rate(self.base, best)
+
+    def _ends(self, proof: Proof) -> bool:
+        """Nothing more has to be asked."""
+        return heals(proof) and self.proving.settled(self.base, proof)
 
     def _steadier(self) -> list[list[Candidate]]:
         """A stage of its own, once, and only at the beginning of an attempt: its edits are those of a whole repair."""
         found, self.steadier = self.steadier, []
-        return [found] if found and not self.edits else []
+        return [found] if found and not self.base.edits else []
 
     def _candidates(self, carried: Proof | None) -> list[Candidate]:
-        if carried is None:
-            found = candidates(self.base, self.fixes)
-        else:
-            beside = candidates(diagnose(treated(self.base, carried.candidate)), self.fixes)
-            found = [together(carried.candidate, each) for each in beside]
+        patient, losses = self.base.patient, self.base.losses
+        if carried is not None:
+            patient, losses = diagnose(treated(patient, carried.candidate)), carried.losses
+        found = by_symptom(patient, self.fixes, losses) if self.blind else candidates(patient, self.fixes)
+        if carried is not None:
+            found = [together(carried.candidate, each) for each in found if not _both_rates(carried, each)]
         return [each for each in found if each.edits not in self.banned or not each.edits]
 
-    def _look(self, candidate: Candidate) -> Proof:
-        if not self.trials.has_time():
-            return Proof(candidate=candidate, outcome=candidate.outcome(OUT_OF_TIME))
-        if known := self._known(candidate):
-            return known
-        self.trials.show(0, 0, f"tracing again with {candidate.fix}")
-        began = self.trials.budget.clock()
-        proof = look_again(self.base, candidate)
-        return self._remember(proof, self.trials.budget.clock() - began)
-
-    def _train(self, proofs: Sequence[Proof], chosen: Sequence[Proof]) -> list[Proof]:
-        """The proofs, of which the chosen ones are trained, the most promising first and not too many."""
-        order = sorted(chosen, key=_prospect)
-        trained = [self._trial(each, place) for place, each in enumerate(order)]
-        return trained + [each for each in proofs if not any(each is other for other in chosen)]
-
-    def _trial(self, proof: Proof, place: int) -> Proof:
-        if place >= MOST_TRIALS:
-            return _left(proof, f"{MOST_TRIALS} others that promise as much were trained before it")
-        if not self.trials.has_time():
-            return _left(proof, OUT_OF_TIME)
-        began = self.trials.budget.clock()
-        try:
-            trained = train_beside(proof, self.base, self.trials, self.control)
-        except OutOfTimeError:
-            return _left(proof, OUT_OF_TIME)
-        return self._remember(trained, self.trials.budget.clock() - began)
-
-    def _known(self, candidate: Candidate) -> Proof | None:
-        """What was found of the same edits on the same model before; another attempt may come to it again."""
-        found = (
-            proof
-            for kept, proof in reversed(self.memory)
-            if (kept, proof.candidate) == (self.edits, candidate)
-        )
-        return next(found, None)
-
-    def _remember(self, proof: Proof, seconds: float) -> Proof:
-        spent = proof.outcome.seconds + seconds
-        timed = replace(proof, outcome=changed(proof.outcome, seconds=spent))
-        self.memory.append((self.edits, timed))
-        return timed
+    def _best(self, verified: Sequence[Proof]) -> Proof | None:
+        """Who needs no more questions; else of the two that ended lowest the one that does so in a longer training."""
+        settled = [each for each in verified if self._ends(each)]
+        if settled or len(verified) < 2:
+            return min(settled or verified, key=result, default=None)
+        first, second = sorted(verified, key=result)[:2]
+        if result(first)[0] != result(second)[0] or not self.trials.has_time():
+            return first
+        one, other = (end(self.proving.train_longer(self.base, each.candidate)) for each in (first, second))
+        return second if other < one or one != one else first
 
     def _keep(self, proof: Proof) -> None:
         """The best of a round becomes part of the repair, and what is treated next."""
-        assert proof.outcome.trial is not None  # it is verified,
-        assert proof.report is not None  # and so passed the second trace
+        assert proof.report is not None  # it is verified, and so passed the second trace
         self.outcomes = [
             changed(each, kept=True) if each is proof.outcome else each for each in self.outcomes
         ]
-        self.base = patient_of(treated(self.base, proof.candidate), proof.report)
-        self.edits += proof.candidate.edits
-        self.control = proof.outcome.trial.treated
+        self.base = Base(
+            patient=patient_of(treated(self.base.patient, proof.candidate), proof.report),
+            losses=proof.losses,
+            edits=self.base.with_edits(proof.candidate),
+        )
 
     def _confirmed(self) -> Trial | None:
         """The whole repair beside the untreated model once more. What does not hold is taken back; then None."""
-        self.alone = self.alone or self._longer(self.untreated, "confirming: untreated")
-        repaired = self._longer(self.base, "confirming: repaired")
-        trial = Trial(untreated=self.alone, treated=repaired, fresh=self.trials.fresh)
+        alone, repaired = (self.proving.train_longer(each) for each in (self.untreated, self.base))
+        trial = Trial(untreated=alone, treated=repaired, fresh=self.trials.fresh)
         found = compare(trial)
-        if not found.lower:
-            if thrown(repaired) and self.untreated.case.optimizer is not None:
-                self.steadier = [steadier(self._whole())]
-            self._take_back(trial, f"it did not hold in a longer trial with another seed: {found.why}")
-            return None
-        return trial
-
-    def _longer(self, patient: Patient, label: str) -> Losses:
-        return self.trials.run(patient.case, label, seed=CONFIRM_SEED, longer=CONFIRM_LONGER, finish=True)
+        if found.lower and self.yardstick.learned(repaired):
+            return trial
+        if thrown(repaired) and self.untreated.patient.case.optimizer is not None:
+            self.steadier = [with_rate(self._whole(), STEADIER)]
+        why = found.why if not found.lower else f"{found.why}, yet {self.yardstick.told(repaired)}"
+        self._take_back(trial, f"it did not hold in a longer trial with another seed: {why}")
+        return None
 
     def _whole(self) -> Candidate:
         """The repair as one candidate."""
         kept = [each for each in self.outcomes if each.kept]
-        parts = [
-            proof.candidate for each in kept for _, proof in self.memory if proof.outcome.edits == each.edits
-        ]
+        known = self.proving.proofs
+        parts = [proof.candidate for each in kept for _, proof in known if proof.outcome.edits == each.edits]
         return reduce(together, [part for place, part in enumerate(parts) if part not in parts[:place]])
 
     def _take_back(self, trial: Trial, why: str) -> None:
@@ -217,54 +285,19 @@ class Search:
             changed(each, kept=False, state="refuted", why=why, trial=trial) if each.kept else each
             for each in self.outcomes
         ]
-        self.edits, self.base = (), self.untreated
+        self.base = self.untreated
 
     def _found(self, trial: Trial | None) -> Found:
         return Found(
-            before=self.untreated,
-            after=self.base,
+            before=self.untreated.patient,
+            after=self.base.patient,
             outcomes=tuple(self.outcomes),
-            edits=self.edits,
+            edits=self.base.edits,
             trial=trial,
+            yardstick=self.yardstick,
         )
 
 
-def _noted(outcomes: Sequence[Outcome], new: Sequence[Outcome]) -> list[Outcome]:
-    """Both; of a plan that the search came to before, what was found last, unless nothing was measured then."""
-    fresh = [each for each in new if each.state != "not run" or not any(_same(each, old) for old in outcomes)]
-    return [old for old in outcomes if not any(_same(old, each) for each in fresh)] + fresh
-
-
-def _same(one: Outcome, other: Outcome) -> bool:
-    return (one.fix, one.title, one.edits, one.kept) == (other.fix, other.title, other.edits, other.kept)
-
-
-def _heals(proof: Proof) -> bool:
-    return proof.outcome.verdict == "trains"
-
-
-def _prospect(proof: Proof) -> tuple[int, tuple[bool, int], float]:
-    """The better verdict first, then the nearer reach, then the larger promise."""
-    candidate = proof.candidate
-    return RANK[proof.outcome.verdict or "undecided"], candidate.stage, -candidate.promise
-
-
-def _best(proofs: Sequence[Proof]) -> Proof | None:
-    """The better verdict; among equals the one whose training ended lowest."""
-
-    def key(proof: Proof) -> tuple[int, float]:
-        trial = proof.outcome.trial
-        return RANK[proof.outcome.verdict or "undecided"], end(trial.treated) if trial else 0.0
-
-    return min(proofs, key=key, default=None)
-
-
-def _promising(proofs: Sequence[Proof]) -> Proof | None:
-    """Who removed its finding, but does not help alone."""
-    found = (each for each in proofs if each.report is not None and not each.doubt)
-    return min(found, key=_prospect, default=None)
-
-
-def _left(proof: Proof, why: str) -> Proof:
-    told = f"{proof.doubt or 'it passed the second trace'}; {why}"
-    return replace(proof, outcome=changed(proof.outcome, state="not run", why=told))
+def _both_rates(carried: Proof, candidate: Candidate) -> bool:
+    """One rate after another is a third rate, which is tried anyway."""
+    return all(edit.action == "rate" for edit in carried.candidate.edits + candidate.edits)

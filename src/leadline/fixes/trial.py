@@ -28,7 +28,7 @@ from leadline.updating.keeping import unhooked
 MOST_STEPS = 40  # ours: enough for a healthy network to leave its first loss, little beside any real training
 LEAST_STEPS = 12  # derived: the last quarter, over which losses are compared, has three steps at least
 TRIALS_WANTED = (
-    10  # ours: a control, three candidates, and a confirmation of two runs of three times the length
+    20  # ours: a control, a confirmation of two runs of three times the length, and a dozen candidates
 )
 CONFIRMATION = 6  # derived: what of these is kept back for the confirmation
 DEFAULT_RATE = 1e-3  # cited: Kingma & Ba 2015, algorithm 1
@@ -53,21 +53,40 @@ class Trials:
 
     pace: float = 0.0
     """Seconds that a step takes."""
+    length: float = 1
+    """How many times as many steps as `steps` a run makes that does not say otherwise."""
+    made: int = 0
+    """Steps of training so far, all runs together."""
 
     @property
     def fresh(self) -> bool:
         """Each step saw another batch."""
         return self.batches.fresh(self.steps or MOST_STEPS)
 
+    @property
+    def hurried(self) -> bool:
+        """The budget has made trials shorter."""
+        return self.steps is not None and self.steps < MOST_STEPS
+
+    @property
+    def spare(self) -> float:
+        """Seconds that are left for more than to confirm what has been found."""
+        return self.budget.left - CONFIRMATION * (self.steps or LEAST_STEPS) * self.pace
+
     def has_time(self) -> bool:
-        """There is time for more than to confirm what has been found."""
-        return self.budget.left > CONFIRMATION * (self.steps or LEAST_STEPS) * self.pace
+        return self.spare > 0
+
+    def share(self, parts: int) -> float:
+        """What is left of the budget when one of so many parts of the spare time is spent."""
+        return self.budget.left - self.spare / parts if self.budget.seconds is not None else 0.0
 
     def show(self, done: int, total: int, text: str) -> None:
         if self.progress is not None:
             self.progress(done, total, text)
 
-    def run(self, case: Case, label: str, *, seed: int = 0, longer: int = 1, finish: bool = False) -> Losses:
+    def run(
+        self, case: Case, label: str, *, seed: int = 0, longer: float | None = None, finish: bool = False
+    ) -> Losses:
         """Loss before each step of a copy of the case. Stops after a loss that is not a finite number.
 
         `longer` is how many times as many steps as usual. Raises OutOfTimeError if the budget ends first, unless it is
@@ -80,7 +99,7 @@ class Trials:
                 trained = replace(trained, optimizer=default_optimizer(trained.model))
             _seed(seed)
             losses = []
-            for loss in self._train(trained, label, seed, longer):
+            for loss in self._train(trained, label, seed, self.length if longer is None else longer):
                 losses.append(loss)
                 if self.budget.over and not finish:
                     raise OutOfTimeError
@@ -88,14 +107,15 @@ class Trials:
         self.steps = self.steps or MOST_STEPS
         return tuple(losses)
 
-    def _train(self, case: Case, label: str, seed: int, longer: int) -> Iterator[float]:
-        for done, batch in enumerate(self.batches.schedule(longer * MOST_STEPS, seed)):
-            total = longer * (self.steps or MOST_STEPS)
+    def _train(self, case: Case, label: str, seed: int, longer: float) -> Iterator[float]:
+        for done, batch in enumerate(self.batches.schedule(round(longer * MOST_STEPS), seed)):
+            total = round(longer * (self.steps or MOST_STEPS))
             if done >= total:
                 return
             self.show(done, total, label)
             began = self.budget.clock()
             loss = train_step(case, batch)
+            self.made += 1
             yield loss
             if not math.isfinite(loss):
                 return

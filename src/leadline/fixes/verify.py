@@ -5,11 +5,13 @@ A fix is verified if, with the user's own optimiser and rate,
 1. a finding that it was tried for is gone on a second trace, or is no more than a note there;
 2. no finding came that is as severe as the worst of those, or more;
 3. if it claims to keep the function, the outputs in double precision moved by at most `drift.KEPT`;
-4. a short training ends lower than that of the untreated model (`comparison` says how that is decided).
+4. a short training ends lower than that of the untreated model (`comparison` says how that is decided);
+5. and in it the treated model learns: it gets well below the best constant output (`yardstick`).
 
-The first three cost some six passes, the last one a few dozen steps. A finding that training itself refutes (the
+The first three cost some six passes, the last two a few dozen steps. A finding that training itself refutes (the
 network learns in spite of it) becomes a note, so that whoever fails the first two by such findings alone is in doubt:
-the trial decides, if it comes to that.
+the trial decides, if it comes to that. Of a fix that no finding called for (`symptoms`), the first is not asked, and of
+the second only that no error came.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ from leadline.fixes.fix import Patient
 from leadline.fixes.measures import measures
 from leadline.fixes.rehearsing import LEARNS, rehearsed, trial_as_rehearsal
 from leadline.fixes.trial import Losses, OutOfTimeError, Trials
+from leadline.fixes.yardstick import Yardstick
 from leadline.observation import trace
-from leadline.records import Finding, Outcome, Trial
+from leadline.records import Finding, Outcome, Rehearsal, Trial
 from leadline.report import Report
 from leadline.report.verdict import SEVERITIES
 
@@ -47,6 +50,10 @@ class Proof:
     """Of the treated model, unless there is no hope for it."""
     doubt: str = ""
     """What the second trace objects to and training may refute."""
+    lower: bool = False
+    """In its trial it ended lower than the model without it."""
+    losses: Losses = ()
+    """Of its first trial, which is as long as everybody's."""
 
     @property
     def open(self) -> bool:
@@ -70,13 +77,13 @@ def patient_of(case: Case, report: Report) -> Patient:
 
 
 def prove(patient: Patient, candidate: Candidate, trials: Trials, control: Losses | None = None) -> Proof:
-    """All four questions, as long as the answers are good. `control` is the untreated model's training, if known."""
+    """All questions but the last, as long as the answers are good. `control` is the untreated model's training."""
     proof = look_again(patient, candidate)
     if not proof.open:
         return proof
     if control is None:
         control = trials.run(patient.case, "training the untreated model")
-    return train_beside(proof, patient, trials, control)
+    return train_beside(proof, patient, trials, control, Yardstick())
 
 
 def treated(patient: Patient, candidate: Candidate) -> Case:
@@ -102,30 +109,45 @@ def look_again(patient: Patient, candidate: Candidate) -> Proof:
     return _compared(patient, candidate, report)
 
 
-def train_beside(proof: Proof, patient: Patient, trials: Trials, control: Losses) -> Proof:
+def train_beside(
+    proof: Proof, patient: Patient, trials: Trials, control: Losses, yardstick: Yardstick
+) -> Proof:
     """The last part: the treated copy is trained like the untreated one was."""
-    candidate, report = proof.candidate, proof.report
-    assert report is not None  # only what passed the second trace is trained
-    case = treated(patient, candidate)
+    case = treated(patient, proof.candidate)
     try:
-        losses = trials.run(case, f"training with {candidate.fix}")
+        losses = trials.run(case, f"training with {proof.candidate.fix}")
     except (LeadlineError, OutOfTimeError):
         raise
-    except Exception as error:  # as above
-        return Proof(candidate=candidate, outcome=_broken(candidate, error))
+    except Exception as error:  # the untreated model does not raise, so this is the fix's doing
+        return Proof(candidate=proof.candidate, outcome=_broken(proof.candidate, error))
     trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
+    return concluded(replace(proof, losses=losses), patient, trial, yardstick)
+
+
+def concluded(proof: Proof, patient: Patient, trial: Trial, yardstick: Yardstick) -> Proof:
+    """What a trial says about a fix, and about the findings that the second trace had."""
+    candidate, report = proof.candidate, proof.report
+    assert report is not None  # only what passed the second trace is trained
     found = compare(trial)
-    report = rehearsed(report, trial_as_rehearsal(losses, patient.report.profile.rehearsal))
+    report = rehearsed(report, _seen(trial, patient, yardstick))
     objection = _objection(candidate, _before(patient), report.findings)
-    outcome = _outcome(patient, candidate, report, trial)
+    if found.lower and not objection and not yardstick.learned(trial.treated):
+        objection = f"{found.why}, yet {yardstick.told(trial.treated)}: it has not learned"
     outcome = changed(
-        outcome,
+        _outcome(patient, candidate, report, trial),
         state="verified" if found.lower and not objection else "refuted",
         why=found.why if not found.lower else objection or found.why,
         drift=proof.outcome.drift,
         seconds=proof.outcome.seconds,
     )
-    return replace(proof, outcome=outcome, report=report)
+    return replace(proof, outcome=outcome, report=report, lower=found.lower)
+
+
+def _seen(trial: Trial, patient: Patient, yardstick: Yardstick) -> Rehearsal:
+    """The trial as a rehearsal; one that comes near the reference need not be measured by constant outputs too."""
+    if yardstick.enough(trial.treated):
+        return trial_as_rehearsal(trial.treated, None)
+    return trial_as_rehearsal(trial.treated, patient.report.profile.rehearsal, yardstick.constant)
 
 
 def _compared(patient: Patient, candidate: Candidate, report: Report) -> Proof:
@@ -182,9 +204,9 @@ def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[
     """What the second trace has against the fix; "" if nothing."""
     left = {each.code for each in after if each.severity != "info"}
     gone = [each for each in before if each.code in candidate.answers and each.code not in left]
-    if not gone:
+    if candidate.answers and not gone:
         return f"{', '.join(candidate.answers)} still found on the second trace"
-    bar = max(SEVERITIES.index(each.severity) for each in gone)
+    bar = max((SEVERITIES.index(each.severity) for each in gone), default=SEVERITIES.index("error"))
     worse = [each for each in _came(before, after) if SEVERITIES.index(each.severity) >= bar]
     return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}" if worse else ""
 

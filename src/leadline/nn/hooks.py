@@ -49,6 +49,31 @@ class Normed:
 
 
 @dataclass(frozen=True, slots=True)
+class NormedInput:
+    """For `register_forward_pre_hook(..., with_kwargs=True)`: the first tensor argument through the submodule `norm`.
+
+    The same tensor is normalised wherever else it is passed (queries, keys and values of self-attention); others, such
+    as masks, are left alone.
+    """
+
+    norm: str
+
+    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        given = [x for x in (*arguments, *named.values()) if isinstance(x, Tensor) and x.is_floating_point()]
+        if not given:
+            raise InputError(
+                expected="a module that is called with a floating-point tensor",
+                got="none",
+                fix="put the norm into the module's own code",
+            )
+        normed = module.get_submodule(self.norm)(given[0])
+        return (
+            tuple(normed if x is given[0] else x for x in arguments),
+            {name: normed if x is given[0] else x for name, x in named.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Recentred:
     """The module's output less its mean over the features of each position."""
 

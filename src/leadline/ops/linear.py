@@ -11,7 +11,10 @@ WEIGHT = Family(
 )
 MATMUL = Family(  # a weight if one side is made of parameters, else a product of two signals
     kind="matmul",
-    names=words("matmul mm bmm mv addmm addbmm baddbmm addmv einsum tensordot inner dot chain_matmul kron"),
+    names=words(
+        """matmul mm bmm mv addmm addbmm baddbmm addmv einsum tensordot inner dot outer ger chain_matmul kron grouped_mm
+        linalg_solve_triangular"""
+    ),
 )
 RECURRENT = Family(
     kind="recurrent", names=words("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")

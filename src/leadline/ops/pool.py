@@ -15,6 +15,6 @@ REDUCE = Family(
     kind="reduce",
     names=words(
         """mean sum prod var std var_mean std_mean amax amin max min median logsumexp norm vector_norm cumsum cumprod
-        nanmean nansum cdist pairwise_distance cosine_similarity all any segment_reduce"""
+        diff nanmean nansum cdist pairwise_distance cosine_similarity all any is_all_true is_any_true segment_reduce"""
     ),
 )

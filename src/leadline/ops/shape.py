@@ -36,7 +36,8 @@ CREATE = Family(
     kind="create",
     names=words(
         """zeros ones empty full arange linspace logspace eye tensor rand randn randint randperm zeros_like ones_like
-        empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full new_tensor
+        empty_like empty_strided full_like rand_like randn_like randint_like new_zeros new_ones new_empty
+        new_empty_strided new_full new_tensor
         bernoulli multinomial normal uniform exponential poisson scalar_tensor from_numpy tril_indices triu_indices"""
     ),
 )

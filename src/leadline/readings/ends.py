@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from leadline.readings.graph import NEUTRAL
 from leadline.readings.structure import Structure
-from leadline.records import Head, InputSignal, Op, Precision, Trace, Value, Weight
+from leadline.records import Head, InputSignal, Op, Precision, Stats, Trace, Value, Weight
 
 LIMITS = {  # smallest number above zero (subnormal) and largest, of each dtype (IEEE 754; bfloat16: 8 exponent bits)
     "float16": (5.960464477539063e-08, 65504.0),
@@ -18,6 +18,8 @@ LIMITS = {  # smallest number above zero (subnormal) and largest, of each dtype 
 }
 _CROSS_ENTROPIES = ("cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d")
 _PASSING = NEUTRAL | {"select", "join"}
+STRETCHED = 10.0  # of numbers within ±s, cross-entropy can make ln(1 + (C - 1) exp(-2 s)): 2e-9 (C - 1) here (derived)
+CARRIED = 1.01  # rounding: a sum of a mask's constant and a signal is that constant (ours)
 
 
 def read_sources(trace: Trace, structure: Structure, weights: Sequence[Weight]) -> Iterator[InputSignal]:
@@ -61,14 +63,25 @@ def read_head(trace: Trace) -> Head | None:
         logits = trace.values[maker.inputs[0]]
         maker = _maker(trace, logits)
     made = trace.values[op.outputs[0]].forward
+    squashed = (
+        maker is not None and maker.kind in ("softmax", "activation") and not _stretched(trace, maker, logits)
+    )
     return Head(
         loss=op.name,
         value=trace.loss if made is None else made.mean,
         classes=_classes(op, logits),
         logit_ms=None if logits.forward is None else logits.forward.ms,
         logit_max=None if logits.forward is None else logits.forward.abs_max,
-        behind=maker.name if maker is not None and maker.kind in ("softmax", "activation") else "",
+        behind=maker.name if maker is not None and squashed else "",
     )
+
+
+def _stretched(trace: Trace, maker: Op, logits: Value) -> bool:
+    """A bounded function's output, multiplied until it can serve as logits: a soft cap, 30 tanh(x / 30)."""
+    made = trace.values[maker.outputs[0]].forward
+    if maker.name.startswith("relu") or made is None or logits.forward is None or not made.abs_max > 0:
+        return False
+    return logits.forward.abs_max / made.abs_max >= STRETCHED
 
 
 def _maker(trace: Trace, value: Value) -> Op | None:
@@ -97,7 +110,8 @@ def read_precision(trace: Trace) -> Precision | None:
     dtype = common[0][0]
     tiny, huge = LIMITS[dtype]
     own = [value for value in written if value.dtype == dtype]
-    peak = max(own, key=_peak)
+    constant = _carried(trace)
+    peak = max(own, key=lambda value: _backward_peak(value) if value.id in constant else _peak(value))
     lost = [
         (_lost(value, tiny), value) for value in own if value.backward is not None and value.backward.count
     ]
@@ -107,7 +121,7 @@ def read_precision(trace: Trace) -> Precision | None:
         parameters=kept[0][0],
         tiny=tiny,
         huge=huge,
-        largest=_peak(peak),
+        largest=_backward_peak(peak) if peak.id in constant else _peak(peak),
         largest_at=_where(trace, peak),
         lost=worst[0],
         lost_at=_where(trace, worst[1]),
@@ -115,8 +129,30 @@ def read_precision(trace: Trace) -> Precision | None:
 
 
 def _peak(value: Value) -> float:
-    found = (0.0 if stats is None else stats.abs_max for stats in (value.forward, value.backward))
-    return max((each for each in found if math.isfinite(each)), default=0.0)
+    return max(_finite_max(value.forward), _finite_max(value.backward))
+
+
+def _backward_peak(value: Value) -> float:
+    return _finite_max(value.backward)
+
+
+def _finite_max(stats: Stats | None) -> float:
+    return stats.abs_max if stats is not None and math.isfinite(stats.abs_max) else 0.0
+
+
+def _carried(trace: Trace) -> set[int]:
+    """Values whose largest number was written down by somebody (a mask's -1e38) and not computed."""
+    found = {value.id for value in trace.values if value.source in ("constant", "buffer")}
+    for op in trace.ops:
+        most = max(
+            (_finite_max(trace.values[each].forward) for each in op.inputs if each in found), default=0.0
+        )
+        found.update(
+            each
+            for each in op.outputs
+            if found.issuperset(op.inputs) or _finite_max(trace.values[each].forward) <= CARRIED * most
+        )
+    return found
 
 
 def _lost(value: Value, tiny: float) -> float:

@@ -110,7 +110,15 @@ def _segments(trace: Trace, flow: Flow, norms: frozenset[int], claimed: set[int]
         )
         segments += _refined(trace, flow, segment, start, norms)
         start = point
-    return segments
+    return segments if any(segment.weights for segment in segments) else _tower(trace, flow, claimed)
+
+
+def _tower(trace: Trace, flow: Flow, claimed: set[int]) -> list[Segment]:
+    """Where the ways from the input meet in the loss only (an actor beside its critic), the longest of them."""
+    ops = [op for op in flow.ops if op not in claimed and not _is_loss(trace, op)]
+    length, before = _lengths(trace, flow, ops, ROOT)
+    top = max(ops, key=lambda op: (length[op], -op), default=ROOT)  # its last weight: behind that is the loss
+    return _bypassed(trace, _traced_back(before, top, ROOT))
 
 
 def _is_loss(trace: Trace, op: int) -> bool:
@@ -120,23 +128,39 @@ def _is_loss(trace: Trace, op: int) -> bool:
 def _refined(trace: Trace, flow: Flow, segment: Segment, start: int, norms: frozenset[int]) -> list[Segment]:
     path = _longest_path(trace, flow, segment, start)
     if sum(is_weighted(trace.ops[op]) for op in path) >= LONG_SEGMENT:
-        return [
-            Segment(ops=(op,), exit=op, weights=int(is_weighted(trace.ops[op])), bypassed=True) for op in path
-        ]
+        return _bypassed(trace, path)
     return [replace(segment, sum=find_sum(trace, flow, segment.ops, start, norms))]
 
 
 def _longest_path(trace: Trace, flow: Flow, segment: Segment, start: int) -> list[int]:
     """The path through the segment that multiplies by the most weights."""
+    _, before = _lengths(trace, flow, segment.ops, start)
+    return _traced_back(before, segment.exit, start)
+
+
+def _lengths(
+    trace: Trace, flow: Flow, ops: Sequence[int], start: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """By op, how many weights the longest path to it has, and the op before it on that path."""
     length, before = {start: 0}, {start: start}
-    for op in segment.ops:
+    for op in ops:
         before[op] = max((p for p in flow.parents[op] if p in length), key=length.__getitem__, default=start)
         length[op] = length[before[op]] + is_weighted(trace.ops[op])
-    path, op = [], segment.exit
+    return length, before
+
+
+def _traced_back(before: dict[int, int], op: int, start: int) -> list[int]:
+    path = []
     while op != start:
         path.append(op)
         op = before[op]
     return path[::-1]
+
+
+def _bypassed(trace: Trace, path: Sequence[int]) -> list[Segment]:
+    return [
+        Segment(ops=(op,), exit=op, weights=int(is_weighted(trace.ops[op])), bypassed=True) for op in path
+    ]
 
 
 def _blocks(

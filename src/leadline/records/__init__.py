@@ -4,7 +4,8 @@ Every record survives JSON without loss. "Not measured" is null, and is never th
 """
 
 from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
-from leadline.records.codec import decode, encode, spell
+from leadline.records.codec import decode, encode, parse, spell
+from leadline.records.experiment import LAB_SCHEMA, Check, Experiment, Lab, Party, Plot, PlotLine, Ruling
 from leadline.records.facts import (
     Attention,
     Clones,
@@ -76,6 +77,7 @@ from leadline.records.update import (
 __all__ = [
     "BEHIND",
     "FORECAST_SCHEMA",
+    "LAB_SCHEMA",
     "RECIPE_SCHEMA",
     "RUN_SCHEMA",
     "TRACE_SCHEMA",
@@ -89,6 +91,7 @@ __all__ = [
     "Attribution",
     "Block",
     "BlockStep",
+    "Check",
     "Clones",
     "Course",
     "Coverage",
@@ -100,6 +103,7 @@ __all__ = [
     "Edit",
     "EpsSite",
     "Event",
+    "Experiment",
     "Exponent",
     "Factor",
     "FactorKind",
@@ -111,6 +115,7 @@ __all__ = [
     "Head",
     "InputSignal",
     "Jump",
+    "Lab",
     "LinePoint",
     "Margin",
     "Measure",
@@ -123,8 +128,11 @@ __all__ = [
     "Parameter",
     "ParameterStep",
     "Parting",
+    "Party",
     "Phase",
     "Placement",
+    "Plot",
+    "PlotLine",
     "Precision",
     "Profile",
     "Reach",
@@ -132,6 +140,7 @@ __all__ = [
     "Recurrence",
     "Rehearsal",
     "Residual",
+    "Ruling",
     "RunInfo",
     "Sample",
     "ScaledTensor",
@@ -152,5 +161,6 @@ __all__ = [
     "Weight",
     "decode",
     "encode",
+    "parse",
     "spell",
 ]

@@ -15,6 +15,10 @@ from leadline.errors import SchemaError
 
 R = TypeVar("R")
 
+LONGEST_NUMBER = (
+    20  # digits and a sign: no count of ours is longer (derived: 2^63), and no float could hold some
+)
+
 
 def encode(record: msgspec.Struct) -> str:
     """The record as strict JSON (no bare NaN), with nothing lost."""
@@ -23,19 +27,30 @@ def encode(record: msgspec.Struct) -> str:
 
 def decode(text: str, kind: type[R], schema: str) -> R:
     """The record that `encode` wrote. Raises SchemaError if the text is damaged, foreign or too new."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(
-            f"not JSON ({error}); was the file cut short or written by something else?"
-        ) from None
+    data = parse(text)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         raise SchemaError(_wrong_schema(found, schema))
     try:
         return msgspec.convert(data, kind, strict=False)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # half a character cannot even be quoted
         raise SchemaError(f"damaged {schema} record: {error}") from None
+
+
+def parse(text: str) -> Any:
+    """JSON as builtins. Raises SchemaError for what is none, or holds a number that no writer of ours writes."""
+    try:
+        return json.loads(text, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(
+            f"not JSON ({error}); was the file cut short or written by something else?"
+        ) from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
 
 
 def _wrong_schema(found: object, schema: str) -> str:

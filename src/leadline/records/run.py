@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from leadline.errors import SchemaError
-from leadline.records.codec import encode
+from leadline.records.codec import encode, parse
 from leadline.records.profile import Severity
 
 RUN_SCHEMA = "leadline.run/1"
@@ -112,6 +111,6 @@ def note_to_json(note: RunInfo | Alert | Event) -> str:
 def note_from_json(text: str, kind: type[N]) -> N:
     """What `note_to_json` wrote. Raises SchemaError if the text is damaged."""
     try:
-        return msgspec.convert(json.loads(text), kind, strict=False)
-    except (ValueError, TypeError, RecursionError) as error:
+        return msgspec.convert(parse(text), kind, strict=False)
+    except (msgspec.ValidationError, UnicodeError, TypeError, SchemaError) as error:
         raise SchemaError(f"damaged {kind.__name__} in a run file: {error}") from None

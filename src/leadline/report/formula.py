@@ -16,7 +16,8 @@ SIGNS = {
 }
 # fmt: on
 
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$", re.DOTALL)
+FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$", re.DOTALL)
+_MARKS = re.compile(r"(?<!\w)[`*]([^`*]+)[`*](?!\w)")
 _SPACE = re.compile(r"\\[,;: ]")
 _CALL = re.compile(r"\\(?![dt]?frac)([A-Za-z]+)\{([^{}]*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
@@ -28,7 +29,12 @@ _ONE_THING = re.compile(r"√?\w|\d+|\\?[A-Za-z]+")
 
 def readable(page: str) -> str:
     """`page`, in Markdown, with each formula as a piece of code in plain signs."""
-    return _FORMULA.sub(lambda found: f"`{plain(found[1] or found[2])}`", page)
+    return FORMULA.sub(lambda found: f"`{plain(found[1] or found[2])}`", page)
+
+
+def in_signs(phrase: str) -> str:
+    """`phrase` with each formula in plain signs, and without the marks of Markdown around words."""
+    return _MARKS.sub(r"\1", FORMULA.sub(lambda found: plain(found[1] or found[2]), phrase))
 
 
 def plain(latex: str) -> str:

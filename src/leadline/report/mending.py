@@ -32,6 +32,7 @@ REACHES: dict[str, str] = {
     "architecture": "changes the model",
     "advice": "advice",
 }
+UNSEEN = "DID NOT LEARN"  # in its trial, though the check found nothing
 WHY_LINES = 3
 CURVE, ENDS = 40, 28  # cells of a loss curve, and of the numbers behind it
 ROOM = 18  # lines for what was tried, so that a page fits a screen
@@ -87,7 +88,8 @@ def headline(repair: RepairReport, width: int) -> list[Text]:
     before, after = repair.verdict_before, repair.verdict_after
     told = sentence(repair.after or repair.before)
     if repair.after is not None:
-        titles = [(f"{TITLES[before]} ", VERDICTS[before]), (f"→ {TITLES[after]}", VERDICTS[after])]
+        first = (TITLES[before], VERDICTS[before]) if before != "trains" else (UNSEEN, VERDICTS["fails"])
+        titles = [(f"{first[0]} ", first[1]), (f"→ {TITLES[after]}", VERDICTS[after])]
     elif before != "trains":
         titles = [("NOT REPAIRED", VERDICTS[before])]
     elif repair.learns is False:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from leadline.report.html import render_repair
 from leadline.report.look import Look
 from leadline.report.mending import render
 from leadline.report.mending_md import to_markdown
-from leadline.report.repair import REPAIR_SCHEMA, RepairReport
+from leadline.report.repair import RepairReport
 
 REPAIR_FORMATS: dict[str, Callable[[RepairReport, Look], str]] = {
     "text": render,
@@ -17,13 +16,3 @@ REPAIR_FORMATS: dict[str, Callable[[RepairReport, Look], str]] = {
     "md": lambda repair, look: to_markdown(repair),
     "html": lambda repair, look: render_repair(repair),
 }
-
-
-def is_repair(text: str) -> bool:
-    """This is the JSON of a repair, of whatever version; whether it is sound is for its reader to say."""
-    try:
-        saved = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    kind = REPAIR_SCHEMA.partition("/")[0]
-    return isinstance(saved, dict) and str(saved.get("schema")).startswith(f"{kind}/")

@@ -42,6 +42,8 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     budget: float | None = None
     """Seconds; None: as long as it takes."""
     seconds: float = 0.0
+    steps: int = 0
+    """Of training, that the search made in all; of the small reference network too."""
 
     @property
     def verdict_before(self) -> Verdict:

@@ -1,8 +1,8 @@
-"""Pieces of code put together: imports once and first, the rest in order."""
+"""Pieces of code put together: imports first, then functions, each once, and the rest in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 def split_imports(code: str) -> tuple[list[str], list[str]]:
@@ -15,4 +15,26 @@ def split_imports(code: str) -> tuple[list[str], list[str]]:
 def put_together(pieces: Iterable[str]) -> str:
     """Several snippets as one."""
     imports, rest = split_imports("\n".join(filter(None, pieces)))
-    return "\n".join([*imports, *rest])
+    functions = list(dict.fromkeys(_functions(rest)))
+    body = [row for row in _outside(rest) if row]
+    return "\n".join([*imports, *(f"\n{each}\n" for each in functions), *body])
+
+
+def _functions(rows: list[str]) -> Iterator[str]:
+    """The functions that are defined, each as its text."""
+    text: list[str] = []
+    for row in [*rows, "end"]:
+        if text and row and not row.startswith(" "):
+            yield "\n".join(text)
+            text = []
+        if row.startswith("def ") or (text and row):
+            text.append(row)
+
+
+def _outside(rows: list[str]) -> Iterator[str]:
+    """The lines that belong to no function."""
+    inside = False
+    for row in rows:
+        inside = row.startswith("def ") or (inside and (not row or row.startswith(" ")))
+        if not inside:
+            yield row

@@ -8,10 +8,12 @@ import shlex
 from rich.cells import cell_len
 
 from leadline.drawing.numbers import NOT_MEASURED, count, factor, number, plural, share, signed
+from leadline.words import clean, clean_lines
 
 __all__ = [
     "NOT_MEASURED",
     "clean",
+    "clean_lines",
     "count",
     "factor",
     "first_clause",
@@ -24,14 +26,6 @@ __all__ = [
 ]
 
 _CLAUSE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|[:;]\s")
-
-
-def clean(text: str) -> str:
-    """`text` on one line, with each character that could move the cursor, hide or reorder text spelled out.
-
-    Module names are the user's; one may hold a newline, an escape sequence or a right-to-left override.
-    """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def shorten(text: str, width: int) -> str:

@@ -26,7 +26,8 @@ def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
     """Each root with its consequences, however far: the tree that holds the worst finding first."""
     ordered = by_severity(findings)
     codes = {finding.code for finding in findings}
-    causes = {each.code: each.explained_by for each in findings if each.explained_by in codes}
+    said = {each.code: each.explained_by for each in findings if each.explained_by in codes}
+    causes = {code: cause for code, cause in said.items() if _root(code, said) not in said}  # no circles
     below: dict[str, list[Finding]] = {}
     for each in ordered:
         if each.code in causes:

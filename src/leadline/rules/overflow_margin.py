@@ -49,7 +49,8 @@ def near_overflow(profile: Profile) -> Iterator[Symptom]:
     65504, which attention logits and sums over many elements reach.
 
     ## When it is wrong
-    A deliberate large negative constant (a mask of the dtype's minimum) is an activation of that size.
+    A large constant that was written down (a mask, a running maximum that starts at -1e38) is not counted, nor a sum in
+    which it stays the largest number; a product with it is.
 
     ## References
     Micikevicius et al., "Mixed precision training", 2018, section 3.

@@ -40,7 +40,8 @@ def squashed_logits(profile: Profile) -> Iterator[Symptom]:
     logit can be negative, and a class whose logit is zero for all samples never gets a gradient again.
 
     ## When it is wrong
-    A temperature that multiplies the probabilities before the loss lifts the bound.
+    A factor between the two lifts the bound: from 10 on (a soft cap of logits, $30 \tanh(x/30)$, has 30) it does not
+    fire, and a smaller one may do too where classes are few.
 
     ## References
     PyTorch documentation, `torch.nn.CrossEntropyLoss` (the input is expected to contain unnormalised logits).

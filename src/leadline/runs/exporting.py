@@ -13,14 +13,18 @@ from typing import Any, TextIO
 from leadline.errors import InputError
 from leadline.records import spell
 from leadline.runs.tables import Cell, Kind, Table
+from leadline.words import cell
 
 Row = tuple[Cell, ...]
 
 
 def to_csv(table: Table, file: TextIO) -> None:
-    """A header and a line a row. An empty cell was not measured; NaN was measured, and was NaN."""
+    """A header and a line a row. An empty cell was not measured; NaN was measured, and was NaN.
+
+    Names are written so that neither a terminal nor a spreadsheet obeys them.
+    """
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.columns)
+    writer.writerow(map(cell, table.columns))
     for row in _rows(table):
         writer.writerow([_cell(value) for value in row])
 
@@ -74,6 +78,8 @@ def _rows(table: Table) -> Iterator[Row]:
 
 
 def _cell(value: Cell) -> Cell:
+    if isinstance(value, str):
+        return cell(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else str(value)
     return value

@@ -79,26 +79,30 @@ class Run:
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        return {name: _labels(text) for name, text in self._all("SELECT name, labels FROM axis")}
+        return {
+            name: _labels(text) for name, text in self._all("SELECT name, labels FROM axis", kinds=(str, str))
+        }
 
     @property
     def metrics(self) -> dict[str, str | None]:
         """Name to axis, None for a scalar. A name that is both (grad_norm, as a rule) shows its axis."""
-        rows = self._all("SELECT name, axis FROM metric ORDER BY axis = '' DESC, id")
+        rows = self._all("SELECT name, axis FROM metric ORDER BY axis = '' DESC, id", kinds=(str, str))
         return {name: axis or None for name, axis in rows}
 
     @property
     def scalar_names(self) -> tuple[str, ...]:
-        return tuple(name for (name,) in self._all("SELECT name FROM metric WHERE axis = '' ORDER BY id"))
+        rows = self._all("SELECT name FROM metric WHERE axis = '' ORDER BY id", kinds=(str,))
+        return tuple(name for (name,) in rows)
 
     @property
     def vector_axes(self) -> dict[str, str]:
         """Names of the vectors, each with its axis."""
-        return dict(self._all("SELECT name, axis FROM metric WHERE axis <> '' ORDER BY id"))
+        rows = self._all("SELECT name, axis FROM metric WHERE axis <> '' ORDER BY id", kinds=(str, str))
+        return dict(rows)
 
     @property
     def steps(self) -> list[int]:
-        return [step for (step,) in self._all("SELECT step FROM step ORDER BY step")]
+        return [step for (step,) in self._all("SELECT step FROM step ORDER BY step", kinds=(int,))]
 
     @property
     def first_step(self) -> int | None:
@@ -110,7 +114,7 @@ class Run:
         """How many steps there are, the last one, and when it was written."""
         count, last = self._one("SELECT count(*), max(step) FROM step")
         row = self._one("SELECT time FROM step WHERE step = ?", last)
-        return count, last, row and row[0]
+        return count, last, row and _number(row[0])
 
     def latest(self, name: str) -> float | None:
         """The last value of a scalar; None if there is none."""
@@ -123,7 +127,7 @@ class Run:
 
     def times(self) -> dict[int, float]:
         """When each step was written, in seconds since 1970."""
-        return dict(self._all("SELECT step, time FROM step ORDER BY step"))
+        return dict(self._all("SELECT step, time FROM step ORDER BY step", kinds=(int, float)))
 
     def scalars(self, name: str, since: int = 0, until: int | None = None) -> Series:
         """Steps from `since` on and before `until`, and the values at them. Steps without a value are not there."""
@@ -138,7 +142,8 @@ class Run:
     def vector_steps(self, name: str) -> list[int]:
         """The steps at which a vector was measured; its numbers are not read."""
         key = self._metric(name, vector=True)
-        return [step for (step,) in self._all("SELECT step FROM entry WHERE metric = ? ORDER BY step", key)]
+        rows = self._all("SELECT step FROM entry WHERE metric = ? ORDER BY step", key, kinds=(int,))
+        return [step for (step,) in rows]
 
     def _entries(self, name: str, since: int, until: int | None, *, vector: bool) -> list[Any]:
         return self._all(
@@ -146,6 +151,7 @@ class Run:
             self._metric(name, vector=vector),
             since,
             LAST if until is None else until,
+            kinds=(int, object),
         )
 
     def _metric(self, name: str, *, vector: bool) -> int:
@@ -167,9 +173,9 @@ class Run:
     @property
     def standing(self) -> list[Alert]:
         """Alerts that were raised and not cleared since the run was last started."""
-        rows = self._all("SELECT kind, body FROM note WHERE kind IN ('alert', 'event') ORDER BY seq")
+        query = "SELECT kind, body FROM note WHERE kind IN ('alert', 'event') ORDER BY seq"
         raised: dict[tuple[str, int], Alert] = {}
-        for kind, body in rows:
+        for kind, body in self._all(query, kinds=(str, str)):
             if kind == "event":
                 if note_from_json(body, Event).kind == "resume":
                     raised.clear()
@@ -187,7 +193,8 @@ class Run:
     @property
     def reports(self) -> list[int]:
         """Steps at which a whole check was stored."""
-        rows = self._all("SELECT DISTINCT step FROM note WHERE kind = 'report' ORDER BY step")
+        query = "SELECT DISTINCT step FROM note WHERE kind = 'report' ORDER BY step"
+        rows = self._all(query, kinds=(int,))
         return [step for (step,) in rows]
 
     def report(self, step: int) -> str:
@@ -202,7 +209,8 @@ class Run:
         return str(row[0])
 
     def _notes(self, kind: str, since: int) -> list[str]:
-        rows = self._all("SELECT body FROM note WHERE kind = ? AND step >= ? ORDER BY seq", kind, since)
+        query = "SELECT body FROM note WHERE kind = ? AND step >= ? ORDER BY seq"
+        rows = self._all(query, kind, since, kinds=(str,))
         return [body for (body,) in rows]
 
     @property
@@ -221,11 +229,13 @@ class Run:
                 self._connection.execute("COMMIT")
 
     def _changes(self, cursor: int) -> Changes:
-        names = {key: (name, axis) for key, name, axis in self._all("SELECT id, name, axis FROM metric")}
+        metrics = self._all("SELECT id, name, axis FROM metric", kinds=(int, str, str))
+        names = {key: (name, axis) for key, name, axis in metrics}
         scalars: dict[str, Series] = {}
         vectors: dict[str, VectorSeries] = {}
         last = cursor
-        for seq, metric, step, value in self._all("SELECT * FROM entry WHERE seq > ? ORDER BY seq", cursor):
+        query = "SELECT seq, metric, step, value FROM entry WHERE seq > ? ORDER BY seq"
+        for seq, metric, step, value in self._all(query, cursor, kinds=(int, int, int, object)):
             name, axis = names[metric]
             last = max(last, seq)
             if axis:
@@ -235,7 +245,8 @@ class Run:
                 steps, values = scalars.setdefault(name, ([], []))
                 values.append(_number(value))
             steps.append(step)
-        notes = self._all("SELECT seq, kind, step, body FROM note WHERE seq > ? ORDER BY seq", cursor)
+        query = "SELECT seq, kind, step, body FROM note WHERE seq > ? ORDER BY seq"
+        notes = self._all(query, cursor, kinds=(int, str, int, str))
         return Changes(
             cursor=max([last, *(note[0] for note in notes)]),
             scalars=scalars,
@@ -251,9 +262,16 @@ class Run:
         with self._lock, _translated(self.path):
             yield
 
-    def _all(self, query: str, *values: object) -> list[Any]:
+    def _all(self, query: str, *values: object, kinds: tuple[type, ...]) -> list[Any]:
+        """The rows. SQLite lets any column hold anything, so each cell is asked whether it is of its kind."""
         with self._reading():
-            return self._connection.execute(query, values).fetchall()
+            rows = self._connection.execute(query, values).fetchall()
+        for place, kind in enumerate(kinds):
+            if not all(isinstance(row[place], kind) for row in rows):
+                raise SchemaError(
+                    f"{self.path} is damaged: where {kind.__name__} was expected is something else"
+                )
+        return rows
 
     def _one(self, query: str, *values: object) -> Any:
         with self._reading():

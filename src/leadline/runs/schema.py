@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,6 +41,11 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
 
+LARGEST_CELL = (
+    64 * 2**20
+)  # bytes of one number, vector, name or report; ours: a report of 1000 layers has 2 MB
+CAUTION = ("trusted_schema = OFF", "cell_size_check = ON")  # cited: SQLite's advice for files from strangers
+
 LAST_SEQ = "SELECT max(ifnull((SELECT max(seq) FROM entry), 0), ifnull((SELECT max(seq) FROM note), 0))"
 
 
@@ -57,6 +63,9 @@ def connect(path: Path, *, mode: str, options: str = "") -> sqlite3.Connection:
         check_same_thread=False,
     )
     connection.text_factory = _decoded
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_CELL)
+    for setting in CAUTION:
+        connection.execute(f"PRAGMA {setting}")
     return connection
 
 
@@ -70,12 +79,12 @@ def recognise(connection: sqlite3.Connection, path: Path) -> bool:
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's own words may quote damaged bytes
         if is_about_content(error):
             raise explained(error, path) from None
         raise
-    if not tables and application == version == 0:
+    if not found and application == version == 0:
         return False
     if application != APPLICATION_ID:
         raise SchemaError(f"{path} is a SQLite file, but not a run of leadline")
@@ -83,9 +92,17 @@ def recognise(connection: sqlite3.Connection, path: Path) -> bool:
         raise SchemaError(
             f"{path} is a run file of version {version}; this version of leadline reads {VERSION}. Upgrade leadline."
         )
-    if missing := NEEDED - tables:
+    _refuse_programs(found, path)
+    if missing := NEEDED - {name for kind, name, _ in found if kind == "table"}:
         raise SchemaError(f"{path} is damaged: it has no table {sorted(missing)[0]!r}")
     return True
+
+
+def _refuse_programs(found: Iterable[tuple[str, str, str | None]], path: Path) -> None:
+    """A run holds tables and their indices; what computes something when it is read or written is not ours."""
+    for kind, name, sql in found:
+        if kind not in ("table", "index") or "VIRTUAL" in str(sql).upper().split("(")[0]:
+            raise SchemaError(f"{path} is not a run as leadline writes it: it has a {kind} {name!r}")
 
 
 def read_info(connection: sqlite3.Connection, path: Path) -> RunInfo:

@@ -193,7 +193,10 @@ for names, scaling in (
         "linear conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc",
         linear,
     ),
-    ("matmul mm bmm mv einsum tensordot inner dot vdot chain_matmul kron", matrix_product),
+    (
+        "matmul mm bmm mv einsum tensordot inner dot vdot outer ger chain_matmul kron grouped_mm",
+        matrix_product,
+    ),
     ("addmm addbmm baddbmm addmv", matrix_product_add),
     ("embedding embedding_bag", embedding),
     ("layer_norm rms_norm group_norm instance_norm", normalised),

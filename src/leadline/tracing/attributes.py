@@ -77,4 +77,8 @@ def _same(now: Any, before: Any) -> bool:
         return False
     if isinstance(now, dict):
         return all(a == b and now[a] is before[b] for a, b in zip(now, before, strict=True))
+    if isinstance(
+        now, set
+    ):  # a copy of a set may be in another order: filling it again would change that of the original
+        return {id(each) for each in now} == {id(each) for each in before}
     return all(a is b for a, b in zip(now, before, strict=True))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as global_hooks
 
 from leadline.tracing.census import Census
+from leadline.tracing.shield import undivided
 
 Returned = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
@@ -34,7 +34,7 @@ class CallStack:
         """Path of the innermost running module of the model, and which call of it (0 is the first)."""
         return self._running[-1][1:] if self._running else ("", 0)
 
-    @contextmanager
+    @undivided
     def follow(self, returned: Returned) -> Iterator[None]:
         """Watch calls made by this thread; `returned` is told what each module took and gave."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,9 +16,10 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from leadline import stats
 from leadline.tracing.attributes import snapshot_attributes
 from leadline.tracing.census import Census
+from leadline.tracing.shield import undivided
 
 
-@contextmanager
+@undivided
 def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
     """Lend modules out (the model, and a loss that is one); whatever happens inside, on exit they are as they were.
 
@@ -43,7 +44,7 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
         yield guard
 
 
-@contextmanager
+@undivided
 def process_state_kept() -> Iterator[None]:
     """Afterwards random number generators, the default dtype and the default device are as they were."""
     with ExitStack() as stack:
@@ -52,17 +53,17 @@ def process_state_kept() -> Iterator[None]:
         yield
 
 
-@contextmanager
+@undivided
 def set_aside(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Take away each `.grad`, and with it the hooks that act once a gradient is there (an optimiser's step, say).
 
     Hooks that the pass itself hangs on a tensor are taken off again.
     """
     taken = [(tensor, tensor.grad, {kind: _hooks(tensor, kind) for kind in _HOOKS}) for tensor in tensors]
-    for tensor in tensors:
-        tensor.grad = None
-        _set_hooks(tensor, "_post_accumulate_grad_hooks", {})
     try:
+        for tensor in tensors:
+            tensor.grad = None
+            _set_hooks(tensor, "_post_accumulate_grad_hooks", {})
         yield
     finally:
         for tensor, grad, hooks in taken:

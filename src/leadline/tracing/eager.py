@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
+from leadline.tracing.shield import undivided
+
 STACK_ROOM = 1.5  # measured: a module call takes three Python frames, and four while module calls are watched
 HOOKS_WARNING = r"Using `torch.compile\(module\)` when there are global hooks"
 
@@ -23,7 +25,7 @@ class _Settings:
         self._users = 0
         self._undo = ExitStack()
 
-    @contextmanager
+    @undivided
     def held(self) -> Iterator[None]:
         with self._lock:
             self._users += 1

@@ -24,6 +24,7 @@ from leadline.tracing.spelling import spelled_call
 MANY_OUTPUTS = (
     16  # ours: an op with more outputs (unbind over time steps) is measured on none of them, and says so
 )
+_UNWRITTEN = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
 _SHARED = frozenset(
     {"weight", "matmul", "recurrent", "embedding", "norm", "add", "attention", "activation"}
 )  # kinds of which it is asked how alike the samples are
@@ -248,6 +249,8 @@ class Recorder(TorchFunctionMode):
             return None
         index = len(self.steps)
         crowd = f"one of more than {MANY_OUTPUTS} outputs" if len(made) > MANY_OUTPUTS else ""
+        if plan.name in _UNWRITTEN:
+            crowd = "memory that nothing was written to yet"
         values = [self.ledger.enter(tensor, self._entry(plan, tensor, index, read, crowd)) for tensor in made]
         for base in (self._base(tensor) for tensor in written):
             if base is not None:
@@ -267,11 +270,16 @@ class Recorder(TorchFunctionMode):
             self.gradients.wait(tensor, value)
 
     def _base(self, tensor: Tensor) -> Tensor | None:
-        """The tensor that is written when this view is; without values, only one that the pass has seen."""
-        if self._unseen is None:
-            return tensor._base if tensor._is_view() else None
-        base = self._unseen.base(tensor)
-        return None if base is None or self.ledger.find(base) is None else base
+        """The tensor that is written when this view is; none if the pass cannot have it in its hands.
+
+        A kernel may return a view of what it made (`linear` of a batch of sequences does): nobody reads the rest.
+        """
+        if self._unseen is not None:
+            base = self._unseen.base(tensor)
+            return None if base is None or self.ledger.find(base) is None else base
+        base = tensor._base if tensor._is_view() else None
+        hidden = base is not None and base.grad_fn is not None and self.ledger.find(base) is None
+        return None if hidden else base
 
     def _entry(self, plan: Plan, tensor: Tensor, index: int, read: Sequence[int], unobserved: str) -> Entry:
         entry = describe(tensor)

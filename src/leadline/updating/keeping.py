@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
+
+from leadline.tracing.shield import undivided
 
 Restore = Callable[[], object]
 
@@ -29,7 +31,7 @@ class Kept:
     """Puts everything back; it may be called any number of times."""
 
 
-@contextmanager
+@undivided
 def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Kept]:
     """On exit the optimiser's state, groups and attributes and the `parameters` are what they were.
 
@@ -53,7 +55,7 @@ def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Kept]:
             rewind()
 
 
-@contextmanager
+@undivided
 def unhooked(optimizer: Optimizer) -> Iterator[None]:
     """Step hooks rest: they belong to real steps (loggers, moving averages), and this one will be undone.
 

@@ -9,6 +9,7 @@ from typing import Any
 from leadline.case import describe
 from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert
+from leadline.words import clean
 
 OnAlert = str | Callable[[Alert], object]
 
@@ -32,7 +33,7 @@ def answer(alert: Alert, on_alert: OnAlert) -> None:
     if callable(on_alert):
         on_alert(alert)
         return
-    text = sentence(alert)
+    text = clean(sentence(alert))
     _LOG.log(LEVELS[alert.severity] if alert.state == "raised" else logging.INFO, "%s", text)
     if on_alert == "raise" and alert.severity == "error" and alert.state == "raised":
         raise AlertError(alert, text)

@@ -50,9 +50,12 @@ def model_class(config: Any) -> Any:
     """The class of the model: the one the config names, else the head its type is pretrained with."""
     import transformers
 
-    named = [name for name in config.architectures or () if hasattr(transformers, name)]
+    known = [getattr(transformers, str(name), None) for name in config.architectures or ()]
+    named = [
+        each for each in known if isinstance(each, type) and issubclass(each, transformers.PreTrainedModel)
+    ]
     if named:
-        return getattr(transformers, named[0])
+        return named[0]
     for head in HEADS:
         mapping = getattr(transformers, head)._model_mapping
         if type(config) in mapping:

@@ -21,5 +21,8 @@ def _code(edit: Edit) -> Iterator[str]:
 
 
 clip = Action(
-    name="clip", make=_make, code=_code, imports=("from leadline.nn.stepping import AdaptiveClip, Clip",)
+    name="clip",
+    make=_make,
+    code=_code,
+    before=("from leadline.nn.stepping import AdaptiveClip", "from leadline.nn.stepping import Clip"),
 )

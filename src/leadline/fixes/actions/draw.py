@@ -1,31 +1,39 @@
-"""Draw a weight afresh from a seeded generator, or fill it with one number."""
+"""Draw a weight afresh from a generator that its own name seeds, or fill it with one number."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, number, parameter_at, text, whole
+from leadline.fixes.edits import Action, Bench, choice, number, parameter_at, rounded, whole
 from leadline.fixes.tensors import owner_of, write_at
 from leadline.records import Edit
 from leadline.records.repair import Option
 
-FILLS = {
-    "normal": "torch.nn.init.normal_({0}, 0.0, {1!r}, generator=generator)",
-    "orthogonal": "torch.nn.init.orthogonal_({0}, {1!r}, generator=generator)",
-    "identity": "torch.nn.init.eye_({0}).mul_({1!r})",
-    "constant": "torch.nn.init.constant_({0}, {1!r})",
-}
-"""What each kind fills a tensor with; `size` is the standard deviation, the gain, the diagonal, the constant."""
+KINDS = ("normal", "orthogonal", "identity", "constant")
+"""What a tensor is filled with; `size` is the standard deviation, the gain, the diagonal, the constant."""
+FUNCTION = '''\
+def draw(model, name, fill, *size, parts=1):
+    """New numbers for a weight. Its name is the seed: they are the same in every run, on every device."""
+    values = torch.empty(model.get_parameter(name).shape, dtype=torch.float32, device="cpu")
+    generator = torch.Generator().manual_seed(crc32(name.encode()))
+    for part in values.chunk(parts):
+        fill(part, *size, generator=generator)
+    model.get_parameter(name).data.copy_(values)'''
 
 
-def draw_edit(where: str, kind: str, size: float, *, seed: int = 0, packed: int = 1) -> Edit:
+def draw_edit(where: str, kind: str, size: float, *, packed: int = 1) -> Edit:
     """The edit that draws the weight named `where`; each of its `packed` parts on its own."""
-    options: dict[str, Option] = {"kind": kind, "size": size, "seed": seed, "packed": packed}
-    return Edit(action="draw", where=where, options=options)
+    options: dict[str, Option] = {"kind": kind, "size": rounded(size)}
+    return Edit(action="draw", where=where, options=options | ({"packed": packed} if packed > 1 else {}))
+
+
+def seeded(where: str) -> torch.Generator:
+    """A generator for what has this name: no two layers draw the same, and a recipe replays bit for bit."""
+    return torch.Generator().manual_seed(crc32(where.encode()))
 
 
 def _make(bench: Bench, edit: Edit) -> None:
@@ -37,15 +45,16 @@ def _make(bench: Bench, edit: Edit) -> None:
 
 def _drawn(shape: torch.Size, edit: Edit) -> Tensor:
     """In float32 on the CPU, whatever the weight's dtype and device: the same seed gives the same numbers."""
-    kind, size = text(edit, "kind"), number(edit, "size")
-    if kind not in FILLS:
-        raise InputError(expected=f"a draw that is one of {list(FILLS)}", got=kind, fix="upgrade leadline")
-    generator = torch.Generator().manual_seed(whole(edit, "seed"))
+    kind, size = choice(edit, "kind", KINDS), number(edit, "size")
+    generator = seeded(edit.where)
     values = torch.empty(shape, dtype=torch.float32, device="cpu")
-    packed = whole(edit, "packed")
-    for part in values.chunk(packed) if packed > 1 else [values]:
+    for part in values.chunk(_parts(edit)):
         _fill(part, kind, size, generator)
     return values
+
+
+def _parts(edit: Edit) -> int:
+    return whole(edit, "packed") if "packed" in edit.options else 1
 
 
 def _fill(part: Tensor, kind: str, size: float, generator: torch.Generator) -> None:
@@ -60,22 +69,32 @@ def _fill(part: Tensor, kind: str, size: float, generator: torch.Generator) -> N
 
 
 def _code(edit: Edit) -> Iterator[str]:
-    kind, size, packed = text(edit, "kind"), number(edit, "size"), whole(edit, "packed")
-    path, _, name = edit.where.rpartition(".")
-    owner = f'model.get_submodule("{path}")' if path else "model"
-    if kind in ("normal", "orthogonal"):
-        yield f"generator = torch.Generator().manual_seed({whole(edit, 'seed')})"
-    yield f"values = torch.empty({owner}.{name}.shape)"
-    if packed > 1:
-        yield f"for part in values.chunk({packed}):"
-        yield f"    {FILLS[kind].format('part', size)}"
-    else:
-        yield FILLS[kind].format("values", size)
+    kind, size, parts = choice(edit, "kind", KINDS), number(edit, "size"), _parts(edit)
+    weight = f'model.get_parameter("{edit.where}")'
     if edit.options.get("parametrized"):
-        yield "with torch.no_grad():"
-        yield f"    {owner}.{name} = values.to({owner}.{name})"
+        yield from _parametrized_code(edit, size)
+    elif kind == "constant":
+        yield f"torch.nn.init.constant_({weight}, {size!r})" if size else f"torch.nn.init.zeros_({weight})"
+    elif kind == "identity":
+        yield f"for part in {weight}.data.chunk({parts}):"
+        yield f"    torch.nn.init.eye_(part).mul_({size!r})"
     else:
-        yield f"{owner}.{name}.data.copy_(values)"
+        sizes = f"0.0, {size!r}" if kind == "normal" else f"{size!r}"
+        packed = f", parts={parts}" if parts > 1 else ""
+        yield f'draw(model, "{edit.where}", torch.nn.init.{kind}_, {sizes}{packed})'
 
 
-draw = Action(name="draw", make=_make, code=_code, imports=("import torch",))
+def _parametrized_code(edit: Edit, size: float) -> Iterator[str]:
+    """A weight that a parametrisation makes is assigned to, so that its originals follow."""
+    path, _, name = edit.where.rpartition(".")
+    yield f'module = model.get_submodule("{path}")'
+    yield f'values = torch.empty(getattr(module, "{name}").shape)'
+    yield f'generator = torch.Generator().manual_seed(crc32("{edit.where}".encode()))'
+    yield f"torch.nn.init.orthogonal_(values, {size!r}, generator=generator)"
+    yield "with torch.no_grad():"
+    yield f'    setattr(module, "{name}", values.to(getattr(module, "{name}")))'
+
+
+draw = Action(
+    name="draw", make=_make, code=_code, before=("from zlib import crc32", "import torch", FUNCTION)
+)

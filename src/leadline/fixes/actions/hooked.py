@@ -9,15 +9,22 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, module_at, number, text, whole
-from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped
+from leadline.fixes.edits import Action, Bench, amount, choice, module_at, number, whole
+from leadline.nn.hooks import Normed, NormedInput, Recentred, Scaled, Skipped
 from leadline.records import Edit
 
-GATE, NORM = "leadline_gate", "leadline_norm"
-IMPORTS = ("import torch", "from leadline.nn.hooks import Normed, Recentred, Scaled, Skipped")
+GATE, NORM, NORM_INPUT = "leadline_gate", "leadline_norm", "leadline_norm_input"
+NORMS = ("LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d")
+ENLIST = '''\
+def enlist(optimizer, parameters):
+    """New parameters for the optimiser to train, without decay."""
+    groups = optimizer.param_groups
+    if all(group.get("weight_decay") for group in groups):
+        groups.append({**groups[0], "params": [], "weight_decay": 0.0})
+    next(group for group in groups if not group.get("weight_decay"))["params"].extend(parameters)'''
 
 
-def _like(module: nn.Module) -> dict[str, Any]:
+def like(module: nn.Module) -> dict[str, Any]:
     """Device and dtype of what is new in a module: as those of its first floating-point parameter."""
     found = next((p for p in module.parameters() if p.is_floating_point()), None)
     return {} if found is None else {"device": found.device, "dtype": found.dtype}
@@ -25,12 +32,12 @@ def _like(module: nn.Module) -> dict[str, Any]:
 
 def _scaling(kind: type[Scaled | Skipped]) -> Any:
     def make(bench: Bench, edit: Edit) -> None:
-        module, factor, size = module_at(bench, edit), number(edit, "factor"), whole(edit, "learned")
+        module, factor, size = module_at(bench, edit), number(edit, "factor"), amount(edit, "learned")
         if not size:
             bench.attach(module.register_forward_hook(kind(factor)))
             return
-        _check_free(module, GATE, edit)
-        gate = nn.Parameter(torch.full(() if size == 1 else (size,), factor, **_like(module)))
+        check_free(module, GATE, edit)
+        gate = nn.Parameter(torch.full(() if size == 1 else (size,), factor, **like(module)))
         bench.put(module, GATE, gate)
         bench.enlist([gate])
         bench.attach(module.register_forward_hook(kind(gate=GATE)))
@@ -40,46 +47,56 @@ def _scaling(kind: type[Scaled | Skipped]) -> Any:
 
 def _scaling_code(kind: str) -> Any:
     def code(edit: Edit) -> Iterator[str]:
-        factor, size = number(edit, "factor"), whole(edit, "learned")
-        yield f'module = model.get_submodule("{edit.where}")'
+        factor, size = number(edit, "factor"), amount(edit, "learned")
         if not size:
-            yield f"module.register_forward_hook({kind}({factor!r}))"
+            yield f'model.get_submodule("{edit.where}").register_forward_hook({kind}({factor!r}))'
             return
+        yield f'module = model.get_submodule("{edit.where}")'
         shape = "()" if size == 1 else f"({size},)"
         yield "like = next(module.parameters())"
         yield f"module.{GATE} = torch.nn.Parameter(like.detach().new_full({shape}, {factor!r}))"
         yield f'module.register_forward_hook({kind}(gate="{GATE}"))'
-        yield from _enlist(f"[module.{GATE}]")
+        yield f"enlist(optimizer, [module.{GATE}])"
 
     return code
 
 
-def _enlist(new: str) -> Iterator[str]:
-    """The lines that give new parameters to the optimiser, as `Bench.enlist` does."""
-    yield 'spared = [group for group in optimizer.param_groups if not group.get("weight_decay")]'
-    yield "if not spared:"
-    yield '    spared = [{**optimizer.param_groups[0], "params": [], "weight_decay": 0.0}]'
-    yield "    optimizer.param_groups.extend(spared)"
-    yield f'spared[0]["params"].extend({new})'
-
-
 def _make_norm(bench: Bench, edit: Edit) -> None:
-    module, kind = module_at(bench, edit), text(edit, "kind")
-    _check_free(module, NORM, edit)
-    sizes = (1, whole(edit, "width")) if kind == "GroupNorm" else (whole(edit, "width"),)
-    norm = getattr(nn, kind)(*sizes, **_like(module)).train(module.training)
+    module, kind = module_at(bench, edit), choice(edit, "kind", NORMS)
+    check_free(module, NORM, edit)
+    sizes = (1, amount(edit, "width")) if kind == "GroupNorm" else (amount(edit, "width"),)
+    norm = getattr(nn, kind)(*sizes, **like(module)).train(module.training)
     bench.put(module, NORM, norm)
     bench.enlist(norm.parameters())
     bench.attach(module.register_forward_hook(Normed(NORM)))
 
 
 def _norm_code(edit: Edit) -> Iterator[str]:
+    kind, width = choice(edit, "kind", NORMS), amount(edit, "width")
+    sizes = f"1, {width}" if kind == "GroupNorm" else f"{width}"
     yield f'module = model.get_submodule("{edit.where}")'
     yield "like = next(module.parameters())"
-    sizes = f"1, {whole(edit, 'width')}" if text(edit, "kind") == "GroupNorm" else f"{whole(edit, 'width')}"
-    yield f"module.{NORM} = torch.nn.{text(edit, 'kind')}({sizes}, dtype=like.dtype, device=like.device)"
+    yield f"module.{NORM} = torch.nn.{kind}({sizes}, dtype=like.dtype, device=like.device)"
     yield f'module.register_forward_hook(Normed("{NORM}"))'
-    yield from _enlist(f"module.{NORM}.parameters()")
+    yield f"enlist(optimizer, module.{NORM}.parameters())"
+
+
+def _make_norm_input(bench: Bench, edit: Edit) -> None:
+    module, kind = module_at(bench, edit), choice(edit, "kind", NORMS[:2])
+    check_free(module, NORM_INPUT, edit)
+    norm = getattr(nn, kind)(amount(edit, "width"), **like(module)).train(module.training)
+    bench.put(module, NORM_INPUT, norm)
+    bench.enlist(norm.parameters())
+    bench.attach(module.register_forward_pre_hook(NormedInput(NORM_INPUT), with_kwargs=True))
+
+
+def _norm_input_code(edit: Edit) -> Iterator[str]:
+    kind, width = choice(edit, "kind", NORMS[:2]), amount(edit, "width")
+    yield f'module = model.get_submodule("{edit.where}")'
+    yield "like = next(module.parameters())"
+    yield f"module.{NORM_INPUT} = torch.nn.{kind}({width}, dtype=like.dtype, device=like.device)"
+    yield f'module.register_forward_pre_hook(NormedInput("{NORM_INPUT}"), with_kwargs=True)'
+    yield f"enlist(optimizer, module.{NORM_INPUT}.parameters())"
 
 
 def _make_recentred(bench: Bench, edit: Edit) -> None:
@@ -90,7 +107,7 @@ def _recentred_code(edit: Edit) -> Iterator[str]:
     yield f'model.get_submodule("{edit.where}").register_forward_hook(Recentred({whole(edit, "dim")}))'
 
 
-def _check_free(module: nn.Module, name: str, edit: Edit) -> None:
+def check_free(module: nn.Module, name: str, edit: Edit) -> None:
     if hasattr(module, name):
         raise InputError(
             expected=f"a module at {edit.where!r} that the recipe has not changed yet",
@@ -99,7 +116,19 @@ def _check_free(module: nn.Module, name: str, edit: Edit) -> None:
         )
 
 
-scaled = Action(name="scale-output", make=_scaling(Scaled), code=_scaling_code("Scaled"), imports=IMPORTS)
-skipped = Action(name="skip", make=_scaling(Skipped), code=_scaling_code("Skipped"), imports=IMPORTS)
-normed = Action(name="norm", make=_make_norm, code=_norm_code, imports=IMPORTS)
-recentred = Action(name="recentre", make=_make_recentred, code=_recentred_code, imports=IMPORTS)
+def _needs(hook: str, *, grows: bool = True) -> tuple[str, ...]:
+    """What the code of an action needs: its hook, and the function that enlists new parameters if there are any."""
+    return ("import torch", f"from leadline.nn.hooks import {hook}", *((ENLIST,) if grows else ()))
+
+
+scaled = Action(
+    name="scale-output", make=_scaling(Scaled), code=_scaling_code("Scaled"), before=_needs("Scaled")
+)
+skipped = Action(name="skip", make=_scaling(Skipped), code=_scaling_code("Skipped"), before=_needs("Skipped"))
+normed = Action(name="norm", make=_make_norm, code=_norm_code, before=_needs("Normed"))
+normed_input = Action(
+    name="norm-input", make=_make_norm_input, code=_norm_input_code, before=_needs("NormedInput")
+)
+recentred = Action(
+    name="recentre", make=_make_recentred, code=_recentred_code, before=_needs("Recentred", grows=False)
+)

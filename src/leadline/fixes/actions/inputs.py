@@ -46,11 +46,11 @@ standardise = Action(
     name="standardise",
     make=_standardise,
     code=_standardise_code,
-    imports=("from leadline.nn.hooks import Standardised",),
+    before=("from leadline.nn.hooks import Standardised",),
 )
 to_float = Action(
     name="float32",
     make=_to_float,
     code=_to_float_code,
-    imports=("import torch", "from leadline.nn.hooks import Cast"),
+    before=("import torch", "from leadline.nn.hooks import Cast"),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from leadline.fixes.actions.hooked import _enlist
+from leadline.fixes.actions.hooked import ENLIST
 from leadline.fixes.edits import Action, Bench, module_at
 from leadline.records import Edit
 
@@ -34,8 +34,10 @@ def _final_norm_code(edit: Edit) -> Iterator[str]:
     yield "like = [m for m in stack.modules() if isinstance(m, torch.nn.LayerNorm)][-1]"
     yield "stack.norm = torch.nn.LayerNorm(like.normalized_shape, like.eps).to(like.weight)"
     yield "stack.use_nested_tensor = False"
-    yield from _enlist("stack.norm.parameters()")
+    yield "enlist(optimizer, stack.norm.parameters())"
 
 
 norm_first = Action(name="norm-first", make=_norm_first, code=_norm_first_code)
-final_norm = Action(name="final-norm", make=_final_norm, code=_final_norm_code, imports=("import torch",))
+final_norm = Action(
+    name="final-norm", make=_final_norm, code=_final_norm_code, before=("import torch", ENLIST)
+)

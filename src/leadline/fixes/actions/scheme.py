@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import torch
-from torch import nn
+from torch import Generator, nn
+from torch.optim import Optimizer
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, module_at, text, whole
+from leadline.fixes.actions.draw import seeded
+from leadline.fixes.edits import Action, Bench, make, module_at, text
 from leadline.nn.conv import Projection
 from leadline.nn.residual import Residual, width_of
 from leadline.nn.roles import HasRoles, fill_branch_
@@ -28,17 +29,17 @@ def _make(bench: Bench, edit: Edit) -> None:
     scheme = find_scheme(text(edit, "scheme"), old.place.depth)
     for parameter in old.branch.parameters():
         bench.write(parameter, parameter.detach())
-    new = rewired(old, scheme, whole(edit, "seed"))
+    new = rewired(old, scheme, seeded(edit.where))
     bench.put_everywhere(old, new)
     known = {id(parameter) for parameter in old.parameters()}
     bench.enlist(p for p in new.parameters() if id(p) not in known)
     _adapt_owners(bench, edit, old, new)
 
 
-def rewired(old: Residual, scheme: Scheme, seed: int) -> Residual:
+def rewired(old: Residual, scheme: Scheme, generator: Generator) -> Residual:
     """The same branch, shortcut and norms on another scheme; a branch of leadline.nn is drawn as that scheme says."""
     if isinstance(old.branch, HasRoles):
-        fill_branch_(old.branch, scheme.base, generator=torch.Generator().manual_seed(seed))
+        fill_branch_(old.branch, scheme.base, generator=generator)
     place = old.place
     new = Residual(
         old.branch,
@@ -47,7 +48,7 @@ def rewired(old: Residual, scheme: Scheme, seed: int) -> Residual:
         depth=place.depth,
         layout=place.layout,
         norm=_norm_maker(old),
-        shortcut=old.shortcut or _shortcut(old, scheme, seed),
+        shortcut=old.shortcut or _shortcut(old, scheme, generator),
     )
     for name in ("norm_pre", "norm_out", "norm_post"):
         if getattr(new, name) is not None and getattr(old, name) is not None:
@@ -57,12 +58,12 @@ def rewired(old: Residual, scheme: Scheme, seed: int) -> Residual:
     return new.to(device=like.device, dtype=like.dtype).train(old.training)
 
 
-def _shortcut(old: Residual, scheme: Scheme, seed: int) -> nn.Module | None:
+def _shortcut(old: Residual, scheme: Scheme, generator: Generator) -> nn.Module | None:
     """A projection for a skip that a plain block did not need: where its width grows."""
     inputs, outputs = getattr(old.branch, "inputs", None), width_of(old.branch)
     if old.scheme.has_skip or not scheme.has_skip or inputs in (None, outputs):
         return None
-    return Projection(inputs, outputs, torch.Generator().manual_seed(seed + 1))
+    return Projection(inputs, outputs, generator)
 
 
 def _norm_maker(old: Residual) -> Callable[[int], nn.Module]:
@@ -107,12 +108,16 @@ def _set_final_norm(bench: Bench, owner: nn.Module, new: Residual) -> None:
         bench.enlist(norm.parameters())
 
 
+def rewire(model: nn.Module, where: str, scheme: str, optimizer: Optimizer | None = None) -> None:
+    """The block of leadline.nn at `where` on another scheme, its branch drawn anew as that scheme says."""
+    edit = Edit(action="scheme", where=where, options={"scheme": scheme})
+    make(Bench(model=model, optimizer=optimizer), [edit])
+
+
 def _code(edit: Edit) -> Iterator[str]:
-    yield f"# build the model with scheme={text(edit, 'scheme')!r}; the same for a model that exists:"
-    yield "from leadline.fixes.edits import Bench, make"
-    yield "from leadline.records import Edit"
-    edit_text = f'Edit(action="scheme", where="{edit.where}", options={dict(edit.options)!r})'
-    yield f"make(Bench(model=model, optimizer=optimizer), [{edit_text}])"
+    yield f'rewire(model, "{edit.where}", "{text(edit, "scheme")}", optimizer)'
 
 
-scheme = Action(name="scheme", make=_make, code=_code)
+scheme = Action(
+    name="scheme", make=_make, code=_code, before=("from leadline.fixes.actions.scheme import rewire",)
+)

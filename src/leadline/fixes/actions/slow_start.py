@@ -21,5 +21,5 @@ def _code(edit: Edit) -> Iterator[str]:
 
 
 slow_start = Action(
-    name="warm-up", make=_make, code=_code, imports=("from leadline.nn.stepping import warm_up",)
+    name="warm-up", make=_make, code=_code, before=("from leadline.nn.stepping import warm_up",)
 )

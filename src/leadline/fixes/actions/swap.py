@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Action, Bench, module_at, text
+from leadline.fixes.edits import Action, Bench, choice, module_at, text
+from leadline.nn.activations import ACTIVATIONS
 from leadline.nn.rerouting import Rerouted
 from leadline.records import Edit
 
@@ -23,7 +24,7 @@ MODULES = {
 
 
 def _swap(bench: Bench, edit: Edit) -> None:
-    module, name = module_at(bench, edit), text(edit, "to")
+    module, name = module_at(bench, edit), choice(edit, "to", MODULES)
     if module is bench.model:
         raise InputError(
             expected="an activation inside of a model",
@@ -35,20 +36,24 @@ def _swap(bench: Bench, edit: Edit) -> None:
 
 def _swap_code(edit: Edit) -> Iterator[str]:
     path, _, name = edit.where.rpartition(".")
-    yield f'setattr(model.get_submodule("{path}"), "{name}", torch.nn.{MODULES[text(edit, "to")]}())'
+    yield f'setattr(model.get_submodule("{path}"), "{name}", torch.nn.{MODULES[choice(edit, "to", MODULES)]}())'
 
 
 def _reroute(bench: Bench, edit: Edit) -> None:
     module = module_at(bench, edit)
-    bench.put(module, "forward", Rerouted(module, text(edit, "calls"), text(edit, "to"), module.forward))
+    bench.put(module, "forward", Rerouted(module, text(edit, "calls"), _target(edit), module.forward))
+
+
+def _target(edit: Edit) -> str:
+    return choice(edit, "to", {"identity", *ACTIVATIONS})
 
 
 def _reroute_code(edit: Edit) -> Iterator[str]:
     owner = f'model.get_submodule("{edit.where}")' if edit.where else "model"
-    yield f'{owner}.forward = Rerouted({owner}, "{text(edit, "calls")}", "{text(edit, "to")}", {owner}.forward)'
+    yield f'{owner}.forward = Rerouted({owner}, "{text(edit, "calls")}", "{_target(edit)}", {owner}.forward)'
 
 
-swap = Action(name="swap", make=_swap, code=_swap_code, imports=("import torch",))
+swap = Action(name="swap", make=_swap, code=_swap_code, before=("import torch",))
 reroute = Action(
-    name="reroute", make=_reroute, code=_reroute_code, imports=("from leadline.nn.rerouting import Rerouted",)
+    name="reroute", make=_reroute, code=_reroute_code, before=("from leadline.nn.rerouting import Rerouted",)
 )

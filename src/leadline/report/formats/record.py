@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from leadline.errors import SchemaError
+from leadline.records import parse
 from leadline.report.look import Look
 from leadline.report.report import Report
 
@@ -21,8 +22,7 @@ def read_reports(text: str) -> tuple[Report, ...]:
     """The reports that `record` wrote."""
     if not text.lstrip().startswith("["):
         return (Report.from_json(text),)
-    try:
-        saved = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(f"not JSON ({error}); was the file cut short?") from None
+    saved = parse(text)
+    if not saved:
+        raise SchemaError("an empty list: there is no report in it")
     return tuple(Report.from_json(json.dumps(each)) for each in saved)

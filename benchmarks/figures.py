@@ -1,0 +1,152 @@
+"""The figures of all benchmarks in one table, each with the page that has its conditions; made when the docs are built.
+
+Nothing is measured here: the stored results are read, so the table cannot be older than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+from benchmarks.store import Results, load, table
+from benchmarks.verdicts.cases import load_fired, load_labels, load_verdicts
+from benchmarks.verdicts.page import scores
+
+Figure = tuple[str, str, str, str]
+"""The question, the answer, the page, the script."""
+
+INTRODUCTION = """# Figures
+
+Every number that these pages quote comes from a script in `benchmarks/` and is stored in `benchmarks/results/`; a test
+compares the two. This is the index. The page of each figure says how it was measured, and what it does not mean.
+
+"""
+
+
+def page() -> str:
+    return INTRODUCTION + table(
+        ["question", "figure", "where", "script"], [list(_row(each)) for each in figures()]
+    )
+
+
+def figures() -> Iterator[Figure]:
+    for make in MAKERS:
+        yield from make()
+
+
+def _row(figure: Figure) -> Iterator[str]:
+    question, answer, where, script = figure
+    yield from (question, answer, f"[{where}]({where}.md)", f"`python -m benchmarks.{script}`")
+
+
+def _verdicts() -> Iterator[Figure]:
+    found = scores(load_labels("held-out"), load_verdicts(), load_fired())
+    own = found["**Leadline**"]
+    best = max(score.balanced_accuracy for name, score in found.items() if "Leadline" not in name)
+    where, script = "verdicts", "verdicts.judge"
+    yield (
+        "How often is the verdict right? (held out, balanced)",
+        _percent(own.balanced_accuracy),
+        where,
+        script,
+    )
+    yield "How often would the best fixed threshold be?", _percent(best), where, "verdicts.baselines"
+    yield "How many healthy networks are called sick?", _percent(own.false_alarm_rate), where, script
+
+
+def _repairs() -> Iterator[Figure]:
+    for name, question in (
+        ("repair_held_out", "How many failing networks are repaired? (held out)"),
+        ("repair_baseline", "How many by AUTOTRAINER's remedies in its order?"),
+    ):
+        cases = load(name)["cases"].values()
+        if not cases:
+            continue
+        fixed = sum(each["label"] == "reached" for each in cases)
+        worse = sum(each["worse"] for each in cases)
+        yield (
+            question,
+            f"{fixed} of {len(cases)}, {worse} made worse",
+            "repair",
+            name.removesuffix("_held_out"),
+        )
+
+
+def _costs() -> Iterator[Figure]:
+    traced = [each["ratio"]["median"] for key, each in _cases("trace") if key.startswith("time | ")]
+    yield "What does a trace cost, in plain passes?", _between(traced), "performance", "trace"
+    steps = [each["reading"]["median"] for _, each in _cases("update")]
+    yield "What does reading one step cost, in plain steps?", _between(steps), "update", "update"
+    budget = [each["ratio"] for key, each in _cases("watch") if key.startswith("budget | ")]
+    yield "What does the watch cost at its default budget?", f"{_between(budget)} of a step", "watch", "watch"
+
+
+def _sizes() -> Iterator[Figure]:
+    llama = load("weightless")["cases"]["Llama, 80 layers, 70 billion parameters"]
+    answer = f"{llama['total_s']:.0f} s, {llama['peak_gb']:.2f} GB"
+    yield "How long does a 70-billion-parameter configuration take?", answer, "weightless", "weightless"
+    report = load("page")["cases"]["Transformer, 1000 blocks"]
+    answer = f"{report['kilobytes']} kB, first paint {report['paint_ms']} ms"
+    yield "How large is the page of a thousand blocks?", answer, "report", "page"
+
+
+def _depth() -> Iterator[Figure]:
+    runs = [run for run in load("thousand_layers")["runs"] if run["depth"] == 1000]
+    for scheme in ("post", "residual-linear"):
+        ends = [run["held_out"][-1][-1] for run in runs if run["scheme"] == scheme]
+        answer = f"{median(ends):.2f} nats, a guess {runs[0]['unigram']:.2f}"
+        yield (
+            f"What does a language model of 1000 blocks reach? (`{scheme}`)",
+            answer,
+            "nn",
+            "thousand_layers",
+        )
+
+
+def _stories() -> Iterator[Figure]:
+    for name, question in (
+        ("incidents", "How many reported failures are named and improved?"),
+        ("applications", "How many applications score better repaired?"),
+    ):
+        cases = [each for _, each in _cases(name)]
+        if not cases:
+            continue
+        good = sum(_improved(each) for each in cases)
+        yield question, f"{good} of {len(cases)}", name, name
+
+
+def _improved(case: dict[str, Any]) -> bool:
+    if "score" in case:
+        return bool(case["score"][1] > case["score"][0])
+    return case["after"] is not None and (case["before"] is None or case["after"] < case["before"])
+
+
+def beside(results: Results) -> str:
+    """A step with a monitor over a plain step, everything recorded at every step."""
+    found: dict[str, dict[str, float]] = {}
+    for key, each in results["cases"].items():
+        kind, way, network = key.split(" | ")
+        if kind == "every step":
+            found.setdefault(way, {})[network] = each["ratio"]["median"]
+    networks = sorted({network for ways in found.values() for network in ways})
+    rows = [
+        [way, *(f"{ways[network]:.2f}" if network in ways else "" for network in networks)]
+        for way, ways in found.items()
+    ]
+    return table(["recorded by", *networks], rows)
+
+
+def _cases(name: str) -> list[tuple[str, dict[str, Any]]]:
+    return list(load(name)["cases"].items())
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _between(values: list[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+MAKERS: tuple[Callable[[], Iterator[Figure]], ...] = (_verdicts, _repairs, _costs, _sizes, _depth, _stories)

@@ -1,0 +1,115 @@
+"""The three phase diagrams on the digits, and how well theory's curves separate what trained from what did not.
+
+python -m benchmarks.phase                 measure the columns that are missing, fill docs/phase.md
+python -m benchmarks.phase --seconds 500   begin no further columns after that time
+python -m benchmarks.phase --table         only fill docs/phase.md and draw its pictures
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+import torch
+
+from benchmarks.side_by_side import machine
+from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, save, table
+from leadline.lab.phases import KINDS, Phase, Plan, phase
+from leadline.lab.phases.showing import THEORY_POWER, draw
+from leadline.sweeps import Store
+
+CELLS = RESULTS / "phase_cells.jsonl"
+PLANS = {
+    "gain": Plan(),
+    "rate": Plan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150)),
+    "residual": Plan(),
+}
+
+
+class OutOfTimeError(Exception):
+    """The turn is over; what is finished is stored."""
+
+
+def run(kinds: list[str], seconds: float) -> None:
+    deadline = time.process_time() + seconds
+
+    def watch(done: int, total: int, text: str) -> None:
+        print(f"{done}/{total} {time.process_time():.0f} s", flush=True)
+        if time.process_time() > deadline and done < total:
+            raise OutOfTimeError
+
+    for kind in kinds:
+        found = phase(kind, PLANS[kind], store=Store(CELLS), progress=watch)
+        results = load("phase")
+        results["machine"] = machine()
+        results["cases"][kind] = json.loads(found.to_json())
+        save("phase", results)
+
+
+def diagrams(results: Results) -> dict[str, Phase]:
+    return {kind: Phase.from_json(json.dumps(record)) for kind, record in results["cases"].items()}
+
+
+def render(results: Results) -> str:
+    """How well each rule separates, as a table."""
+    head = [
+        "diagram",
+        "networks",
+        "rule as stated",
+        "balanced accuracy",
+        "fitted multiple",
+        "on the other columns",
+    ]
+    rows = []
+    for kind, found in diagrams(results).items():
+        split = found.separation
+        rule = "none stated" if kind == "rate" else f"load < {split.stated:g}"
+        at_stated = "" if kind == "rate" or split.at_stated is None else f"{split.at_stated:.0%}"
+        rows.append(
+            [
+                kind,
+                str(split.networks),
+                rule,
+                at_stated,
+                "" if split.fitted is None else f"{split.fitted:.3g}",
+                "" if split.at_fitted is None else f"{split.at_fitted:.0%}",
+            ]
+        )
+    edges = [
+        f"The upper edge of the {kind} falls like depth^{found.power:.2f}; theory says {THEORY_POWER[kind]:+.1f}."
+        for kind, found in diagrams(results).items()
+        if found.power is not None
+    ]
+    return "\n\n".join([table(head, rows), *edges])
+
+
+def fill_docs() -> None:
+    results = load("phase")
+    fill_file(ROOT / "docs" / "phase.md", "phase", render(results))
+    for kind, found in diagrams(results).items():
+        (ROOT / "docs" / f"phase-{kind}.svg").write_text(draw(found) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []])
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--no-docs", action="store_true", help="measure only")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    if not asked.table:
+        run(asked.kinds or list(KINDS), asked.seconds)
+    if not asked.no_docs:
+        fill_docs()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OutOfTimeError:
+        sys.exit(3)

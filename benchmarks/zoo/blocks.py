@@ -1,0 +1,201 @@
+"""x-transformers, torchscale and vit-pytorch: libraries of Transformer variants, each variant small."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.zoo.exhibit import Exhibit, labels
+from leadline import Case
+
+WIDTH, DEPTH, HEADS, WORDS, TIME, BATCH, CLASSES, SIDE = 64, 4, 4, 99, 24, 4, 5, 32
+
+
+def exhibits() -> Iterator[Exhibit]:
+    wings: tuple[tuple[str, str, dict[str, Callable[[], Case]]], ...] = (
+        ("x_transformers", "x-transformers", _x_transformers()),
+        ("torchscale", "torchscale", _torchscale()),
+        ("vit_pytorch", "vit-pytorch", _vit_pytorch()),
+    )
+    for module, origin, models in wings:
+        if importlib.util.find_spec(module) is not None:
+            for name, build in models.items():
+                yield Exhibit(name=f"{origin}/{name}", origin=origin, build=build)
+
+
+def next_word(logits: Tensor, target: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), target[:, 1:].flatten())
+
+
+def language(model: nn.Module) -> Case:
+    text = torch.randint(0, WORDS, (BATCH, TIME))
+    return Case(model, text, text.clone(), next_word)
+
+
+def pictures(model: nn.Module, side: int = SIDE) -> Case:
+    return Case(model, torch.randn(BATCH, 3, side, side), labels(CLASSES, BATCH), nn.functional.cross_entropy)
+
+
+def _x_transformers() -> dict[str, Callable[[], Case]]:
+    variants: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "rotary": {"rotary_pos_emb": True},
+        "alibi": {"alibi_pos_bias": True},
+        "t5 bias": {"rel_pos_bias": True},
+        "rmsnorm, swiglu": {"use_rmsnorm": True, "ff_glu": True, "ff_swish": True},
+        "post-norm": {"pre_norm": False},
+        "sandwich norm": {"sandwich_norm": True},
+        "macaron": {"macaron": True},
+        "sandwich order": {"sandwich_coef": 1},
+        "qk-norm": {"attn_qk_norm": True, "attn_qk_norm_dim_scale": True},
+        "talking heads": {"attn_pre_talking_heads": True, "attn_post_talking_heads": True},
+        "scaled residual": {"scale_residual": True},
+        "gated residual": {"gate_residual": True},
+        "zero-init branches": {"zero_init_branch_output": True},
+        "one key-value head": {"attn_one_kv_head": True},
+        "memory keys": {"attn_num_mem_kv": 4},
+        "shift tokens": {"shift_tokens": 1},
+        "relu squared": {"ff_relu_squared": True},
+        "layer scale": {"use_layerscale": True},
+    }
+    return {name: partial(_x_decoder, options) for name, options in variants.items()}
+
+
+def _x_decoder(options: dict[str, Any]) -> Case:
+    x = importlib.import_module("x_transformers")
+    body = x.Decoder(dim=WIDTH, depth=DEPTH, heads=HEADS, attn_dim_head=WIDTH // HEADS, **options)
+    return language(x.TransformerWrapper(num_tokens=WORDS, max_seq_len=TIME, attn_layers=body))
+
+
+class Tokens(nn.Module):
+    """A stack of torchscale between an embedding and a head; its outputs come as tuples and dictionaries."""
+
+    def __init__(self, body: nn.Module, *, encoder: bool) -> None:
+        super().__init__()
+        self.embedding, self.body = nn.Embedding(WORDS, WIDTH), body
+        self.head, self.encoder = nn.Linear(WIDTH, WORDS), encoder
+
+    def forward(self, text: Tensor) -> Tensor:
+        embedded = self.embedding(text)
+        if self.encoder:
+            return self.head(self.body(src_tokens=None, token_embeddings=embedded)["encoder_out"])
+        return self.head(self.body(text, token_embeddings=embedded, features_only=True)[0])
+
+
+def _torchscale() -> dict[str, Callable[[], Case]]:
+    names = {"side": "encoder", "embed_dim": WIDTH, "ffn_embed_dim": 2 * WIDTH, "attention_heads": HEADS}
+    encoders = {
+        "encoder": {},
+        "encoder, deepnorm": {"deepnorm": True},
+        "encoder, sub-LN": {"subln": True},
+        "encoder, pre-norm": {"encoder_normalize_before": True},
+    }
+    decoders = {
+        "decoder": {},
+        "decoder, deepnorm": {"deepnorm": True},
+        "decoder, sub-LN": {"subln": True},
+        "decoder, xpos": {"xpos_rel_pos": True},
+    }
+    made = {name: partial(_scale_stack, names, "encoder", options) for name, options in encoders.items()}
+    made |= {name: partial(_scale_stack, names, "decoder", options) for name, options in decoders.items()}
+    return {**made, "retnet": _retnet}
+
+
+def _scale_stack(names: dict[str, Any], side: str, options: dict[str, Any]) -> Case:
+    config = importlib.import_module("torchscale.architecture.config")
+    stack = importlib.import_module(f"torchscale.architecture.{side}")
+    sizes = {f"{side}_{key}": value for key, value in names.items() if key != "side"}
+    made = getattr(config, f"{side.title()}Config")(
+        vocab_size=WORDS, no_output_layer=True, **sizes, **{f"{side}_layers": DEPTH}, **options
+    )
+    return language(Tokens(getattr(stack, side.title())(made), encoder=side == "encoder"))
+
+
+def _retnet() -> Case:
+    config = importlib.import_module("torchscale.architecture.config").RetNetConfig
+    body = importlib.import_module("torchscale.architecture.retnet").RetNetDecoder
+    sizes = {"decoder_embed_dim": WIDTH, "decoder_value_embed_dim": WIDTH, "decoder_ffn_embed_dim": 2 * WIDTH}
+    made = config(
+        vocab_size=WORDS,
+        no_output_layer=True,
+        decoder_layers=DEPTH,
+        decoder_retention_heads=HEADS,
+        **sizes,
+    )
+    return language(Tokens(body(made), encoder=False))
+
+
+def _vit_pytorch() -> dict[str, Callable[[], Case]]:
+    patches = {"image_size": SIDE, "patch_size": 8, "num_classes": CLASSES, "dim": WIDTH, "heads": HEADS}
+    flat = {**patches, "depth": DEPTH, "mlp_dim": 2 * WIDTH}
+    return {
+        "ViT": partial(_vit, "vit_pytorch", "ViT", flat),
+        "SimpleViT": partial(_vit, "vit_pytorch", "SimpleViT", flat),
+        "DeepViT": partial(_vit, "vit_pytorch.deepvit", "DeepViT", flat),
+        "CaiT": partial(_vit, "vit_pytorch.cait", "CaiT", {**flat, "cls_depth": 2}),
+        "parallel ViT": partial(_vit, "vit_pytorch.parallel_vit", "ViT", flat),
+        "ViT with registers": partial(_vit, "vit_pytorch.simple_vit_with_register_tokens", "SimpleViT", flat),
+        "SimpleViT, QK norm": partial(_vit, "vit_pytorch.simple_vit_with_qk_norm", "SimpleViT", flat),
+        "normalised ViT": partial(_vit, "vit_pytorch.normalized_vit", "nViT", {**flat, "dim_head": 16}),
+        "LeViT": partial(
+            _vit,
+            "vit_pytorch.levit",
+            "LeViT",
+            {
+                "image_size": 64,
+                "num_classes": CLASSES,
+                "stages": 3,
+                "dim": (32, 48, 64),
+                "depth": 2,
+                "heads": (2, 3, 4),
+                "mlp_mult": 2,
+            },
+        ),
+        "CvT": partial(
+            _vit,
+            "vit_pytorch.cvt",
+            "CvT",
+            {"num_classes": CLASSES, "s1_emb_dim": 16, "s2_emb_dim": 32, "s3_emb_dim": 64, "s3_depth": 2},
+        ),
+        "CCT": partial(
+            _vit,
+            "vit_pytorch.cct",
+            "CCT",
+            {
+                "img_size": SIDE,
+                "embedding_dim": WIDTH,
+                "n_conv_layers": 1,
+                "num_layers": DEPTH,
+                "num_heads": HEADS,
+                "mlp_ratio": 2.0,
+                "num_classes": CLASSES,
+                "positional_embedding": "learnable",
+            },
+        ),
+        "XCiT": partial(
+            _vit, "vit_pytorch.xcit", "XCiT", {**flat, "cls_depth": 2, "local_patch_kernel_size": 3}
+        ),
+        "MobileViT": partial(
+            _vit,
+            "vit_pytorch.mobile_vit",
+            "MobileViT",
+            {
+                "image_size": (64, 64),
+                "dims": [32, 48, 64],
+                "channels": [16, 16, 24, 24, 24, 32, 32, 40, 40, 48, 64],
+                "num_classes": CLASSES,
+            },
+        ),
+    }
+
+
+def _vit(module: str, name: str, options: dict[str, Any]) -> Case:
+    model = getattr(importlib.import_module(module), name)(**options)
+    side = options.get("image_size", options.get("img_size", 64))
+    return pictures(model, side if isinstance(side, int) else side[0])

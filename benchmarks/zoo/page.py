@@ -1,0 +1,151 @@
+"""The tables of docs/zoo.md."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from benchmarks.store import Results, table
+from benchmarks.zoo import training
+from benchmarks.zoo.explained import explanation
+from benchmarks.zoo.measure import Cell
+
+STATUSES = ("ran", "refused", "crashed", "too slow", "not built")
+VERDICTS = ("trains", "poor", "fails", "undecided")
+REASON = 110  # characters of a foreign error that are shown
+
+Cells = dict[str, Cell]
+
+
+def render(results: Results) -> str:
+    """All that is measured, in the order of the page."""
+    cells: Cells = dict(sorted(results["cases"].items()))
+    where = results["machine"]
+    return "\n\n".join(
+        [
+            f"Measured on {where['cpu']}, one thread; torch {where['torch']}, Python {where['python']}.",
+            "### How many",
+            counts(cells),
+            totals(cells),
+            "### Every finding at warning or above",
+            findings(cells),
+            "### Operations without a rule",
+            unknown(cells),
+            "### Not built, and why",
+            unbuilt(cells),
+            "### All that ran",
+            every(cells),
+        ]
+    )
+
+
+def counts(cells: Cells) -> str:
+    origins = sorted({cell["origin"] for cell in cells.values() if "origin" in cell})
+    rows = [_count_row(origin, of(cells, origin)) for origin in origins]
+    rows.append(_count_row("**all**", list(cells.values())))
+    return table(["package", "architectures", *STATUSES, *VERDICTS], rows)
+
+
+def _count_row(name: str, chosen: list[Cell]) -> list[str]:
+    states = Counter(cell["status"] for cell in chosen)
+    verdicts = Counter(cell.get("verdict") for cell in chosen)
+    figures = [len(chosen), *(states[each] for each in STATUSES), *(verdicts[each] for each in VERDICTS)]
+    return [name, *map(str, figures)]
+
+
+def of(cells: Cells, origin: str) -> list[Cell]:
+    return [cell for cell in cells.values() if cell.get("origin") == origin]
+
+
+def totals(cells: Cells) -> str:
+    """Coverage, cost and what was left behind, over all that ran."""
+    ran = [cell for cell in cells.values() if cell["status"] == "ran"]
+    if not ran:
+        return "Nothing has run yet."
+    known, ops = sum(cell["known"] for cell in ran), sum(cell["ops"] for cell in ran)
+    whole = sum(cell["known"] == cell["ops"] for cell in ran)
+    touched = [name for name, cell in cells.items() if cell.get("left_behind")]
+    return "\n".join(
+        [
+            f"- Operations: {ops} recorded, {100 * known / ops:.2f} % of them known to the op table; "
+            f"all of them in {whole} of {len(ran)} models.",
+            f"- Time, in plain steps (forward, backward, AdamW): a trace without theory costs "
+            f"{middle(cell['trace_ratio'] for cell in ran)}, a whole check with one measured step and a rehearsal "
+            f"{middle(cell['check_ratio'] for cell in ran)}.",
+            f"- Left as found, bit for bit, after a trace and after a check: {len(ran) - len(touched)} of {len(ran)}"
+            + (f"; not: {', '.join(touched)}." if touched else "."),
+        ]
+    )
+
+
+def middle(figures: Iterable[float]) -> str:
+    low, half, high = statistics.quantiles(list(figures), n=4)
+    return f"{half:.1f} at the median ({low:.1f} to {high:.1f} in the middle half)"
+
+
+def findings(cells: Cells) -> str:
+    rows = [
+        [f"`{name}`", code, severity, f"{plain(message)}", explanation(name, code) or "**not explained**"]
+        for name, cell in cells.items()
+        for code, severity, _, message in cell.get("findings", ())
+    ]
+    return table(["architecture", "rule", "severity", "what it says", "why"], rows) if rows else "None."
+
+
+def unknown(cells: Cells) -> str:
+    found = Counter(name for cell in cells.values() for name in cell.get("unknown", ()))
+    if not found:
+        return "None."
+    return table(["op", "models"], [[f"`{name}`", str(count)] for name, count in found.most_common()])
+
+
+def unbuilt(cells: Cells) -> str:
+    rows = [
+        [f"`{name}`", cell["status"], plain(cell["reason"][:REASON])]
+        for name, cell in cells.items()
+        if cell["status"] != "ran"
+    ]
+    return table(["architecture", "status", "what its package said"], rows) if rows else "None."
+
+
+def every(cells: Cells) -> str:
+    rows = [
+        [
+            f"`{name}`",
+            f"{cell['parameters'] / 1e6:.2f} M",
+            str(cell["ops"]),
+            f"{100 * cell['known'] / max(cell['ops'], 1):.0f} %",
+            str(cell["blocks"]),
+            cell["verdict"],
+            f"{cell['trace_ratio']:.1f}",
+            f"{cell['check_ratio']:.0f}",
+        ]
+        for name, cell in cells.items()
+        if cell["status"] == "ran"
+    ]
+    header = [
+        "architecture",
+        "parameters",
+        "ops",
+        "known",
+        "blocks",
+        "verdict",
+        "trace, steps",
+        "check, steps",
+    ]
+    return table(header, rows)
+
+
+def plain(text: str) -> str:
+    """Foreign text in a cell of a Markdown table."""
+    return (
+        text.replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("`", "'")
+        .replace("*", "\\*")
+        .replace("_", "\\_")
+    )
+
+
+MARKS: dict[str, Callable[[Results], str]] = {"zoo": render, "zoo_training": training.render}

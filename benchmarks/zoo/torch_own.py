@@ -1,0 +1,72 @@
+"""What torch itself ships: Transformers, recurrent layers, attention; and torchvision's and our own classics apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.zoo.exhibit import Exhibit, labels, towards_noise
+from leadline import Case
+
+WIDTH, TIME, BATCH, CLASSES = 32, 12, 8, 5
+
+
+class Reader(nn.Module):
+    """A recurrent network and a linear head on its last state."""
+
+    def __init__(self, kind: type[nn.RNNBase], **options: Any) -> None:
+        super().__init__()
+        self.body = kind(WIDTH, WIDTH, batch_first=True, **options)
+        self.head = nn.Linear(WIDTH * (2 if options.get("bidirectional") else 1), CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)[0][:, -1])
+
+
+class Encoder(nn.Module):
+    """`nn.TransformerEncoder` with a head on the mean."""
+
+    def __init__(self, layers: int, **options: Any) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, batch_first=True, **options)
+        self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).mean(1))
+
+
+def classified(make: Any) -> Case:
+    return Case(make(), torch.randn(BATCH, TIME, WIDTH), labels(CLASSES, BATCH), nn.functional.cross_entropy)
+
+
+def whole_transformer(*, norm_first: bool) -> Case:
+    model = nn.Transformer(WIDTH, 4, 2, 2, 4 * WIDTH, batch_first=True, norm_first=norm_first)
+    sides = torch.randn(BATCH, TIME, WIDTH), torch.randn(BATCH, TIME // 2, WIDTH)
+    return Case(model, sides, torch.randn(BATCH, TIME // 2, WIDTH), towards_noise)
+
+
+MODELS = {
+    "rnn": partial(classified, partial(Reader, nn.RNN)),
+    "lstm": partial(classified, partial(Reader, nn.LSTM)),
+    "gru": partial(classified, partial(Reader, nn.GRU)),
+    "lstm, 2 layers, both directions": partial(
+        classified, partial(Reader, nn.LSTM, num_layers=2, bidirectional=True)
+    ),
+    "TransformerEncoder, post-norm": partial(classified, partial(Encoder, 4)),
+    "TransformerEncoder, pre-norm": partial(
+        classified, partial(Encoder, 4, norm_first=True, activation="gelu")
+    ),
+    "TransformerEncoder, 12 layers, post-norm": partial(classified, partial(Encoder, 12)),
+    "Transformer, post-norm": partial(whole_transformer, norm_first=False),
+    "Transformer, pre-norm": partial(whole_transformer, norm_first=True),
+}
+
+
+def exhibits() -> Iterator[Exhibit]:
+    for name, build in MODELS.items():
+        yield Exhibit(name=f"torch/{name}", origin="torch", build=build)

@@ -1,0 +1,95 @@
+"""timm's families, the smallest model of each by its name, and torchvision's; pictures of 64 pixels where they fit."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import nn
+
+from benchmarks.zoo.exhibit import Exhibit, labels
+from leadline import Case
+
+SIDE, BATCH, CLASSES = 64, 4, 5
+LARGEST = 12_000_000  # parameters; above, a check takes a minute
+SMALL = (  # words in names of timm's models, the smallest first
+    *(
+        "test_",
+        "atto",
+        "femto",
+        "pico",
+        "nano",
+        "zepto",
+        "xxs",
+        "xs",
+        "xxtiny",
+        "tiny",
+        "_t_",
+        "_s_",
+        "small",
+    ),
+    *("mini", "_b0", "_18", "_26", "050", "lite"),
+)
+TORCHVISION = (
+    *(
+        "alexnet",
+        "resnet18",
+        "vgg11",
+        "vgg11_bn",
+        "densenet121",
+        "squeezenet1_1",
+        "mobilenet_v2",
+        "googlenet",
+    ),
+    *("mobilenet_v3_small", "shufflenet_v2_x0_5", "mnasnet0_5", "efficientnet_b0", "regnet_x_400mf"),
+    *("regnet_y_400mf", "convnext_tiny", "swin_t", "resnet50"),
+)
+
+
+def exhibits() -> Iterator[Exhibit]:
+    if importlib.util.find_spec("torchvision") is None:
+        return
+    for name in TORCHVISION:
+        yield Exhibit(name=f"torchvision/{name}", origin="torchvision", build=partial(from_torchvision, name))
+    timm = importlib.import_module("timm")
+    for family in timm.list_modules():
+        models = timm.list_models(module=family)
+        if models:
+            name = smallest(models)
+            yield Exhibit(name=f"timm/{family}/{name}", origin="timm", build=partial(from_timm, name))
+
+
+def smallest(names: list[str]) -> str:
+    """The name with the word for the smallest size; of several, the shortest."""
+    ranks = {word: rank for rank, word in enumerate(SMALL)}
+    return min(
+        names, key=lambda name: (min((ranks[w] for w in SMALL if w in name), default=len(SMALL)), len(name))
+    )
+
+
+def from_torchvision(name: str) -> Case:
+    models = importlib.import_module("torchvision.models")
+    options = {"aux_logits": False, "init_weights": True} if name == "googlenet" else {}
+    return classified(models.get_model(name, weights=None, num_classes=CLASSES, **options), SIDE)
+
+
+def from_timm(name: str) -> Case:
+    """At 64 pixels if the model can be told so; else at the size it was made for."""
+    timm = importlib.import_module("timm")
+    try:
+        model, side = timm.create_model(name, num_classes=CLASSES, img_size=SIDE), SIDE
+    except (TypeError, AssertionError, ValueError, RuntimeError):
+        model = timm.create_model(name, num_classes=CLASSES)
+        fixed = model.default_cfg.get("fixed_input_size")
+        side = model.default_cfg["input_size"][-1] if fixed else SIDE
+    return classified(model, side)
+
+
+def classified(model: nn.Module, side: int) -> Case:
+    size = sum(each.numel() for each in model.parameters())
+    if size > LARGEST:
+        raise ValueError(f"the smallest has {size / 1e6:.0f} million parameters")
+    return Case(model, torch.randn(BATCH, 3, side, side), labels(CLASSES, BATCH), nn.functional.cross_entropy)

@@ -1,0 +1,28 @@
+"""The digits of the two vision examples: images, every fifth of them kept back."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from examples.data import Batch, batches_of, digits
+
+
+def kept_back() -> Tensor:
+    """True for every fifth image: it is not trained on."""
+    return torch.arange(len(digits()[0])) % 5 == 0
+
+
+def images(chosen: Tensor) -> Batch:
+    """(number, 1, 8, 8), and their labels."""
+    pixels, labels = digits()
+    return pixels[chosen].view(-1, 1, 8, 8), labels[chosen]
+
+
+def batches(count: int, rows: int = 32) -> list[Batch]:
+    return batches_of(images(~kept_back()), count, rows)
+
+
+def accuracy(model: nn.Module) -> float:
+    inputs, labels = images(kept_back())
+    return float((model(inputs).argmax(1) == labels).float().mean())

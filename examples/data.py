@@ -1,0 +1,65 @@
+"""What the incidents and applications learn, which is on every machine that has the examples' packages: handwritten
+digits, and the letters of the language reference that every Python carries.
+
+    python examples/data.py
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pydoc_data.topics import topics
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+from torch.nn import functional as F
+
+Batch = tuple[Tensor, Tensor]
+
+GUESS_A_DIGIT = 2.303  # nats: ln 10
+
+
+@cache
+def digits() -> Batch:
+    """1797 images of 8 x 8 pixels as rows of 64 numbers with mean 0 and variance 1, and their labels."""
+    images, labels = (torch.tensor(part) for part in load_digits(return_X_y=True))
+    return ((images - images.mean()) / images.std()).float(), labels
+
+
+def batches_of(data: Batch, count: int, rows: int) -> list[Batch]:
+    """So many batches, drawn at random and each time the same."""
+    inputs, targets = data
+    chosen = torch.randint(len(inputs), (count, rows), generator=torch.Generator().manual_seed(0))
+    return [(inputs[index], targets[index]) for index in chosen]
+
+
+@cache
+def letters() -> tuple[Tensor, int]:
+    """The text as numbers, and the size of its alphabet."""
+    text = "\n".join(topics[key] for key in sorted(topics)).encode("ascii", "ignore").decode()
+    alphabet = {letter: index for index, letter in enumerate(sorted(set(text)))}
+    return torch.tensor([alphabet[letter] for letter in text]), len(alphabet)
+
+
+@cache
+def guess_a_letter() -> float:
+    """Nats a letter for one who knows how often each occurs and nothing else: a stuck model stays here."""
+    ids, size = letters()
+    share = torch.bincount(ids, minlength=size) / len(ids)
+    return float(-(share * share.clamp_min(1e-12).log()).sum())
+
+
+def text_batches(ids: Tensor, count: int, rows: int, length: int) -> list[Batch]:
+    """Letters, and the letters that follow them: (rows, length) each."""
+    starts = torch.randint(len(ids) - length, (count, rows), generator=torch.Generator().manual_seed(0))
+    windows = ids[starts[..., None] + torch.arange(length + 1)]
+    return [(window[:, :-1], window[:, 1:]) for window in windows]
+
+
+def letter_loss(logits: Tensor, following: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), following.flatten())
+
+
+if __name__ == "__main__":
+    print(f"{len(digits()[0])} digits; {len(letters()[0])} letters of {letters()[1]} kinds")
+    print(f"a guess costs {GUESS_A_DIGIT} nats a digit and {guess_a_letter():.2f} nats a letter")

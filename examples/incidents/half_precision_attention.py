@@ -1,0 +1,70 @@
+"""In float16 the product of queries and keys overflows before it is divided by the root of the width.
+
+**Reported.** Many times; PyTorch issue 60939 (2021), stanford-crfm/mistral issue 67 (2021, a GPT-2 run that
+crashed), ultralytics pull request 24990 (2026): the largest float16 number is 65504, the raw product passes it,
+softmax makes NaN of infinity.
+
+**Here.** Four attention blocks in float16 whose queries and keys are drawn 150 times too large, as stands for
+logits that have grown in training; SGD. One pass names the op: the matrix product in front of the softmax, not the
+loss where the NaN is first seen by a training loop.
+
+    python -m examples.incidents.half_precision_attention
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import leadline
+from examples.data import guess_a_letter, letters
+from examples.incidents.letters import WIDTH, letter_case
+from examples.incidents.telling import Incident, main
+
+GROWN = 150.0
+
+
+class Attention(nn.Module):
+    def __init__(self, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        with torch.no_grad():
+            self.qkv.weight[: 2 * WIDTH] *= GROWN
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, length, _ = x.shape
+        split = self.qkv(self.norm(x)).view(rows, length, 3, self.heads, -1)
+        q, k, v = split.permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # the product first: it overflows
+        future = torch.full_like(scores[0, 0], -torch.inf).triu(1)
+        mixed = F.softmax(scores + future, dim=-1) @ v
+        return x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+
+
+class Half(nn.Module):
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        vocabulary = letters()[1]
+        self.embed = nn.Embedding(vocabulary, WIDTH)
+        self.blocks = nn.Sequential(*(Attention() for _ in range(blocks)))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.embed(tokens)))).float()
+
+
+def build(blocks: int = 4) -> leadline.Case:
+    torch.manual_seed(0)
+    model = Half(blocks).half()
+    return letter_case(model, torch.optim.SGD(model.parameters(), lr=0.5))
+
+
+INCIDENT = Incident(cause="N701", build=build, fix="critical-init", guess=guess_a_letter())
+
+if __name__ == "__main__":
+    main(INCIDENT)

@@ -1,0 +1,179 @@
+"""S0-6 and S0-E3: how the squared gradient of a plain network grows with depth, and whether it must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.estimate import every, middle_curve, slope
+from leadline.lab.figures import over
+from leadline.lab.instruments import DOUBLE, change, gradients, square_sum
+from leadline.lab.predictions import below, exact, near
+from leadline.lab.stacks import orthogonal, plain, residual, scaled_by_depth, weight, with_readout
+
+DEPTHS = (8, 16, 32, 64)
+WIDTH, NARROW = 64, 32
+NUDGE = 1e-5  # relative size of a perturbation: small beside one, large beside rounding
+
+
+@claim(code="S0-6", verdict="holds under conditions", seeds=10, slow=True, spoiled={"scale": 0.9})
+def gradient_grows_with_depth(trials: Trials, *, scale: float = 1.0) -> Found:
+    r"""With stable gradients the change of the loss by one step is proportional to depth: $\Delta L = O(\eta N K)$.
+
+    ## The article
+    The definition of "incremental explosion" (增量爆炸). $K$ is called "the average number of parameters per
+    layer", and the gradient of every parameter is taken as $O(1)$.
+
+    ## The test
+    The slope of $\sum_l \lVert g_l \rVert^2$ against $N$ in log-log, for 8 to 64 layers read by a fixed vector:
+    with orthogonal linear layers, whose gradients are exactly stable, and with Gaussian He-ReLU layers of width 32.
+
+    ## What is true
+    The slope is 1 where gradients are stable. What is stable is the gradient *norm* of a layer's matrix, so $K$ is
+    the number of matrices a layer (the companion post 8978 says so); with $O(1)$ for each *entry* the sum would
+    grow with the square of the width as well. With Gaussian weights of ordinary width the typical network grows
+    more slowly, because its signal shrinks (S0-F): the law needs $N \ll n$.
+    """
+    rotations = trials.runs(lambda: squares(lambda depth: orthogonal_net(depth, scale)))
+    yield near(
+        r"exponent of $\sum \lVert g_l \rVert^2$, orthogonal linear layers",
+        slope(rotations),
+        1.0,
+        room=0.1,
+        origin="the article; 0.1: the project's own width for slopes of depth",
+    )
+    gaussian = trials.runs(lambda: squares(lambda depth: with_readout(plain(depth, NARROW), NARROW), NARROW))
+    yield near(
+        rf"the same, Gaussian ReLU layers at He's gain, width {NARROW}",
+        slope(gaussian),
+        1.0,
+        room=0.1,
+        origin="the article, which names no condition on the width",
+    )
+    yield below(
+        "the same",
+        slope(gaussian),
+        0.5,
+        by="correction",
+        origin=r"S0-F: a network falls as $e^{-2.5 N/n}$ beside the mean, by 0.007 at 64 layers (derived)",
+    )
+    shown = {"orthogonal": middle_curve(rotations), "Gaussian He-ReLU, median": middle_curve(gaussian)}
+    first = shown["orthogonal"][DEPTHS[0]]
+    yield over(
+        "sum of squared gradients",
+        "layers",
+        shown,
+        {"N": {depth: first * depth / DEPTHS[0] for depth in DEPTHS}},
+    )
+
+
+def orthogonal_net(depth: int, scale: float) -> nn.Sequential:
+    net = with_readout(orthogonal(depth, WIDTH), WIDTH)
+    with torch.no_grad():
+        for each in net[:-1].parameters():
+            each.mul_(scale)
+    return net
+
+
+def squares(build: Callable[[int], nn.Module], width: int = WIDTH) -> dict[int, float]:
+    """Sum of squared gradients by depth, for one sample and a loss that is the output."""
+    x = torch.randn(1, width, dtype=DOUBLE)
+    return {depth: square_sum(gradients(build(depth), x, torch.sum)) for depth in DEPTHS}
+
+
+class Rescaled(nn.Module):
+    r"""$x\,(s W')$ with a constant $s$, and $W'$ so large that the function is that of $W$."""
+
+    def __init__(self, matrix: Tensor, scale: float) -> None:
+        super().__init__()
+        self.scale, self.weight = scale, nn.Parameter(matrix / scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * nn.functional.linear(x, self.weight)
+
+
+@claim(code="S0-E3", verdict="false as stated", seeds=5, slow=True, spoiled={"power": 0.0})
+def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) -> Found:
+    r"""A plain network with a stable forward pass cannot make its gradients smaller with depth.
+
+    ## The article
+    "As long as its forward propagation is stable, the backpropagation is also fixed and cannot make the gradient
+    dependent on the number of layers". From this it concludes that deep plain networks are inevitably hard to
+    train.
+
+    ## The test
+    Orthogonal linear layers written as $W = s W'$ with $s = N^{-1/2}$, $W'$ the parameter: the same function, other
+    gradients. Then a statement that no such rewriting can touch: every weight is moved by a share $\delta$ of its
+    length, in a random direction, and the output's relative change is read against depth.
+
+    ## What is true
+    The rewriting makes $\sum \lVert g_l \rVert^2$ independent of depth: it is a smaller learning rate in disguise,
+    so the article's sentence is false while its point survives. The point, free of any parametrisation: the output
+    moves by $\delta \sqrt N$ in a plain network and by $O(\delta)$ in a residual one with branches of $1/\sqrt N$.
+    Deep plain networks that do train exist: see S0-12 for a small one.
+    """
+
+    def rewritten(depth: int) -> nn.Sequential:
+        matrices = [nn.init.orthogonal_(torch.empty(WIDTH, WIDTH, dtype=DOUBLE)) for _ in range(depth)]
+        return with_readout([Rescaled(each, depth**power) for each in matrices], WIDTH)
+
+    curves = trials.runs(lambda: squares(rewritten))
+    yield near(
+        r"exponent of $\sum \lVert g_l \rVert^2$, layers written as $N^{-1/2} W'$",
+        slope(curves),
+        1.0,
+        room=0.1,
+        origin="the article: it cannot depend on depth otherwise than a plain network's does (S0-6)",
+    )
+    yield near(
+        "the same exponent",
+        slope(curves),
+        0.0,
+        room=0.1,
+        by="correction",
+        origin=r"derived: each gradient times $s$",
+    )
+    yield exact("change of the function by the rewriting", every(trials.runs(kept)), by="correction")
+    for name, build, power_law in (
+        ("plain", lambda depth: orthogonal(depth, WIDTH), 0.5),
+        ("residual, branches of $N^{-1/2}$", shallow_branches, 0.0),
+    ):
+        moved = trials.runs(partial(sensitivities, build))
+        yield near(
+            rf"exponent of the output's change when every weight moves by a share $\delta$, {name}",
+            slope(moved),
+            power_law,
+            room=0.1,
+            by="correction",
+            origin="derived: contributions of the layers are independent and add in squares",
+        )
+
+
+def shallow_branches(depth: int) -> list[nn.Module]:
+    return residual(depth, WIDTH, scaled_by_depth(0.5))
+
+
+def kept() -> float:
+    """Relative difference of a layer and its rewriting."""
+    matrix, x = weight(WIDTH, WIDTH), torch.randn(4, WIDTH, dtype=DOUBLE)
+    return change(nn.functional.linear(x, matrix), Rescaled(matrix, 0.125)(x))
+
+
+def sensitivities(build: Callable[[int], list[nn.Module]]) -> dict[int, float]:
+    return {depth: sensitivity(build(depth)) for depth in DEPTHS}
+
+
+def sensitivity(layers: list[nn.Module]) -> float:
+    """Relative change of the output, over the share by which every matrix was moved."""
+    model, x = nn.Sequential(*layers), torch.randn(8, WIDTH, dtype=DOUBLE)
+    with torch.no_grad():
+        before = model(x)
+        for each in model.parameters():
+            if each.ndim == 2:
+                noise = torch.randn_like(each)
+                each.add_(NUDGE * each.norm() * noise / noise.norm())
+        return change(before, model(x)) / NUDGE

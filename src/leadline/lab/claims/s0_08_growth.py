@@ -1,0 +1,174 @@
+"""S0-8 and S0-9: growth of the second moment through residual blocks, in many dimensions and in one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.estimate import Estimate, every, geometric, mean, median
+from leadline.lab.figures import over
+from leadline.lab.instruments import DOUBLE, growth, through
+from leadline.lab.predictions import above, equals, near
+from leadline.lab.stacks import Added, Dense, identity, residual, scaled_by_depth, weight
+
+WIDTH, BATCH = 96, 4
+DEPTHS = (16, 64)
+PATHS = 20_000  # random products a run: their mean square has a heavy tail
+
+
+@claim(code="S0-8", verdict="holds under conditions", seeds=6, slow=True, spoiled={"alpha": 0.4})
+def growth_stays_below_e(trials: Trials, *, alpha: float = 0.5) -> Found:
+    r"""With branches of $1/\sqrt N$, signal and gradient grow at most by $e$ over $N$ blocks, because each adds
+    $\varepsilon^2$.
+
+    ## The article
+    "In the high-dimensional case, the expansion coefficient of each layer is closer to $1 + \varepsilon^2$ rather
+    than $1 + \varepsilon$". It holds this for any $f$, because $\partial f/\partial x$ is "equivalent to a
+    zero-mean random initialisation matrix".
+
+    ## The test
+    Growth of the second moment over 16 and 64 blocks, forward and back, by `leadline.trace`: branches
+    $W_2\,\mathrm{relu}(W_1 x)$ and linear ones; then $\mathrm{relu}(Wx)$, which ends in its activation; then 64
+    copies of one block.
+
+    ## What is true
+    $(1 + 1/N)^N \to e$ if the branch ends in a linear map of mean zero and the blocks are drawn independently. A
+    branch that ends in a ReLU has a mean, all means point the same way, and the growth is that of
+    $(1 + c\,\varepsilon)^N$: it explodes. So do copies of one block, which `nn.TransformerEncoder` makes. The
+    dividing line is not the dimension but (i) zero mean of the branch's Jacobian and (ii) independence between
+    blocks.
+    """
+    origin = (
+        "the article: $(1 + 1/N)^N$; 15 %: networks of width 96, whose spread is $\\sqrt{4/n}$ each (derived)"
+    )
+    for depth in DEPTHS:
+        ahead, back = both(trials, partial(residual, depth, WIDTH, scaled_by_depth(alpha)))
+        for name, found in (("forward", ahead), ("backward", back)):
+            what = rf"{name} growth over {depth} blocks, branch $W_2\,\mathrm{{relu}}(W_1 x)$"
+            yield equals(what, found, (1 + 1 / depth) ** depth, within=0.15, origin=origin)
+    deep, expected = DEPTHS[-1], (1 + 1 / DEPTHS[-1]) ** DEPTHS[-1]
+    linear, _ = both(trials, lambda: residual(deep, WIDTH, scaled_by_depth(alpha), identity))
+    yield equals(
+        f"forward growth over {deep} blocks, linear branch", linear, expected, within=0.15, origin=origin
+    )
+    for what, build in OUTSIDE.items():
+        found, _ = both(trials, build)
+        yield equals(
+            f"forward growth over {deep} blocks, {what}", found, expected, within=0.15, origin=origin
+        )
+        yield above(
+            "the same", found, 2 * math.e, by="correction", origin="twice what the law allows at any depth"
+        )
+
+
+def relu_ended() -> list[nn.Module]:
+    deep = DEPTHS[-1]
+    return [Added(Dense(weight(WIDTH, WIDTH, 2.0)), deep**-0.5) for _ in range(deep)]
+
+
+def copies() -> list[nn.Module]:
+    """One draw of a block, used at every depth."""
+    deep = DEPTHS[-1]
+    first, last = weight(WIDTH, WIDTH), weight(WIDTH, WIDTH, 2.0)
+    return [Added(nn.Sequential(Dense(first), Dense(last, identity)), deep**-0.5) for _ in range(deep)]
+
+
+OUTSIDE: dict[str, Callable[[], list[nn.Module]]] = {
+    r"branch $\mathrm{relu}(Wx)$": relu_ended,
+    r"copies of one block": copies,
+}
+
+
+def both(trials: Trials, build: Callable[[], list[nn.Module]]) -> tuple[Estimate, Estimate]:
+    runs = trials.runs(lambda: growth(through(build(), torch.randn(BATCH, WIDTH, dtype=DOUBLE))))
+    return geometric([ahead for ahead, _ in runs]), geometric([back for _, back in runs])
+
+
+@claim(code="S0-9", verdict="holds under conditions", spoiled={"plus": 1.0})
+def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
+    r"""In one dimension the growth is $(1+\varepsilon)^N$, so $\varepsilon = 1/\sqrt N$ is too large and $1/N$ is
+    needed.
+
+    ## The article
+    For a one-dimensional model with $\partial f/\partial x = O(1)$. The text says that $\varepsilon$ must be "at
+    least $O(1/N)$"; it means at most.
+
+    ## The test
+    $\partial y/\partial x$ through 64 blocks by autograd, with $f' = 1$; then with $f' = \pm 1$ at random, the mean
+    square over many draws.
+
+    ## What is true
+    As stated if all derivatives have the same sign. With random signs the mean square grows only by
+    $(1+\varepsilon^2)^N \to e$ in one dimension as well, while the typical product *shrinks*: its square has the
+    median $(1-\varepsilon^2)^N \approx 1/e$. What many dimensions add is self-averaging: every network does
+    what the mean does.
+    """
+    depth = 64
+    root = depth**-0.5
+    straight = every([derivative(depth, root)])
+    yield equals(
+        rf"$\partial y/\partial x$ over {depth} blocks, $f' = 1$, $\varepsilon = 1/\sqrt N$",
+        straight,
+        (1 + root) ** depth,
+        within=1e-9,
+        origin="the article; exact",
+    )
+    yield equals(
+        r"the same, $\varepsilon = 1/N$", every([derivative(depth, 1 / depth)]), math.e, within=0.05,
+        origin="the article: below $e$ and towards it; 5 %: it is $e(1 - 1/2N)$ (derived)",
+    )  # fmt: skip
+    squares = trials.runs(lambda: products(depth, plus))
+    averages = mean([each.mean().item() for each in squares])
+    yield near(
+        r"$\ln$ of the mean square, signs of $f'$ at random, $\varepsilon = 1/\sqrt N$, over $N$",
+        mean([math.log(each.mean().item()) / depth for each in squares]),
+        2 * math.log1p(root),
+        room=0.01,
+        origin="the article, which looks at the size of the derivative only",
+    )
+    yield equals(
+        "mean square, signs at random",
+        averages,
+        (1 + 1 / depth) ** depth,
+        within=0.15,
+        by="correction",
+        origin=r"derived: $E[(1 \pm \varepsilon)^2] = 1 + \varepsilon^2$; 15 %: the heavy tail of a product",
+    )
+    yield equals(
+        "median square, signs at random",
+        median([each.median().item() for each in squares]),
+        math.exp(depth * (math.log1p(root) + math.log1p(-root))),
+        within=0.15,
+        by="correction",
+        origin=r"derived: the mean of $\ln(1 \pm \varepsilon)^2$ is $\ln(1 - \varepsilon^2)$",
+    )
+    depths = (4, 16, 64, 256)
+    yield over(
+        "growth through N blocks",
+        "blocks",
+        {
+            "1/sqrt(N)": {n: derivative(n, n**-0.5) for n in depths},
+            "1/N": {n: derivative(n, 1 / n) for n in depths},
+        },
+        {"e": dict.fromkeys(depths, math.e)},
+    )
+
+
+def products(depth: int, plus: float) -> Tensor:
+    """Squares of products of 1 + eps or 1 - eps, eps one over the root of depth; `plus`: how likely the first is."""
+    signs = torch.where(torch.rand(PATHS, depth) < plus, 1.0, -1.0)
+    return (1 + signs / math.sqrt(depth)).prod(1).square()
+
+
+def derivative(depth: int, scale: float) -> float:
+    """Of y with respect to x, by autograd, through blocks whose branch is the identity."""
+    x = torch.ones((), dtype=DOUBLE, requires_grad=True)
+    y = x
+    for _ in range(depth):
+        y = y + scale * y
+    return torch.autograd.grad(y, x)[0].item()

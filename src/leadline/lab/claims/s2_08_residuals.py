@@ -1,0 +1,173 @@
+"""S2-8 to S2-10: which norms take out the scale of what, in residual blocks and in evaluation."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.claims.s2_01_equivariance import CLEAR, WIDTH, batch, scaled
+from leadline.lab.estimate import every
+from leadline.lab.instruments import change
+from leadline.lab.predictions import above, below, exact
+from leadline.lab.stacks import weight
+from leadline.symmetry.live import symmetries
+
+TINY = 1e-12  # eps of the norms: so small that it does not bite
+SAME = 1e-5  # change of the function that this eps leaves
+
+
+def norm(x: Tensor) -> Tensor:
+    return F.layer_norm(x, (WIDTH,), eps=0.0)
+
+
+@claim(code="S2-8", verdict="holds", seeds=5, spoiled={"factor": 1.0})
+def where_the_norm_stands(trials: Trials, *, factor: float = 0.1) -> Found:
+    r"""$\mathrm{LN}(x + a f(x)) \ne \mathrm{LN}(x + f(x))$, but $x + \mathrm{LN}(a f(x)) = x + \mathrm{LN}(f(x))$.
+
+    ## The article
+    In the section on residual connections, which it credits with closing the loophole. It calls the first form
+    pre-norm and the second post-norm, and treats $x + f(\mathrm{LN}(x))$ as the first one shifted by a layer.
+
+    ## The test
+    One block of each kind; its branch times 0.1; relative change of the output.
+
+    ## What is true
+    Both formulas are right; the names are not. In standard usage $\mathrm{LN}(x + f(x))$ is *post*-norm,
+    $x + f(\mathrm{LN}(x))$ is *pre*-norm, and $x + \mathrm{LN}(f(x))$ is a norm at the branch's output (res-post,
+    Swin v2). The shift by a layer fails: in pre-norm no norm ever acts on the stream, and its blocks do change when
+    their branch is scaled, as the last row shows.
+    """
+    forms = {
+        "LN(x + f(x))": lambda x, f: norm(x + f),
+        "x + LN(f(x))": lambda x, f: x + norm(f),
+        "x + f(LN(x))": None,
+    }
+
+    def measure(form: str) -> float:
+        x, matrix = batch(), weight(WIDTH, WIDTH)
+        make = forms[form]
+        if make is None:
+            inside = torch.relu(norm(x)) @ matrix
+            return change(x + inside, x + factor * inside)
+        branch = torch.relu(x) @ matrix
+        return change(make(x, branch), make(x, factor * branch))
+
+    found = {form: every(trials.runs(partial(measure, form))) for form in forms}
+    yield above("change of LN(x + f(x))", found["LN(x + f(x))"], CLEAR, origin="the article: not equal")
+    yield exact("change of x + LN(f(x))", found["x + LN(f(x))"])
+    yield above(
+        "change of x + f(LN(x))",
+        found["x + f(LN(x))"],
+        CLEAR,
+        by="correction",
+        origin="the branch is not normed",
+    )
+
+
+@claim(code="S2-9", verdict="holds under conditions", seeds=5, spoiled={"mode": "train"})
+def batch_norm_too(trials: Trials, *, mode: str = "eval") -> Found:
+    r"""Batch norm has the same invariance as layer norm.
+
+    ## The article
+    A note: "other forms of normalisation, such as BatchNorm, satisfy positive scale invariance".
+
+    ## The test
+    A linear layer with a batch norm behind it, its weight times 0.01: in training mode and in evaluation mode.
+
+    ## What is true
+    In training mode only. In evaluation a batch norm is a fixed affine map: its running statistics do not follow
+    the weight, and the output changes. `leadline.symmetries` says so of each mode, and `leadline.shrink` rescales
+    the statistics along.
+    """
+
+    def measure(how: str) -> float:
+        net = nn.Sequential(
+            nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH, eps=TINY), nn.Linear(WIDTH, 3)
+        ).double()
+        x = batch()
+        for _ in range(50):
+            net(x + 0.1 * torch.randn_like(x))
+        net.train(how == "train")
+        agreed = ("0.weight" in symmetries(net, x).invariant) == (how == "train")
+        return change(net(x), scaled(net, 1e-2, "0.weight")(x)) if agreed else float("nan")
+
+    yield below(
+        "change in training mode",
+        every(trials.runs(lambda: measure("train"))),
+        SAME,
+        origin="the article: none",
+    )
+    evaluated = every(trials.runs(lambda: measure(mode)))
+    yield below("change in evaluation mode", evaluated, SAME, origin="the article: none; it names no mode")
+    yield above("the same", evaluated, CLEAR, by="correction", origin="the running statistics stay")
+
+
+class PreNorm(nn.Module):
+    """Embedding, pre-norm blocks, a final norm (or none) and a head."""
+
+    def __init__(self, *, final: bool, blocks: int = 3) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3)
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH, eps=TINY) for _ in range(blocks))
+        self.up = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(blocks))
+        self.down = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(blocks))
+        self.final = nn.LayerNorm(WIDTH, eps=TINY) if final else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        for each, up, down in zip(self.norms, self.up, self.down, strict=True):
+            x = x + down(F.gelu(up(each(x))))
+        y: Tensor = self.head(self.final(x))
+        return y
+
+
+@claim(code="S2-10", verdict="holds under conditions", seeds=3, spoiled={"final": False})
+def residuals_close_the_loophole(trials: Trials, *, final: bool = True) -> Found:
+    r"""(Pre-norm) residual connections break the scale invariance, and so make weight decay work again.
+
+    ## The article
+    Its answer: the skip has no coefficient, so a scaled branch cannot be scaled back. It allows that "there may be
+    similar properties that residual connections cannot avoid".
+
+    ## The test
+    A pre-norm network with a final norm. One branch times $10^{-3}$; then the embedding and *every* branch's last
+    layer by the same factor. And what `leadline.symmetries` finds by itself.
+
+    ## What is true
+    Of one branch it is right. Of the network it is not: everything that writes to the stream can shrink together,
+    because every reader, the final norm included, takes out the scale. So weight decay has an exact way out in
+    every pre-norm network with a final norm; and there are more ($W_1 \to cW_1, W_2 \to W_2/c$ around a ReLU; Q
+    against K; V against O). Without the final norm it is gone.
+    """
+
+    def measure() -> tuple[float, float, float]:
+        net, x = PreNorm(final=final).double(), batch()
+        writers = [name for name, _ in net.named_parameters() if name.startswith(("embed", "down"))]
+        one, every_one = scaled(net, 1e-3, "down.1.weight", "down.1.bias"), scaled(net, 1e-3, *writers)
+        missing = len(set(writers) - set(symmetries(net, x).inert))
+        return change(net(x), one(x)), change(net(x), every_one(x)), float(missing)
+
+    one, together, missing = (every(each) for each in zip(*trials.runs(measure), strict=True))
+    yield above(
+        "change of the output, one branch scaled", one, CLEAR, origin="the article: it is no longer invariant"
+    )
+    yield above(
+        "change, embedding and all branches scaled",
+        together,
+        CLEAR,
+        origin="the article, of the network as a whole",
+    )
+    yield below(
+        "the same", together, SAME, by="correction", origin=r"derived: exact but for $\varepsilon = 10^{-12}$"
+    )
+    yield below(
+        "of these, how many the reading does not find",
+        missing,
+        0.5,
+        by="correction",
+        origin="`leadline.symmetries`",
+    )

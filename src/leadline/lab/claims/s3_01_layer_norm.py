@@ -1,0 +1,97 @@
+"""S3-1 to S3-3: what a layer norm computes, of whom, and what a residual block with a zero branch is."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.estimate import every
+from leadline.lab.instruments import DOUBLE, change
+from leadline.lab.predictions import above, below, exact
+from leadline.lab.stacks import Added, linear, weight
+
+WIDTH, EPS = 64, 1e-5
+
+
+@claim(code="S3-1", verdict="holds", seeds=5, spoiled={"correction": 1})
+def mean_zero_variance_one(trials: Trials, *, correction: int = 0) -> Found:
+    r"""A layer norm makes mean 0 and variance 1, for any batch size, one sample included.
+
+    ## The article
+    Section 3.2, with the formula $\hat x_i = (x_i - \mu_L)/\sqrt{\sigma_L^2 + \epsilon}$.
+
+    ## The test
+    Mean and variance of each vector behind `layer_norm`, batch of one, inputs with mean 3 and standard deviation 5.
+
+    ## What is true
+    As stated, over the features of one sample: the variance is $v/(v + \epsilon)$, $v$ that of the input. The
+    article's words describe the statistics of "that feature dimension", which would be a batch norm's.
+    """
+
+    def measure() -> tuple[float, float]:
+        x = 3 + 5 * torch.randn(1, WIDTH, dtype=DOUBLE)
+        y, v = F.layer_norm(x, (WIDTH,), eps=EPS), x.var(correction=0)
+        expected = v / (v + EPS)
+        return abs(y.mean().item()), abs(y.var(correction=correction).item() / expected.item() - 1)
+
+    means, variances = zip(*trials.runs(measure), strict=True)
+    yield exact("|mean| behind the norm, batch of one", every(means))
+    yield exact(r"variance over $v/(v+\epsilon)$, minus 1", every(variances))
+
+
+@claim(code="S3-2", verdict="holds", seeds=5, spoiled={"training": False})
+def samples_are_apart(trials: Trials, *, training: bool = True) -> Found:
+    r"""A layer norm does not depend on the batch; a batch norm does.
+
+    ## The article
+    Its answer to question 3. Elsewhere it says that layer norm "uses fixed statistics" and may one day become
+    adaptive.
+
+    ## The test
+    Sample 1 is replaced; the change of what comes out for sample 0, of a layer norm and of a batch norm in training
+    mode.
+
+    ## What is true
+    As stated: exactly 0 against a change that is plain to see. But a layer norm has no fixed or running statistics
+    at all: it computes them anew from each vector.
+    """
+
+    def measure() -> tuple[float, float]:
+        x = torch.randn(8, WIDTH, dtype=DOUBLE)
+        other = x.clone()
+        other[1] = 10 * torch.randn(WIDTH, dtype=DOUBLE)
+        batch_norm = nn.BatchNorm1d(WIDTH, dtype=DOUBLE).train(training)
+        moved = [change(f(x)[0], f(other)[0]) for f in (lambda v: F.layer_norm(v, (WIDTH,)), batch_norm)]
+        return moved[0], moved[1]
+
+    layer, batch = zip(*trials.runs(measure), strict=True)
+    yield below("change of sample 0, layer norm", every(layer), 0.0, origin="the article: none; exactly")
+    yield above(
+        "change of sample 0, batch norm", every(batch), 0.1, origin="the article: it depends on the batch"
+    )
+
+
+@claim(code="S3-3", verdict="holds", seeds=5, spoiled={"size": 0.01})
+def zero_branch_is_identity(trials: Trials, *, size: float = 0.0) -> Found:
+    r"""With $F = 0$ a residual block $y = F(x) + x$ is the identity, and so is its Jacobian.
+
+    ## The article
+    Section 3.1: only the residual has to be learned.
+
+    ## The test
+    Output and Jacobian of a block whose branch has zero weights.
+
+    ## What is true
+    As stated. ReZero, SkipInit and Fixup start every block there.
+    """
+
+    def measure() -> tuple[float, float]:
+        block, x = Added(linear(size * weight(WIDTH, WIDTH))), torch.randn(WIDTH, dtype=DOUBLE)
+        jacobian: Tensor = torch.autograd.functional.jacobian(block, x)  # type: ignore[no-untyped-call]
+        return change(x, block(x)), (jacobian - torch.eye(WIDTH, dtype=DOUBLE)).norm().item()
+
+    outputs, jacobians = zip(*trials.runs(measure), strict=True)
+    yield exact(r"$\lVert y - x \rVert/\lVert x \rVert$", every(outputs))
+    yield exact(r"$\lVert J - I \rVert$", every(jacobians))

@@ -1,0 +1,185 @@
+"""S4-5 to S4-7: gradients through norms, of one layer and of a stack."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.estimate import every, geometric, mean
+from leadline.lab.figures import over
+from leadline.lab.instruments import DOUBLE, change, factors, through
+from leadline.lab.predictions import equals, exact
+from leadline.lab.stacks import linear, weight
+
+WIDTH = 64
+
+
+def batch_norm(z: Tensor) -> Tensor:
+    """With the statistics of the batch, and no eps."""
+    return (z - z.mean(0)) / z.var(0, correction=0).sqrt()
+
+
+@claim(code="S4-5", verdict="holds", seeds=5, spoiled={"norm": False})
+def scale_of_weight_drops_out(trials: Trials, *, norm: bool = True) -> Found:
+    r"""Behind a norm the backward factor $\partial z/\partial a$ does not change when the weight is scaled.
+
+    ## The article
+    "Scaling invariance of weights": a small weight has a small $\sigma$, which enlarges it again on the way back.
+
+    ## The test
+    The gradient of the input through $\mathrm{BN}(aW)$ with $W$ and with $10\,W$; and the gradient of $W$ itself.
+
+    ## What is true
+    As stated for the signal's gradient. The gradient of the *weight* does change, by one over the factor: that is
+    what makes weight decay set the effective rate (S2-11).
+    """
+
+    def measure() -> tuple[float, float]:
+        a, matrix, c = (
+            torch.randn(16, WIDTH, dtype=DOUBLE),
+            weight(WIDTH, WIDTH),
+            torch.randn(16, WIDTH, dtype=DOUBLE),
+        )
+
+        def both(factor: float) -> tuple[Tensor, ...]:
+            x, w = a.clone().requires_grad_(), (factor * matrix).requires_grad_()
+            z = batch_norm(x @ w) if norm else x @ w
+            return torch.autograd.grad((z * c).sum(), (x, w))
+
+        (x_one, w_one), (x_ten, w_ten) = both(1.0), both(10.0)
+        return change(x_one, x_ten), abs(10 * w_ten.norm().item() / w_one.norm().item() - 1)
+
+    signal, parameter = zip(*trials.runs(measure), strict=True)
+    yield exact(r"change of $\partial L/\partial a$ when $W$ becomes $10\,W$", every(signal))
+    yield exact(r"$|10\,\lVert g(10W) \rVert/\lVert g(W) \rVert - 1|$", every(parameter), by="correction")
+
+
+@claim(code="S4-6", verdict="false as stated", seeds=6, spoiled={"running": True})
+def jacobian_of_batch_norm(trials: Trials, *, running: bool = False) -> Found:
+    r"""The backward factor of a batch norm is the weight over the (moving) standard deviation:
+    $\partial z/\partial a = w/\sigma$.
+
+    ## The article
+    The equation after the definition of $z_l$; its summary speaks of the "moving standard deviation".
+
+    ## The test
+    The gradient through a batch norm in training mode, from a random cotangent, against $g/\sigma$, for batches of
+    4, 16 and 64: relative difference, and ratio of the squared lengths. The same for a layer norm.
+
+    ## What is true
+    In training mode mean and variance depend on the input too:
+    $J = \frac1\sigma(I - \frac1B 11^\top - \frac1B zz^\top)W$, with the statistics of the *batch*. Two directions
+    are removed: the relative error of $w/\sigma$ is $\sqrt{2/B}$, and $1 - 2/B$ of the square is left. A layer norm
+    removes $2/d$, an RMSNorm $1/d$. In evaluation mode, with moving statistics, $w/\sigma$ is exact.
+    """
+    errors = {}
+    for size in (4, 16, 64):
+        runs = trials.runs(partial(against_simple, size, running=running))
+        errors[size] = geometric([max(run[0], 1e-300) for run in runs])
+        if size == 64:
+            yield equals(
+                r"relative difference from $g/\sigma$, batch of 64",
+                errors[size],
+                0.0,
+                within=0.01,
+                origin="the article: none",
+            )
+        yield equals(
+            rf"the same over $\sqrt{{2/B}}$, batch of {size}",
+            geometric([max(run[0], 1e-300) / math.sqrt(2 / size) for run in runs]),
+            1.0,
+            within=0.1,
+            by="correction",
+            origin="derived: two of $B$ directions are projected out; 10 %: 64 features a run",
+        )
+    left = trials.runs(layer_norm_keeps)
+    yield equals(
+        rf"share of the square that a layer norm leaves, $d$ = {WIDTH}",
+        mean(left),
+        1 - 2 / WIDTH,
+        within=0.01,
+        by="correction",
+        origin="derived; 1 %: 256 samples a run",
+    )
+    shown = {"measured": {size: found.value for size, found in errors.items()}}
+    theory = {"sqrt(2/B)": {size: math.sqrt(2 / size) for size in errors}}
+    yield over("relative error of w / sigma", "batch", shown, theory)
+
+
+def against_simple(size: int, *, running: bool) -> tuple[float, float]:
+    """Relative difference of the gradient through a batch norm from g / sigma, and the ratio of their squares."""
+    y = torch.randn(size, WIDTH, dtype=DOUBLE).requires_grad_()
+    c = torch.randn(size, WIDTH, dtype=DOUBLE)
+    sigma = y.detach().var(0, correction=0).sqrt()
+    z = (y - y.detach().mean(0)) / sigma if running else batch_norm(y)
+    found = torch.autograd.grad((z * c).sum(), y)[0]
+    simple = c / sigma
+    per_feature = (found - simple).square().sum(0) / simple.square().sum(0)
+    return per_feature.mean().sqrt().item(), (found.square().sum() / simple.square().sum()).item()
+
+
+def layer_norm_keeps() -> float:
+    y = torch.randn(256, WIDTH, dtype=DOUBLE).requires_grad_()
+    c = torch.randn(256, WIDTH, dtype=DOUBLE)
+    found = torch.autograd.grad((F.layer_norm(y, (WIDTH,), eps=0.0) * c).sum(), y)[0]
+    simple = c / y.detach().var(1, correction=0, keepdim=True).sqrt()
+    return (found.square().sum(1) / simple.square().sum(1)).mean().item()
+
+
+class Normed(nn.Module):
+    """A linear map, a norm, a ReLU."""
+
+    def __init__(self, norm: str) -> None:
+        super().__init__()
+        self.linear, self.norm = linear(weight(WIDE, WIDE, 2.0)), norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.linear(x)
+        normed = batch_norm(z) if self.norm == "batch" else F.layer_norm(z, (WIDE,), eps=0.0)
+        return torch.relu(normed)
+
+
+WIDE, SAMPLES, LAYERS = 192, 192, 16
+
+
+@claim(code="S4-7", verdict="holds under conditions", seeds=4, slow=True, spoiled={"kind": "layer"})
+def normalisation_prevents_explosion(trials: Trials, *, kind: str = "batch") -> Found:
+    r"""Normalisation prevents vanishing and exploding gradients.
+
+    ## The article
+    The longest of its remedies: batch norm or layer norm alike.
+
+    ## The test
+    Plain stacks of linear map, norm and ReLU, 16 layers, batch of 192: the factor a layer of the squared gradient
+    by `leadline.trace`, for batch norm and for layer norm.
+
+    ## What is true
+    With layer norm the factor is 1. With batch norm the gradient *explodes*, by $\pi/(\pi - 1) = 1.467$ a layer at
+    large width and batch (Yang et al. 2019): the norm removes the mean that a ReLU makes, and so enlarges what is
+    left. Rule B205 of Leadline looks for it. Batch norm is harmless inside residual branches, not in plain stacks.
+    """
+    values = {name: trials.runs(partial(backward_factor, name)) for name in ("layer", kind)}
+    layer, batch = geometric(values["layer"]), geometric(values[kind])
+    origin = "the article: neither vanishes nor explodes; 7 %: would be a factor of three over sixteen layers"
+    yield equals("factor of the squared gradient a layer, layer norm", layer, 1.0, within=0.07, origin=origin)
+    yield equals("the same, batch norm", batch, 1.0, within=0.07, origin=origin)
+    yield equals(
+        "the same, batch norm",
+        batch,
+        math.pi / (math.pi - 1),
+        within=0.05,
+        by="correction",
+        origin=r"$\pi/(\pi-1)$, Yang et al. 2019, at infinite width and batch; 5 %: 192 of each",
+    )
+
+
+def backward_factor(name: str) -> float:
+    """Geometric mean over the layers, the first few left out until the samples have the angles they keep."""
+    points = through([Normed(name) for _ in range(LAYERS)], torch.randn(SAMPLES, WIDE, dtype=DOUBLE))
+    return statistics.geometric_mean(factors(points)[1][4:])

@@ -1,0 +1,127 @@
+"""A diagram as a page, as a picture and in a terminal."""
+
+from __future__ import annotations
+
+import math
+
+from leadline.drawing.heat import Axis, Curve, heat_map
+from leadline.drawing.numbers import number
+from leadline.lab.phases.record import TRAINED, Phase
+from leadline.lab.sheet import Section, Sheet, figure, render_sheet
+
+SHADES = " ░▒▓█"
+LAWS = {
+    "gain": "{} ξ, the depth scale of the correlation between two inputs",
+    "rate": "rate × depth = {}",
+    "residual": "depth × ln(1 + scale²) = {}: for small scales, scale ~ depth^-1/2",
+}
+
+
+def draw(phase: Phase) -> str:
+    """The map with theory's curve at the stated multiple (line) and at the fitted one (dashes)."""
+    curves = [Curve(values=_finite(phase.curve(phase.separation.stated)))] if phase.kind != "rate" else []
+    if phase.separation.fitted is not None:
+        curves.append(Curve(values=_finite(phase.curve(phase.separation.fitted)), tone="fifth"))
+    return heat_map(
+        phase.accuracy,
+        Axis(title=phase.axis, values=phase.values, log=phase.log),
+        Axis(title="depth", values=phase.depths, log=True),
+        label=f"{phase.title}: share of the digits told right",
+        curves=curves,
+    )
+
+
+def sentence(phase: Phase) -> str:
+    """What the diagram says, in words."""
+    found = phase.separation
+    said = [
+        f"{sum(each >= TRAINED for row in phase.accuracy for each in row)} of {_places(phase)} places trained"
+    ]
+    if found.at_stated is not None and phase.kind != "rate":
+        said.append(f"{law(phase, found.stated)} separates them with balanced accuracy {found.at_stated:.0%}")
+    if found.fitted is not None and found.at_fitted is not None:
+        said.append(
+            f"the multiple fitted on every other column is {number(found.fitted)}: {found.at_fitted:.0%} on the rest"
+        )
+    if phase.power is not None:
+        said.append(
+            f"the upper edge falls like depth^{phase.power:.2f} (theory: {THEORY_POWER[phase.kind]:+.1f})"
+        )
+    return "; ".join(said) + "."
+
+
+THEORY_POWER = {"rate": -1.0, "residual": -0.5}
+
+
+def law(phase: Phase, multiple: float) -> str:
+    return LAWS[phase.kind].format(number(multiple))
+
+
+def render_page(phase: Phase) -> str:
+    lines = "dashes: fitted" if phase.kind == "rate" else "line: theory as stated; dashes: fitted"
+    picture = figure(phase.title, draw(phase), f"darker: more digits told right; {lines}")
+    facts = [(name, _said(value)) for name, value in phase.setting.items() if not _varies(phase, name)]
+    return render_sheet(
+        Sheet(
+            kind="phase diagram",
+            title=phase.title,
+            sentence=sentence(phase),
+            facts=facts,
+            sections=[
+                Section(heading="Who learns the digits", figures=[picture]),
+                Section(
+                    heading="The numbers",
+                    words=["Share of the digits told right after training: rows by depth, columns by value."],
+                    table=_table(phase),
+                ),
+            ],
+        )
+    )
+
+
+def render_text(phase: Phase) -> str:
+    """A character a place, deepest above; the fitted curve as a mark where it passes."""
+    rows = [f"{phase.title}: share of the digits told right (space 0, █ all); · theory's curve"]
+    multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
+    curve = phase.curve(multiple) if multiple is not None else ()
+    for place in reversed(range(len(phase.depths))):
+        cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
+        rows.append(f"{phase.depths[place]:>6} │{cells}│")
+    rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
+    return "\n".join([*rows, "", sentence(phase), ""])
+
+
+def _cell(phase: Phase, row: int, column: int, curve: tuple[float, ...]) -> str:
+    share = phase.accuracy[row][column]
+    shade = SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)]
+    return shade + ("·" if curve and _passes(phase, row, curve[column]) else shade)
+
+
+def _passes(phase: Phase, row: int, depth: float) -> bool:
+    """Whether the curve crosses between this depth and its neighbours, half way to each."""
+    depths = phase.depths
+    below = math.sqrt(depths[row - 1] * depths[row]) if row else 0.0
+    above = math.sqrt(depths[row] * depths[row + 1]) if row + 1 < len(depths) else depths[row] * 1.5
+    return below <= depth < above
+
+
+def _table(phase: Phase) -> list[list[str]]:
+    head = ["depth", *(f"{value:.3g}" for value in phase.values)]
+    body = zip(phase.depths, phase.accuracy, strict=True)
+    return [head, *([str(depth), *(f"{each:.2f}" for each in row)] for depth, row in reversed(list(body)))]
+
+
+def _finite(values: tuple[float, ...]) -> list[float | None]:
+    return [each if math.isfinite(each) else None for each in values]
+
+
+def _places(phase: Phase) -> int:
+    return len(phase.values) * len(phase.depths)
+
+
+def _varies(phase: Phase, name: str) -> bool:
+    return name == phase.kind or (phase.kind == "rate" and name == "rates")
+
+
+def _said(value: object) -> str:
+    return ", ".join(f"{each:g}" for each in value) if isinstance(value, tuple | list) else str(value)

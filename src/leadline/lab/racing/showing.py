@@ -1,0 +1,138 @@
+"""A race as a page and in a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from leadline.drawing.chart import Line, line_chart
+from leadline.drawing.numbers import number
+from leadline.lab.racing.record import Race
+from leadline.lab.racing.standings import Interval, Standing, Transfer
+from leadline.lab.sheet import Figure, Section, Sheet, figure, render_sheet
+
+HEAD = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
+MOVES = ("scheme", "best rate by depth", "power of depth", "theory")
+SHOWN = 8  # schemes with a picture of their own
+
+
+def said(interval: Interval, *, sign: bool = False) -> str:
+    """ "2.41 ± 0.05"."""
+    if not math.isfinite(interval.mean):
+        return "diverged"
+    mean = f"{interval.mean:+.2f}" if sign else f"{interval.mean:.2f}"
+    return mean if interval.half is None else f"{mean} ± {interval.half:.2f}"
+
+
+def league_rows(table: Sequence[Standing]) -> list[list[str]]:
+    """A row a scheme, the best first. An `=` marks those that are level with it, a † a rate at the grid's edge."""
+    return [
+        [
+            f"{row.scheme}{' =' if row.level else ''}",
+            said(row.loss),
+            said(row.behind, sign=True),
+            f"{row.rate:g}{' †' if row.at_edge else ''}",
+            f"{row.sensitivity:.2f}",
+        ]
+        for row in table
+    ]
+
+
+def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
+    return [
+        [
+            row.scheme + (" †" if row.at_edge else ""),
+            ", ".join(f"{depth}: {number(best)}" for depth, best in zip(row.depths, row.optima, strict=True)),
+            said(row.power, sign=True),
+            "" if row.predicted is None else f"{row.predicted:+.1f}",
+        ]
+        for row in sorted(transfers, key=lambda each: each.power.mean)
+    ]
+
+
+def sentence(race: Race) -> str:
+    """Who leads where, and who learned anything."""
+    parts = []
+    for table in race.tables:
+        level = sum(row.level for row in table) - 1
+        learned = sum(row.loss.mean < race.base_rate for row in table)
+        parts.append(
+            f"At {table[0].depth} blocks {table[0].scheme} leads with {said(table[0].loss)}, {level} others are level "
+            f"with it, and {learned} of {len(table)} learned more than how often each answer is right"
+        )
+    return ". ".join(parts) + "."
+
+
+def render_text(race: Race) -> str:
+    lines = [sentence(race), "", f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", ""]
+    for table in race.tables:
+        lines += [f"{table[0].depth} blocks", *_columns([list(HEAD), *league_rows(table)]), ""]
+    if race.transfers:
+        lines += [
+            "how the best rate moves with depth",
+            *_columns([list(MOVES), *transfer_rows(race.transfers)]),
+            "",
+        ]
+    lines.append("= level with the leader (95 %)   † the best rate is at the edge of the grid")
+    lines += [f"failed: {each}" for each in race.failed]
+    return "\n".join(lines) + "\n"
+
+
+def render_page(race: Race) -> str:
+    facts = [("Data", race.data), ("Optimiser", race.optimizer), ("Steps", str(race.steps))]
+    facts += [("Batch", str(race.batch)), ("Width", str(race.width)), ("Seeds", str(race.seeds))]
+    sections = [section for table in race.tables for section in _sections(race, table)]
+    if race.transfers:
+        sections.append(
+            Section(
+                heading="How the best rate moves with depth",
+                words=[
+                    "Theory: a branch damped like depth^-a wants an Adam rate like depth^(a-1): -1, -1/2 and 0 for a "
+                    "of 0, 1/2 and 1. † marks a best rate at the edge of the grid, where the power is a bound."
+                ],
+                table=[list(MOVES), *transfer_rows(race.transfers)],
+            )
+        )
+    title = "Race of residual schemes"
+    return render_sheet(
+        Sheet(kind="race", title=title, sentence=sentence(race), facts=facts, sections=sections)
+    )
+
+
+def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
+    depth = table[0].depth
+    note = (
+        f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant prediction "
+        f"costs {race.base_rate:.2f}. = level with the leader; † the best rate is at the edge of the grid. "
+        "Sensitivity: mean over all rates of the loss above the best one's."
+    )
+    return [
+        Section(heading=f"{depth} blocks", words=[note], table=[list(HEAD), *league_rows(table)]),
+        Section(
+            heading=f"{depth} blocks: loss over the rate, and over training",
+            words=[
+                "Validation loss at each rate (line); training loss at the best rate (the second picture)."
+            ],
+            figures=[each for row in table[:SHOWN] for each in _pictures(row)],
+        ),
+    ]
+
+
+def _pictures(row: Standing) -> list[Figure]:
+    losses = [loss if math.isfinite(loss) else math.inf for _, loss in row.by_rate]
+    names = [f"{rate:g}" for rate, _ in row.by_rate]
+    rates = line_chart([Line(values=losses)], label=f"{row.scheme}: loss by rate", kind="linear", names=names)
+    curve = line_chart([Line(values=row.curve)], label=f"{row.scheme}: loss by step", kind="linear")
+    return [figure(row.scheme, rates, "by rate"), figure(row.scheme, curve, f"over training at {row.rate:g}")]
+
+
+def _setting(race: Race) -> str:
+    return f"{race.data}, {race.optimizer}, {race.steps} steps of {race.batch}, width {race.width}, {race.seeds} seeds"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

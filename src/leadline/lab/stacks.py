@@ -1,0 +1,102 @@
+"""Stacks of layers that experiments look at: plain ones, and residual ones whose branches are scaled with depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from leadline.lab.instruments import DOUBLE
+from leadline.nn import MLP, Scheme
+from leadline.nn.scheme import Place
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def weight(fan_in: int, fan_out: int, gain: float = 1.0) -> Tensor:
+    r"""A matrix with $\mathrm{Var}(W) = \mathrm{gain}/n$, $n$ the fan-in; rows are outputs, as in `nn.Linear`."""
+    return torch.randn(fan_out, fan_in, dtype=DOUBLE) * math.sqrt(gain / fan_in)
+
+
+def linear(matrix: Tensor) -> nn.Linear:
+    """The layer without bias that has this matrix."""
+    layer = nn.Linear(matrix.shape[1], matrix.shape[0], bias=False, dtype=DOUBLE)
+    layer.weight = nn.Parameter(matrix)
+    return layer
+
+
+class Dense(nn.Module):
+    r"""$\phi(Wx)$; or $W\phi(x)$ with the activation `first`."""
+
+    def __init__(
+        self, matrix: Tensor, activation: Activation = torch.relu, order: Literal["last", "first"] = "last"
+    ) -> None:
+        super().__init__()
+        self.linear, self.activation, self.order = linear(matrix), activation, order
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.order == "first":
+            y: Tensor = self.linear(self.activation(x))
+            return y
+        return self.activation(self.linear(x))
+
+
+class Added(nn.Module):
+    r"""$x + \varepsilon f(x)$."""
+
+    def __init__(self, branch: nn.Module, scale: float = 1.0) -> None:
+        super().__init__()
+        self.branch, self.scale = branch, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.branch(x)
+        return x + self.scale * y
+
+
+def plain(depth: int, width: int, gain: float = 2.0, activation: Activation = torch.relu) -> list[nn.Module]:
+    """Equal layers with Gaussian weights, He's by default. The activation comes first: what is seen is linear."""
+    return [Dense(weight(width, width, gain), activation, "first") for _ in range(depth)]
+
+
+def orthogonal(depth: int, width: int) -> list[nn.Module]:
+    """Linear layers whose matrices are random rotations."""
+    return [linear(nn.init.orthogonal_(torch.empty(width, width, dtype=DOUBLE))) for _ in range(depth)]
+
+
+def identity(x: Tensor) -> Tensor:
+    return x
+
+
+def scaled_by_depth(alpha: float) -> Scheme:
+    r"""$x + N^{-\alpha} f(x)$, $N$ the number of blocks; no norm anywhere."""
+
+    def branch(place: Place) -> float:
+        return float(place.total**-alpha)
+
+    return Scheme(
+        name=f"branch N^-{alpha:g}",
+        summary=f"x + N^-{alpha:g} f(x)",
+        norms=(),
+        branch=branch,
+        final_norm=False,
+        counts="sub-layers",
+        paper="Su Jianlin 2022, kexue.fm archives 8994",
+        where="y = x + eps f(x)",
+    )
+
+
+def residual(
+    depth: int, width: int, scheme: str | Scheme, activation: str | Activation = "relu"
+) -> list[nn.Module]:
+    r"""Blocks of `leadline.nn.MLP`: the branch is $W_2\,\phi(W_1 x)$, with unit output for unit input."""
+    return list(MLP(width, width, depth, 1, scheme=scheme, activation=activation).double().blocks)
+
+
+def with_readout(layers: list[nn.Module], width: int) -> nn.Sequential:
+    """The layers, and one fixed vector of unit length that reads a number off them: only the layers learn."""
+    head = linear(nn.functional.normalize(weight(width, 1)))
+    head.weight.requires_grad_(False)  # noqa: FBT003  (torch's own signature)
+    return nn.Sequential(*layers, head)

@@ -1,0 +1,52 @@
+"""What was saved as JSON, told apart by its schema and written again in the formats of its kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from leadline.records import FORECAST_SCHEMA, LAB_SCHEMA, Forecast, Lab
+from leadline.report.forecast import render as render_forecast
+from leadline.report.formats import FORMATS
+from leadline.report.formats.record import read_reports
+from leadline.report.html.forecasted import render_forecast as forecast_page
+from leadline.report.lab.formats import LAB_FORMATS
+from leadline.report.look import Look
+from leadline.report.mending_formats import REPAIR_FORMATS
+from leadline.report.repair import REPAIR_SCHEMA, RepairReport
+
+FORECAST_FORMATS: dict[str, Callable[[Forecast, Look], str]] = {
+    "text": render_forecast,
+    "json": lambda forecast, look: forecast.to_json() + "\n",
+    "html": lambda forecast, look: forecast_page(forecast),
+}
+
+KINDS: dict[str, tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], str]]]] = {
+    REPAIR_SCHEMA: (RepairReport.from_json, REPAIR_FORMATS),
+    FORECAST_SCHEMA: (Forecast.from_json, FORECAST_FORMATS),
+    LAB_SCHEMA: (Lab.from_json, LAB_FORMATS),
+}
+"""By schema: how the record is read, and how it is written. What is none of these is read as a report."""
+
+
+def formats_of(text: str, look: Look) -> dict[str, Callable[[], str]]:
+    """By name, the ways in which what was saved can be written. Raises SchemaError if it is no record of ours."""
+    read, written = KINDS.get(_schema_of(text), (read_reports, FORMATS))
+    saved = read(text)
+    return {name: partial(write, saved, look) for name, write in written.items()}
+
+
+def _schema_of(text: str) -> str:
+    """The schema that this program writes of the kind that the text names, of whatever version."""
+    try:
+        saved = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    named = str(saved.get("schema")) if isinstance(saved, dict) else ""
+    return next((known for known in KINDS if _kind(known) == _kind(named)), "")
+
+
+def _kind(schema: str) -> str:
+    return schema.partition("/")[0]

@@ -1,0 +1,98 @@
+"""Finished cells, a line of JSON each: written as they end, read again by the next run, merged with those of others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from leadline.errors import SchemaError
+from leadline.records.codec import spell
+from leadline.sweeps.cells import Settings
+
+SCHEMA = "leadline.cells/1"
+
+
+class Store:
+    """Results by key. With a path, every result is in the file before the next cell ends.
+
+    A line is written at once, so a killed run leaves at most one torn line, at the end; it is skipped when read, and
+    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.torn = 0
+        """Lines that could not be read."""
+        self._cells: dict[str, tuple[Settings, Any]] = {}
+        if path is not None and path.exists():
+            for key, settings, result in self._read(path):
+                self._cells.setdefault(key, (settings, result))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._cells
+
+    def __getitem__(self, key: str) -> Any:
+        return self._cells[key][1]
+
+    def get(self, key: str) -> Any:
+        """The result, or None."""
+        found = self._cells.get(key)
+        return None if found is None else found[1]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def items(self) -> Iterator[tuple[str, Settings, Any]]:
+        """Key, settings and result of each cell."""
+        for key, (settings, result) in self._cells.items():
+            yield key, settings, result
+
+    def add(self, key: str, settings: Settings, result: Any) -> None:
+        """Keep a result, unless there is one already."""
+        if key in self._cells:
+            return
+        row = spell({"schema": SCHEMA, "key": key, "settings": dict(settings), "result": result})
+        text = json.dumps(row, allow_nan=False, separators=(",", ":"))
+        if self.path is not None:
+            _append(self.path, text)
+        back = json.loads(text)  # what a later run will read: the same types, whether stored or not
+        self._cells[key] = (back["settings"], back["result"])
+
+    def merge(self, other: Path) -> int:
+        """Take over the cells of another file that are not here yet; how many those were."""
+        before = len(self)
+        for key, settings, result in self._read(other):
+            self.add(key, settings, result)
+        return len(self) - before
+
+    def _read(self, path: Path) -> Iterator[tuple[str, Settings, Any]]:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                self.torn += 1
+                continue
+            yield _checked(row, path)
+
+
+def _checked(row: Any, path: Path) -> tuple[str, Settings, Any]:
+    """A line that is whole but of another kind means another file: better said than overwritten."""
+    if not isinstance(row, Mapping) or row.get("schema") != SCHEMA or not isinstance(row.get("key"), str):
+        raise SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
+    return row["key"], row["settings"], row["result"]
+
+
+def _append(path: Path, text: str) -> None:
+    """One write a line: two runs that share a file do not mix theirs. A torn line before it is closed first."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        end = os.lseek(file, 0, os.SEEK_END)
+        torn = end > 0 and os.pread(file, 1, end - 1) != b"\n"
+        os.write(file, (("\n" if torn else "") + text + "\n").encode())
+    finally:
+        os.close(file)

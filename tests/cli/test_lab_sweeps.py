@@ -1,0 +1,77 @@
+"""`leadline race` and `leadline phase`: tables, pages, JSON, and a store that is not run twice."""
+
+import json
+
+import pytest
+
+RACE = (
+    "race",
+    "pre",
+    "keel",
+    "--depths",
+    "1,2",
+    "--rates",
+    "1e-3,1e-2",
+    "--seeds",
+    "1",
+    "--steps",
+    "2",
+    "--width",
+    "4",
+)
+PHASE = (
+    "phase",
+    "residual",
+    "--values",
+    "0.1,0.5",
+    "--depths",
+    "1,2",
+    "--rates",
+    "0.1",
+    "--steps",
+    "3",
+    "--width",
+    "8",
+)
+
+
+def test_a_race_is_printed_stored_and_written_as_a_page(run, tmp_path):
+    more = ("--store", str(tmp_path / "cells.jsonl"), "--html", str(tmp_path / "race.html"))
+    done = run(*RACE, *more)
+    assert done.code == 0
+    assert "2 blocks" in done.out
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 8
+    assert "Race of residual schemes" in (tmp_path / "race.html").read_text()
+    again = run(*RACE, *more)
+    assert again.out == done.out
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 8
+
+
+def test_a_race_as_json_is_the_record(run):
+    found = json.loads(run(*RACE, "--format", "json").out)
+    assert found["schema"] == "leadline.race/1"
+    assert {row["scheme"] for row in found["tables"][0]} == {"pre", "keel"}
+
+
+def test_a_phase_diagram_is_printed_and_written_as_a_page(run, tmp_path):
+    done = run(*PHASE, "--html", str(tmp_path / "phase.html"))
+    assert done.code == 0
+    assert done.out.startswith("Residual scale and depth")
+    assert "<svg" in (tmp_path / "phase.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("race", "prenorm"), "did you mean"),
+        (("race", "--rates", "fast"), "list of numbers"),
+        (("race", "--rates", "-1"), "above 0"),
+        (("race", "--address", "auto"), "--executor ray"),
+        (("phase", "gain", "--depths", "0"), "1 or more"),
+        (("phase", "width"), "gain"),
+    ],
+)
+def test_what_cannot_be_raced_is_refused(run, arguments, said):
+    done = run(*arguments)
+    assert done.code == 2
+    assert said in done.err

@@ -1,0 +1,283 @@
+"""Files from anybody: damaged, cut short, newer or hostile ones are refused with words; none crashes, hangs or runs."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import leadline
+from faults import runs
+from faults.damage import spoilt
+from leadline.baseline import BASELINE_SCHEMA, read_baseline
+from leadline.cli import main
+from leadline.config import read_config
+from leadline.errors import LONGEST, InputError, LeadlineError, SchemaError
+from leadline.records import Edit, Recipe
+from leadline.report.look import Look
+from leadline.report.saved import formats_of
+from report import samples
+from report.test_mending import repair
+
+MOST = settings.default.max_examples
+PATIENT = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+Read = Callable[[str], object]
+
+
+def show(text: str) -> None:
+    """As `leadline report` does, in all formats."""
+    for write in formats_of(text, Look(detail="everything")).values():
+        write().encode()
+
+
+def replay(text: str) -> None:
+    """As `leadline.apply` does; afterwards the model is whole, or as before."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    try:
+        leadline.apply(model, text, optimizer)
+        leadline.undo(model)
+    finally:
+        assert list(model.state_dict()) == list(before)
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+RECIPE = Recipe(
+    leadline="1",
+    model="Sequential",
+    edits=(
+        Edit(
+            action="draw", where="0.weight", options={"kind": "normal", "size": 1.0, "seed": 3, "packed": 1}
+        ),
+        Edit(action="skip", where="0", options={"factor": 0.5, "learned": 4}),
+        Edit(action="norm", where="2", options={"kind": "LayerNorm", "width": 4}),
+        Edit(action="swap", where="1", options={"to": "gelu"}),
+        Edit(action="reroute", where="", options={"calls": "relu", "to": "gelu"}),
+        Edit(action="clip", options={"kind": "norm", "limit": 1.0}),
+        Edit(action="decay", options={"most": 0.01, "spared": ("0.bias",)}),
+        Edit(action="train", options={"names": ("0.weight",)}),
+        Edit(action="warm-up", options={"steps": 3}),
+        Edit(action="scale", where="2.weight", options={"factor": 0.5}),
+    ),
+)
+RECORDS: dict[str, tuple[str, Read]] = {
+    "report": (samples.whole().to_json(), show),
+    "repair": (repair().to_json(), show),
+    "forecast": (samples.forecast().to_json(), show),
+    "recipe": (RECIPE.to_json(), replay),
+}
+
+
+def accepted(read: Read, text: str) -> bool:
+    """Read without complaint; a complaint is one of ours, and says something."""
+    try:
+        read(text)
+    except LeadlineError as error:
+        return len(str(error)) < len("damaged")  # no words
+    return True
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_sound_record_is_read(name):
+    assert accepted(RECORDS[name][1], RECORDS[name][0])
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_cut_short_anywhere_is_refused(name):
+    text, read = RECORDS[name]
+    for length in range(0, len(text), max(1, len(text) // 150)):
+        assert not accepted(read, text[:length])
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_of_a_newer_version_is_refused_with_advice(name):
+    text, read = RECORDS[name]
+    kind, _, version = json.loads(text)["schema"].partition("/")
+    with pytest.raises(SchemaError, match="Upgrade leadline"):
+        read(text.replace(f"{kind}/{version}", f"{kind}/99", 1))
+
+
+HOSTILE = {
+    "nested": "[" * 100_000,
+    "nested objects": '{"a":' * 100_000,
+    "a long number": '{"schema":' + "9" * 100_000 + "}",
+    "a number that is none": '{"schema":NaN}',
+    "no object": "[null, 1]",
+    "an empty list": "[]",
+    "nothing": "",
+    "zeros": "\0" * 1000,
+    "half a character": '{"schema":"\\ud800"}',
+    "a pickle": "\x80\x04cos\nsystem\n(S'touch pwned'\ntR.",
+    "a number as key of a key": '{"schema": {"schema": {}}}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", RECORDS)
+def test_what_is_no_record_is_refused(name, kind):
+    assert not accepted(RECORDS[kind][1], HOSTILE[name])
+
+
+def campaign(name: str, count: int) -> None:
+    text, read = RECORDS[name]
+
+    @settings(max_examples=count, **PATIENT)
+    @given(spoilt(json.loads(text)))
+    def spoil(damaged: str) -> None:
+        accepted(read, damaged)
+
+    spoil()
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_spoilt_record_is_shown_or_refused_and_never_a_crash(name):
+    campaign(name, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("name", RECORDS)
+def test_many_spoilt_records_are_shown_or_refused_and_never_a_crash(name):
+    campaign(name, 2 * MOST)
+
+
+def spoil_runs(place: Path, count: int) -> None:
+    content, number = runs.good(place), iter(range(10**9))
+
+    @settings(max_examples=count, **PATIENT)
+    @given(runs.CHANGES)
+    def spoil(changes: list[tuple[str, ...]]) -> None:
+        path = place / f"{next(number)}.leadline"
+        path.write_bytes(content)
+        runs.spoil(path, changes)
+        for read in runs.READERS.values():
+            accepted(read, path)
+
+    spoil()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # a file that cannot be written is told once
+def test_a_spoilt_run_is_read_or_refused_and_never_a_crash(tmp_path):
+    spoil_runs(tmp_path, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_many_spoilt_runs_are_read_or_refused_and_never_a_crash(tmp_path):
+    spoil_runs(tmp_path, MOST)
+
+
+@pytest.mark.parametrize(
+    "structure", [each for each in runs.STRUCTURES if "VIEW" in each or "TRIGGER" in each]
+)
+def test_a_run_file_that_computes_something_is_refused_for_reading_and_for_writing(tmp_path, structure):
+    path = tmp_path / "a.leadline"
+    path.write_bytes(runs.good(tmp_path))
+    runs.spoil(path, [("structure", structure.format("note"))])
+    before = path.read_bytes()
+    for read in runs.READERS.values():
+        with pytest.raises(SchemaError, match="not a run as leadline writes it"):
+            read(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_run_cut_short_at_every_length_is_read_or_refused(tmp_path):
+    content, path = runs.good(tmp_path), tmp_path / "cut.leadline"
+    for length in range(0, len(content), 97):
+        path.write_bytes(content[:length])
+        accepted(runs.READERS["judge"], path)
+
+
+CONFIGS = st.text(max_size=60) | st.sampled_from(
+    [
+        "[tool.leadline]\ntargets = 1",
+        "[tool.leadline]\nselect = " + "[" * 3000,
+        "[tool.leadline]\nfail-on = 1e999",
+        "[tool.leadline]\nignore = [" + '"F",' * 5000 + "]",
+        "[tool]\nleadline = []",
+        "[tool.leadline.targets.'\\u001b']\nselect = 3",
+        "[tool.leadline]\n" + "x" * 50_000 + " = 1",
+    ]
+)
+
+
+@settings(max_examples=15, **PATIENT)
+@given(CONFIGS)
+def test_a_spoilt_config_is_refused_with_words(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("config", numbered=True) / "pyproject.toml"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    accepted(read_config, path)
+
+
+@pytest.mark.parametrize(
+    "text", [*HOSTILE.values(), json.dumps({"schema": BASELINE_SCHEMA, "findings": [{}]})]
+)
+def test_what_is_no_baseline_is_refused(tmp_path, text):
+    path = tmp_path / "known.json"
+    path.write_text(text)
+    with pytest.raises(LeadlineError):
+        read_baseline(path)
+
+
+LOGS = (
+    "", "\0\0", "step,loss\n", "step,loss\n1,nan\n2,inf\n3,-1e999\n", "step,loss\n" + "9" * 400 + ",1\n", '"step',
+    "loss\nx\ny\n", "step,loss\n1,1\n1,2\n0,3\n", "step,loss\n-5,1\n5,\n", "step,loss\n" + "1," * 20_000 + "\n",
+    "\ufeffstep;loss\n1;2\n", "step,loss\n1e300,1\n", "step,loss\nnan,1\n", "step,loss\n1,0x10\n2,1_000\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LOGS, ids=range(len(LOGS)))
+def test_a_hostile_log_is_judged_or_refused(tmp_path, capsys, text):
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    code = main(["check", str(path)])
+    assert code in (0, 1, 2, 3)
+    assert "bug in leadline" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_config_of_a_model_cannot_name_what_is_no_model(tmp_path):
+    from leadline.weightless.configs import model_class, read_config
+
+    config = read_config({"model_type": "gpt2", "architectures": ["HfArgumentParser"], "n_layer": 1})
+    assert model_class(config).__name__ == "GPT2LMHeadModel"
+    with pytest.raises(InputError):
+        read_config({"model_type": "custom", "auto_map": {"AutoConfig": "evil.Config"}})
+
+
+LIMITED = """
+import resource, sys
+from leadline.cli import main
+main(["--version"])
+room = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + 600 * 2**20
+import leadline.cli.report
+resource.setrlimit(resource.RLIMIT_DATA, (room, room))
+sys.exit(main(["report", sys.argv[1], "--format", "text"]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_DATA"), reason="memory cannot be limited here")
+@pytest.mark.parametrize(
+    "text", ["[" * 5_000_000, '{"schema":"' + "x" * 20_000_000 + '"}'], ids=["nested", "long"]
+)
+def test_a_large_hostile_file_is_refused_within_bounded_memory(tmp_path, text):
+    path = tmp_path / "large.json"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error:")
+    assert len(done.stderr) < 2 * LONGEST

@@ -1,0 +1,75 @@
+"""Laws of all claims: the lab finds what is published, a spoiled experiment does not; nothing of the user's moves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from leadline.cli.lab.claims import all_listed
+from leadline.lab.bench import all_claims
+from leadline.lab.claim import HEADINGS, Claim
+from leadline.records import Lab
+from leadline.records.experiment import ruling
+from leadline.report.lab.articles import ARTICLES
+from leadline.rules.selection import all_rules
+
+STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "lab.json"
+
+ALL = all_claims()
+CLAIMS = [pytest.param(each, id=each.code, marks=[pytest.mark.slow] if each.slow else []) for each in ALL]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_lab_finds_what_is_published_and_draws_no_random_number_of_the_user(claim: Claim):
+    before = torch.get_rng_state()
+    found = claim.run()
+    assert found.verdict == claim.verdict, [
+        (check.what, check.measured, check.agrees) for check in found.checks
+    ]
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_spoiled_experiment_gets_another_verdict(claim: Claim):
+    assert claim.run(**claim.spoiled).verdict != claim.verdict
+
+
+@pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.code)
+def test_every_claim_says_what_it_is(claim: Claim):
+    assert re.fullmatch(r"S\d-(\d+|[A-Z]\d*)", claim.code)
+    assert claim.verdict in ("holds", "holds under conditions", "false as stated")
+    assert all(claim.section(heading) for heading in HEADINGS)
+    assert claim.summary.endswith(".")
+    assert set(claim.spoiled) <= set(inspect.signature(claim.measure).parameters)
+
+
+def test_the_claims_of_all_articles_are_there():
+    numbered = {"S0": 12, "S2": 12, "S3": 9, "S4": 10}
+    wanted = {f"{article}-{place}" for article, most in numbered.items() for place in range(1, most + 1)}
+    assert wanted | {"S0-F"} <= {each.code for each in ALL}
+    assert {article.prefix for article in ARTICLES} == set(numbered)
+
+
+def test_the_list_says_what_the_claims_are():
+    listed = [(each.code, each.verdict, each.slow, each.claim) for each in all_listed()]
+    assert listed == [(each.code, each.verdict, each.slow, each.summary) for each in ALL]
+
+
+def test_codes_in_errata_and_explanations_are_there():
+    known = {each.code for each in ALL} | {rule.code for rule in all_rules()}
+    text = "\n".join([*(each.doc for each in ALL), *(each.wrong for each in ARTICLES)])
+    named = set(re.findall(r"\bS\d-(?:\d+|[A-Z]\d*)|\b[BFIRUWN]\d{3}\b", text))
+    assert named <= known
+
+
+def test_what_is_stored_is_what_the_claims_say_and_its_verdicts_follow_from_its_checks():
+    stored = Lab.from_json(STORED.read_text())
+    assert [each.code for each in stored.experiments] == [each.code for each in ALL]
+    for found, claim in zip(stored.experiments, ALL, strict=True):
+        texts = (found.claim, found.article, found.test, found.truth)
+        assert texts == (claim.summary, *(claim.section(heading) for heading in HEADINGS)), claim.code
+        assert found.published == claim.verdict == found.verdict == ruling(found.checks), claim.code

@@ -1,0 +1,109 @@
+"""A fleet gives what each of its networks gives alone, whoever is trained beside it."""
+
+import pytest
+import torch
+
+from leadline.errors import InputError
+from leadline.lab.fleet import Net, Task, build_alone, train_alone, train_fleet
+from leadline.lab.fleet.slopes import SLOPES
+from leadline.lab.fleet.training import chunks, flushing_denormals
+
+EXACT = {"rtol": 1e-9, "atol": 1e-12}  # float64, a few steps: only the order of additions differs
+
+
+@pytest.fixture
+def task():
+    generator = torch.Generator().manual_seed(0)
+    return Task(
+        inputs=torch.randn(40, 6, generator=generator, dtype=torch.float64),
+        targets=torch.randint(3, (40,), generator=generator),
+        batches=torch.randint(40, (5, 8), generator=generator),
+        width=10,
+    )
+
+
+def mixed(activation, *, skip):
+    """Networks that differ in everything a network of a fleet may differ in."""
+    return [
+        Net(
+            depth=1 + (3 * i) % 5,
+            gain=0.5 + 0.3 * i,
+            bias=0.05 * i,
+            rate=0.05 * (i + 1),
+            skip=skip,
+            scale=1 / (i + 1) if skip else 1.0,
+            activation=activation,
+            seed=i,
+        )
+        for i in range(6)
+    ]
+
+
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+@pytest.mark.parametrize("activation", SLOPES)
+def test_a_fleet_trains_each_network_as_if_it_were_alone(task, activation, skip):
+    nets = mixed(activation, skip=skip)
+    torch.testing.assert_close(train_fleet(nets, task).losses, train_alone(nets, task), **EXACT)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_the_size_of_chunks_changes_nothing(task, size):
+    nets = [*mixed("tanh", skip=0.0), *mixed("relu", skip=1.0)]
+    torch.testing.assert_close(
+        train_fleet(nets, task, chunk=size).losses, train_fleet(nets, task).losses, **EXACT
+    )
+
+
+def test_accuracy_is_that_of_the_trained_networks(task):
+    nets = [Net(depth=d, rate=0.5, gain=1.5, seed=d) for d in (2, 1, 3)]
+    found = train_fleet(nets, task).accuracy
+    for net, share in zip(nets, found, strict=True):
+        model = build_alone(net, task)
+        optimizer = torch.optim.SGD(model.parameters(), lr=net.rate)
+        for batch in task.batches:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(task.inputs[batch]), task.targets[batch]).backward()
+            optimizer.step()
+        assert share == (model(task.inputs).argmax(1) == task.targets).double().mean()
+
+
+def test_a_network_trained_at_another_rate_is_told_apart(task):
+    """The comparison of the first test can fail."""
+    nets = mixed("tanh", skip=0.0)
+    other = [
+        Net(depth=net.depth, gain=net.gain, bias=net.bias, rate=1.01 * net.rate, seed=net.seed)
+        for net in nets
+    ]
+    assert not torch.allclose(train_fleet(other, task).losses, train_alone(nets, task), **EXACT)
+
+
+def test_chunks_hold_every_network_once_and_the_deepest_first():
+    nets = [*mixed("tanh", skip=0.0), *mixed("relu", skip=0.0), *mixed("relu", skip=1.0)]
+    found = list(chunks(nets, 4))
+    assert sorted(index for chunk in found for index in chunk) == list(range(len(nets)))
+    for chunk in found:
+        depths = [nets[index].depth for index in chunk]
+        assert depths == sorted(depths, reverse=True)
+        assert len({(nets[index].activation, nets[index].skip) for index in chunk}) == 1
+
+
+def test_a_network_that_diverges_takes_nobody_with_it(task):
+    nets = [Net(depth=2, rate=0.1), Net(depth=3, gain=1e200, rate=1e200, seed=1)]
+    found = train_fleet(nets, task)
+    torch.testing.assert_close(found.losses[:1], train_alone(nets[:1], task), **EXACT)
+    assert not found.losses[1].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"depth": 0}, {"depth": 2, "gain": -1.0}, {"depth": 2, "activation": "maxout"}]
+)
+def test_what_is_no_network_is_refused(bad):
+    with pytest.raises(InputError, match="expected"):
+        Net(**bad)
+
+
+def test_denormals_are_as_before_after_training():
+    small = torch.tensor(1e-310, dtype=torch.float64)
+    with flushing_denormals():
+        assert small * 1.0 == 0
+    assert small * 1.0 > 0

@@ -1,0 +1,90 @@
+"""Networks side by side end where each ends alone, with torch's own optimiser."""
+
+import pytest
+import torch
+
+from leadline.lab.racing.lanes import run_lanes
+from leadline.lab.racing.stepping import OPTIMISERS, Stepper
+from leadline.lab.racing.tracks import TRACKS, Size, base_rate, find_track, loss_of
+
+SIZE = Size(width=8, time=16)
+
+
+def cell(**changes):
+    common = {"data": "text", "scheme": "pre", "depth": 2, "optimizer": "adam", "rate": 1e-2, "seed": 0}
+    return {**common, "steps": 4, "batch": 3, "width": 8, "time": 16, **changes}
+
+
+def alone(settings):
+    """The obvious loop: the curve of one network."""
+    track = find_track(settings["data"])
+    train = track.part("train", SIZE)
+    model = track.build(
+        settings["scheme"], settings["depth"], SIZE, torch.Generator().manual_seed(settings["seed"])
+    )
+    kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    optimizer = kinds[settings["optimizer"]](model.parameters(), lr=settings["rate"])
+    generator = torch.Generator().manual_seed(1_000_003 + settings["seed"])
+    losses = []
+    for order in torch.randint(
+        len(train.inputs), (settings["steps"], settings["batch"]), generator=generator
+    ):
+        loss = loss_of(model(train.inputs[order]), train.targets[order])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("data", TRACKS)
+@pytest.mark.parametrize("optimizer", OPTIMISERS)
+def test_networks_side_by_side_train_as_each_does_alone(data, optimizer):
+    bundle = [
+        cell(data=data, optimizer=optimizer, rate=rate, seed=seed) for rate in (1e-3, 3e-2) for seed in (0, 1)
+    ]
+    for settings, found in zip(bundle, run_lanes(bundle), strict=True):
+        assert found["curve"] == pytest.approx(alone(settings), abs=2e-4)  # curves are kept in four digits
+
+
+def test_another_rate_is_told_apart():
+    """The comparison above can fail."""
+    (found,) = run_lanes([cell(rate=1.2e-2)])
+    assert found["curve"] != pytest.approx(alone(cell()), abs=2e-4)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMISERS)
+def test_a_step_is_that_of_torch(optimizer):
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(2, 3, generator=generator, dtype=torch.float64)
+    kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    mine, rates = start.clone(), torch.tensor([0.1, 0.3], dtype=torch.float64)
+    theirs = [each.clone().requires_grad_() for each in start]
+    stepper = Stepper(optimizer, [mine], rates)
+    optimizers = [
+        kinds[optimizer]([each], lr=rate) for each, rate in zip(theirs, rates.tolist(), strict=True)
+    ]
+    for _ in range(5):
+        gradient = torch.randn(2, 3, generator=generator, dtype=torch.float64)
+        stepper.step([gradient.clone()])
+        for each, part, optim in zip(theirs, gradient, optimizers, strict=True):
+            each.grad = part.clone()
+            optim.step()
+    torch.testing.assert_close(mine, torch.stack([each.detach() for each in theirs]))
+
+
+def test_the_parts_of_the_data_have_no_sample_in_common():
+    for track in TRACKS.values():
+        parts = [track.part(name, SIZE) for name in ("train", "valid", "held-out")]
+        assert all(len(part.inputs) == len(part.targets) > 90 for part in parts)
+        storages = [part.inputs.untyped_storage().data_ptr() for part in parts]
+        if (
+            len(set(storages)) == 1
+        ):  # windows of one line: the last of a part ends before the first of the next
+            ends = [part.inputs[-1].data_ptr() for part in parts]
+            starts = [part.inputs[0].data_ptr() for part in parts]
+            assert starts[0] < ends[0] < starts[1] < ends[1] < starts[2]
+
+
+def test_a_constant_prediction_costs_the_entropy_of_the_classes():
+    assert base_rate("images") == pytest.approx(2.3026, abs=0.01)  # ten classes, about equally many

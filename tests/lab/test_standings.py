@@ -1,0 +1,126 @@
+"""League tables and transfer from finishes that were made up, so that what must come out is known."""
+
+import math
+
+import pytest
+
+from leadline.lab.racing.record import Race, race_of
+from leadline.lab.racing.showing import render_page, render_text
+from leadline.lab.racing.standings import Finish, league, transfer
+
+RATES = (1e-3, 1e-2, 1e-1)
+
+
+def bowl(scheme, depth, *, best, floor, seeds=3, rates=RATES):
+    """Losses on a parabola in log rate with its lowest point at `best`; seeds differ by a little."""
+    return [
+        Finish(
+            scheme=scheme,
+            depth=depth,
+            rate=rate,
+            seed=seed,
+            valid=floor + math.log(rate / best) ** 2 / 10 + 0.01 * seed,
+            held_out=floor + math.log(rate / best) ** 2 / 10 + 0.01 * seed,
+            curve=(4.0, 3.0),
+        )
+        for rate in rates
+        for seed in range(seeds)
+    ]
+
+
+def test_schemes_are_ranked_by_the_loss_at_their_own_best_rate():
+    cells = [*bowl("post", 12, best=1e-3, floor=2.0), *bowl("pre", 12, best=1e-2, floor=1.0)]
+    table = league(cells, 12, 2.95)
+    assert [(row.scheme, row.rate) for row in table] == [("pre", 1e-2), ("post", 1e-3)]
+    assert table[0].loss.mean == pytest.approx(1.01)
+    assert table[1].behind.mean == pytest.approx(1.0)
+    assert (table[0].at_edge, table[1].at_edge) == (False, True)
+
+
+def test_the_rate_is_chosen_on_validation_and_the_loss_is_held_out():
+    cells = [
+        Finish(scheme="pre", depth=1, rate=rate, seed=0, valid=valid, held_out=held_out, curve=(4.0,))
+        for rate, valid, held_out in ((0.1, 1.0, 3.0), (0.2, 2.0, 1.0))
+    ]
+    (row,) = league(cells, 1, 2.95)
+    assert (row.rate, row.loss.mean) == (0.1, 3.0)
+
+
+def test_a_small_lead_over_few_seeds_is_no_lead():
+    near = [*bowl("pre", 12, best=1e-2, floor=1.0), *bowl("post", 12, best=1e-2, floor=1.001)]
+    noisy = [
+        Finish(**{**_fields(cell), "held_out": cell.held_out + 0.05 * (-1) ** cell.seed})
+        if cell.scheme == "post"
+        else cell
+        for cell in near
+    ]
+    assert [row.level for row in league(noisy, 12, 2.95)] == [True, True]
+    far = [*bowl("pre", 12, best=1e-2, floor=1.0), *bowl("post", 12, best=1e-2, floor=1.5)]
+    assert [row.level for row in league(far, 12, 2.95)] == [True, False]
+
+
+def _fields(cell):
+    return {name: getattr(cell, name) for name in cell.__struct_fields__}
+
+
+def test_a_diverged_network_is_last_and_costs_no_more_than_having_learned_nothing():
+    broken = [
+        Finish(**{**_fields(c), "valid": math.nan, "held_out": math.nan})
+        for c in bowl("post", 12, best=1, floor=1)
+    ]
+    table = league([*broken, *bowl("pre", 12, best=1e-2, floor=1.0)], 12, 2.95)
+    assert [row.scheme for row in table] == ["pre", "post"]
+    assert math.isinf(table[1].loss.mean)
+    assert table[1].sensitivity == 0
+
+
+@pytest.mark.parametrize("power", [0.0, -0.5, -1.0])
+def test_the_power_with_which_the_best_rate_falls_is_found(power):
+    rates = tuple(10 ** (-4 + 0.5 * at) for at in range(9))
+    cells = [
+        cell
+        for depth in (4, 16, 64)
+        for cell in bowl("pre", depth, best=0.05 * (depth / 4) ** power, floor=1.0, rates=rates)
+    ]
+    (found,) = transfer(cells, "adam")
+    assert found.power.mean == pytest.approx(power, abs=1e-6)
+    assert not found.at_edge
+
+
+@pytest.mark.parametrize(
+    ("scheme", "adam", "sgd"), [("pre", -1, -1), ("residual-sqrt", -0.5, 0), ("keel", 0, 1)]
+)
+def test_theory_says_how_the_best_rate_moves(scheme, adam, sgd):
+    cells = [cell for depth in (4, 16) for cell in bowl(scheme, depth, best=1e-2, floor=1.0)]
+    assert transfer(cells, "adam")[0].predicted == adam
+    assert transfer(cells, "sgd")[0].predicted == sgd
+
+
+def made_up():
+    budget = {"data": "text", "optimizer": "adam", "steps": 1, "batch": 1, "width": 8, "time": 16}
+    cells = [
+        *bowl("pre", 4, best=1e-2, floor=1.0),
+        *bowl("post", 4, best=1e-2, floor=1.5),
+        *bowl("pre", 16, best=1e-3, floor=1),
+    ]
+    results = ("valid", "held_out", "curve")
+    pairs = [
+        (
+            {**budget, **{name: value for name, value in _fields(cell).items() if name not in results}},
+            {name: getattr(cell, name) for name in results},
+        )
+        for cell in cells
+    ]
+    return race_of(pairs, base_rate=2.95)
+
+
+def test_a_race_survives_json():
+    assert Race.from_json(made_up().to_json()) == made_up()
+
+
+def test_a_race_is_told_in_words_and_on_a_page():
+    text = render_text(made_up())
+    assert "At 4 blocks pre leads with 1.01" in text
+    page = render_page(made_up())
+    assert page.count("<table>") == 3
+    assert "How the best rate moves with depth" in page
