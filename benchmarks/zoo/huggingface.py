@@ -87,6 +87,7 @@ def size_of(kind: type, config: Any) -> int:
 
 SPECIAL: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "esm": {"vocab_size": 99},
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
 }
 """Fields of architectures whose parts constrain each other in a way that their names do not tell."""
