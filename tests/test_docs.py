@@ -11,8 +11,11 @@ import torch
 from benchmarks import (
     alarms,
     applications,
+    fleet,
     incidents,
     page,
+    phase,
+    race,
     repair,
     statistics,
     store_cost,
@@ -48,6 +51,9 @@ PAGES = [
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
     ("watch.md", "watch", watch.render),
+    ("phase.md", "fleet", fleet.render),
+    ("phase.md", "phase", phase.render),
+    ("race.md", "race", race.render),
     ("zoo.md", "zoo", zoo_page.render),
     ("zoo.md", "zoo_training", zoo_training.render),
 ]
