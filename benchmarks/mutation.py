@@ -1,7 +1,7 @@
 """Which small mistakes in the rules, the op table and the symmetry solver the tests would notice.
 
 `python -m benchmarks.mutation [HOW MANY]` takes those of a fixed random sample that have no result yet, and keeps each
-result in results/mutation.json: another comparison, another sign, another number, another connective, in one place of one file.
+result in results/mutation.json: another comparison, sign, number or connective in one place of one file.
 Each runs the tests of its folder in a forked child, which ends at the first failure. What no test notices survives.
 
 Libraries are loaded once, in the parent; the child loads Leadline itself, with the one file changed.
@@ -55,7 +55,7 @@ def mutants_of(text: str) -> Iterator[tuple[str, str]]:
         node = next(node for place, node in enumerate(_places(tree)) if place == number)
         before, line = ast.unparse(node), node.lineno
         _change(node)
-        yield f"{line}: {before} -> {ast.unparse(node)}", ast.unparse(tree)
+        yield f"{line}: {' '.join(f'{before} -> {ast.unparse(node)}'.split())}", ast.unparse(tree)
 
 
 def _places(tree: ast.AST) -> Iterator[Any]:
