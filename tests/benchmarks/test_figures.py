@@ -14,7 +14,9 @@ def test_every_figure_has_an_answer_and_a_page():
 def test_a_benchmark_without_results_is_left_out(monkeypatch):
     before = list(figures.figures())
     monkeypatch.setattr(figures, "load", lambda name: {"cases": {}, "runs": []})
-    monkeypatch.setattr(figures, "MAKERS", (figures._repairs, figures._costs, figures._sizes, figures._stories))
+    monkeypatch.setattr(
+        figures, "MAKERS", (figures._repairs, figures._costs, figures._sizes, figures._stories)
+    )
     assert list(figures.figures()) == []
     assert before
 
