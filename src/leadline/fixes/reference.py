@@ -23,7 +23,9 @@ from leadline.tracing import lend
 from leadline.tracing.custody import process_state_kept
 from leadline.updating.borrowed import fresh, outputs_of
 
-WIDTH = 128  # calibrated with the rate by benchmarks/repair_reference.py: it ends near where healthy models do
+WIDTH = (
+    128  # calibrated with the rate by benchmarks/repair_reference.py: it ends near where healthy models do
+)
 RATE = 1e-2  # of Adam; calibrated by benchmarks/repair_reference.py beside a third and three times of it
 TABLE = 32  # numbers that an id is looked up as (ours)
 MOST_FEATURES = 50_000  # of one sample; beyond, the first matrix would be larger than many a model (ours)
