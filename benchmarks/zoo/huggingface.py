@@ -44,12 +44,6 @@ def chosen() -> dict[str, tuple[str, str]]:
     return found
 
 
-def known_types() -> int:
-    """How many configurations transformers knows, parts of others included."""
-    auto = importlib.import_module("transformers.models.auto.configuration_auto")
-    return len(auto.CONFIG_MAPPING_NAMES)
-
-
 def build(kind: str, head: str, name: str) -> Case:
     """The first small configuration with which the model can be built and runs; else the first failure."""
     failures = []

@@ -173,7 +173,9 @@ def _width_of(stock: Any, fields: Fields) -> tuple[int, int]:
         old = getattr(stock, name, None)
         if isinstance(old, int) and name in fields:
             return old, fields[name]
-    inner = (_width_of(getattr(stock, name), value) for name, value in fields.items() if isinstance(value, dict))
+    inner = (
+        _width_of(getattr(stock, name), value) for name, value in fields.items() if isinstance(value, dict)
+    )
     return next((found for found in inner if found[1]), (0, 0))
 
 

@@ -25,7 +25,7 @@ WIDTH, BATCH, STEPS = 64, 128, 60
 WIDE, INPUTS = 256, 8
 FACTOR = 2.0  # between two rates that are tried
 RATES = tuple(FACTOR**power for power in range(-8, -1))
-DRAWS = 8  # networks a run for the largest single step: one alone scatters by factors
+DRAWS = 20  # networks a run for the largest single step: one alone scatters by factors
 RATE = 1e-4  # for the change of the function: in the linear regime
 
 
