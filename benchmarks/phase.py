@@ -21,7 +21,11 @@ from leadline.lab.phases.showing import THEORY_POWER, draw
 from leadline.sweeps import Store
 
 CELLS = RESULTS / "phase_cells.jsonl"
-PLAN = Plan()
+PLANS = {
+    "gain": Plan(),
+    "rate": Plan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150)),
+    "residual": Plan(),
+}
 
 
 class OutOfTimeError(Exception):
@@ -37,7 +41,7 @@ def run(kinds: list[str], seconds: float) -> None:
             raise OutOfTimeError
 
     for kind in kinds:
-        found = phase(kind, PLAN, store=Store(CELLS), progress=watch)
+        found = phase(kind, PLANS[kind], store=Store(CELLS), progress=watch)
         results = load("phase")
         results["machine"] = machine()
         results["cases"][kind] = json.loads(found.to_json())

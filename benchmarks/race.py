@@ -10,21 +10,28 @@ python -m benchmarks.race --table           fill docs/race.md from the stored ce
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 
 import torch
 
-from benchmarks.store import RESULTS
+from benchmarks.side_by_side import alternate, machine, ratio, rounded
+from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, run_missing, save, table
 from leadline.lab.racing.grid import Budget, Grid, cells_of, race_job
+from leadline.lab.racing.lanes import run_lanes
 from leadline.lab.racing.record import Race, race_of
+from leadline.lab.racing.showing import HEAD, MOVES, league_rows, transfer_rows
 from leadline.lab.racing.tracks import base_rate
 from leadline.sweeps import Store, find_executor, run_sweep
 
 CELLS = RESULTS / "race_cells.jsonl"
 BUDGET = Budget(steps=80, width=16)
-RATES = (1e-3, 3e-3, 1e-2, 3e-2)
-DEEP_RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # at 200 blocks the best rate of most schemes is lower
+RATES = {  # by blocks; fewer where a network costs more
+    12: (1e-3, 3e-3, 1e-2, 3e-2),
+    48: (3e-3, 1e-2),
+    200: (3e-3, 1e-2),
+}
 LEADING = 8
 
 
@@ -45,7 +52,46 @@ def run(grid: Grid, seconds: float) -> None:
 
 def standings() -> Race:
     """The record of all cells that are there."""
-    return race_of([(settings, result) for _, settings, result in Store(CELLS).items()], base_rate("text"))
+    cells = [(settings, result) for _, settings, result in Store(CELLS).items()]
+    asked = [pair for pair in cells if pair[0]["rate"] in RATES[pair[0]["depth"]]]
+    return race_of(asked, base_rate("text"))
+
+
+def keep() -> Results:
+    """The record of the race, from its cells."""
+    results = load("race")
+    results["machine"] = machine()
+    results["cases"]["text"] = json.loads(standings().to_json())
+    save("race", results)
+    return results
+
+
+def render(results: Results) -> str:
+    """A league table a depth, and how the best rate moved."""
+    found = Race.from_json(json.dumps(results["cases"]["text"]))
+    budget = (
+        f"{found.steps} steps of {found.batch} windows of {found.time} characters, width {found.width}, "
+        f"{found.seeds} seeds. A constant prediction costs {found.base_rate:.2f}."
+    )
+    parts = [budget]
+    for standing in found.tables:
+        rates = ", ".join(f"{rate:g}" for rate, _ in standing[0].by_rate)
+        parts += [
+            f"### {standing[0].depth} blocks",
+            f"Rates {rates}.",
+            table(list(HEAD), league_rows(standing)),
+        ]
+    parts += ["### How the best rate moves with depth", table(list(MOVES), transfer_rows(found.transfers))]
+    return "\n\n".join(parts)
+
+
+def measure_speed() -> dict[str, dict[str, float]]:
+    """Twelve networks side by side against one after the other: processor time, building them included."""
+    grid = Grid(schemes=("pre",), depths=(12,), rates=RATES[12], budget=Budget(steps=3, width=16))
+    cells = cells_of(grid)
+    ways = {"side by side": lambda: run_lanes(cells), "alone": lambda: [run_lanes([cell]) for cell in cells]}
+    seconds = alternate(ways, rounds=3, warmups=1, clock=time.process_time)
+    return {"speedup": rounded(ratio(seconds["alone"], seconds["side by side"]))}
 
 
 def main() -> None:
@@ -55,14 +101,20 @@ def main() -> None:
     parser.add_argument("--depth", type=int, nargs="*", default=[])
     parser.add_argument("--leading", type=int)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.speed:
+        run_missing("race_speed", {"12 networks of 12 blocks": measure_speed}, print)
+    if asked.table:
+        fill_file(ROOT / "docs" / "race.md", "race", render(keep()))
     if asked.leading:
         names = tuple(row.scheme for row in standings().tables[1][:LEADING])
-        grid = Grid(schemes=names, depths=(asked.leading,), rates=DEEP_RATES, budget=BUDGET)
+        grid = Grid(schemes=names, depths=(asked.leading,), rates=RATES[asked.leading], budget=BUDGET)
         run(grid, asked.seconds)
-    if asked.depth:
-        run(Grid(depths=tuple(asked.depth), rates=RATES, budget=BUDGET), asked.seconds)
+    for depth in asked.depth:
+        run(Grid(depths=(depth,), rates=RATES[depth], budget=BUDGET), asked.seconds)
 
 
 if __name__ == "__main__":

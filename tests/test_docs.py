@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib import util
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,12 @@ import torch
 from benchmarks import (
     alarms,
     applications,
+    fleet,
     incidents,
     mutation,
     page,
+    phase,
+    race,
     repair,
     statistics,
     store_cost,
@@ -31,6 +35,7 @@ from benchmarks.zoo import training as zoo_training
 from leadline import Case
 from leadline.alarms.selection import all_checks
 from leadline.fixes import all_fixes
+from leadline.lab.bench import all_claims
 from site_links import broken_links
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +55,9 @@ PAGES = [
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
     ("watch.md", "watch", watch.render),
+    ("phase.md", "fleet", fleet.render),
+    ("phase.md", "phase", phase.render),
+    ("race.md", "race", race.render),
     ("zoo.md", "zoo", zoo_page.render),
     ("zoo.md", "zoo_training", zoo_training.render),
 ]
@@ -94,6 +102,15 @@ def test_every_fix_has_a_page_made_of_its_docstring(hooks):
         assert page.startswith(f"# {fix.name}\n")
         assert fix.doc in page
         assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_fixes())
+
+
+def test_the_page_of_the_lab_has_every_claim_below_its_introduction(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="claims.md"))
+    made = hooks.on_page_markdown("# Introduction\n\n", page=page)
+    assert made.startswith("# Introduction\n")
+    assert all(f"### {each.code}: {each.verdict}" in made for each in all_claims())
+    other = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    assert hooks.on_page_markdown("as it is", page=other) == "as it is"
 
 
 def test_formulas_become_mathml_and_code_does_not(hooks):

@@ -30,7 +30,7 @@ def bowl(scheme, depth, *, best, floor, seeds=3, rates=RATES):
 
 def test_schemes_are_ranked_by_the_loss_at_their_own_best_rate():
     cells = [*bowl("post", 12, best=1e-3, floor=2.0), *bowl("pre", 12, best=1e-2, floor=1.0)]
-    table = league(cells, 12)
+    table = league(cells, 12, 2.95)
     assert [(row.scheme, row.rate) for row in table] == [("pre", 1e-2), ("post", 1e-3)]
     assert table[0].loss.mean == pytest.approx(1.01)
     assert table[1].behind.mean == pytest.approx(1.0)
@@ -42,7 +42,7 @@ def test_the_rate_is_chosen_on_validation_and_the_loss_is_held_out():
         Finish(scheme="pre", depth=1, rate=rate, seed=0, valid=valid, held_out=held_out, curve=(4.0,))
         for rate, valid, held_out in ((0.1, 1.0, 3.0), (0.2, 2.0, 1.0))
     ]
-    (row,) = league(cells, 1)
+    (row,) = league(cells, 1, 2.95)
     assert (row.rate, row.loss.mean) == (0.1, 3.0)
 
 
@@ -54,9 +54,9 @@ def test_a_small_lead_over_few_seeds_is_no_lead():
         else cell
         for cell in near
     ]
-    assert [row.level for row in league(noisy, 12)] == [True, True]
+    assert [row.level for row in league(noisy, 12, 2.95)] == [True, True]
     far = [*bowl("pre", 12, best=1e-2, floor=1.0), *bowl("post", 12, best=1e-2, floor=1.5)]
-    assert [row.level for row in league(far, 12)] == [True, False]
+    assert [row.level for row in league(far, 12, 2.95)] == [True, False]
 
 
 def _fields(cell):
@@ -68,7 +68,7 @@ def test_a_diverged_network_is_last_and_costs_no_more_than_having_learned_nothin
         Finish(**{**_fields(c), "valid": math.nan, "held_out": math.nan})
         for c in bowl("post", 12, best=1, floor=1)
     ]
-    table = league([*broken, *bowl("pre", 12, best=1e-2, floor=1.0)], 12)
+    table = league([*broken, *bowl("pre", 12, best=1e-2, floor=1.0)], 12, 2.95)
     assert [row.scheme for row in table] == ["pre", "post"]
     assert math.isinf(table[1].loss.mean)
     assert table[1].sensitivity == 0

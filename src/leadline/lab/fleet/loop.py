@@ -57,7 +57,7 @@ def _train(net: Net, task: Task) -> Tensor:
     for batch in task.batches:
         loss = F.cross_entropy(model(task.inputs[batch]), task.targets[batch])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.detach())
     return torch.stack(losses)
@@ -68,7 +68,8 @@ def _residual(layer: Sequence[nn.Module], net: Net) -> nn.Module:
 
 
 def _linear(matrix: Tensor, bias: Tensor) -> nn.Linear:
-    layer = nn.Linear(*matrix.shape, dtype=matrix.dtype)
+    inputs, outputs = matrix.shape
+    layer = nn.Linear(inputs, outputs, dtype=matrix.dtype)
     with torch.no_grad():
         layer.weight.copy_(matrix.T)
         layer.bias.copy_(bias)

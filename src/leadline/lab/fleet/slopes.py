@@ -23,6 +23,8 @@ class Slope:
 
     forward: Callable[[Tensor], Tensor]
     backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    over: Callable[[Tensor], Tensor] | None = None
+    """`forward` written over z, where the way back does not need it: what is not kept need not be fetched."""
 
 
 SLOPES: Mapping[str, Slope] = MappingProxyType(
@@ -30,13 +32,17 @@ SLOPES: Mapping[str, Slope] = MappingProxyType(
         "linear": Slope(forward=lambda z: z, backward=lambda g, z, y: g),
         "relu": Slope(
             forward=torch.relu,
+            over=torch.relu_,
             backward=lambda g, z, y: aten.threshold_backward.grad_input(g, y, 0, grad_input=g),
         ),
         "tanh": Slope(
-            forward=torch.tanh, backward=lambda g, z, y: aten.tanh_backward.grad_input(g, y, grad_input=g)
+            forward=torch.tanh,
+            over=torch.tanh_,
+            backward=lambda g, z, y: aten.tanh_backward.grad_input(g, y, grad_input=g),
         ),
         "sigmoid": Slope(
             forward=torch.sigmoid,
+            over=torch.sigmoid_,
             backward=lambda g, z, y: aten.sigmoid_backward.grad_input(g, y, grad_input=g),
         ),
         "gelu": Slope(

@@ -83,7 +83,7 @@ def forward(stack: Stack, x: Tensor) -> Pass:
         going = len(weight)
         last_z[going : len(z)] = z[going:]
         z = z[:going]
-        y = stack.slope.forward(z)
+        y = _activated(stack, z)
         before.append(z)
         after.append(y)
         branch = torch.baddbmm(bias, y, weight)
@@ -96,6 +96,12 @@ def forward(stack: Stack, x: Tensor) -> Pass:
         ends=(last_z, last_y),
         logits=torch.baddbmm(stack.last_bias, last_y, stack.last),
     )
+
+
+def _activated(stack: Stack, z: Tensor) -> Tensor:
+    """A residual layer needs z once more, for its skip."""
+    over = stack.slope.over if stack.plain else None
+    return stack.slope.forward(z) if over is None else over(z)
 
 
 def _added(stack: Stack, z: Tensor, branch: Tensor) -> Tensor:

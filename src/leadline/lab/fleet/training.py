@@ -12,9 +12,7 @@ from torch import Tensor
 from leadline.lab.fleet.plan import Net, Task
 from leadline.lab.fleet.stack import Stack, forward, stack_up, step
 
-CHUNK_NUMBERS = (
-    2**18
-)  # in one layer's activations of a chunk, 1 MB in float32; calibrated by benchmarks/fleet.py
+CHUNK_NUMBERS = 2**16  # in one layer of a chunk, 256 kB in float32; calibrated: docs/log.md, 2026-11-16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,9 @@ def chunks(nets: Sequence[Net], size: int) -> Iterator[list[int]]:
 def _accuracy(stack: Stack, task: Task) -> Tensor:
     right = [
         (forward(stack, x).logits.argmax(2) == y).sum(1)
-        for x, y in zip(task.inputs.split(task.batch), task.targets.split(task.batch), strict=True)
+        for x, y in zip(
+            torch.split(task.inputs, task.batch), torch.split(task.targets, task.batch), strict=True
+        )
     ]
     return torch.stack(right).sum(0).to(task.inputs.dtype) / len(task.targets)
 

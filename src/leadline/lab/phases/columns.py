@@ -25,7 +25,7 @@ def run_columns(bundle: Bundle) -> list[list[float]]:
     nets = [list(nets_of(cell)) for cell in bundle]
     found = train_fleet([net for column in nets for net in column], _task(bundle[0])).accuracy
     results = []
-    for cell, part in zip(bundle, found.split([len(column) for column in nets]), strict=True):
+    for cell, part in zip(bundle, torch.split(found, [len(column) for column in nets]), strict=True):
         table = part.view(len(cell["depths"]), len(cell["rates"]), cell["seeds"])
         results.append(table.mean(2).amax(1).tolist())
     return results

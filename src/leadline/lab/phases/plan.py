@@ -9,7 +9,7 @@ from typing import Any
 
 from leadline.errors import InputError
 
-DEPTHS = (4, 6, 9, 13, 20, 30, 45, 67, 100, 150)
+DEPTHS = (4, 7, 12, 20, 35, 60, 100, 150)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,11 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             title="Gain and depth",
             axis="gain σ_w²",
             log=False,
-            values=even(0.8, 4.0, 17),
+            values=even(0.8, 4.0, 9),
             activation="tanh",
             gain=0.0,  # varies
             bias=0.05,  # as in Schoenholz et al. 2017, figure 5
-            rates=(0.003, 0.01, 0.03),
+            rates=(0.003, 0.02),
             stated=6.0,  # cited: Schoenholz et al. 2017, section 5
         ),
         "rate": Kind(
@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             title="Residual scale and depth",
             axis="scale of a branch",
             log=True,
-            values=geometric(0.05, 1.6, 11),
+            values=geometric(0.05, 1.6, 9),
             activation="relu",
             gain=2.0,  # He: a branch of scale 1 adds as much as the stream has
             bias=0.0,

@@ -58,9 +58,8 @@ def law(phase: Phase, multiple: float) -> str:
 
 
 def render_page(phase: Phase) -> str:
-    picture = figure(
-        phase.title, draw(phase), "darker: more digits told right; line: theory as stated; dashes: fitted"
-    )
+    lines = "dashes: fitted" if phase.kind == "rate" else "line: theory as stated; dashes: fitted"
+    picture = figure(phase.title, draw(phase), f"darker: more digits told right; {lines}")
     facts = [(name, _said(value)) for name, value in phase.setting.items() if not _varies(phase, name)]
     return render_sheet(
         Sheet(

@@ -70,7 +70,9 @@ def race_of(
         width=first["width"],
         time=first["time"],
         base_rate=base_rate,
-        tables=tuple(league(finishes, depth) for depth in sorted({each.depth for each in finishes})),
+        tables=tuple(
+            league(finishes, depth, base_rate) for depth in sorted({each.depth for each in finishes})
+        ),
         transfers=transfer(finishes, first["optimizer"]),
         failed=tuple(failed),
     )

@@ -25,13 +25,13 @@ def said(interval: Interval, *, sign: bool = False) -> str:
 
 
 def league_rows(table: Sequence[Standing]) -> list[list[str]]:
-    """A row a scheme, the best first. An `=` marks those that are level with it, a `|` a rate at the grid's edge."""
+    """A row a scheme, the best first. An `=` marks those that are level with it, a † a rate at the grid's edge."""
     return [
         [
             f"{row.scheme}{' =' if row.level else ''}",
             said(row.loss),
             said(row.behind, sign=True),
-            f"{row.rate:g}{' |' if row.at_edge else ''}",
+            f"{row.rate:g}{' †' if row.at_edge else ''}",
             f"{row.sensitivity:.2f}",
         ]
         for row in table
@@ -41,7 +41,7 @@ def league_rows(table: Sequence[Standing]) -> list[list[str]]:
 def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
     return [
         [
-            row.scheme + (" |" if row.at_edge else ""),
+            row.scheme + (" †" if row.at_edge else ""),
             ", ".join(f"{depth}: {number(best)}" for depth, best in zip(row.depths, row.optima, strict=True)),
             said(row.power, sign=True),
             "" if row.predicted is None else f"{row.predicted:+.1f}",
@@ -73,7 +73,7 @@ def render_text(race: Race) -> str:
             *_columns([list(MOVES), *transfer_rows(race.transfers)]),
             "",
         ]
-    lines.append("= level with the leader (95 %)   | the best rate is at the edge of the grid")
+    lines.append("= level with the leader (95 %)   † the best rate is at the edge of the grid")
     lines += [f"failed: {each}" for each in race.failed]
     return "\n".join(lines) + "\n"
 
@@ -88,7 +88,7 @@ def render_page(race: Race) -> str:
                 heading="How the best rate moves with depth",
                 words=[
                     "Theory: a branch damped like depth^-a wants an Adam rate like depth^(a-1): -1, -1/2 and 0 for a "
-                    "of 0, 1/2 and 1. | marks a best rate at the edge of the grid, where the power is a bound."
+                    "of 0, 1/2 and 1. † marks a best rate at the edge of the grid, where the power is a bound."
                 ],
                 table=[list(MOVES), *transfer_rows(race.transfers)],
             )
@@ -103,7 +103,7 @@ def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
     depth = table[0].depth
     note = (
         f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant prediction "
-        f"costs {race.base_rate:.2f}. = level with the leader; | the best rate is at the edge of the grid. "
+        f"costs {race.base_rate:.2f}. = level with the leader; † the best rate is at the edge of the grid. "
         "Sensitivity: mean over all rates of the loss above the best one's."
     )
     return [

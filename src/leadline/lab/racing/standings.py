@@ -43,7 +43,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     behind: Interval
     """Loss above the leader's, seed by seed: both saw the same samples in the same order."""
     sensitivity: float
-    """Mean over all rates of the loss above the best one's; a diverged network counts as one that learned nothing."""
+    """Mean over all rates of the loss above the best one's; one above a constant prediction counts as that."""
     by_rate: tuple[tuple[float, float], ...]
     """Rate, and the mean validation loss over seeds."""
     curve: tuple[float, ...]
@@ -76,32 +76,30 @@ def spread(values: Sequence[float]) -> Interval:
     return Interval(mean=mean, half=half)
 
 
-def league(finishes: Iterable[Finish], depth: int) -> tuple[Standing, ...]:
-    """Every scheme at that depth, the best first."""
+def league(finishes: Iterable[Finish], depth: int, base_rate: float) -> tuple[Standing, ...]:
+    """Every scheme at that depth, the best first. `base_rate`: the loss of one that learned nothing."""
     groups = _grouped(each for each in finishes if each.depth == depth)
     best = {scheme: _best_rate(cells) for scheme, cells in groups.items()}
     ends = {scheme: _losses(cells, best[scheme]) for scheme, cells in groups.items()}
     order = sorted(groups, key=lambda scheme: statistics.fmean(ends[scheme].values()))
-    return tuple(_standing(scheme, groups[scheme], best[scheme], ends[order[0]]) for scheme in order)
+    return tuple(_standing(groups[scheme], best[scheme], ends[order[0]], base_rate) for scheme in order)
 
 
-def _standing(scheme: str, cells: list[Finish], rate: float, leader: dict[int, float]) -> Standing:
+def _standing(cells: list[Finish], rate: float, leader: dict[int, float], base_rate: float) -> Standing:
     mine = _losses(cells, rate)
     by_rate = _by_rate(cells)
     rates = [each for each, _ in by_rate]
-    starts = {cell.seed: cell.curve[0] for cell in cells}
-    capped = [
-        statistics.fmean(min(_bad(c.held_out), starts[c.seed]) for c in cells if c.rate == r) for r in rates
-    ]
-    lowest = statistics.fmean(min(_bad(loss), starts[seed]) for seed, loss in mine.items())
+    lowest = statistics.fmean(mine.values())
+    worst = max(base_rate, lowest)
+    capped = [min(statistics.fmean(_losses(cells, each).values()), worst) for each in rates]
     return Standing(
-        scheme=scheme,
+        scheme=cells[0].scheme,
         depth=cells[0].depth,
         rate=rate,
         at_edge=rate in (rates[0], rates[-1]),
         loss=spread(list(mine.values())),
         behind=spread([mine[seed] - leader[seed] for seed in mine if seed in leader]),
-        sensitivity=statistics.fmean(capped) - lowest,
+        sensitivity=statistics.fmean(capped) - lowest if math.isfinite(lowest) else 0.0,
         by_rate=by_rate,
         curve=_mean_curve([cell.curve for cell in cells if cell.rate == rate]),
     )

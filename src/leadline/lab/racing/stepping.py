@@ -32,11 +32,11 @@ class Stepper:
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
         self.count += 1
-        moves = list(gradients) if self.kind == "sgd" else self._adam(gradients)
+        moves = list(gradients) if self.kind == "sgd" else self._adam(list(gradients))
         torch._foreach_mul_(moves, self.rates)
         torch._foreach_sub_(self.parameters, moves)
 
-    def _adam(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+    def _adam(self, gradients: list[Tensor]) -> list[Tensor]:
         one, two = BETAS
         torch._foreach_lerp_(self.first, gradients, 1 - one)
         torch._foreach_mul_(self.second, two)

@@ -1,0 +1,159 @@
+"""256 MLPs of width 64 and 2 to 32 layers, trained as a fleet and one after the other.
+
+    python -m benchmarks.fleet [CASE ...]     measure the cases that have no result yet, fill docs/phase.md
+    python -m benchmarks.fleet --list         names of the cases
+    python -m benchmarks.fleet --table        only fill docs/phase.md
+
+A round trains every network for a few steps, both ways in turn; networks are built before. The figure is the median of
+the round-by-round ratios: of processor time with one thread, of wall time with two (the loop has one either way:
+networks this small get slower by a second one).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from benchmarks.side_by_side import alternate, ratio, rounded, significant, spread
+from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
+from leadline.lab.fleet import Net, Task, build_alone
+from leadline.lab.fleet.stack import Stack, stack_up, step
+from leadline.lab.fleet.training import chunks, fitting_chunk, flushing_denormals
+
+STEPS = 2
+ROUNDS = 5
+GOALS = {  # times as fast as the loop; from the project's requirements
+    (16, 1): 6.2,
+    (64, 1): 2.9,
+    (256, 1): 1.7,
+    (16, 2): 12.0,
+    (64, 2): 6.0,
+    (256, 2): 3.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Who is trained, and how."""
+
+    batch: int
+    threads: int = 1
+    networks: int = 256
+    width: int = 64
+    activation: str = "tanh"
+    deepest: int = 32
+
+    @property
+    def name(self) -> str:
+        who = f"{self.networks} × width {self.width}, {self.activation}"
+        return f"{who}, batch {self.batch}, {self.threads} thread{'s' if self.threads > 1 else ''}"
+
+
+SETTINGS = [
+    *(Setting(batch=batch, threads=threads) for threads in (1, 2) for batch in (16, 64, 256)),
+    *(Setting(batch=batch, activation="relu") for batch in (16, 64, 256)),
+    Setting(batch=64, networks=1),
+    Setting(batch=256, networks=1),
+    Setting(batch=256, networks=4, width=256, activation="relu"),
+    Setting(batch=1024, networks=2, width=256, activation="relu"),
+]
+
+
+def measure(setting: Setting) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    task = Task(
+        inputs=torch.randn(1024, 64, generator=generator),
+        targets=torch.randint(10, (1024,), generator=generator),
+        batches=torch.randint(1024, (STEPS, setting.batch), generator=generator),
+        width=setting.width,
+    )
+    depths = range(2, setting.deepest + 1)
+    nets = [
+        Net(
+            depth=depths[(7 * i) % len(depths)],
+            gain=1.7,
+            bias=0.05,
+            rate=0.01,
+            activation=setting.activation,
+            seed=i,
+        )
+        for i in range(setting.networks)
+    ]
+    models = [build_alone(net, task) for net in nets]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    stacks = [stack_up([nets[i] for i in mine], task) for mine in chunks(nets, fitting_chunk(task))]
+    ways: dict[str, Callable[[], object]] = {
+        "loop": partial(_loop, models, optimizers, task),
+        "fleet": partial(_fleet, stacks, task, setting.threads),
+    }
+    clock = time.process_time if setting.threads == 1 else time.perf_counter
+    seconds = alternate(ways, rounds=ROUNDS, warmups=1, clock=clock)
+    return {
+        "speedup": rounded(ratio(seconds["loop"], seconds["fleet"])),
+        "loop_ms_per_step": significant(1e3 * spread(seconds["loop"]).median / STEPS, 3),
+        "batch": setting.batch,
+        "threads": setting.threads,
+        "goal": GOALS.get((setting.batch, setting.threads)) if setting.networks == 256 else 1.0,
+    }
+
+
+def _loop(models: list[nn.Sequential], optimizers: list[torch.optim.Optimizer], task: Task) -> None:
+    torch.set_num_threads(1)
+    with flushing_denormals():  # for both ways
+        for model, optimizer in zip(models, optimizers, strict=True):
+            for batch in task.batches:
+                loss = F.cross_entropy(model(task.inputs[batch]), task.targets[batch])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+
+@torch.no_grad()
+def _fleet(stacks: list[Stack], task: Task, threads: int) -> None:
+    torch.set_num_threads(threads)
+    with flushing_denormals():
+        for stack in stacks:
+            for batch in task.batches:
+                step(stack, task.inputs[batch], task.targets[batch])
+
+
+def render(results: Results) -> str:
+    rows = []
+    for name, found in results["cases"].items():
+        speed, goal = found["speedup"], found["goal"]
+        met = "" if goal is None else f"{goal:g}" + ("" if speed["median"] >= goal else " (missed)")
+        interval = f"{speed['low']:.2g} to {speed['high']:.2g}"
+        rows.append([name, f"{speed['median']:.2g}", interval, met])
+    return table(["networks", "times as fast as the loop", "middle half of the rounds", "goal"], rows)
+
+
+def main() -> None:
+    cases = {setting.name: partial(measure, setting) for setting in SETTINGS}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("numbers", nargs="*", type=int, help="only these cases, from 0")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    asked = parser.parse_args()
+    if asked.list:
+        print("\n".join(f"{at} {name}" for at, name in enumerate(cases)))
+        return
+    if not asked.table:
+        names = [list(cases)[at] for at in asked.numbers] or list(cases)
+        run_missing("fleet", {name: cases[name] for name in names}, print)
+    path = ROOT / "docs" / "phase.md"
+    if path.exists():
+        fill_file(path, "fleet", render(load("fleet")))
+
+
+if __name__ == "__main__":
+    main()
