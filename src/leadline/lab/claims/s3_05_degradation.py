@@ -13,7 +13,7 @@ from leadline.lab.estimate import geometric
 from leadline.lab.figures import over
 from leadline.lab.predictions import above, below
 from leadline.lab.stacks import scaled_by_depth
-from leadline.nn import MLP
+from leadline.nn import MLP, Scheme
 
 SHALLOW, DEEP = 4, 24
 WIDTH, BATCH, STEPS = 32, 128, 120
@@ -70,7 +70,7 @@ def degradation(trials: Trials, *, plain: str = "plain") -> Found:
 
 
 def best_loss(scheme: str, depth: int) -> float:
-    wiring = "none" if scheme == "plain" else scaled_by_depth(0.5)
+    wiring: str | Scheme = "none" if scheme == "plain" else scaled_by_depth(0.5)
     state = torch.get_rng_state()
     losses = []
     for rate in RATES:
