@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -21,6 +21,7 @@ import torch
 from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
 from examples.incidents import ORDER
 from examples.incidents.telling import tell
+from leadline.report.verdict import TITLES
 
 NAME = "incidents"
 PAGE = ROOT / "docs" / "incidents.md"
@@ -31,10 +32,10 @@ def script_of(name: str) -> ModuleType:
     return import_module(f"examples.incidents.{name}")
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
     """The whole story as JSON; a loss that is no number is null."""
     incident = script_of(name).INCIDENT
-    story = asdict(tell(incident))
+    story = asdict(tell(replace(incident, proved=incident.proved and proved)))
     losses = {key: _finite(story[key]) for key in ("before", "after", "relative")}
     return {**story, **losses, "cause": incident.cause, "guess": incident.guess, "steps": incident.steps}
 
@@ -79,13 +80,13 @@ def _section(name: str, case: dict[str, Any]) -> str:
     proof = (
         "made as the fix proposes it"
         if case["verdict_after"] is None
-        else f"found and proved by `leadline.fix`; verdict after it: {case['verdict_after']}"
+        else f"found and proved by `leadline.fix`; verdict after it: {TITLES[case['verdict_after']].lower()}"
     )
     relative = (
         "" if case["relative"] is None else f" The relative that trains ends at {_number(case['relative'])}."
     )
     told = (
-        f"**Leadline says** {case['verdict_before']}, and {case['cause']}: {case['finding']}.\n\n"
+        f"**Leadline says** {TITLES[case['verdict_before']].lower()}, and {case['cause']}: {case['finding']}.\n\n"
         f"**Repair.** {'; '.join(case['repair']) or 'None found'} ({proof}). Over the last quarter of "
         f"{case['steps']} steps the mean loss is {_number(case['before'])} before and {_number(case['after'])} after; "
         f"{_number(case['guess'])} is a guess that knows only how often each answer occurs.{relative}"
@@ -109,8 +110,9 @@ def _number(value: float | None) -> str:
 def main() -> None:
     torch.set_num_threads(1)
     if "--page" not in sys.argv:
-        wanted = sys.argv[1:] or ORDER
-        run_missing(NAME, {name: partial(measure, name) for name in wanted}, print)
+        wanted = [each for each in sys.argv[1:] if not each.startswith("--")] or ORDER
+        proved = "--unproved" not in sys.argv
+        run_missing(NAME, {name: partial(measure, name, proved=proved) for name in wanted}, print)
     fill_file(PAGE, NAME, render(load(NAME)))
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.lab            run what has no result yet
     python -m benchmarks.lab S0-7 ...   run these only, again or for the first time
 
-Leaves benchmarks/results/lab.json, which `leadline lab show` reads; kept after each claim: it can be interrupted.
+Leaves benchmarks/results/lab.json, which `leadline report` reads; kept after each claim: it can be interrupted.
 """
 
 from __future__ import annotations

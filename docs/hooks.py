@@ -51,7 +51,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
-    """What the lab found stands below the introduction of its page; the comparison shows what the monitors cost."""
+    """What is made of stored results as they are today: what the lab found, what monitors cost."""
     if page.file.src_uri == "claims.md":
         return markdown + document(stored_lab())
     if page.file.src_uri == "comparison.md":

@@ -12,7 +12,12 @@ from leadline.cli.catalogue import all_pages
 from leadline.fixes.comparison import LEAST, SIGMAS
 from leadline.fixes.drift import KEPT
 from leadline.fixes.proving import CONFIRM_LONGER
+from leadline.fixes.rates import ASIDE
+from leadline.fixes.reference import WIDTH
+from leadline.fixes.search import STEADIER
 from leadline.fixes.trial import DEFAULT_RATE, MOST_STEPS
+from leadline.fixes.yardstick import ENOUGH, HALF
+from leadline.records.rehearsal import FALLEN, LEARNED
 from leadline.report.mending import REACHES
 from test_docs import hooks  # noqa: F401  (a fixture)
 
@@ -42,6 +47,9 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
     assert (KEPT, SIGMAS, LEAST, DEFAULT_RATE, CONFIRM_LONGER) == (1e-9, 2.0, 0.01, 1e-3, 3)
     assert f"At most {CONFIRM_LONGER * MOST_STEPS} are read" in PAGE
     assert all(f"| {each} |" in PAGE for each in REACHES.values())
+    assert (HALF, ENOUGH, FALLEN, LEARNED, ASIDE, STEADIER) == (0.5, 0.75, 0.1, 0.2, 3.0, 0.1)
+    assert f"one hidden layer of {WIDTH} units" in PAGE
+    assert f"If {MOST_STEPS} steps decide nothing" in PAGE
 
 
 def test_every_fix_has_a_page_made_of_its_docstring(hooks):  # noqa: F811

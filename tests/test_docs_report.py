@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from benchmarks import picture
+from benchmarks.store import load
 from leadline.cli import leadline
 
 PAGE = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
@@ -30,3 +33,9 @@ def test_a_command_on_the_page_has_its_option(command, option):
 
 def test_the_picture_is_small():
     assert (Path(__file__).parents[1] / "docs" / "report.png").stat().st_size < 150_000
+
+
+def test_the_picture_shows_what_the_page_says_today():
+    report = picture.shown()
+    assert picture.words(report) == load("picture")
+    assert picture.words(replace(report, confidence=0.5)) != load("picture")

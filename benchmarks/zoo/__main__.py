@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 
 from benchmarks.store import ROOT, Results, fill_file, load, save
 from benchmarks.zoo.collection import WINGS, names
@@ -51,6 +52,14 @@ def sweep(names: list[str], minutes: float) -> None:
             break
 
 
+def note_known(known: list[str]) -> None:
+    """Write down how many exhibits there are, tried or not, by what their names begin with."""
+    results = load(NAME)
+    counts = Counter(name.partition("/")[0] for name in known)
+    results["exhibits"] = {**results.get("exhibits", {}), **counts}
+    save(NAME, results)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -64,6 +73,7 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.show:
         known = names(asked.wing)
+        note_known(known)
         sweep(wanted(load(NAME), known, asked.only, asked.again)[: asked.most], asked.minutes)
     for mark, render in MARKS.items():
         fill_file(ROOT / "docs" / "zoo.md", mark, render(load(mark)))

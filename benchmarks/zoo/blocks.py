@@ -187,8 +187,8 @@ def _vit_pytorch() -> dict[str, Callable[[], Case]]:
             "MobileViT",
             {
                 "image_size": (64, 64),
-                "dims": [32, 48, 64],
-                "channels": [16, 16, 24, 24, 24, 32, 32, 40, 40, 48, 64],
+                "dims": [64, 80, 96],
+                "channels": [16, 16, 24, 24, 48, 48, 64, 64, 80, 80, 320],
                 "num_classes": CLASSES,
             },
         ),

@@ -78,6 +78,7 @@ MODELS: dict[str, tuple[dict[str, Any], Any]] = {
         {
             "block_out_channels": (WIDTH, WIDTH, 2 * WIDTH),
             "sample_size": 64,
+            "extra_in_channels": 2 * WIDTH,  # the embedding of time is joined to the signal
             "in_channels": 2,
             "out_channels": 2,
         },

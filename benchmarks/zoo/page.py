@@ -26,7 +26,7 @@ def render(results: Results) -> str:
         [
             f"Measured on {where['cpu']}, one thread; torch {where['torch']}, Python {where['python']}.",
             "### How many",
-            counts(cells),
+            counts(cells, results.get("exhibits", {})),
             totals(cells),
             "### Every finding at warning or above",
             findings(cells),
@@ -40,22 +40,22 @@ def render(results: Results) -> str:
     )
 
 
-def counts(cells: Cells) -> str:
-    origins = sorted({cell["origin"] for cell in cells.values() if "origin" in cell})
-    rows = [_count_row(origin, of(cells, origin)) for origin in origins]
-    rows.append(_count_row("**all**", list(cells.values())))
-    return table(["package", "architectures", *STATUSES, *VERDICTS], rows)
+def counts(cells: Cells, there_are: dict[str, int]) -> str:
+    beginnings = sorted({name.partition("/")[0] for name in cells})
+    rows = [_count_row(each, of(cells, each), there_are.get(each, 0)) for each in beginnings]
+    rows.append(_count_row("**all**", list(cells.values()), sum(there_are.values())))
+    return table(["names begin with", "there are", "tried", *STATUSES, *VERDICTS], rows)
 
 
-def _count_row(name: str, chosen: list[Cell]) -> list[str]:
+def _count_row(name: str, chosen: list[Cell], there_are: int) -> list[str]:
     states = Counter(cell["status"] for cell in chosen)
     verdicts = Counter(cell.get("verdict") for cell in chosen)
-    figures = [len(chosen), *(states[each] for each in STATUSES), *(verdicts[each] for each in VERDICTS)]
-    return [name, *map(str, figures)]
+    figures = [*(states[each] for each in STATUSES), *(verdicts[each] for each in VERDICTS)]
+    return [name, str(there_are or "?"), str(len(chosen)), *map(str, figures)]
 
 
-def of(cells: Cells, origin: str) -> list[Cell]:
-    return [cell for cell in cells.values() if cell.get("origin") == origin]
+def of(cells: Cells, beginning: str) -> list[Cell]:
+    return [cell for name, cell in cells.items() if name.startswith(f"{beginning}/")]
 
 
 def totals(cells: Cells) -> str:

@@ -22,7 +22,8 @@ _SIZES: tuple[
         r"type_vocab_size|num_channels|num_labels|spatial_merge|_stride$|kernel|_token|num_classes|pad_.*_to",
         0,
     ),
-    (r"vocab_size$|vocab$|codebook_size|^num_embeddings$|entity_vocab_size", WORDS),
+    (r"codebook_size", 64),
+    (r"vocab_size$|vocab$|^num_embeddings$|entity_vocab_size", WORDS),
     (r"(experts_per_tok|moe_topk|num_experts_per_token|moe_k|top_?k)$", 2),
     (r"^(num_|n_)?(routed_|local_|moe_)?(num_)?experts$", 4),
     (r"^(n_group|topk_group)$", 1),
@@ -79,7 +80,17 @@ def _fields(stock: Any) -> Fields:
         changed = _nested(value) if hasattr(value, "model_type") else reduced(name, value)
         if changed is not None and changed != value:
             found[name] = changed
-    return _consistent(found, stock)
+    return _consistent({**found, **_special_tokens(stock)}, stock)
+
+
+def _special_tokens(stock: Any) -> Fields:
+    """Numbers of special tokens that a small vocabulary does not have, made ones that it has, each its own."""
+    high = [
+        name
+        for name, value in vars(stock).items()
+        if re.search(r"_token_(id|index)$", name) and type(value) is int and value >= WORDS
+    ]
+    return {name: WORDS - 1 - place % (WORDS // 2) for place, name in enumerate(high)}
 
 
 _GENERAL = {
@@ -157,11 +168,15 @@ def _consistent(fields: Fields, stock: Any) -> Fields:
 
 
 def _width_of(stock: Any, fields: Fields) -> tuple[int, int]:
+    """The width of the stock architecture and of the small one; of the first part, where the whole has none."""
     for name in ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim"):
         old = getattr(stock, name, None)
         if isinstance(old, int) and name in fields:
             return old, fields[name]
-    return 0, 0
+    inner = (
+        _width_of(getattr(stock, name), value) for name, value in fields.items() if isinstance(value, dict)
+    )
+    return next((found for found in inner if found[1]), (0, 0))
 
 
 _OFF = ("use_cache",)  # nothing is generated

@@ -271,3 +271,15 @@ def test_no_name_in_a_run_is_markup(visit, serve, tmp_path, name):
     assert opened.evaluate("document.querySelectorAll('main img, main script').length") == 0
     assert name in opened.locator(".facts").inner_text()
     assert opened.messages == []
+
+
+def test_a_chart_that_is_alone_leaves_room_for_those_that_are_still_to_come(visit, serve, tmp_path):
+    """Charts come one by one: the first, drawn as wide as the page, would lie over its neighbour for a moment."""
+    path = tmp_path / "two.leadline"
+    with begin(path, 0) as writer:
+        for step in range(2):
+            writer.put(step, {"loss": 1.0 + step})
+    page = visit(serve(path).url).page
+    page.wait_for_selector(".uplot")
+    share = "document.querySelector('.uplot').clientWidth / document.querySelector('.panels').clientWidth"
+    assert page.evaluate(share) < 0.6

@@ -75,6 +75,14 @@ def test_half_of_the_way_is_learned_and_not_enough(yardstick):
     assert not yardstick.enough(half)
 
 
+def test_less_than_half_of_the_way_is_learned_only_while_it_falls(yardstick):
+    low = 0.75 * yardstick.constant
+    falling = tuple(yardstick.constant + (low - yardstick.constant) * step / 39 for step in range(40))
+    assert yardstick.learned(falling)
+    assert not yardstick.halfway(falling)
+    assert not yardstick.learned((yardstick.constant, *[low] * 39))
+
+
 def test_a_training_that_breaks_or_is_thrown_about_is_never_enough(yardstick):
     assert not yardstick.enough((1.4, 0.1, math.nan))
     assert not yardstick.enough((1.4, *[0.1] * 30, 9.0, *[0.1] * 8))

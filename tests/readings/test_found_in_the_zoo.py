@@ -93,6 +93,42 @@ def test_a_set_on_a_module_keeps_its_order():
     assert list(model.places) == before
 
 
+class EveryLayerReadsTheFirst(nn.Module):
+    """Branches that end in zeros, and a skip from the embedding to every layer: there is no narrow point."""
+
+    def __init__(self, layers: int = 8) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.inner = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(layers))
+        self.outer = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(layers))
+        for each in self.outer:
+            nn.init.zeros_(each.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        start = x = self.first(x)
+        for inner, outer in zip(self.inner, self.outer, strict=True):
+            x = 0.9 * x + 0.1 * start
+            x = x + outer(inner(x).relu())
+        return self.head(x)
+
+
+class ZeroInTheMiddle(nn.Sequential):
+    def __init__(self) -> None:
+        layers = [nn.Linear(WIDTH, WIDTH) for _ in range(3)]
+        nn.init.zeros_(layers[1].weight)
+        super().__init__(
+            layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2], nn.Tanh(), nn.Linear(WIDTH, CLASSES)
+        )
+
+
+def test_zeros_that_the_gradient_is_led_around_are_let_pass():
+    assert "I304" not in codes(EveryLayerReadsTheFirst())
+
+
+def test_zeros_on_the_only_way_are_not():
+    assert "I304" in codes(ZeroInTheMiddle())
+
+
 class ScaledInPlace(nn.Linear):
     """`linear` of a batch of sequences returns a view of what its kernel made; that is then scaled in place."""
 

@@ -117,6 +117,15 @@ def head_of(patient: Patient) -> Weight | None:
     return facts.weights[-1] if facts and facts.weights else None
 
 
+def head_parameters(patient: Patient) -> tuple[str, ...]:
+    """The parameters that the last weight op of the pass reads, a table that was transposed for it included."""
+    trace = patient.trace
+    ops = [op for op in trace.ops if op.kind == "weight" and op.phase == "forward"]
+    makers = [trace.ops[n] for i in ops[-1].inputs if (n := trace.values[i].op) is not None] if ops else []
+    views = [name for op in makers if op.kind == "layout" for name in op.params]
+    return (*ops[-1].params, *views) if ops else ()
+
+
 def residual_blocks(patient: Patient) -> list[int]:
     """Blocks that add a branch to their own start, projections aside."""
     return [i for i, block in enumerate(patient.profile.blocks) if block.residual is not None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from leadline.fixes.actions.scale import scale_edit
 from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import head_of, is_fresh
-from leadline.records import Edit
+from leadline.fixes.looking import head_parameters, is_fresh
 
 HEAD = 1.0  # mean square of the logits that are aimed at: a first loss of ln C + 1/2 (derived)
 
@@ -17,7 +17,8 @@ def scaled_head(patient: Patient) -> Iterator[Plan]:
     r"""Scales the weights of the last layer so that the first logits have unit size.
 
     ## What it does
-    Multiplies the head's weight and bias by one number, so that the mean square of the logits becomes 1.
+    Multiplies the head's weight and bias by one number, so that the mean square of the logits becomes 1. A head that is
+    tied to the embedding scales that along.
 
     ## Why it works
     Logits of size $s$ start a cross entropy about $s^2/2$ above that of guessing, with saturated softmaxes whose
@@ -33,12 +34,12 @@ def scaled_head(patient: Patient) -> Iterator[Plan]:
     Karpathy, "A recipe for training neural networks", 2019 (verify the loss at init).
     """
     head = patient.profile.facts.head if patient.profile.facts else None
-    last = head_of(patient)
-    if head is None or last is None or head.logit_ms is None or not is_fresh(patient):
+    names = head_parameters(patient)
+    if head is None or head.logit_ms is None or not is_fresh(patient):
         return
-    if not 4 * HEAD < head.logit_ms < math.inf or not last.trainable:
+    trained = {each.name for each in patient.trace.parameters if each.trainable}
+    if not 4 * HEAD < head.logit_ms < math.inf or not names or not trained.issuperset(names):
         return
-    factor = float(f"{math.sqrt(HEAD / head.logit_ms):.3g}")
-    names = [last.name, last.bias] if last.bias else [last.name]
-    edits = tuple(Edit(action="scale", where=name, options={"factor": factor}) for name in names)
+    factor = math.sqrt(HEAD / head.logit_ms)
+    edits = tuple(scale_edit(name, factor) for name in names)
     yield Plan(title=f"head scaled by {factor:.3g}: logits of unit size", edits=edits, promise=0.6)

@@ -40,6 +40,7 @@ MOST_ROUNDS = 8  # ours: a bound on fixes that each help a little; a repair of m
 MOST_CARRIED = 2  # ours: causes that may hide each other
 AT_ONCE = 3  # ours: candidates of a stage that are looked at and trained before the next ones
 MOST_OF_STAGE = 6  # ours: among those that reach equally far
+VERIFIED_BEFORE = "another fix was verified before its turn"
 STEADIER = 0.1  # ours: a decade; a third was tried on the bundled network, and is thrown about again
 
 
@@ -127,11 +128,11 @@ class Search:
             self.untreated = Base(patient=patient, losses=losses)
 
     def _learned(self, base: Base) -> bool:
-        """It learns enough in its short training, or something and steadily in a longer one."""
+        """It learns enough in its short training, or comes half-way, and steadily, in a longer one."""
         if self.yardstick.enough(base.losses):
             return True
         longer = self.proving.train_longer(base)
-        return self.yardstick.learned(longer) and steady(longer)
+        return self.yardstick.halfway(longer) and steady(longer)
 
     def _repair(self) -> None:
         """Rounds until the model is expected to train and does, or nothing helps any more."""
@@ -159,29 +160,42 @@ class Search:
         proofs: list[Proof] = []
         todo = [*self._steadier(), *stages(self._candidates(carried))]
         while todo and not any(self._ends(each) for each in proofs):
-            proofs += self._stage(todo.pop(0))
+            until = self.trials.share(len(todo))
+            proofs += self._stage(todo.pop(0), until)
         if not any(each.verified for each in proofs):
             doubted = sorted((each for each in proofs if each.open and each.doubt), key=prospect)
             rest = [each for each in proofs if not any(each is other for other in doubted)]
             proofs = rest + self._trained(doubted)
-        told = [each.outcome("another fix was verified before its turn") for stage in todo for each in stage]
+        told = [each.outcome(VERIFIED_BEFORE) for stage in todo for each in stage]
         self.outcomes = noted(self.outcomes, [*(each.outcome for each in proofs), *told])
         return proofs
 
-    def _stage(self, stage: Sequence[Candidate]) -> list[Proof]:
-        """A few at a time, until one needs no further questions."""
+    def _stage(self, stage: Sequence[Candidate], until: float) -> list[Proof]:
+        """A few at a time, or one where time is short, until one needs no further questions or the time is spent."""
         proofs: list[Proof] = []
-        for place in range(0, len(stage), AT_ONCE):
-            now = stage[place : place + AT_ONCE]
-            if place >= MOST_OF_STAGE or any(self._ends(each) for each in proofs):
-                told = f"{len(proofs)} others that promise more were tried before it"
-                proofs += [Proof(candidate=each, outcome=each.outcome(told)) for each in now]
+        at_once = 1 if self.trials.hurried else AT_ONCE
+        for place in range(0, len(stage), at_once):
+            now = stage[place : place + at_once]
+            if why := self._enough_of(place, proofs, until):
+                proofs += [Proof(candidate=each, outcome=each.outcome(why)) for each in now]
                 continue
             looked = [self.proving.look(self.base, each) for each in now]
             clear = sorted((each for each in looked if each.open and not each.doubt), key=prospect)
             rest = [each for each in looked if not any(each is other for other in clear)]
             proofs += rest + self._at_best_rate(self._trained(clear))
         return proofs
+
+    def _enough_of(self, place: int, proofs: Sequence[Proof], until: float) -> str:
+        """Why a stage is over before all of it was tried; "" if it is not."""
+        if any(self._ends(each) for each in proofs):
+            return VERIFIED_BEFORE
+        if place >= MOST_OF_STAGE:
+            return f"{place} others that promise more were tried before it"
+        return (
+            "the time for those that reach as far was spent"
+            if place and self.trials.budget.left < until
+            else ""
+        )
 
     def _trained(self, order: Sequence[Proof]) -> list[Proof]:
         """Those that were looked at, trained: all for a short while, and if that decides nothing, the best longer."""

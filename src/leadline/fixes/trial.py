@@ -28,7 +28,7 @@ from leadline.updating.keeping import unhooked
 MOST_STEPS = 40  # ours: enough for a healthy network to leave its first loss, little beside any real training
 LEAST_STEPS = 12  # derived: the last quarter, over which losses are compared, has three steps at least
 TRIALS_WANTED = (
-    10  # ours: a control, three candidates, and a confirmation of two runs of three times the length
+    20  # ours: a control, a confirmation of two runs of three times the length, and a dozen candidates
 )
 CONFIRMATION = 6  # derived: what of these is kept back for the confirmation
 DEFAULT_RATE = 1e-3  # cited: Kingma & Ba 2015, algorithm 1
@@ -63,9 +63,22 @@ class Trials:
         """Each step saw another batch."""
         return self.batches.fresh(self.steps or MOST_STEPS)
 
+    @property
+    def hurried(self) -> bool:
+        """The budget has made trials shorter."""
+        return self.steps is not None and self.steps < MOST_STEPS
+
+    @property
+    def spare(self) -> float:
+        """Seconds that are left for more than to confirm what has been found."""
+        return self.budget.left - CONFIRMATION * (self.steps or LEAST_STEPS) * self.pace
+
     def has_time(self) -> bool:
-        """There is time for more than to confirm what has been found."""
-        return self.budget.left > CONFIRMATION * (self.steps or LEAST_STEPS) * self.pace
+        return self.spare > 0
+
+    def share(self, parts: int) -> float:
+        """What is left of the budget when one of so many parts of the spare time is spent."""
+        return self.budget.left - self.spare / parts if self.budget.seconds is not None else 0.0
 
     def show(self, done: int, total: int, text: str) -> None:
         if self.progress is not None:

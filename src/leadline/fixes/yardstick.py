@@ -5,10 +5,10 @@ the same for every sample (it belongs to the targets alone), $L_r$ the loss of a
 steps on the same batches (`reference`), and $L$ that of the training, the share of the way that is covered is
 $$ s = (L_c - L) / (L_c - L_r). $$
 Where batches are seen again and again there is no reference, for learning by heart is a matter of time alone. A
-training has *learned* something if $s$ is at least `HALF`, and *enough* if it is at least `ENOUGH`. Where no reference
-can be had, or it does no better than a constant output itself, a share of $L_c$ is asked for instead, the same that a
-rehearsal is asked for; and a loss that falls fast enough to get there soon is let pass. Where not even $L_c$ is
-known, nothing is asked.
+training has *learned* something if $s$ is at least `HALF`, or if it has got as far below $L_c$ as a rehearsal is
+asked to and still falls; and *enough* if $s$ is at least `ENOUGH`. Where no reference can be had, or it does no better
+than a constant output itself, a share of $L_c$ is asked for instead; and a loss that falls fast enough to get there
+soon is let pass. Where not even $L_c$ is known, nothing is asked.
 """
 
 from __future__ import annotations
@@ -63,12 +63,18 @@ class Yardstick:
         last = end(losses)
         return (self.constant - last) / self.constant if math.isfinite(last) else -math.inf
 
-    def learned(self, losses: Sequence[float]) -> bool:
+    def halfway(self, losses: Sequence[float]) -> bool:
         """The outputs depend on the inputs by now, and not just a little; without a reference, or soon will."""
         covered, below = self.covered(losses), self.below(losses)
         if covered is not None:
             return covered >= HALF
         return below is None or below >= FALLEN or self._on_its_way(losses)
+
+    def learned(self, losses: Sequence[float]) -> bool:
+        """It is half-way; or well below a constant output, and still falling: deep networks may begin late."""
+        below = self.below(losses)
+        late = below is not None and below >= LEARNED and learns(losses[len(losses) // 2 :])
+        return late or self.halfway(losses)
 
     def enough(self, losses: Sequence[float]) -> bool:
         """As good as can be asked of so few steps, and steady."""

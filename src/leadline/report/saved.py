@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from leadline.records import FORECAST_SCHEMA, Forecast
+from leadline.records import FORECAST_SCHEMA, LAB_SCHEMA, Forecast, Lab
 from leadline.report.forecast import render as render_forecast
 from leadline.report.formats import FORMATS
 from leadline.report.formats.record import read_reports
 from leadline.report.html.forecasted import render_forecast as forecast_page
+from leadline.report.lab.formats import LAB_FORMATS
 from leadline.report.look import Look
 from leadline.report.mending_formats import REPAIR_FORMATS
 from leadline.report.repair import REPAIR_SCHEMA, RepairReport
@@ -25,6 +26,7 @@ FORECAST_FORMATS: dict[str, Callable[[Forecast, Look], str]] = {
 KINDS: dict[str, tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], str]]]] = {
     REPAIR_SCHEMA: (RepairReport.from_json, REPAIR_FORMATS),
     FORECAST_SCHEMA: (Forecast.from_json, FORECAST_FORMATS),
+    LAB_SCHEMA: (Lab.from_json, LAB_FORMATS),
 }
 """By schema: how the record is read, and how it is written. What is none of these is read as a report."""
 

@@ -27,7 +27,7 @@ def constant_init(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Trainable matrices on the depth axis whose entries are all one number. A matrix of zeros is let pass where it is
     meant to be one: at the end of a residual branch (Fixup, zero-init residuals), in the head, or beside another path
-    (LoRA).
+    (LoRA), also where the branch is not recognised as residual but the gradient is found to pass it on another way.
 
     ## Why it hurts
     Units with equal weights compute the same, get the same gradient, and stay the same for ever: a layer of any width
@@ -65,4 +65,12 @@ def _is_sick(each: Weight, profile: Profile) -> bool:
     head = each.block == len(profile.blocks) - 1
     if each.variance > 0:
         return not head
-    return not head and not each.residual and profile.blocks[each.block].weights == 1
+    alone = not each.residual and profile.blocks[each.block].weights == 1
+    return not head and alone and not _led_around(each.block, profile)
+
+
+def _led_around(index: int, profile: Profile) -> bool:
+    """The block is on one of several ways, and the gradient reaches what lies before it on another."""
+    block = profile.blocks[index]
+    before = [each for each in profile.blocks[:index] if each.stream == block.stream]
+    return block.bypassed and any((each.backward_ms or 0) > 0 for each in before)

@@ -9,7 +9,6 @@ import textwrap
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
 
 import click
 
@@ -29,8 +28,7 @@ from leadline.cli.progress import Progress, progress_bar
 from leadline.lab.codes import find_code
 from leadline.records import Lab
 from leadline.report.formula import in_signs
-from leadline.report.lab.page import render_page
-from leadline.report.lab.terminal import render_lab
+from leadline.report.lab.formats import LAB_FORMATS
 from leadline.report.lab.words import DISAGREES
 
 
@@ -72,7 +70,7 @@ def _table(found: tuple[Listed, ...]) -> str:
 @click.option(
     "--seeds", type=click.IntRange(min=2), help="Runs of each experiment, in place of what each asks for."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the record, which `leadline lab show` reads.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record, which `leadline report` reads.")
 @output_option
 @html_option
 @detail_options
@@ -100,25 +98,9 @@ def run_chosen(
     chosen = _chosen(codes, everything=everything, quick=quick)
     with progress_bar(quiet=quiet) as progress:
         found = _run(chosen, seeds, progress)
-    _write(found, page, output, found.to_json() + "\n" if as_json else render_lab(found, look))
-    return _exit_code(found)
-
-
-@click.command(
-    "show", epilog=examples("leadline lab show lab.json", "leadline lab show lab.json --html lab.html")
-)
-@click.argument("saved", type=click.File("r", encoding="utf-8", errors="replace"))
-@output_option
-@html_option
-@detail_options
-@color_option
-def show_saved(
-    saved: TextIO, output: Path | None, page: Path | None, quiet: bool, verbose: bool, no_color: bool
-) -> int:
-    """Show what `leadline lab run --json` wrote ("-" reads stdin). Needs no torch."""
-    look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    found = Lab.from_json(saved.read())
-    _write(found, page, output, render_lab(found, look))
+    if page is not None:
+        emit(LAB_FORMATS["html"](found, look), page)
+    emit(LAB_FORMATS["json" if as_json else "text"](found, look), output)
     return _exit_code(found)
 
 
@@ -138,12 +120,6 @@ def _run(chosen: list[str], seeds: int | None, progress: Progress | None) -> Lab
     by_code = {each.code: each for each in all_claims()}
     with redirect_stdout(sys.stderr):
         return run_claims([by_code[code] for code in chosen], __version__, seeds, progress)
-
-
-def _write(found: Lab, page: Path | None, output: Path | None, text: str) -> None:
-    if page is not None:
-        emit(render_page(found), page)
-    emit(text, output)
 
 
 def _exit_code(found: Lab) -> int:

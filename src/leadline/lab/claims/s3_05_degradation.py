@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.digits import digits
+from leadline.lab.data import standardised_digits
 from leadline.lab.estimate import every
 from leadline.lab.figures import over
 from leadline.lab.predictions import above, below
@@ -77,7 +77,7 @@ def best_loss(scheme: str, depth: int) -> float:
 
 
 def trained_loss(model: nn.Module, rate: float) -> float:
-    x, y = digits(None)
+    x, y = standardised_digits()
     adam = torch.optim.Adam(model.parameters(), lr=rate)
     for step in range(STEPS):
         start = step * BATCH % (len(x) - BATCH)

@@ -6,4 +6,5 @@ terminal   experiments as tables
 figures    their charts, with what each line is
 page       the same as a page for the browser, with figures
 document   the same as Markdown, for the docs
+formats    all of these by name
 """

@@ -1,0 +1,182 @@
+"""Which small mistakes in the rules, the op table and the symmetry solver the tests would notice.
+
+`python -m benchmarks.mutation [HOW MANY [FOLDER]]` takes those of a fixed random sample that have no result yet, and
+keeps each result in results/mutation.json: another comparison, sign, number or connective in one place of one file.
+Each runs the tests of its folder in a forked child, which ends at the first failure. What no test notices survives.
+
+Libraries are loaded once, in the parent; the child loads Leadline itself, with the one file changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.store import ROOT, Results, fill_file, load, save, table
+
+NAME = "mutation"
+SOURCE = ROOT / "src" / "leadline"
+SEED, SAMPLE = 12, 150
+MOST_SECONDS = 60  # of processor time a mutant; one that takes longer hangs, and is noticed by that
+TESTS = {
+    "rules": ("tests/rules",),
+    "ops": ("tests/test_ops.py", "tests/test_slopes.py"),
+    "symmetry": ("tests/symmetry/test_solving.py", "tests/symmetry/test_claims.py"),
+}
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+SIGNS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult,
+}  # fmt: skip
+EQUIVALENT: dict[str, str] = {}
+"""Survivors that compute the same as the original, each with why; by key."""
+
+
+def mutant(text: str, number: int) -> tuple[str, str]:
+    """What is changed at the place of this number, and the changed source."""
+    tree = ast.parse(text)
+    node = next(node for place, node in enumerate(_places(tree)) if place == number)
+    before, line = ast.unparse(node), node.lineno
+    _change(node)
+    return f"{line}: {' '.join(f'{before} -> {ast.unparse(node)}'.split())}", ast.unparse(tree)
+
+
+def _places(tree: ast.AST) -> Iterator[Any]:
+    return (node for node in ast.walk(tree) if _can_change(node))
+
+
+def _can_change(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        return type(node.ops[0]) in COMPARISONS
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        return type(node.op) in SIGNS and not _is_text(node)
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    return isinstance(node, ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+
+
+def _is_text(node: ast.BinOp | ast.AugAssign) -> bool:
+    sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,)
+    return any(
+        isinstance(each, ast.JoinedStr) or isinstance(getattr(each, "value", None), str) for each in sides
+    )
+
+
+def _change(node: Any) -> None:
+    if isinstance(node, ast.Compare):
+        node.ops[0] = COMPARISONS[type(node.ops[0])]()
+    elif isinstance(node, ast.BinOp | ast.AugAssign):
+        node.op = SIGNS[type(node.op)]()
+    elif isinstance(node, ast.BoolOp):
+        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+    elif isinstance(node, ast.UnaryOp):
+        node.op = ast.UAdd()  # `+condition`: as true as the condition itself
+    else:
+        node.value = node.value + 1 if isinstance(node.value, int) else node.value * 1.5 or 0.5
+
+
+def sample() -> list[tuple[str, str, str]]:
+    """Folder, key and changed source of the sample, as many of each folder and in turn."""
+    chosen: list[list[tuple[str, str, str]]] = []
+    for folder in TESTS:
+        every = [
+            (path, number)
+            for path in sorted((SOURCE / folder).glob("*.py"))
+            for number in range(sum(1 for _ in _places(ast.parse(path.read_text()))))
+        ]
+        picked = random.Random(SEED).sample(every, SAMPLE // len(TESTS))
+        made = [(path, *mutant(path.read_text(), number)) for path, number in picked]
+        chosen.append([(folder, f"{path.relative_to(SOURCE)}:{what}", text) for path, what, text in made])
+    return [each for turn in zip(*chosen, strict=True) for each in turn]
+
+
+class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Serves one module from changed source."""
+
+    def __init__(self, name: str, path: Path, text: str) -> None:
+        self.name, self.path, self.text = name, path, text
+
+    def find_spec(self, name: str, path: object, target: object = None) -> Any:
+        if name != self.name:
+            return None
+        folder = [str(self.path.parent)] if self.path.name == "__init__.py" else None
+        spec = importlib.machinery.ModuleSpec(
+            name, self, origin=str(self.path), is_package=folder is not None
+        )
+        spec.submodule_search_locations = folder
+        return spec
+
+    def exec_module(self, module: Any) -> None:
+        module.__file__ = str(self.path)
+        exec(compile(self.text, str(self.path), "exec"), vars(module))
+
+
+def is_noticed(file: str, text: str, tests: Sequence[str]) -> bool:
+    """Whether the tests fail on the changed file."""
+    child = os.fork()
+    if child == 0:
+        os._exit(_tested(file, text, tests))
+    _, status = os.waitpid(child, 0)
+    return status != 0
+
+
+def _tested(file: str, text: str, tests: Sequence[str]) -> int:
+    import resource
+
+    import pytest
+
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    parts = Path(file).with_suffix("").parts
+    name = ".".join(("leadline", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+    sys.meta_path.insert(0, Mutated(name, SOURCE / file, text))
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    quietly = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return int(pytest.main([*quietly, "-m", "not slow", *(str(ROOT / each) for each in tests)]))
+
+
+def render(results: Results) -> str:
+    rows = []
+    for folder in TESTS:
+        cases = [each for each in results["cases"].values() if each["folder"] == folder]
+        noticed = sum(each["noticed"] for each in cases)
+        same = sum(key in EQUIVALENT for key, each in results["cases"].items() if each["folder"] == folder)
+        score = noticed / max(len(cases) - same, 1)
+        rows.append([folder, str(len(cases)), str(noticed), str(same), f"{score:.0%}"])
+    return table(["folder", "mutants", "noticed", "equivalent", "score"], rows)
+
+
+def main() -> None:
+    import numpy  # noqa: F401  loaded once, for all children
+    import pytest  # noqa: F401
+    import torch
+
+    torch.set_num_threads(1)
+    results = load(NAME)
+    most = int(sys.argv[1]) if len(sys.argv) > 1 else SAMPLE
+    folders = sys.argv[2:] or list(TESTS)
+    missing = [each for each in sample() if each[1] not in results["cases"] and each[0] in folders]
+    for folder, key, text in missing[:most]:
+        begin = time.process_time()
+        noticed = is_noticed(key.split(":")[0], text, TESTS[folder])
+        print(f"{'noticed' if noticed else 'SURVIVED'}  {key}  {time.process_time() - begin:.1f}", flush=True)
+        results["cases"][key] = {"folder": folder, "noticed": noticed}
+        save(NAME, results)
+    fill_file(ROOT / "docs" / "robustness.md", NAME, render(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The picture of the report page in the docs: the bundled network that fails, in chromium, with the cursor at a block.
+
+    python -m benchmarks.picture
+
+What the picture says is stored, so that a test notices when the page would say something else today.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from benchmarks.page import CHROMIUM, READY, demo
+from benchmarks.store import ROOT, save
+from leadline.report import Report
+from leadline.report.html import render
+from leadline.report.verdict import headline
+
+PICTURE = ROOT / "docs" / "report.png"
+WIDTH, HEIGHT = 1000, 1135
+CURSOR = 35  # the block that the cursor points at: about the middle of the stack
+
+
+def shown() -> Report:
+    """The report as the command line makes it, which knows its target."""
+    return msgspec.structs.replace(demo(), target="leadline.lab.demo:deep_mlp")
+
+
+def words(report: Report) -> dict[str, Any]:
+    """What the top of the page says."""
+    return {"headline": headline(report), "confidence": report.confidence}
+
+
+def take(report: Report) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = Path(folder) / "page.html"
+        path.write_text(render([report]), encoding="utf-8")
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        tab = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, offline=True).new_page()
+        tab.goto(path.as_uri())
+        tab.wait_for_function(READY)
+        box = tab.locator(".u-over").first.bounding_box()
+        if box is not None:
+            share = CURSOR / (len(report.profile.blocks) - 1)
+            tab.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+        tab.screenshot(path=PICTURE)
+        browser.close()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    report = shown()
+    take(report)
+    save("picture", words(report))
+
+
+if __name__ == "__main__":
+    main()
