@@ -17,6 +17,7 @@ import torch
 from benchmarks.side_by_side import machine
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, save, table
 from leadline.lab.phases import KINDS, Phase, Plan, phase
+from leadline.lab.phases.plan import geometric
 from leadline.lab.phases.showing import THEORY_POWER, draw
 from leadline.sweeps import Store
 
@@ -24,7 +25,7 @@ CELLS = RESULTS / "phase_cells.jsonl"
 PLANS = {
     "gain": Plan(),
     "rate": Plan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150)),
-    "residual": Plan(),
+    "residual": Plan(depths=(4, 7, 12, 20, 35, 60, 100), values=geometric(0.05, 1.6, 7)),
 }
 
 

@@ -100,6 +100,7 @@ def main() -> None:
     )
     parser.add_argument("--depth", type=int, nargs="*", default=[])
     parser.add_argument("--leading", type=int)
+    parser.add_argument("--schemes", nargs="*", default=[], help="with --depth: only these")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--table", action="store_true")
@@ -114,7 +115,8 @@ def main() -> None:
         grid = Grid(schemes=names, depths=(asked.leading,), rates=RATES[asked.leading], budget=BUDGET)
         run(grid, asked.seconds)
     for depth in asked.depth:
-        run(Grid(depths=(depth,), rates=RATES[depth], budget=BUDGET), asked.seconds)
+        grid = Grid(schemes=tuple(asked.schemes), depths=(depth,), rates=RATES[depth], budget=BUDGET)
+        run(grid, asked.seconds)
 
 
 if __name__ == "__main__":

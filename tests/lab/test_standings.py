@@ -84,7 +84,11 @@ def test_the_power_with_which_the_best_rate_falls_is_found(power):
     ]
     (found,) = transfer(cells, "adam")
     assert found.power.mean == pytest.approx(power, abs=1e-6)
-    assert not found.at_edge
+
+
+def test_no_power_is_given_where_the_best_rate_is_at_the_edge_of_a_grid():
+    cells = [cell for depth in (4, 16) for cell in bowl("pre", depth, best=1e-3, floor=1.0)]
+    assert transfer(cells, "adam")[0].power is None
 
 
 @pytest.mark.parametrize(

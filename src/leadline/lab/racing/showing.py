@@ -41,12 +41,12 @@ def league_rows(table: Sequence[Standing]) -> list[list[str]]:
 def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
     return [
         [
-            row.scheme + (" †" if row.at_edge else ""),
+            row.scheme,
             ", ".join(f"{depth}: {number(best)}" for depth, best in zip(row.depths, row.optima, strict=True)),
-            said(row.power, sign=True),
+            "undecided: edge of the grid" if row.power is None else said(row.power, sign=True),
             "" if row.predicted is None else f"{row.predicted:+.1f}",
         ]
-        for row in sorted(transfers, key=lambda each: each.power.mean)
+        for row in sorted(transfers, key=lambda each: -math.inf if each.power is None else each.power.mean)
     ]
 
 
@@ -88,7 +88,7 @@ def render_page(race: Race) -> str:
                 heading="How the best rate moves with depth",
                 words=[
                     "Theory: a branch damped like depth^-a wants an Adam rate like depth^(a-1): -1, -1/2 and 0 for a "
-                    "of 0, 1/2 and 1. † marks a best rate at the edge of the grid, where the power is a bound."
+                    "of 0, 1/2 and 1. Where the best rate of a depth is at the edge of the grid, no power is given."
                 ],
                 table=[list(MOVES), *transfer_rows(race.transfers)],
             )

@@ -62,10 +62,10 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     depths: tuple[int, ...]
     optima: tuple[float, ...]
     """Best rate at each depth, between the rates of the grid by a parabola; mean over seeds (geometric)."""
-    power: Interval
+    power: Interval | None
+    """None where the best rate of a depth lies at the edge of its grid, so that only a bound is known."""
     predicted: float | None
     """$a - 1$ for Adam and $2a - 1$ for SGD, where branches are damped like $N^{-a}$; None without a law."""
-    at_edge: bool
 
 
 def spread(values: Sequence[float]) -> Interval:
@@ -115,19 +115,21 @@ def transfer(finishes: Iterable[Finish], optimizer: str) -> tuple[Transfer, ...]
         tables = {depth: [cell for cell in cells if cell.depth == depth] for depth in depths}
         seeds = sorted(set.intersection(*({cell.seed for cell in table} for table in tables.values())))
         optima = [[_optimum(tables[depth], seed) for depth in depths] for seed in seeds]
+        at_edge = any(_best_rate(table) in _ends(table) for table in tables.values())
         found.append(
             Transfer(
                 scheme=scheme,
                 depths=tuple(depths),
-                optima=tuple(
-                    math.exp(statistics.fmean(map(math.log, column))) for column in zip(*optima, strict=True)
-                ),
-                power=spread([_power(depths, row) for row in optima]),
+                optima=tuple(_geometric_mean(column) for column in zip(*optima, strict=True)),
+                power=None if at_edge else spread([_power(depths, row) for row in optima]),
                 predicted=_predicted(scheme, optimizer),
-                at_edge=any(_best_rate(table) in _ends(table) for table in tables.values()),
             )
         )
     return tuple(found)
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def _predicted(scheme: str, optimizer: str) -> float | None:
