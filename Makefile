@@ -3,6 +3,7 @@
 #   make demo        a deep network that does not train: why, its repair, and both of them trained
 #   make test        the tests, README example included
 #   make test-slow   the tests marked slow, with more random examples
+#   make coverage    the tests again, and which branches of the source they take; fails below the share in pyproject.toml
 #   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)
 #   make lint        style      make types   mypy, strict      make format   apply the style
 #   make docs        the site, built strictly, into site/
@@ -17,13 +18,19 @@ WORKERS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-browser lint types format docs bench bench-page clean
+.PHONY: demo test coverage test-slow test-browser lint types format docs bench bench-page clean
 
 demo: .venv/.ready
 	@$(BIN)/leadline demo
 
 test: .venv/.ready
 	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow and not browser'
+
+coverage: .venv/.ready
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -q -n $(WORKERS) -m 'not slow and not browser'
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --skip-empty --sort=miss
 
 test-slow: .venv/.ready
 	$(BIN)/pytest -q -n $(WORKERS) -m 'slow and not ray' --hypothesis-profile explore

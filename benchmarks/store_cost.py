@@ -22,11 +22,12 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import watch_kills
 from benchmarks.side_by_side import Spread, alternate, ratio, rounded, significant, spread
 from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline.records.run import RunInfo
@@ -39,6 +40,7 @@ METRICS, LAYERS, SCALARS = 12, 1000, 10
 ROUNDS = 60
 KILLS = 25
 PAUSES = (0.005, 0.02, 0.1, 0.5)  # seconds a step takes in the process that is killed
+WATCHED = (0.001, 0.005, 0.02, 0.1, 0.3)  # the same of a watched loop, beside what its step takes
 GOAL_MS = 1.2  # from the project's requirements: a step in the writer's thread
 INFO = RunInfo(model="benchmark")
 
@@ -184,7 +186,8 @@ def steps_lost(path: Path, pause: float, after: float) -> int:
 
 def all_cases() -> dict[str, Callable[[], Any]]:
     kills = {f"killed | {pause}": partial(measure_kills, pause) for pause in PAUSES}
-    return {"ways": measure_ways, "put": measure_put, **kills}
+    watched = {f"killed watch | {pause}": partial(watch_kills.measure, pause, KILLS) for pause in WATCHED}
+    return {"ways": measure_ways, "put": measure_put, **kills, **watched}
 
 
 def render(results: Results) -> str:
@@ -196,7 +199,10 @@ def render(results: Results) -> str:
             render_ways(cases),
             f"What the training loop pays for a step, `put`: **{cases['put']['us']['median']:.0f} µs**"
             f" (middle half {middle(cases['put']['us'], 0)}).",
-            render_kills(cases),
+            "A process that stores such steps:",
+            render_kills(cases, "killed", PAUSES),
+            "A small network that trains under `leadline.watch`:",
+            render_kills(cases, "killed watch", WATCHED),
         ]
     )
 
@@ -216,11 +222,11 @@ def render_ways(cases: dict[str, Any]) -> str:
     return table(["a step as", "processor time", "middle half", "ratio", "on disk", "goal"], rows)
 
 
-def render_kills(cases: dict[str, Any]) -> str:
+def render_kills(cases: dict[str, Any], what: str, pauses: Sequence[float]) -> str:
     rows = [
         [f"{1e3 * pause:.0f} ms", str(found["kills"]), f"{found['median']:.0f}", str(found["most"])]
-        for pause in PAUSES
-        if (found := cases.get(f"killed | {pause}"))
+        for pause in pauses
+        if (found := cases.get(f"{what} | {pause}"))
     ]
     return table(["a step takes", "kills", "steps lost, median", "most"], rows)
 

@@ -31,7 +31,7 @@ from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline import Case
 from leadline.watching.budget import PAUSE
 
-BLOCK = 2 * PAUSE  # steps of one loop in a row
+BLOCK = PAUSE + 2  # steps of one loop in a row
 NETWORKS: dict[str, tuple[Callable[[], Case], int]] = {  # and steps of the long run with the default budget
     "Transformer, 24 layers, d=256": (workloads.transformer, 120),
     "MLP, 200 layers, width 128": (workloads.mlp, 1000),

@@ -42,6 +42,10 @@ def test_a_deep_network_that_fails_is_repaired_and_scores_better(name):
     assert found.score[1] > found.score[0]
 
 
+def test_every_application_has_a_stored_run():
+    assert set(STORED) == set(NAMES)
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_in_the_stored_runs_the_repaired_network_scores_better(name):
     before, after = STORED[name]["score"]

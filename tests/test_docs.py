@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib import util
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,10 +14,12 @@ from benchmarks import (
     applications,
     fleet,
     incidents,
+    mutation,
     page,
     phase,
     race,
     repair,
+    repair_reference,
     statistics,
     store_cost,
     symmetry,
@@ -33,6 +36,7 @@ from benchmarks.zoo import training as zoo_training
 from leadline import Case
 from leadline.alarms.selection import all_checks
 from leadline.fixes import all_fixes
+from leadline.lab.bench import all_claims
 from site_links import broken_links
 
 ROOT = Path(__file__).parents[1]
@@ -44,12 +48,14 @@ PAGES = [
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
     ("weightless.md", "weightless", weightless.render),
+    ("robustness.md", "mutation", mutation.render),
     ("runs.md", "store_cost", store_cost.render),
     ("symmetry.md", "symmetry", symmetry.render),
     ("theory.md", "theory_accuracy", theory_accuracy.render),
-    ("repair.md", "repair_held_out", repair.render),
+    ("repair.md", "repair_held_out", repair.render_held_out),
     ("repair.md", "repair_calibration", repair.render),
     ("repair.md", "repair_baseline", repair.render),
+    ("repair.md", "repair_reference", repair_reference.render),
     ("watch.md", "watch", watch.render),
     ("phase.md", "fleet", fleet.render),
     ("phase.md", "phase", phase.render),
@@ -98,6 +104,15 @@ def test_every_fix_has_a_page_made_of_its_docstring(hooks):
         assert page.startswith(f"# {fix.name}\n")
         assert fix.doc in page
         assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_fixes())
+
+
+def test_the_page_of_the_lab_has_every_claim_below_its_introduction(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="claims.md"))
+    made = hooks.on_page_markdown("# Introduction\n\n", page=page)
+    assert made.startswith("# Introduction\n")
+    assert all(f"### {each.code}: {each.verdict}" in made for each in all_claims())
+    other = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    assert hooks.on_page_markdown("as it is", page=other) == "as it is"
 
 
 def test_formulas_become_mathml_and_code_does_not(hooks):

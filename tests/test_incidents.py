@@ -64,6 +64,10 @@ def test_twelve_layers_are_said_to_train_where_twenty_four_are_not():
     assert leadline.check(script.INCIDENT.build()).verdict == "poor"
 
 
+def test_every_incident_has_a_stored_run():
+    assert set(STORED) == set(ORDER)
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_in_the_stored_runs_the_repaired_model_ends_lower(name):
     case = STORED[name]

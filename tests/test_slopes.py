@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
+from leadline.ops import slopes
 from leadline.ops.slopes import slope_of
 
 KINK = 2e-3  # of E[phi'^2] at a kink: the trapezoid sees the derivative on a grid of 0.05 standard deviations
@@ -36,6 +38,14 @@ def test_unit_gaussian_moments_are_the_known_ones(name, ms, slope_ms):
     found = slope_of(name, 0.0, 1.0)
     assert found.ms == pytest.approx(ms, abs=2e-5)
     assert found.slope_ms == pytest.approx(slope_ms, abs=KINK if name in ("elu", "selu") else 2e-5)
+
+
+@pytest.mark.parametrize("name", slopes._FUNCTIONS)
+def test_an_activation_of_the_table_is_the_one_that_torch_has(name):
+    places = torch.linspace(-9.0, 9.0, 73, dtype=torch.float64)
+    expected = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+    found = torch.tensor([slopes._FUNCTIONS[name](x) for x in places.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(found, expected(places), rtol=1e-12, atol=1e-12)
 
 
 def test_the_sigmoid_never_passes_more_than_a_sixteenth():

@@ -41,7 +41,7 @@ def build(blocks: int = 250) -> leadline.Case:
     return leadline.Case(model, *batches[0], F.cross_entropy, optimizer, batches)
 
 
-INCIDENT = Incident(cause="F105", build=build, fix="zero-mean", guess=GUESS_A_DIGIT, steps=30)
+INCIDENT = Incident(cause="F105", build=build, fix="zero-mean", guess=GUESS_A_DIGIT, steps=20)
 
 if __name__ == "__main__":
     main(INCIDENT)

@@ -19,6 +19,8 @@ FORBIDDEN = {
     "ElementTree.parse", "ElementTree.fromstring",
 }  # fmt: skip
 """Calls that run what a file says, or leave files that do; parsers of XML follow entities."""
+TOLD = {"weights_only", "shell", "allow_pickle", "trust_remote_code"}
+"""Arguments that decide whether a call runs what it reads."""
 BY_NAME = {"targets.py", "collect.py", "__init__.py"}
 """Files that may import a module whose name is not written in them: what the user asked to run, and our own folders."""
 IN_PAGES = re.compile(
@@ -39,8 +41,8 @@ def dangers(tree: ast.Module, name: str) -> Iterator[str]:
 
 
 def _of_call(node: ast.Call, name: str) -> Iterator[str]:
-    called = ast.unparse(node.func)
-    said = {each.arg: ast.unparse(each.value) for each in node.keywords}
+    called = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+    said = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg in TOLD}
     if called in FORBIDDEN:
         yield called
     if called == "torch.load" and said.get("weights_only") != "True":

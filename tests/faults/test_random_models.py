@@ -59,7 +59,7 @@ def assert_own_accident(ask: Ask, plan: Plan, share: float, kind: str) -> None:
     assert error is accident or fuse.events < fuse.at  # a search that ran out of time did not come so far
 
 
-@settings(max_examples=8, **PATIENT)
+@settings(max_examples=5, **PATIENT)
 @given(plan=PLANS, share=SHARES, kind=KINDS)
 @pytest.mark.parametrize("name", ["trace", "update"])
 def test_an_accident_in_a_random_model_comes_out_and_leaves_nothing(name, plan, share, kind):
@@ -205,7 +205,7 @@ def hooks_of(case: Case) -> list[int]:
     return [*found, torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()]
 
 
-@settings(max_examples=8, **PATIENT)
+@settings(max_examples=5, **PATIENT)
 @given(plan=PLANS, share=SHARES, kind=KINDS)
 def test_a_watched_training_that_fails_is_the_training_that_fails(plan, share, kind):
     assert_watch_is_unseen(plan, share, kind)

@@ -20,6 +20,7 @@ def act(path: str, *numbers: float) -> str:
 
 CASES = {
     "a range": [Block(f"layers.{i}", (act(f"layers.{i}.weight", 1.414),)) for i in range(60)],
+    "numbers in names": [Block(f"layer_{i}", (act(f"layer_{i}.weight"),)) for i in range(60)],
     "a step": [Block(str(i), (act(f"{i}.weight", 1.0), act(f"{i}.bias", 0.0))) for i in range(0, 40, 2)],
     "another first": [Block(f"{i}", (act(f"{i}.weight", 1.0 if not i else 1.414),)) for i in range(9)],
     "numbers of their own": [Block(f"{i}", (act(f"{i}.weight", i + 0.5, 2.0),)) for i in range(9)],
@@ -68,6 +69,7 @@ def test_numbers_that_differ_are_listed_and_those_that_do_not_are_not():
         ("head.weight", "head.weight"),
         ("layer1.0.conv2.weight", "layer1.0"),
         ("block2b.weight", "block2b.weight"),
+        ("body.layer_12.weight", "body.layer_12"),
     ],
 )
 def test_the_layer_of_a_path_ends_at_its_first_number(path, layer):

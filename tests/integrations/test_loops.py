@@ -61,9 +61,9 @@ def lightning_fit(tmp_path: Path, callbacks: list, **settings) -> nn.Module:
         warnings.simplefilter("ignore")
         module = Module()
         trainer = lightning.Trainer(
-            max_steps=STEPS, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
+            max_steps=STEPS, accelerator="cpu", logger=False, enable_checkpointing=False,
             enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
-            default_root_dir=str(tmp_path), **settings,
+            default_root_dir=str(tmp_path), **{"devices": 1, **settings},
         )  # fmt: skip
         torch.manual_seed(2)
         trainer.fit(module, DataLoader(data(), batch_size=8))
@@ -233,14 +233,14 @@ def test_the_trainer_of_transformers_stops_in_order_when_asked_to(tmp_path: Path
     assert "T814" in {each.code for each in callback.watch.alerts}
 
 
-def accelerate_loop(store: Path | None, *, watched: bool) -> nn.Module:
+def accelerate_loop(store: Path | None, *, watched: bool, precision: str = "no") -> nn.Module:
     from accelerate import Accelerator
 
     from leadline.integrations.accelerate import watch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, mixed_precision=precision)
         model = network()
         optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
         model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data(), batch_size=8))

@@ -7,10 +7,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from leadline.records import Finding
 from leadline.rules import all_rules
-from leadline.rules.depth_law import FAR, REACH, backward_laws, forward_laws
+from leadline.rules.depth_law import FAR, REACH, backward_laws, forward_laws, widest_change
 from leadline.rules.examples import geometric, power_law, profile_of
 
 RULES = {each.code: each for each in all_rules()}
@@ -52,6 +53,22 @@ def test_the_evidence_gives_the_gain_a_block_and_the_depth_scale():
     (law,) = backward_laws(geometric(blocks=64, grad_gain=0.8))
     assert law.evidence()["gain_per_block"] == pytest.approx(0.8)
     assert law.evidence()["depth_scale_blocks"] == pytest.approx(-1 / math.log(0.8))
+
+
+@pytest.mark.parametrize("wider", [2, 0.5])
+def test_what_is_compared_is_the_power_of_a_gradient_and_not_its_mean_square(wider: float):
+    """Layers of which each is twice as wide as the last, and a gradient whose sum of squares stays."""
+    sizes = [int(2.0**20 * wider**place) for place in range(18)]
+    plain = profile_of([1.0] * 18, [1.0 / size for size in sizes])
+    blocks = tuple(
+        replace(block, elements=size) for block, size in zip(plain.blocks, [*sizes, sizes[-1]], strict=True)
+    )
+    kept = replace(plain, blocks=blocks)
+    assert list(backward_laws(kept)) == []
+    assert widest_change(kept, "backward") == pytest.approx(0.0, abs=1e-3)
+    spread = replace(kept, blocks=tuple(replace(block, backward_ms=1.0) for block in blocks))
+    (law,) = backward_laws(spread)
+    assert law.gain == pytest.approx(1 / wider, rel=1e-2)
 
 
 def test_a_gradient_that_underflows_to_zero_is_a_decay_that_went_all_the_way():

@@ -19,7 +19,7 @@ from leadline.report.look import Look
 from leadline.report.mending import render, render_curves
 
 DEMO = "leadline.lab.demo:deep_mlp"
-STEPS = 150
+STEPS = 300
 
 
 @click.command(epilog=examples("leadline demo", "leadline demo -v --html demo.html"))

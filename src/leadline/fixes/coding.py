@@ -14,6 +14,8 @@ NUMBER = re.compile(rf'"{TEXT}"|\'(?:[^\'\\\n]|\\.)*\'|\b\d+(?:\.\d+)?(?:e[+-]?\
 """A number; strings are matched to be passed over, and digits inside a name do not count."""
 LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
 """The beginning of a path up to its first number: the layer that it belongs to."""
+COUNTED = re.compile(r".*?\d(?=\.|$)")
+"""The same for paths without such a number: up to the first name that ends in one."""
 HERE = "\0"
 
 
@@ -34,7 +36,7 @@ class Numbered(NamedTuple):
 
 def layer_of(path: str) -> str:
     """The layer of a stack that a module or parameter belongs to; the path itself if there is no number in it."""
-    found = LAYER.match(path)
+    found = LAYER.match(path) or COUNTED.match(path)
     return found[0] if found else path
 
 
@@ -91,7 +93,7 @@ def _columns(members: Sequence[Block]) -> dict[int, tuple[str, ...]]:
 
 def numbered(layers: Sequence[str]) -> Numbered | None:
     """The layers as a range, if they are one stem with equally spaced, rising numbers."""
-    found = [re.fullmatch(r"(|.*\.)(\d+)", layer) for layer in layers]
+    found = [re.fullmatch(r"(.*?)(\d+)", layer) for layer in layers]
     parts = [(each[1], int(each[2])) for each in found if each and each[2] == str(int(each[2]))]
     if len(parts) < len(layers) or len({stem for stem, _ in parts}) > 1:
         return None

@@ -15,8 +15,9 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from leadline.integrations.accelerate import bare_optimizer
-from leadline.integrations.sinks import Feed, Sink
-from leadline.watching import Watch, watch
+from leadline.integrations.session import Session
+from leadline.integrations.sinks import Sink
+from leadline.watching import Watch
 from leadline.watching.actions import OnAlert
 
 
@@ -37,33 +38,26 @@ class LeadlineCallback(TrainerCallback):
         sinks: Sequence[Sink] = (),
         push_every: int = 10,
     ) -> None:
-        self.watch: Watch | None = None
-        self._store, self._budget, self._every, self._on_alert = store, budget, every, on_alert
-        self._sinks, self._push_every = sinks, push_every
-        self._feed: Feed | None = None
+        self._session = Session(
+            store=store, budget=budget, every=every, on_alert=on_alert, sinks=sinks, push_every=push_every
+        )
         self._handle: RemovableHandle | None = None
+
+    @property
+    def watch(self) -> Watch | None:
+        """None before training has begun."""
+        return self._session.watch
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        model, optimizer = given["model"], given["optimizer"]
-        self.watch = watch(
-            model,
-            bare_optimizer(optimizer),
-            store=self._store,
-            budget=self._budget,
-            every=self._every,
-            on_alert=self._on_alert,
-        )
-        self._feed = Feed(self.watch, self._sinks, every=self._push_every)
-        self._handle = _tell_losses(model, self.watch, parts=args.gradient_accumulation_steps)
+        begun = self._session.begin(given["model"], bare_optimizer(given["optimizer"]))
+        self._handle = _tell_losses(given["model"], begun, parts=args.gradient_accumulation_steps)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        if self._feed is not None:
-            self._feed.push()
-        if self.watch is not None and self.watch.stopped:
+        if self._session.stepped():
             control.should_training_stop = True
 
     def on_train_end(
@@ -71,11 +65,7 @@ class LeadlineCallback(TrainerCallback):
     ) -> None:
         if self._handle is not None:
             self._handle.remove()
-        if self.watch is not None:
-            self.watch.close()
-        if self._feed is not None:
-            self._feed.close()
-            self._feed = None
+        self._session.close()
 
 
 def _tell_losses(model: nn.Module, watch: Watch, *, parts: int) -> RemovableHandle:

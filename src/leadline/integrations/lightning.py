@@ -14,8 +14,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
-from leadline.integrations.sinks import Feed, Sink
-from leadline.watching import Watch, watch
+from leadline.integrations.session import Session
+from leadline.integrations.sinks import Sink
+from leadline.watching import Watch
 from leadline.watching.actions import OnAlert
 
 
@@ -37,21 +38,17 @@ class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy,
         sinks: Sequence[Sink] = (),
         push_every: int = 10,
     ) -> None:
-        self.watch: Watch | None = None
-        self._store, self._budget, self._every, self._on_alert = store, budget, every, on_alert
-        self._sinks, self._push_every = sinks, push_every
-        self._feed: Feed | None = None
+        self._session = Session(
+            store=store, budget=budget, every=every, on_alert=on_alert, sinks=sinks, push_every=push_every
+        )
+
+    @property
+    def watch(self) -> Watch | None:
+        """None before training has begun."""
+        return self._session.watch
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.watch = watch(
-            pl_module,
-            trainer.optimizers,
-            store=self._store,
-            budget=self._budget,
-            every=self._every,
-            on_alert=self._on_alert,
-        )
-        self._feed = Feed(self.watch, self._sinks, every=self._push_every)
+        self._session.begin(pl_module, trainer.optimizers)
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
@@ -62,25 +59,16 @@ class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy,
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._feed is not None:
-            self._feed.push()
-        if self.watch is not None and self.watch.stopped:
+        if self._session.stepped():
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._close()
+        self._session.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self.watch is not None:
             self.watch.__exit__(type(exception), exception, exception.__traceback__)
-        self._close()
-
-    def _close(self) -> None:
-        if self.watch is not None:
-            self.watch.close()
-        if self._feed is not None:
-            self._feed.close()
-            self._feed = None
+        self._session.close()
 
 
 def _norm(optimizer: Optimizer) -> torch.Tensor:

@@ -36,7 +36,7 @@ UNSEEN = "DID NOT LEARN"  # in its trial, though the check found nothing
 WHY_LINES = 3
 CURVE, ENDS = 40, 28  # cells of a loss curve, and of the numbers behind it
 ROOM = 18  # lines for what was tried, so that a page fits a screen
-EDITS = 8  # lines of code that a page shows
+EDITS = 20  # lines of code that a page shows: a function and the loops that call it
 
 
 def render(repair: RepairReport, look: Look) -> str:

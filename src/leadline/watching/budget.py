@@ -8,8 +8,9 @@ $$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qqu
    r_1 = b\,s, \quad r_{i+1} = r_i - c_i / n_i. $$
 
 The first steps are the most telling and are looked at on credit, at steps 0, 2, 4, 8, ... as long as less than `CREDIT`
-is owed; all seconds spent and all seconds earned are in one account. While it is in the red, half of the budget goes
-into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, only losses are kept.
+is owed; all seconds spent and all seconds earned are in one account. While it is in the red, `PAYBACK` of the budget
+goes into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, only losses are
+kept.
 
 The loss of every step is kept whatever it costs, some microseconds. It is paid like everything else, but with at most
 `KEEPING` of the budget: on a loop so fast that this does not suffice, watching costs more than the budget, and says so.
@@ -25,6 +26,9 @@ from enum import IntEnum
 CREDIT = 1.0  # steps' worth of time that may be owed before a further early look is taken; ours
 RECENT = 31  # steps whose median is the step time; ours: one evaluation among them does not count as a step
 PAUSE = 10  # usual steps; ours: what takes longer is an evaluation or another loop, and earns what a usual step does
+PAYBACK = (
+    0.75  # of the budget, while something is owed; ours: a first look of seven steps is paid in a thousand
+)
 KEEPING = 0.5  # of the budget, at most, for what is kept of every step; ours: the rest buys alarms and norms
 COSTS = 5  # last runs of a level whose median is its cost; ours
 PLAN_EVERY = 64  # steps between two plans where no parameter is measured; ours: a plan costs some 20 us
@@ -165,7 +169,7 @@ class Timetable:
         return max(1, math.ceil((debt / self._usual - CREDIT) / self.budget)) if self._usual else 1
 
     def _intervals(self, seconds: float | None) -> dict[Level, int]:
-        pace = 0.5 if self.debt > 0 else 1.0
+        pace = 1 - PAYBACK if self.debt > 0 else 1.0
         left = self.budget * (seconds or 0.0) * pace
         left -= min(self._kept / max(1, self._seen), KEEPING * left)
         found = {}

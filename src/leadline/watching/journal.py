@@ -99,8 +99,8 @@ class Journal:
         """Steps that are slower than the hold are handed over at once: a kill takes no more than the last."""
         waiting, self._waiting = self._waiting, []
         self.hand_over_at = perf_counter() + min(HOLD, writer.turn_seconds / WRITING)
-        for when, *numbers in waiting:
-            writer.put(*numbers, when=when)
+        for when, step, scalars, vectors in waiting:
+            writer.put(step, scalars, vectors, when=when)
 
     def report(self, step: int, report: Report) -> list[Alert]:
         """A whole check; its warnings and errors are alerts, once each, until a later check does not find them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from torch import Tensor, nn
@@ -140,31 +140,34 @@ class Steps:
     def tick(self) -> None:
         """The end of a light step: keep its loss. What else there is to do is done for several steps together."""
         now, here = perf_counter(), self.round
-        self._tally.add(here.step, now, here.losses, highest_rate(self.optimizers))
+        self._tally.add(here.step, now, here.losses, highest_rate(self.optimizers), here.telling)
         if here.losses:
             self._note_loss(here)
             here.losses = []
         here.step += 1
+        here.telling = perf_counter() - now  # of the next step, which has just begun
         if here.step >= self._until or now >= self.journal.hand_over_at:
             self._settle_ticks(here)
-        here.telling += perf_counter() - now
 
     def _settle_ticks(self, here: Round) -> None:
-        """Enter light steps into the account, hand them over if it is time, and see what the next one needs."""
-        start, last = perf_counter(), here.step - 1
-        for seconds in self._tally.seconds_since(here.began, here.telling):
+        """Enter light steps into the account, hand them over if it is time, and see what the next one needs.
+
+        By processor time: who waits for the interpreter while another process has the machine waits anyway.
+        """
+        start, last = thread_time(), here.step - 1
+        took, own = self._tally.since_mark(here.began)
+        for seconds in took:
             self.table.stepped(seconds)
-        if start >= self.journal.hand_over_at or self._tally.is_full:
+        if perf_counter() >= self.journal.hand_over_at or self._tally.is_full:
             self._hand_over_ready()
         if self.table.wants_plan(last, Level.LOSS):
             self._plan(last)
-        now = perf_counter()
-        self.table.kept(here.telling + now - start)
-        here.began, here.telling = now, 0.0
+        self.table.kept(own + thread_time() - start)
+        here.began, here.telling = perf_counter(), 0.0
         if self.table.level(here.step) is Level.LOSS:
             self._until = min(here.step + TOGETHER, *self.table.due.values())
         else:
-            self._go_on(here.step, now)
+            self._go_on(here.step, here.began)
 
     def _note_loss(self, here: Round) -> None:
         """A loss that is not finite is said at once, where reading it costs no wait."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from statistics import median
 
 from torch import Tensor
 
@@ -21,7 +22,7 @@ class Tally:
     """Steps that nobody looked at more closely, in order."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, float, Losses, float | None]] = []
+        self._rows: list[tuple[int, float, Losses, float | None, float]] = []
         self._counted = 0
 
     def __len__(self) -> int:
@@ -31,27 +32,31 @@ class Tally:
     def is_full(self) -> bool:
         return len(self._rows) >= MOST
 
-    def add(self, step: int, now: float, losses: Losses, rate: float | None) -> None:
-        """A step that ended at this moment, by `perf_counter`."""
-        self._rows.append((step, now, losses, rate))
+    def add(self, step: int, now: float, losses: Losses, rate: float | None, own: float = 0.0) -> None:
+        """A step that ended at this moment, by `perf_counter`, and of which so many seconds were ours."""
+        self._rows.append((step, now, losses, rate, own))
 
     def mark(self) -> None:
         """What there is was entered into the account, or will be otherwise."""
         self._counted = len(self._rows)
 
-    def seconds_since(self, began: float | None, own: float) -> list[float]:
-        """How long each step took since the last mark, of which the first one began then, without its part of ours."""
-        ends = [now for _, now, _, _ in self._rows[self._counted :]]
-        starts = [ends[0] if began is None else began, *ends[:-1]] if ends else []
+    def since_mark(self, began: float | None) -> tuple[list[float], float]:
+        """What each step took since the last mark without ours, of which the first one began then; and what ours took.
+
+        Ours is counted by its median: a few microseconds that now and then include milliseconds of another process.
+        """
+        rows = self._rows[self._counted :]
+        starts = [rows[0][1] if began is None else began, *(row[1] for row in rows[:-1])] if rows else []
         self.mark()
-        return [end - start - own / len(ends) for start, end in zip(starts, ends, strict=True)]
+        took = [max(0.0, row[1] - start - row[4]) for start, row in zip(starts, rows, strict=True)]
+        return took, len(rows) * median(row[4] for row in rows) if rows else 0.0
 
     def take(self, *, ready: bool = False) -> Rows:
         """All that waited. With `ready`, not the last step if a device may still be at work on its loss."""
         size = len(self._rows) - (ready and _is_coming(self._rows[-1][2]))
         taken, self._rows = self._rows[:size], self._rows[size:]
         self._counted = max(0, self._counted - size)
-        steps, ends, losses, rates = zip(*taken, strict=True) if taken else ((), (), (), ())
+        steps, ends, losses, rates, _ = zip(*taken, strict=True) if taken else ((), (), (), (), ())
         since = time.time() - time.perf_counter()
         columns = {"loss": tuple(map(mean, losses)), "lr": rates}
         times = tuple(since + each for each in ends)

@@ -36,7 +36,7 @@ def _scaling(kind: type[Scaled | Skipped]) -> Any:
         if not size:
             bench.attach(module.register_forward_hook(kind(factor)))
             return
-        check_free(module, GATE, edit)
+        _check_free(module, GATE, edit)
         gate = nn.Parameter(torch.full(() if size == 1 else (size,), factor, **like(module)))
         bench.put(module, GATE, gate)
         bench.enlist([gate])
@@ -63,11 +63,8 @@ def _scaling_code(kind: str) -> Any:
 
 def _make_norm(bench: Bench, edit: Edit) -> None:
     module, kind = module_at(bench, edit), choice(edit, "kind", NORMS)
-    check_free(module, NORM, edit)
     sizes = (1, amount(edit, "width")) if kind == "GroupNorm" else (amount(edit, "width"),)
-    norm = getattr(nn, kind)(*sizes, **like(module)).train(module.training)
-    bench.put(module, NORM, norm)
-    bench.enlist(norm.parameters())
+    hang(bench, edit, NORM, getattr(nn, kind)(*sizes, **like(module)))
     bench.attach(module.register_forward_hook(Normed(NORM)))
 
 
@@ -83,10 +80,7 @@ def _norm_code(edit: Edit) -> Iterator[str]:
 
 def _make_norm_input(bench: Bench, edit: Edit) -> None:
     module, kind = module_at(bench, edit), choice(edit, "kind", NORMS[:2])
-    check_free(module, NORM_INPUT, edit)
-    norm = getattr(nn, kind)(amount(edit, "width"), **like(module)).train(module.training)
-    bench.put(module, NORM_INPUT, norm)
-    bench.enlist(norm.parameters())
+    hang(bench, edit, NORM_INPUT, getattr(nn, kind)(amount(edit, "width"), **like(module)))
     bench.attach(module.register_forward_pre_hook(NormedInput(NORM_INPUT), with_kwargs=True))
 
 
@@ -107,7 +101,15 @@ def _recentred_code(edit: Edit) -> Iterator[str]:
     yield f'model.get_submodule("{edit.where}").register_forward_hook(Recentred({whole(edit, "dim")}))'
 
 
-def check_free(module: nn.Module, name: str, edit: Edit) -> None:
+def hang(bench: Bench, edit: Edit, name: str, norm: nn.Module) -> None:
+    """A new norm as a member of the edit's module, in the same mode, for the optimiser to train."""
+    module = module_at(bench, edit)
+    _check_free(module, name, edit)
+    bench.put(module, name, norm.train(module.training))
+    bench.enlist(norm.parameters())
+
+
+def _check_free(module: nn.Module, name: str, edit: Edit) -> None:
     if hasattr(module, name):
         raise InputError(
             expected=f"a module at {edit.where!r} that the recipe has not changed yet",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.actions.hooked import ENLIST, NORM, check_free, like
+from leadline.fixes.actions.hooked import ENLIST, NORM, hang, like
 from leadline.fixes.edits import Action, Bench, amount, module_at
 from leadline.nn.qk_norm import HeadNormed, NormedAttention, Own, norms_for, unfused
 from leadline.records import Edit
@@ -37,10 +37,7 @@ def _code(edit: Edit) -> Iterator[str]:
 
 def _make_heads(bench: Bench, edit: Edit) -> None:
     projection, width = module_at(bench, edit), amount(edit, "width")
-    check_free(projection, NORM, edit)
-    norm = nn.RMSNorm(width, **like(projection)).train(projection.training)
-    bench.put(projection, NORM, norm)
-    bench.enlist(norm.parameters())
+    hang(bench, edit, NORM, nn.RMSNorm(width, **like(projection)))
     bench.attach(projection.register_forward_hook(HeadNormed(NORM, width)))
 
 

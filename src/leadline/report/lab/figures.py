@@ -19,10 +19,8 @@ def figure(plot: Plot) -> str:
     drawn = lines(plot)
     said = f"{plot.title}, over {plot.across}"
     chart = line_chart(drawn, label=said, kind=kind, size=SIZE, names=plot.names)
-    keys = "".join(map(_key, drawn))
-    return element(
-        "figure", element("figcaption", words(f"{said}\u2003"), keys, class_="note"), chart, class_="wide"
-    )
+    keys = " · ".join([words(said), *map(_key, drawn)])
+    return element("figure", element("figcaption", keys, class_="note"), chart, class_="wide")
 
 
 def lines(plot: Plot) -> list[Line]:
@@ -41,4 +39,4 @@ def _key(line: Line) -> str:
         "path", d="M0 4H22", stroke=tone.color, stroke_width=tone.width, class_=f"ll-{line.tone}", **dash
     )
     sample = element("svg", stroke, viewBox="0 0 22 8", width=22, height=8, aria_hidden="true")
-    return element("span", sample, words(f" {line.label}\u2003"), class_="key")
+    return element("span", sample, words(f" {line.label}"), class_="key")

@@ -1,0 +1,68 @@
+"""How far the reference network of `leadline fix` gets on the data of the verdict benchmark, by its learning rate.
+
+    python -m benchmarks.repair_reference
+
+Progress is that of `verdicts/truth.py`: 0 is the loss of the best constant output, 1 that of a healthy small model
+after its whole budget. A yardstick is of use if it comes near 1 in the 120 steps of a longer trial, at its one rate.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from benchmarks.store import ROOT, fill_file, run_missing, table
+from benchmarks.verdicts.data import FITTED, batches, task
+from leadline.fixes.comparison import end
+from leadline.fixes.proving import CONFIRM_LONGER
+from leadline.fixes.reference import RATE, Reference
+from leadline.fixes.trial import MOST_STEPS
+
+FILE = "repair_reference"
+RATES = (RATE / 3, RATE, RATE * 3)
+BATCH, SEED = 32, 1
+
+
+def measure(name: str, rate: float) -> dict[str, Any]:
+    """Progress after a trial, and after a longer one."""
+    data = task(name)
+    torch.manual_seed(0)
+    stream = batches(data, BATCH, SEED)
+    inputs, targets = next(stream)
+    lead = targets.dim()
+    ids = 0 if inputs.is_floating_point() else int(data.inputs.max()) + 1
+    model = Reference(ids, inputs[0].numel() // targets[0].numel(), lead, (data.classes,))
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=rate), []
+    for x, y in islice(stream, CONFIRM_LONGER * MOST_STEPS):
+        loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    ends = (end(losses[:MOST_STEPS]), end(losses))
+    short, longer = ((data.trivial - each) / (data.trivial - data.fitted) for each in ends)
+    return {"data": name, "rate": rate, "short": round(short, 3), "longer": round(longer, 3)}
+
+
+def render(results: dict[str, Any]) -> str:
+    """Progress by data set and rate: after a trial, after a longer one."""
+    rows = []
+    for name in FITTED:
+        found = [each for each in results["cases"].values() if each["data"] == name]
+        rows.append([name, *(f"{each['short']:.2f}, {each['longer']:.2f}" for each in found)])
+    return table(["data", *(f"rate {rate:.2g}" for rate in RATES)], rows)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    tasks = {f"{name} {rate:.2g}": partial(measure, name, rate) for name in FITTED for rate in RATES}
+    results = run_missing(FILE, tasks, lambda key: print(key, flush=True))
+    fill_file(ROOT / "docs" / "repair.md", FILE, render(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What SIGKILL takes from a watched loop: the last step that it had made, minus the last one in its run file.
+
+The loop is forked from a process that has loaded everything, so that a kill costs no start. benchmarks/store_cost.py
+runs it and fills the table.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import statistics
+import struct
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import leadline
+from leadline.runs import Run
+
+STEP = struct.Struct("q")
+
+
+def train_for_ever(path: Path, pause: float, told: int) -> None:
+    """Watched with the default budget; each step that was made is written to the file descriptor `told`."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = leadline.watch(model, optimizer, store=path)
+    while True:
+        watch.loss(model(torch.ones(4, 16)).square().mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        os.write(told, STEP.pack(watch.step - 1))
+        time.sleep(pause)
+
+
+def steps_lost(path: Path, pause: float, after: float) -> int:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        train_for_ever(path, pause, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        said = told.read(STEP.size)  # the first step, which is traced, has been made
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        said += told.read()
+    (made,) = STEP.unpack(said[-STEP.size :])
+    with Run(path) as run:
+        return int(max(0, made - max(run.steps, default=-1)))
+
+
+def measure(pause: float, kills: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    dice = random.Random(0)
+    with tempfile.TemporaryDirectory() as place:
+        paths = [Path(place, f"{number}.leadline") for number in range(kills)]
+        lost = [steps_lost(path, pause, dice.uniform(0.5, 1.5)) for path in paths]
+    return {"kills": kills, "median": statistics.median(lost), "most": max(lost)}
