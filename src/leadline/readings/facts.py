@@ -7,17 +7,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from leadline.ops.family import words
 from leadline.readings.attentions import read_attentions, read_recurrences
 from leadline.readings.ends import read_head, read_precision, read_sources
 from leadline.readings.structure import Segment, Structure
 from leadline.readings.weights import find_places, read_clones, read_weights
 from leadline.records import Block, Facts, Op, Trace, Units, Value
 
-ALIVE_AT_ZERO = (
-    frozenset(  # activations with f(0) = 0 and a slope there: a zero that comes of a zero learns (derived)
-        ["silu", "gelu", "mish", "tanh", "elu", "celu", "selu", "softsign", "hardswish", "hardtanh", "erf", "leaky_relu", "prelu"]
-    )
-)
+# Activations with f(0) = 0 and a slope there: a zero that comes of a zero learns (derived).
+ALIVE_AT_ZERO = words("silu gelu mish tanh elu celu selu softsign hardswish hardtanh erf leaky_relu prelu")
 
 
 def read_facts(trace: Trace, structure: Structure) -> Facts:
