@@ -70,7 +70,7 @@ def totals(cells: Cells) -> str:
         [
             f"- Operations: {ops} recorded, {100 * known / ops:.2f} % of them known to the op table; "
             f"all of them in {whole} of {len(ran)} models.",
-            f"- Time, in plain steps (forward, backward, AdamW): a trace without theory costs "
+            f"- Time, in plain steps (forward, backward, AdamW): a trace costs "
             f"{middle(cell['trace_ratio'] for cell in ran)}, a whole check with one measured step and a rehearsal "
             f"{middle(cell['check_ratio'] for cell in ran)}.",
             f"- Left as found, bit for bit, after a trace and after a check: {len(ran) - len(touched)} of {len(ran)}"
