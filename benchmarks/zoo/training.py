@@ -59,7 +59,14 @@ def he_weights(model: nn.Module) -> None:
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
 
+def no_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+
 REMEDIES: dict[str, dict[str, Callable[[nn.Module], Any]]] = {
+    "hf/mobilenet_v1": {"classifier without dropout": no_dropout},
     "hf/mobilevit": {"gains of batch norms at one": unit_gains},
     "vit-pytorch/LeViT": {"gains of batch norms at one": unit_gains},
     "torch_geometric/EdgeCNN": {"weights with variance 2 / fan_in": he_weights},

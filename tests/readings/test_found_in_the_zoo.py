@@ -129,6 +129,29 @@ def test_zeros_on_the_only_way_are_not():
     assert "I304" in codes(ZeroInTheMiddle())
 
 
+class Gated(nn.Module):
+    """A branch whose gate reads only its bias."""
+
+    def __init__(self, bias: float) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.gate, self.up = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        nn.init.zeros_(self.gate.weight)
+        nn.init.constant_(self.gate.bias, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.head(x + F.silu(self.gate(x)) * self.up(x))
+
+
+def test_a_gate_that_starts_at_zero_is_not_dead():
+    assert "F104" not in codes(Gated(0.0))
+
+
+def test_a_gate_that_is_shut_for_good_is():
+    assert "F104" in codes(Gated(-200.0))
+
+
 class ScaledInPlace(nn.Linear):
     """`linear` of a batch of sequences returns a view of what its kernel made; that is then scaled in place."""
 

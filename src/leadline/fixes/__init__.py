@@ -6,7 +6,9 @@ actions/  the kinds of edits, one file each: how it is made, how it reads in the
 copying   a twin of the user's case, on which everything happens
 trial     training a twin for a short while            ─┐ uses batches, budget; comparison decides who ended lower
 verify    the proof of one fix                           ┘ uses drift, measures, rehearsing
-search    which fixes, in which order, and together with which others (candidates)
+yardstick what counts as learning: the best constant output, and a small reference network on the same batches
+proving   proofs on a base, remembered; rates around a fix (rates)
+search    which fixes, in which order, and together with which others (candidates, symptoms, choosing)
 repair    leadline.fix
 applying  leadline.apply and leadline.undo
 """

@@ -76,16 +76,6 @@ def patient_of(case: Case, report: Report) -> Patient:
     return Patient(case=case, trace=trace(*parts), report=report)
 
 
-def prove(patient: Patient, candidate: Candidate, trials: Trials, control: Losses | None = None) -> Proof:
-    """All questions but the last, as long as the answers are good. `control` is the untreated model's training."""
-    proof = look_again(patient, candidate)
-    if not proof.open:
-        return proof
-    if control is None:
-        control = trials.run(patient.case, "training the untreated model")
-    return train_beside(proof, patient, trials, control, Yardstick())
-
-
 def treated(patient: Patient, candidate: Candidate) -> Case:
     """A copy of the patient's case with the edits. Raises InputError if one cannot be made."""
     made = twin(patient.case)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from leadline.ops.family import words
 from leadline.readings.attentions import read_attentions, read_recurrences
 from leadline.readings.ends import read_head, read_precision, read_sources
 from leadline.readings.structure import Segment, Structure
 from leadline.readings.weights import find_places, read_clones, read_weights
-from leadline.records import Block, Facts, Trace, Units, Value
+from leadline.records import Block, Facts, Op, Trace, Units, Value
+
+# Activations with f(0) = 0 and a slope there: a zero that comes of a zero learns (derived).
+ALIVE_AT_ZERO = words("silu gelu mish tanh elu celu selu softsign hardswish hardtanh erf leaky_relu prelu")
 
 
 def read_facts(trace: Trace, structure: Structure) -> Facts:
@@ -68,17 +72,22 @@ def _likeness(trace: Trace, segments: Sequence[Segment]) -> float | None:
 
 
 def _units(trace: Trace, segments: Sequence[Segment]) -> Units | None:
-    found = [
-        u for s in segments for op in s.ops if (u := trace.values[trace.ops[op].outputs[0]].units) is not None
-    ]
+    ops = [trace.ops[op] for segment in segments for op in segment.ops]
+    found = [(op, units) for op in ops if (units := trace.values[op.outputs[0]].units) is not None]
     if not found:
         return None
-    bounded = [units.saturated for units in found if units.saturated is not None]
+    bounded = [units.saturated for _, units in found if units.saturated is not None]
     return Units(
-        count=sum(units.count for units in found),
-        dead=sum(units.dead for units in found),
+        count=sum(units.count for _, units in found),
+        dead=sum(units.dead for op, units in found if not _rests_at_zero(trace, op)),
         saturated=sum(bounded) if bounded else None,
     )
+
+
+def _rests_at_zero(trace: Trace, op: Op) -> bool:
+    """All that the activation reads is zero, where it has a slope: a gate whose matrix starts at zero."""
+    read = trace.values[op.inputs[0]].forward if op.inputs else None
+    return op.name in ALIVE_AT_ZERO and read is not None and read.zero_share == 1.0
 
 
 def _mean_share(value: Value) -> float | None:

@@ -35,7 +35,9 @@ def dead_units(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Where all samples are alike (a batch of one, or the end of a deep plain network) half of the units are zero for all
-    of them without being dead; the threshold leaves room for that. A mixture of experts may rightly leave some unused.
+    of them without being dead; the threshold leaves room for that. A zero that a smooth activation makes of a zero (a
+    gate whose matrix starts at zero) has a slope and is not counted. A mixture of experts may rightly leave some
+    unused.
 
     ## References
     Lu et al., "Dying ReLU and initialization", 2019, section 2.

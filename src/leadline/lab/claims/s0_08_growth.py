@@ -105,8 +105,8 @@ def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
     ## What is true
     As stated if all derivatives have the same sign. With random signs the mean square grows only by
     $(1+\varepsilon^2)^N \to e$ in one dimension as well, while the typical product *shrinks*: its square has the
-    median $(1-\varepsilon^2)^N \approx 1/e$. What many dimensions add is self-averaging: every network does
-    what the mean does.
+    median $(1-\varepsilon^2)^N \approx 1/e$. What many dimensions add is self-averaging: every network does what
+    the mean does.
     """
     depth = 64
     root = depth**-0.5

@@ -58,8 +58,8 @@ def residual_identity(trials: Trials, *, after: str = "relu") -> Found:
     $\partial L/\partial x_l = \partial L/\partial x_L\,(1 + \dots)$.
 
     ## The article
-    $g_l = g_L + g_L\,\frac{\partial}{\partial x_l} \sum_i F(x_i)$, $g_l$ the gradient at $x_l$,
-    with the sum from $i = 1$; the block it draws applies a ReLU behind the sum.
+    $g_l = g_L + g_L\,\frac{\partial}{\partial x_l} \sum_i F(x_i)$, $g_l$ the gradient at $x_l$, with the sum from
+    $i = 1$; the block it draws applies a ReLU behind the sum.
 
     ## The test
     Both sides by autograd, for blocks $x + F(x)$, and for the article's own block $\mathrm{relu}(x + F(x))$.
