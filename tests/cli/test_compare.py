@@ -76,13 +76,15 @@ def test_a_file_that_is_not_there_is_a_usage_error(run, saved):
     assert run("compare", saved("a.json", samples.sick()), "nowhere.json").code == 2
 
 
+STEPS = 100  # enough to be judged
+
+
 def written(path, *reports):
     with_report = Writer(path, RunInfo(model="M", optimizer="SGD", parameters=1))
-    for place, report in enumerate(reports):
-        with_report.put(place, {"loss": 1.0 / (place + 1)}, {})
+    for step in range(STEPS):
+        with_report.put(step, {"loss": 1.0 / (step + 1)}, {})
+    for place, report in enumerate(reports, STEPS - len(reports)):
         with_report.report(place, report.to_json())
-    if not reports:
-        with_report.put(0, {"loss": 1.0}, {})
     with_report.close()
     return str(path)
 
@@ -107,7 +109,7 @@ def test_the_page_of_a_run_says_which_steps_it_is_about(run, tmp_path):
     run("check", written(tmp_path / "a.leadline", samples.healthy()), "--html", "run.html")
     page = (tmp_path / "run.html").read_text()
     assert "<dt>Training</dt><dd>run file" in page
-    assert "<dt>Steps</dt><dd>1 (0 to 0)" in page
+    assert "<dt>Steps</dt><dd>100 steps (0 to 99)" in page
 
 
 def test_a_page_in_a_folder_that_is_not_there_is_refused_before_the_work(run, tmp_path):
