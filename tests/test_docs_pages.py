@@ -82,6 +82,8 @@ RUN_ELSEWHERE = {
     "ci.md": "test_docs_ci.py",
     "fix.md": "test_docs_fix.py",
     "integrations.md": "integrations/test_integration_pages.py",
+    "phase.md": "test_docs_lab.py",
+    "race.md": "test_docs_lab.py",
     "report.md": "test_docs_report.py",
     "runs.md": "runs/test_docs_runs.py",
     "symmetry.md": "symmetry/test_page.py",

@@ -115,12 +115,15 @@ class Lines:
 
 
 def under_lines(lines: Lines, ask: Ask, case: Case) -> BaseException | None:
+    """As in a terminal: a process that was started in the background ignores Ctrl-C."""
     before = sys.gettrace()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.settrace(lines)
     try:
         return outcome(ask, case)
     finally:
         sys.settrace(before)
+        signal.signal(signal.SIGINT, handler)
 
 
 def interrupt_at_lines(name: str, shares: list[float]) -> None:

@@ -30,13 +30,14 @@ PASSED = words(
 SHARED = words(
     """cat concat concatenate stack hstack vstack dstack index_put index_add index_copy scatter_add scatter_reduce
     masked_scatter scatter broadcast_tensors meshgrid block_diag nested_tensor maximum minimum fmax fmin max min hypot
-    cdist pairwise_distance complex lerp where index_fill setitem"""
+    cdist pairwise_distance diff complex lerp where index_fill setitem"""
 )
 # The result does not depend on the scale, whatever it is: signs, ranks, directions.
 SCALELESS = words(
     """sign argmax argmin argsort isnan isinf isfinite logical_and logical_or logical_not logical_xor bitwise_and
-    bitwise_or bitwise_not bitwise_xor one_hot bincount nonzero all any angle and or invert xor lshift rshift isin
-    zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full"""
+    bitwise_or bitwise_not bitwise_xor one_hot bincount nonzero all any is_all_true is_any_true angle and or invert xor lshift rshift isin
+    zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty
+    new_empty_strided new_full"""
 )
 # Functions that know a size of their own.
 FIXED = words(
@@ -49,7 +50,8 @@ FIXED = words(
 HELD = words(
     """relu6 hardtanh hardshrink softshrink threshold round floor ceil trunc frac fmod remainder floor_divide
     local_response_norm lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell prod cumprod
-    segment_reduce searchsorted bucketize histc unique bernoulli multinomial normal uniform exponential poisson polar"""
+    segment_reduce searchsorted bucketize histc unique bernoulli multinomial normal uniform exponential poisson polar
+    linalg_solve_triangular"""
 )
 
 
