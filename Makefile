@@ -6,7 +6,7 @@
 #   make coverage    the tests again, and which branches of the source they take; fails below the share in pyproject.toml
 #   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)
 #   make lint        style      make types   mypy, strict      make format   apply the style
-#   make docs        the site, built strictly, into site/
+#   make docs        the site, built strictly, into site/, its links checked
 #   make bench       every benchmark, into benchmarks/results/; a finished case is not run again (rm its file to redo)
 #   make clean       remove what the targets above made, .venv included
 
@@ -51,6 +51,7 @@ format: .venv/.ready
 
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python tests/site_links.py site
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks.statistics

@@ -1,7 +1,11 @@
-"""Links of a built site: each must lead to a file that is there, and to an anchor that is in it."""
+"""Links of a built site: each must lead to a file that is there, and to an anchor that is in it.
+
+python tests/site_links.py site     name those that do not
+"""
 
 from __future__ import annotations
 
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -56,3 +60,7 @@ def _leads_somewhere(path: Path, link: str, pages: dict[Path, _Page]) -> bool:
     if not target.exists():
         return False
     return not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].anchors
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(broken_links(Path(sys.argv[1]))) or None)

@@ -123,6 +123,7 @@ def test_formulas_become_mathml_and_code_does_not(hooks):
     assert "<code>$x$</code>" in made
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)

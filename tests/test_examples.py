@@ -48,7 +48,11 @@ def test_every_example_says_how_to_run_it(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["failing_mlp", "transformer", pytest.param("huggingface", marks=pytest.mark.slow), "run_file"]
+    "name",
+    [
+        "failing_mlp",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformer", "huggingface", "run_file")),
+    ],
 )
 def test_an_example_runs_as_a_script(name):
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]

@@ -45,6 +45,7 @@ def test_the_cause_is_named_and_the_named_repair_helps(name):
     assert better(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [each for each in ORDER if each not in STEPS])
 def test_the_cause_is_named(name):
     told = incident(name)

@@ -27,6 +27,14 @@ from tests.fixes.clinic import CLINIC, sick
 FIXES = all_fixes()
 HEADINGS = ["What it does", "Why it works", "What it costs", "When it does not help", "References"]
 by_name = pytest.mark.parametrize("each", FIXES, ids=lambda each: each.name)
+LONG = (
+    "rescheme",
+    "keel",
+    "deep-norm",
+    "peri-norm",
+    "branch-scale",
+    "pre-norm",
+)  # traced again as deep stacks
 
 
 @cache
@@ -210,7 +218,11 @@ def test_the_code_of_a_plan_does_the_same_as_its_edits(each: Fix):
         assert torch.equal(outputs(treated), outputs(by_hand))
 
 
-@by_name
+@pytest.mark.parametrize(
+    "each",
+    [pytest.param(each, marks=pytest.mark.slow) if each.name in LONG else each for each in FIXES],
+    ids=lambda each: each.name,
+)
 def test_a_fix_removes_what_it_was_tried_for(each: Fix):
     _, codes = CLINIC[each.name]
     before = {finding.code for finding in patient_of(each.name).report.findings}

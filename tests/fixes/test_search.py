@@ -160,6 +160,7 @@ def test_without_a_loss_the_error_says_what_to_pass():
         leadline.fix(case.model, case.inputs)
 
 
+@pytest.mark.slow
 def test_trials_use_the_batches_that_were_given():
     case = toys.deep()
     fresh = [(case.inputs + 0.01 * number, case.targets) for number in range(150)]
@@ -183,6 +184,7 @@ def test_candidates_come_in_order_of_root_reach_and_promise():
     assert both.edits == found[0].edits + found[1].edits
 
 
+@pytest.mark.slow
 def test_two_causes_that_hide_each_other_are_repaired_together():
     case = toys.deep(layers=24)
     for group in case.optimizer.param_groups:
@@ -210,6 +212,7 @@ def test_a_repair_that_is_thrown_about_is_tried_at_a_smaller_rate():
     assert slower.edits[-1] == Edit(action="rate", options={"factor": 30 * STEADIER})
 
 
+@pytest.mark.slow
 def test_what_the_second_trace_doubts_is_trained_where_nothing_else_is_left():
     found = repair(toys.deep(), fixes=[toys.toy_placebo])
     patient = diagnose(toys.deep())

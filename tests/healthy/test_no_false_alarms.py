@@ -15,9 +15,17 @@ ZOO = {**plain.HEALTHY, **deep.HEALTHY}
 DEEP = (
     "language model residual-linear 32",
     "language model pre 16",
-    "hugging face gpt2 12 layers",
     "mlp residual-sqrt 48",
+    *(
+        f"hugging face {name}"
+        for name in ("gpt2 12 layers", "mamba", "t5", "roberta", "whisper", "qwen2", "mistral")
+    ),
+    *(
+        f"language model {name}"
+        for name in ("layerscale", "sandwich", "skipinit", "magneto", "res-post", "b2t", "mix", "t-fixup")
+    ),
 )
+"""These take longest; the like of each is among the rest."""
 
 
 def checked(case: Case) -> Report:

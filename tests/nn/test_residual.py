@@ -212,6 +212,7 @@ def test_lean_memory_keeps_less_for_the_backward_pass():
     assert lean < 0.45 * plain  # 6 of 16 tensors of the stream's size, and small statistics
 
 
+@pytest.mark.slow
 def test_a_stack_deeper_than_the_recursion_limit_survives_deepcopy_pickle_and_a_backward_pass():
     model = nn.Sequential(
         *(Residual(nn.Linear(2, 2), scheme="keel", index=i, depth=1100) for i in range(1100))

@@ -103,7 +103,10 @@ def test_a_stock_model_at_a_sane_rate_gets_no_warning_about_its_step(name: str):
     assert codes(report, "warning", "error") == []
 
 
-@pytest.mark.parametrize(("size", "batch"), [(96, 16), (64, 16), (32, 8)])
+@pytest.mark.parametrize(
+    ("size", "batch"),
+    [pytest.param(96, 16, marks=pytest.mark.slow), pytest.param(64, 16, marks=pytest.mark.slow), (32, 8)],
+)
 def test_a_step_that_lowers_the_loss_by_a_quarter_is_not_too_long_however_much_more_it_promised(
     size: int, batch: int
 ):

@@ -46,6 +46,7 @@ def peak_of(held):
     return int(parameters), int(peak)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="the peak is read from /proc")
 def test_a_model_far_larger_than_memory_is_predicted_in_less_than_a_gigabyte():
     parameters, peak = peak_of(held=0)

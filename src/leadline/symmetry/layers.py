@@ -204,8 +204,8 @@ for names, scaling in (
     ("var_mean std_mean", moments),
     ("copy fill zero", overwritten),
     (
-        """zeros ones empty empty_strided full arange linspace logspace eye rand randn randint randperm tril_indices triu_indices
-        new_tensor from_numpy""",
+        """zeros ones empty empty_strided full arange linspace logspace eye rand randn randint randperm tril_indices
+        triu_indices new_tensor from_numpy""",
         created,
     ),
     (

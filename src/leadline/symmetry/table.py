@@ -35,9 +35,9 @@ SHARED = words(
 # The result does not depend on the scale, whatever it is: signs, ranks, directions.
 SCALELESS = words(
     """sign argmax argmin argsort isnan isinf isfinite logical_and logical_or logical_not logical_xor bitwise_and
-    bitwise_or bitwise_not bitwise_xor one_hot bincount nonzero all any is_all_true is_any_true angle and or invert xor lshift rshift isin
-    zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty
-    new_empty_strided new_full"""
+    bitwise_or bitwise_not bitwise_xor one_hot bincount nonzero all any is_all_true is_any_true angle and or invert
+    xor lshift rshift isin zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros
+    new_ones new_empty new_empty_strided new_full"""
 )
 # Functions that know a size of their own.
 FIXED = words(
