@@ -24,11 +24,11 @@ demo: .venv/.ready
 	@$(BIN)/leadline demo
 
 test: .venv/.ready
-	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow and not browser'
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m 'not slow and not browser'
 
 coverage: .venv/.ready
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q -n $(WORKERS) -m 'not slow and not browser'
+	$(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadfile -m 'not slow and not browser'
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty --sort=miss
 
