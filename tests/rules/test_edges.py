@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from msgspec.structs import replace
+from torch import nn
 
+import leadline
 from leadline.records import Attention, Facts, Finding, Profile, Rehearsal
 from leadline.rules import all_rules, attention_collapse, dominated_update, post_norm_at_depth
 from leadline.rules.examples import stack_with
@@ -69,3 +72,37 @@ def test_restless_steps_are_told_from_the_first_loss_to_the_last():
     assert "3 steps at rate 0.001" in found.message
     assert "from 2.3 to 5, up to 9 on the way" in found.message
     assert found.evidence == {"first": 2.3, "last": 5.0, "rise": 4.5, "steps": 3.0}
+
+
+def dropping(rate: float, *, training: bool = True, around: bool = False) -> set[str]:
+    torch.manual_seed(0)
+    branch = nn.Sequential(nn.Linear(32, 32), nn.Dropout(rate), nn.Linear(32, 32))
+    layers = [
+        nn.Linear(32, 32),
+        nn.ReLU(),
+        nn.Linear(32, 32),
+        Residual(branch) if around else nn.Dropout(rate),
+    ]
+    model = nn.Sequential(*layers, nn.Linear(32, 10)).train(training)
+    loss = nn.CrossEntropyLoss()
+    report = leadline.check(model, torch.randn(16, 32), torch.randint(10, (16,)), loss)
+    return {finding.code for finding in report.findings}
+
+
+class Residual(nn.Module):
+    def __init__(self, branch: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.branch(x)
+
+
+def test_dropout_drowns_the_signal_where_it_keeps_less_than_a_fiftieth():
+    assert "F110" in dropping(0.985)
+    assert "F110" not in dropping(0.97)
+
+
+def test_dropout_that_is_off_or_has_a_skip_around_it_drowns_nothing():
+    assert "F110" not in dropping(0.99, training=False)
+    assert "F110" not in dropping(0.99, around=True)

@@ -172,3 +172,110 @@ def test_a_variance_scales_as_the_square_of_what_it_is_taken_of(moments: Callabl
 def test_powers_multiply_the_exponent(layer: Layer, power: int):
     (found,) = (dict(each) for each in group(layer) if dict(each).keys() == {"enter", "leave"})
     assert found["leave"] / found["enter"] == -power
+
+
+def powers(layer: Layer) -> list[float]:
+    """By how much the layer multiplies the exponent of its input; nothing if that input may not scale."""
+    found = [dict(each) for each in group(layer)]
+    return [-each["leave"] / each["enter"] for each in found if each.keys() == {"enter", "leave"}]
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected_powers"),
+    [
+        (lambda x, g, b: x / (x.abs().sum(-1, keepdim=True) + 1e-6), []),
+        (lambda x, g, b: x * (x.square().mean(-1, keepdim=True) + 1e-6) ** -0.5, []),
+        (lambda x, g, b: x / x.norm(dim=-1, keepdim=True).clamp(min=1e-6), []),
+        (lambda x, g, b: x / x.abs().amax(-1, keepdim=True).clamp_min(1e-6).view(8, 1).float(), []),
+        (lambda x, g, b: 1.0 / (x.abs() + 1e-6), [-1]),
+        (lambda x, g, b: x.clamp(min=0), [1]),
+        (lambda x, g, b: x.clamp_max(0), [1]),
+    ],
+    ids=["sum", "power", "clamped norm", "behind a view", "one over", "clamp at nought", "clamp_max at nought"],
+)  # fmt: skip
+def test_a_small_number_under_a_division_is_a_guard_and_a_bound_at_nought_is_none(
+    layer: Layer, expected_powers: list[float]
+):
+    found = group(layer)
+    if expected_powers:
+        assert powers(layer) == expected_powers
+    else:
+        assert frozenset({("enter", 1)}) in found
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [lambda x, g, b: x + 1e-6, lambda x, g, b: (x + 1e-6).relu() / 2.0, lambda x, g, b: x.clamp(-1.0, 1.0),
+     lambda x, g, b: x.clamp_max(2.0), lambda x, g, b: x.clamp(min=1e-6), lambda x, g, b: 2.0**x,
+     lambda x, g, b: x ** x.abs(),
+     lambda x, g, b: torch.nn.functional.threshold(x, 0.5, 0.0)],
+    ids=["added", "read by a ReLU", "two bounds", "bound above", "not divided by", "as an exponent", "both",
+         "threshold"],
+)  # fmt: skip
+def test_a_number_of_a_size_holds_the_scale_of_what_meets_it(layer: Layer):
+    assert powers(layer) == []
+    assert frozenset({("enter", 1)}) not in group(layer)
+
+
+def test_the_terms_of_a_fused_product_scale_alike():
+    product = group(lambda x, g, b: torch.addcmul(x, g, b))
+    quotient = group(lambda x, g, b: torch.addcdiv(x, g, b))
+    assert expected({"gain": 1, "shift": -1}) <= product
+    assert expected({"gain": 1, "shift": 1}) <= quotient
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [lambda x, g, b: x.new_zeros(8, WIDTH).copy_(x), lambda x, g, b: x + torch.full((WIDTH,), 0.0),
+     lambda x, g, b: x * torch.full((WIDTH,), 3.0), lambda x, g, b: x + (x * 2).zero_()],
+    ids=["copied", "nought added", "a filled factor", "zeroed"],
+)  # fmt: skip
+def test_what_was_in_a_tensor_before_it_was_overwritten_does_not_matter(layer: Layer):
+    assert powers(layer) == [1]
+
+
+def test_a_tensor_filled_with_a_number_is_a_size():
+    assert powers(lambda x, g, b: x + torch.full((WIDTH,), 3.0)) == []
+    assert powers(lambda x, g, b: x + (x * 2).fill_(3.0)) == []
+
+
+def test_where_a_picture_is_sampled_may_not_scale_and_what_is_sampled_may():
+    def looked_up(picture: Tensor, places: Tensor) -> Tensor:
+        grid = places.reshape(1, 1, -1, 2).expand(8, -1, -1, -1)
+        return F.grid_sample(picture.reshape(8, 1, 2, 2), grid, align_corners=False).reshape(8, -1)
+
+    assert powers(lambda x, g, b: looked_up(x, torch.randn(WIDTH, 2))) == [1]
+    assert not any("gain" in dict(each) for each in group(lambda x, g, b: looked_up(x, g), (WIDTH, 2)))
+
+
+class Written(nn.Module):
+    """Attention as it is written by hand."""
+
+    def __init__(self, scores: Callable[[Tensor], Tensor], *, dim: int = -1) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.scores, self.dim = scores, dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unsqueeze(1) for each in (self.query, self.key, self.value))
+        return torch.softmax(self.scores(q @ k.transpose(-2, -1)), dim=self.dim) @ v
+
+
+MASK = torch.ones(6, 6).tril() == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "dim", "free"),
+    [
+        (lambda s: s / 2, -1, True),
+        (lambda s: (s * 0.5).masked_fill(MASK, float("-inf")), 3, True),
+        (lambda s: s.tanh(), -1, False),
+        (lambda s: s, -2, False),
+        (lambda s: s + s.mean(), -1, False),
+    ],
+    ids=["scaled", "masked", "squashed", "over the queries", "read twice"],
+)
+def test_the_bias_of_keys_is_inert_where_a_softmax_over_the_keys_takes_it_out(scores, dim: int, free: bool):
+    torch.manual_seed(0)
+    found = leadline.symmetries(Written(scores, dim=dim), torch.randn(2, 6, WIDTH))
+    assert ("key.bias" in found.inert) == free
