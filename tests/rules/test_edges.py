@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from torch import nn
 
 import leadline
-from leadline.records import Attention, Facts, Finding, Profile, Rehearsal
+from leadline.errors import RuleError
+from leadline.records import Attention, Attribution, Factor, Facts, Finding, Head, Profile, Rehearsal
 from leadline.rules import all_rules, attention_collapse, dominated_update, post_norm_at_depth
-from leadline.rules.examples import stack_with
+from leadline.rules.examples import each_block, geometric, residual, stack_with, weight
 from leadline.rules.step_examples import stepped
 
 RULES = {rule.code: rule for rule in all_rules()}
@@ -106,3 +107,76 @@ def test_dropout_drowns_the_signal_where_it_keeps_less_than_a_fiftieth():
 def test_dropout_that_is_off_or_has_a_skip_around_it_drowns_nothing():
     assert "F110" not in dropping(0.99, training=False)
     assert "F110" not in dropping(0.99, around=True)
+
+
+def deep_normed(*, last: float, query: float, value: float) -> Profile:
+    """24 post-norm sub-layers with DeepNorm's alpha on the skip, and weights of these gains."""
+    alpha = 24**0.25
+    plain = each_block(geometric(blocks=24), residual=residual(placement="post", skip_scale=alpha))
+    roles = {"output": (last, True), "query": (query, False), "value": (value, False)}
+    weights = tuple(
+        weight(0, name=f"{role}.weight", role=role, residual=True, last=is_last, variance=gain)
+        for role, (gain, is_last) in roles.items()
+    )
+    return replace(plain, facts=Facts(weights=weights))
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ({"last": 0.1, "query": 1.0, "value": 1.0}, []),
+        ({"last": 2.0, "query": 1.0, "value": 1.0}, ["beta is missing"]),
+        ({"last": 0.1, "query": 0.05, "value": 1.0}, ["not on queries and keys"]),
+    ],
+    ids=["as published", "no beta", "beta on queries"],
+)
+def test_deepnorms_beta_belongs_on_values_and_outputs(gains: dict[str, float], words: list[str]):
+    found = [each.message for each in findings("I305", deep_normed(**gains)) if each.severity == "info"]
+    assert len(found) == len(words)
+    assert all(word in said for word, said in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("loss", "own"), [("cross_entropy", "softmax"), ("binary_cross_entropy_with_logits", "sigmoid")]
+)
+def test_squashed_logits_are_told_what_the_loss_applies_itself(loss: str, own: str):
+    head = Head(loss=loss, value=2.3, classes=10, logit_ms=0.01, logit_max=0.2, behind="sigmoid")
+    (found,) = findings("I309", stack_with(Facts(head=head)))
+    assert found.message.endswith(f"its own {own}")
+
+
+def test_a_gradient_that_shrinks_in_a_shared_recurrence_is_a_note():
+    shared = each_block(geometric(blocks=64, grad_gain=0.87), params=("cell.weight",))
+    (apart,) = findings("B201", geometric(blocks=64, grad_gain=0.87))
+    (alike,) = findings("B201", shared)
+    assert (apart.severity, alike.severity) == ("warning", "info")
+
+
+def test_kinds_that_work_against_each_other_are_told_as_factors():
+    parts = {"norm": 3.0, "scale": 0.5}
+    factors = tuple(
+        Factor(block=block, kind=kind, op=kind, backward=math.log(gain))
+        for block in range(40)
+        for kind, gain in parts.items()
+    )
+    (found,) = findings(
+        "B202", replace(geometric(blocks=40, grad_gain=1.5), attribution=Attribution(factors=factors))
+    )
+    assert "factors a block: the norms 3, scales and biases 0.5" in found.message
+
+
+def test_a_step_uphill_is_no_news_once_training_has_begun():
+    uphill = {"predicted_loss_change": 0.1, "measured_loss_change": 0.1}
+    assert findings("U507", stepped(**uphill)) != []
+    assert findings("U507", stepped(**uphill, steps=10)) == []
+
+
+def test_two_rules_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    (first, *_) = all_rules()
+    all_rules.cache_clear()
+    monkeypatch.setattr("leadline.rules.collect", lambda *_: [first, first])
+    with pytest.raises(RuleError, match="two rules have the code"):
+        all_rules()
+    monkeypatch.undo()
+    all_rules.cache_clear()
+    assert first in all_rules()
