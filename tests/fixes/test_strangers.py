@@ -16,9 +16,12 @@ from fixes import toys
 from leadline import Case
 from leadline.errors import InputError
 from leadline.fixes import Patient, all_fixes
+from leadline.fixes import fix as make_fix
 from leadline.fixes.actions.draw import draw_edit
+from leadline.fixes.candidates import proposed
 from leadline.fixes.edits import Bench, code_of, made, make
 from leadline.fixes.rates import best_rate
+from leadline.fixes.reference import reference_of
 from leadline.fixes.verify import diagnose
 from leadline.fixes.yardstick import Yardstick
 from leadline.records import Edit
@@ -243,3 +246,40 @@ def test_of_losses_that_are_no_numbers_nothing_is_on_its_way_and_no_reference_is
     assert not bar.enough((3.0, float("nan")))
     assert bar.told((3.0, 2.5)) == "the best constant output reaches 2"
     assert "nothing is known" in Yardstick().told((3.0,))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(nn.Flatten(0), torch.randn(4, 3), torch.randn(12), F.mse_loss),
+        Case(nn.Linear(3000, 2), torch.randn(2, 3000), torch.randn(2, 2), F.mse_loss),
+    ],
+    ids=["another batch", "too wide"],
+)
+def test_there_is_no_reference_where_shapes_do_not_allow_one(case: Case, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("leadline.fixes.reference.MOST_FEATURES", 2000)
+    assert reference_of(case) is None
+
+
+def test_one_input_in_a_tuple_is_one_input():
+    assert (
+        reference_of(Case(nn.Linear(3, 2), (torch.randn(4, 3),), torch.randn(4, 2), F.mse_loss)) is not None
+    )
+
+
+def test_plans_for_a_fresh_model_are_marked_for_one_that_has_been_trained():
+    fix = next(each for each in all_fixes() if each.name == "critical-init")
+    told = [each.title for each in proposed(fix, patient("trained"), ("I302",), rooted=True)]
+    assert told
+    assert all("3 steps" in each for each in told)
+
+
+def test_a_fix_that_refuses_is_told_with_its_reason():
+    @make_fix(name="toy-refusal", answers=("I",), reach="init", since="0.1")
+    def refusing(seen: Patient):
+        """Refuses."""
+        raise InputError(expected="another model", got="this one", fix="none")
+
+    (found,) = proposed(refusing, patient("healthy"), ("I302",), rooted=True)
+    assert found.reach == "advice"
+    assert "another model" in found.why

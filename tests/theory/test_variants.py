@@ -11,7 +11,10 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 from torch import Tensor
 
+from leadline.theory.field import independent
 from leadline.theory.prediction import predict
+from leadline.theory.replay import replay, slopes
+from leadline.theory.signal import Sources, number
 from leadline.tracing import trace
 from theory.bench import Bench, compare
 
@@ -97,3 +100,39 @@ def test_a_constant_that_was_not_measured_is_known_by_how_it_was_made(title: str
     values = tuple(replace(each, forward=None) if each.op == op.index else each for each in seen.values)
     field = predict(replace(seen, values=values)).forward.predicted[op.outputs[0]]
     assert (field.mean, field.ms) == pytest.approx((mean, ms))
+
+
+LATE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "heads of other axes": (
+        lambda x: F.scaled_dot_product_attention(x[None], x[None, None], x[None, None]),
+        "different numbers of axes",
+    ),
+    "targets of another shape": (
+        lambda x: F.kl_div(x.log_softmax(-1), x.detach().softmax(-1)[:1].mul(1.0), reduction="sum"),
+        "targets of another shape",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", LATE)
+def test_operands_that_do_not_match_are_refused_by_name(title: str):
+    function, reason = LATE[title]
+    found = compare(function, torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
+    assert any(reason in said for said in found.refusals.values()), found.refusals
+
+
+def test_an_op_that_torch_does_not_have_cannot_be_run_again_and_a_step_function_has_no_slope():
+    seen = trace(Bench(lambda x: torch.sign(x), torch.randn(4)), torch.randn(4), loss=lambda out: out)
+    op = next(op for op in seen.ops if op.name == "sign")
+    value = op.inputs[0]
+    assert slopes(op, {value: torch.randn(3, dtype=torch.float64)})[value].tolist() == [0.0] * 3
+    with pytest.raises(LookupError, match="conjure"):
+        replay(replace(op, name="conjure"), {value: torch.ones(1)})
+
+
+def test_numbers_have_no_covariance_and_a_tensor_has_its_variance_with_itself():
+    sources = Sources()
+    x = sources.gaussian(independent((4,), 1.0, 3.0))
+    assert sources.covariance(x, x) == pytest.approx(2.0)
+    assert sources.covariance(x, number((4,), 2.0)) == 0.0
+    assert sources.covariance(x, sources.gaussian(independent((4,), 0.0, 1.0))) == 0.0
