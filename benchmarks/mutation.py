@@ -57,7 +57,14 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 SIGNS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult,
 }  # fmt: skip
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT: dict[str, str] = {
+    "rules/dead_branches.py dead_branches: 0.0 -> 0.5": "in a span of dead branches every ratio is known",
+    "ops/slopes.py _most: 50 -> 51": "one more halving of an interval that is below rounding by then",
+    "symmetry/basis.py _signed: each > 0 -> each >= 0": "exponents that are nought are not kept",
+    "symmetry/confirm.py _jittered: value + JITTER * size * noise.to(value.dtype) -> "
+    "value - JITTER * size * noise.to(value.dtype)": "the noise has no preferred sign",
+    "symmetry/confirm.py verify: 2.0 -> 3.0": "a symmetry holds for any factor",
+}
 """Survivors that compute the same as the original, each with why; by key."""
 
 

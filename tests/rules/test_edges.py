@@ -180,3 +180,10 @@ def test_two_rules_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     all_rules.cache_clear()
     assert first in all_rules()
+
+
+def test_two_post_norm_blocks_are_enough_to_see_alpha_on_the_branch():
+    branch = residual(placement="post", skip_scale=1.0, branch_scale=2.0)
+    pair = each_block(geometric(blocks=24), residual=branch)
+    assert findings("I305", replace(pair, blocks=pair.blocks[:2])) != []
+    assert findings("I305", replace(pair, blocks=pair.blocks[:1])) == []
