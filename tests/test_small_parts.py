@@ -10,15 +10,22 @@ from msgspec.structs import replace
 from torch import nn
 
 import leadline
-from leadline import runs, stats
-from leadline.errors import InputError
+from leadline import ops, runs, stats
+from leadline.alarms import all_alarms
+from leadline.drawing.heat import Axis
+from leadline.drawing.numbers import number, share
+from leadline.errors import InputError, RuleError
+from leadline.fixes.batches import read_batches
 from leadline.forecasting.measure import _change
 from leadline.lab.bench import all_claims, run_claims
 from leadline.lab.claim import Claim
+from leadline.lab.phases.scales import correlation_scale
+from leadline.lab.racing.grid import Grid
 from leadline.lab.racing.showing import said
 from leadline.lab.racing.standings import Interval
 from leadline.nn.stepping import FullAgain, SlowStart
-from leadline.records import Facts, ParamGroup
+from leadline.ops.activation import ACTIVATION
+from leadline.records import Facts, ParamGroup, Symmetry
 from leadline.records.showing import forecast_pictures
 from leadline.rules import all_rules
 from leadline.rules.examples import each_block, geometric, residual, stack_with, weight
@@ -150,3 +157,56 @@ def test_one_dead_branch_alone_is_no_finding():
 def test_a_model_that_is_none_is_refused_by_the_symmetries_too():
     with pytest.raises(InputError):
         leadline.symmetries("no model", torch.randn(2, 2))
+
+
+def test_one_value_on_an_axis_is_at_its_beginning():
+    assert Axis(title="rate", values=[0.1]).place(5.0) == 0.0
+    assert Axis(title="rate", values=[1.0, 100.0], log=True).place(10.0) == pytest.approx(0.5)
+
+
+def test_a_share_that_was_not_measured_is_shown_as_other_numbers_are():
+    assert share(None) == number(None)
+    assert share(math.nan) == number(math.nan)
+    assert share(0.5) == "50 %"
+
+
+def test_a_penalty_that_was_not_measured_has_no_free_share():
+    group = Symmetry(generators=(), tensors=(), decayed=False, penalty=2.0, least=1.0, eps=(), held=())
+    assert group.free_share == 0.5
+    assert replace(group, least=None).free_share is None
+
+
+@pytest.mark.parametrize(("field", "value"), [("data", "novels"), ("optimizer", "magic"), ("depths", ())])
+def test_a_race_that_nobody_can_run_is_refused(field: str, value: object):
+    with pytest.raises(InputError, match=field):
+        Grid(**{"data": "text", "schemes": ("pre",), "depths": (1,), "rates": (0.1,), field: value})
+
+
+def test_a_stack_whose_signal_dies_has_no_scale_of_correlation():
+    assert correlation_scale("relu", 0.5, 0.0) == 0.0
+    assert correlation_scale("tanh", 1.5, 0.05) > 0
+
+
+def test_two_alarms_of_one_code_and_two_owners_of_one_op_are_errors(monkeypatch: pytest.MonkeyPatch):
+    first = all_alarms()[0]
+    all_alarms.cache_clear()
+    ops._table.cache_clear()
+    monkeypatch.setattr("leadline.alarms.collect", lambda *_: [first, first])
+    monkeypatch.setattr("leadline.ops.collect", lambda *_: [ACTIVATION, ACTIVATION])
+    with pytest.raises(RuleError, match="two alarms have the code"):
+        all_alarms()
+    with pytest.raises(ValueError, match="two families own the op"):
+        ops._table()
+    monkeypatch.undo()
+    all_alarms.cache_clear()
+    ops._table.cache_clear()
+    assert first in all_alarms()
+
+
+def test_a_batch_may_be_a_list_of_one_input():
+    case = leadline.Case(
+        nn.Linear(3, 3), torch.randn(2, 3), loss=lambda y: y.sum(), batches=[[torch.ones(2, 3)]]
+    )
+    ((inputs, targets),) = read_batches(case, 1).each
+    assert targets is None
+    assert torch.equal(inputs, torch.ones(2, 3))
