@@ -80,11 +80,11 @@ def trained() -> Case:
 
 
 def written() -> Case:
-    return classified(nn.Sequential(*[Written() for _ in range(8)], Pooled(), nn.Linear(WIDTH, 4)), 10, WIDTH)
+    return classified(nn.Sequential(*[Written() for _ in range(6)], Pooled(), nn.Linear(WIDTH, 4)), 10, WIDTH)
 
 
 def packed() -> Case:
-    layers = [nn.TransformerEncoderLayer(WIDTH, 2, 24, dropout=0.0, batch_first=True) for _ in range(8)]
+    layers = [nn.TransformerEncoderLayer(WIDTH, 2, 24, dropout=0.0, batch_first=True) for _ in range(6)]
     return classified(nn.Sequential(*layers, Pooled(), nn.Linear(WIDTH, 4)), 10, WIDTH)
 
 
@@ -148,7 +148,7 @@ def plans(name: str, fix: str) -> list:
 
 def test_queries_and_keys_of_written_attention_are_found():
     (plan,) = plans("written attention", "qk-norm")
-    assert len(plan.edits) == 16 or plan.reach == "advice"
+    assert len(plan.edits) == 12
 
 
 def test_a_weight_behind_a_parametrisation_is_drawn_through_it_and_the_code_does_the_same():
