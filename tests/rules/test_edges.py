@@ -187,3 +187,42 @@ def test_two_post_norm_blocks_are_enough_to_see_alpha_on_the_branch():
     pair = each_block(geometric(blocks=24), residual=branch)
     assert findings("I305", replace(pair, blocks=pair.blocks[:2])) != []
     assert findings("I305", replace(pair, blocks=pair.blocks[:1])) == []
+
+
+@pytest.mark.parametrize(("scale", "found"), [(1.2, False), (1.21, True)])
+def test_a_branch_is_scaled_up_only_beyond_what_one_layer_of_deepnorm_has(scale: float, found: bool):
+    blocks = each_block(geometric(blocks=24), residual=residual(placement="post", branch_scale=scale))
+    assert bool(findings("I305", blocks)) == found
+
+
+@pytest.mark.parametrize(("gradient", "found"), [(1.0, False), (0.0, True)])
+def test_a_constant_matrix_is_forgiven_where_a_gradient_gets_around_it(gradient: float, found: bool):
+    zeros = Facts(weights=(weight(0), weight(1, constant=True, variance=0.0), weight(2)))
+    around = each_block(stack_with(zeros), bypassed=True, backward_ms=gradient)
+    assert bool(findings("I304", around)) == found
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"lr": 0.0}, "its rate is 0"),
+        ({"grad_square": 0.0}, "the gradient is exactly zero"),
+        ({"grad_square": 0.0, "steps": 5}, "the gradient is exactly zero"),
+        ({"grad_square": 0.0, "steps": 5, "loss": 0.0}, ""),
+        ({"grad_square": 0.0, "steps": 5, "loss": 1.0}, "the gradient is exactly zero"),
+    ],
+    ids=str,
+)
+def test_a_step_that_teaches_nothing_says_why_and_a_loss_of_nought_is_learned(
+    step: dict[str, float], words: str
+):
+    code = next(code for code, rule in RULES.items() if rule.name == "motionless-step")
+    found = [each.message for each in findings(code, stepped(**step))]
+    assert len(found) == bool(words)
+    assert all(words in each for each in found)
+
+
+def test_twice_scaled_branches_are_named_from_the_first_to_the_last():
+    rule = next(rule for rule in RULES.values() if rule.name == "depth-scaled-twice")
+    (found,) = rule(rule.sick)
+    assert found.where == f"{rule.sick.blocks[0].name} … {rule.sick.blocks[-1].name}"
