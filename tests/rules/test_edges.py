@@ -195,6 +195,13 @@ def test_a_branch_is_scaled_up_only_beyond_what_one_layer_of_deepnorm_has(scale:
     assert bool(findings("I305", blocks)) == found
 
 
+@pytest.mark.parametrize(("alpha", "found"), [(1.2, False), (1.21, True)])
+def test_a_skip_is_scaled_only_beyond_what_one_layer_of_deepnorm_has(alpha: float, found: bool):
+    wide = deep_normed(last=0.1, query=0.01, value=1.0)
+    blocks = each_block(wide, residual=residual(placement="post", skip_scale=alpha))
+    assert bool(findings("I305", blocks)) == found
+
+
 @pytest.mark.parametrize(("gradient", "found"), [(1.0, False), (0.0, True)])
 def test_a_constant_matrix_is_forgiven_where_a_gradient_gets_around_it(gradient: float, found: bool):
     zeros = Facts(weights=(weight(0), weight(1, constant=True, variance=0.0), weight(2)))
