@@ -243,7 +243,7 @@ class Steps:
         if self.round.raw is not None and len(self.optimizers) == 1:
             self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
         self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0)
-        return self.round.took(Level.TRACE, start)
+        return self.round.took(Level.TRACE, start - self.sampler.inside)
 
     def _end(self) -> None:
         """All optimisers have stepped: settle the account, write the step down, and open the next."""
