@@ -282,11 +282,15 @@ run.finish()
 """
     place = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", code], env=place, cwd=root, check=True, capture_output=True, timeout=100)
+    subprocess.run(
+        [sys.executable, "-c", code], env=place, cwd=root, check=True, capture_output=True, timeout=100
+    )
     with contextlib.closing(sqlite3.connect(tmp_path / "toy.db")) as store:
         rows = [json.loads(row) for (row,) in store.execute("select metrics from metrics")]
         told = store.execute("select title, level from alerts order by id").fetchall()
-    assert {name for row in rows for name in row} == {f"leadline/{name}" for name in (*NAMES, "depth_profile")}
+    assert {name for row in rows for name in row} == {
+        f"leadline/{name}" for name in (*NAMES, "depth_profile")
+    }
     assert told == [("T801 toy", "warn"), ("T803 toy", "warn")]
     assert len([*tmp_path.rglob("*.png")]) == 1
 
