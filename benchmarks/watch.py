@@ -31,8 +31,8 @@ from leadline import Case
 
 NETWORKS: dict[str, tuple[Callable[[], Case], int]] = {  # and steps of the long run with the default budget
     "Transformer, 24 layers, d=256": (workloads.transformer, 120),
-    "MLP, 200 layers, width 128": (workloads.mlp, 1000),
-    "conv net, 50 layers": (workloads.conv, 200),
+    "MLP, 200 layers, width 128": (workloads.mlp, 2000),
+    "conv net, 50 layers": (workloads.conv, 300),
 }
 FAST: dict[str, tuple[Callable[[], Case], int]] = {
     "MLP, 3 layers, width 32": (partial(workloads.mlp, layers=3, width=32, batch=32), 10_000)
