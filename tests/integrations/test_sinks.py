@@ -32,7 +32,7 @@ from leadline.integrations.sinks import (
     TrackioSink,
     WandbSink,
 )
-from leadline.records.run import Alert, Sample
+from leadline.records.run import Alert, Event, Sample
 
 MOST_KEYS = 20
 
@@ -67,6 +67,7 @@ class Trained:
     def __init__(self, depth: int = 4) -> None:
         self.history = history_of(depth)
         self.alerts: tuple[Alert, ...] = (alert("T801"), alert("T803"))
+        self.events = (Event(step=1, time=0.0, kind="sample", message="8 ops"),)
 
 
 def alert(code: str, state: str = "raised", step: int = 1) -> Alert:
