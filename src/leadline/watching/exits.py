@@ -102,8 +102,7 @@ class Exits:
             return
         try:
             if isinstance(value, Tensor) and value.is_floating_point():
-                with torch.no_grad():
-                    self._forward[place] = (one_norm(value.detach()), value.numel())
+                self._forward[place] = (one_norm(value.detach()), value.numel())
                 if value.grad_fn is not None:
                     value.grad_fn.register_prehook(partial(self._arrived, place, value.output_nr))
         except Exception as error:  # ours: it must not end the user's pass
@@ -115,8 +114,7 @@ class Exits:
         if grad is None or place in self._backward or not self.armed:
             return
         try:
-            with torch.no_grad():
-                self._backward[place] = (one_norm(grad.detach()), grad.numel())
+            self._backward[place] = (one_norm(grad.detach()), grad.numel())
         except Exception as error:
             self._error = error
         self.inside += perf_counter() - start
