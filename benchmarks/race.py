@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 
 import torch
 
 from benchmarks.side_by_side import alternate, machine, ratio, rounded
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, run_missing, save, table
+from benchmarks.turn import take, until
 from leadline.lab.racing.grid import Budget, Grid, cells_of, race_job
 from leadline.lab.racing.lanes import run_lanes
-from leadline.lab.racing.record import Race, race_of
-from leadline.lab.racing.showing import HEAD, MOVES, league_rows, transfer_rows
+from leadline.lab.racing.record import race_of
 from leadline.lab.racing.tracks import base_rate
+from leadline.report.racing.record import Race
+from leadline.report.racing.showing import HEAD, MOVES, league_rows, transfer_rows
 from leadline.sweeps import Store, find_executor, run_sweep
 
 CELLS = RESULTS / "race_cells.jsonl"
@@ -35,18 +36,8 @@ RATES = {  # by blocks; fewer where a network costs more
 LEADING = 8
 
 
-class OutOfTimeError(Exception):
-    """The turn is over; what is finished is stored."""
-
-
 def run(grid: Grid, seconds: float) -> None:
-    deadline = time.process_time() + seconds
-
-    def watch(done: int, total: int, text: str) -> None:
-        print(f"{grid.depths} {done}/{total} {time.process_time():.0f} s", flush=True)
-        if time.process_time() > deadline and done < total:
-            raise OutOfTimeError
-
+    watch = until(seconds, f"{grid.depths} blocks")
     run_sweep(race_job(), cells_of(grid), store=Store(CELLS), executor=find_executor("here"), progress=watch)
 
 
@@ -120,7 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except OutOfTimeError:
-        sys.exit(3)
+    take(main)
