@@ -1,7 +1,7 @@
 """Every residual scheme on real text at 12 and 48 blocks, the leading ones at 200: the race that docs/race.md shows.
 
-python -m benchmarks.race --depth 12 48     all schemes; finished cells are not run again
-python -m benchmarks.race --leading 200     the leading eight of 48 blocks, at 200
+python -m benchmarks.race --depth 12 48     all schemes, with and without groups; finished cells are not run again
+python -m benchmarks.race --leading 200     the leading eight of 48 blocks (without groups), at 200
 python -m benchmarks.race --seconds 500     begin no further bundle after so much processor time
 python -m benchmarks.race --speed           networks side by side against one after the other
 python -m benchmarks.race --table           fill docs/race.md from the stored cells
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from typing import Any
 
 import torch
 
@@ -22,17 +23,16 @@ from leadline.lab.racing.grid import Budget, Grid, cells_of, race_job
 from leadline.lab.racing.lanes import run_lanes
 from leadline.lab.racing.record import race_of
 from leadline.lab.racing.tracks import base_rate
+from leadline.nn import SCHEMES
 from leadline.report.racing.record import Race
 from leadline.report.racing.showing import HEAD, MOVES, league_rows, transfer_rows
 from leadline.sweeps import Store, find_executor, run_sweep
+from leadline.sweeps.cells import Settings
 
 CELLS = RESULTS / "race_cells.jsonl"
 BUDGET = Budget(steps=80, width=16)
-RATES = {  # by blocks; fewer where a network costs more
-    12: (1e-3, 3e-3, 1e-2, 3e-2),
-    48: (3e-3, 1e-2),
-    200: (3e-3, 1e-2),
-}
+WIDE, NARROW = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), (3e-3, 1e-2)
+RATES = {12: WIDE, 48: WIDE, 200: NARROW}  # by blocks; fewer where a network costs more
 LEADING = 8
 
 
@@ -41,18 +41,28 @@ def run(grid: Grid, seconds: float) -> None:
     run_sweep(race_job(), cells_of(grid), store=Store(CELLS), executor=find_executor("here"), progress=watch)
 
 
-def standings() -> Race:
-    """The record of all cells that are there."""
-    cells = [(settings, result) for _, settings, result in Store(CELLS).items()]
-    asked = [pair for pair in cells if pair[0]["rate"] in RATES[pair[0]["depth"]]]
-    return race_of(asked, base_rate("text"))
+def cells() -> list[tuple[Settings, Any]]:
+    """All that are there, of the rates that are asked for."""
+    found = [(settings, result) for _, settings, result in Store(CELLS).items()]
+    return [pair for pair in found if pair[0]["rate"] in RATES[pair[0]["depth"]]]
+
+
+def leading(at: int, depth: int) -> tuple[str, ...]:
+    """Schemes that lead at a depth, all parameters at one rate, among the rates of the other depth."""
+    pairs = [
+        pair
+        for pair in cells()
+        if pair[0]["depth"] == at and pair[0]["rate"] in RATES[depth] and pair[0]["scheme"] in SCHEMES
+    ]
+    (table,) = race_of(pairs, base_rate("text")).tables
+    return tuple(row.scheme for row in table[:LEADING])
 
 
 def keep() -> Results:
     """The record of the race, from its cells."""
     results = load("race")
     results["machine"] = machine()
-    results["cases"]["text"] = json.loads(standings().to_json())
+    results["cases"]["text"] = json.loads(race_of(cells(), base_rate("text")).to_json())
     save("race", results)
     return results
 
@@ -78,9 +88,9 @@ def render(results: Results) -> str:
 
 def measure_speed() -> dict[str, dict[str, float]]:
     """Twelve networks side by side against one after the other: processor time, building them included."""
-    grid = Grid(schemes=("pre",), depths=(12,), rates=RATES[12], budget=Budget(steps=3, width=16))
-    cells = cells_of(grid)
-    ways = {"side by side": lambda: run_lanes(cells), "alone": lambda: [run_lanes([cell]) for cell in cells]}
+    grid = Grid(schemes=("pre",), depths=(12,), rates=WIDE[:4], budget=Budget(steps=3, width=16))
+    lanes = cells_of(grid)
+    ways = {"side by side": lambda: run_lanes(lanes), "alone": lambda: [run_lanes([cell]) for cell in lanes]}
     seconds = alternate(ways, rounds=3, warmups=1, clock=time.process_time)
     return {"speedup": rounded(ratio(seconds["alone"], seconds["side by side"]))}
 
@@ -102,7 +112,7 @@ def main() -> None:
     if asked.table:
         fill_file(ROOT / "docs" / "race.md", "race", render(keep()))
     if asked.leading:
-        names = tuple(row.scheme for row in standings().tables[1][:LEADING])
+        names = leading(48, asked.leading)
         grid = Grid(schemes=names, depths=(asked.leading,), rates=RATES[asked.leading], budget=BUDGET)
         run(grid, asked.seconds)
     for depth in asked.depth:
