@@ -10,6 +10,7 @@ from leadline.drawing.numbers import number
 from leadline.report.html.sheet import Section, Sheet, figure, render_sheet
 from leadline.report.look import Look
 from leadline.report.phases.record import TRAINED, Phase
+from leadline.report.text import clean_lines
 
 SHADES = " ░▒▓█"
 LAWS = {
@@ -89,7 +90,7 @@ def render_text(phase: Phase, look: Look) -> str:
         cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
         rows.append(f"{phase.depths[place]:>6} │{cells}│")
     rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
-    return "\n".join([*rows, "", sentence(phase), ""])
+    return clean_lines("\n".join([*rows, "", sentence(phase), ""]))
 
 
 def _cell(phase: Phase, row: int, column: int, curve: tuple[float, ...]) -> str:

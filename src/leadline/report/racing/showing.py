@@ -10,6 +10,7 @@ from leadline.drawing.numbers import number
 from leadline.report.html.sheet import Figure, Section, Sheet, figure, render_sheet
 from leadline.report.look import Look
 from leadline.report.racing.record import Interval, Race, Standing, Transfer
+from leadline.report.text import clean, clean_lines
 
 HEAD = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
 MOVES = ("scheme", "best rate by depth", "power of depth", "theory")
@@ -75,7 +76,7 @@ def sentence(race: Race) -> str:
 def render_text(race: Race, look: Look) -> str:
     """The league tables; with the verdict alone asked for, the sentence."""
     if look.detail == "verdict":
-        return sentence(race) + "\n"
+        return clean(sentence(race)) + "\n"
     lines = [sentence(race), "", f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", ""]
     for table in race.tables:
         lines += [f"{table[0].depth} blocks", *_columns([list(HEAD), *league_rows(table)]), ""]
@@ -89,7 +90,7 @@ def render_text(race: Race, look: Look) -> str:
         "= level with the leader (95 %)   † the best rate is at the edge of the grid   ( ) no best rate"
     )
     lines += [f"failed: {each}" for each in race.failed]
-    return "\n".join(lines) + "\n"
+    return clean_lines("\n".join(lines)) + "\n"
 
 
 def sheet_of(race: Race) -> Sheet:
