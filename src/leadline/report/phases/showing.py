@@ -10,7 +10,7 @@ from leadline.drawing.numbers import number
 from leadline.report.html.sheet import Section, Sheet, figure, render_sheet
 from leadline.report.look import Look
 from leadline.report.phases.record import TRAINED, Phase
-from leadline.report.text import clean_lines
+from leadline.report.text import clean, clean_lines
 
 SHADES = " ░▒▓█"
 LAWS = {
@@ -82,7 +82,7 @@ def sheet_of(phase: Phase) -> Sheet:
 def render_text(phase: Phase, look: Look) -> str:
     """A character a place, deepest above; theory's curve as a mark where it passes. The verdict alone: the sentence."""
     if look.detail == "verdict":
-        return sentence(phase) + "\n"
+        return clean(sentence(phase)) + "\n"
     rows = [f"{phase.title}: share of the digits told right (space 0, █ all); · theory's curve"]
     multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
     curve = phase.curve(multiple) if multiple is not None else ()
@@ -90,7 +90,7 @@ def render_text(phase: Phase, look: Look) -> str:
         cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
         rows.append(f"{phase.depths[place]:>6} │{cells}│")
     rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
-    return clean_lines("\n".join([*rows, "", sentence(phase), ""]))
+    return clean_lines("\n".join([*rows, "", sentence(phase)])) + "\n"
 
 
 def _cell(phase: Phase, row: int, column: int, curve: tuple[float, ...]) -> str:
