@@ -5,13 +5,14 @@
     python -m benchmarks.fleet --table        only fill docs/phase.md
 
 A round trains every network for a few steps, both ways in turn; networks are built before. The figure is the median of
-the round-by-round ratios: of processor time with one thread, of wall time with two (the loop has one either way:
-networks this small get slower by a second one).
+the round-by-round ratios: of processor time with one thread, of wall time with two. With two the loop is run with one
+thread and with two (small networks get slower by a second one), and the faster of these is what the fleet is held to.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from leadline.lab.fleet.training import chunks, fitting_chunk, flushing_denormal
 
 STEPS = 2
 ROUNDS = 3
+FEW, ROUNDS_OF_FEW = 8, 15  # networks that take little time are measured more often
 GOALS = {  # times as fast as the loop; from the project's requirements
     (16, 1): 6.2,
     (64, 1): 2.9,
@@ -60,10 +62,18 @@ class Setting:
 SETTINGS = [
     *(Setting(batch=batch, threads=threads) for threads in (1, 2) for batch in (16, 64, 256)),
     *(Setting(batch=batch, activation="relu") for batch in (16, 64, 256)),
-    Setting(batch=64, networks=1),
-    Setting(batch=256, networks=1),
-    Setting(batch=256, networks=4, width=256, activation="relu"),
-    Setting(batch=1024, networks=2, width=256, activation="relu"),
+    *(Setting(batch=batch, threads=2, activation="relu") for batch in (16, 64, 256)),
+    *(
+        setting
+        for threads in (1, 2)
+        for setting in (
+            Setting(batch=64, networks=1, threads=threads),
+            Setting(batch=256, networks=1, threads=threads),
+            Setting(batch=256, networks=4, width=256, activation="relu", threads=threads),
+            Setting(batch=1024, networks=2, width=256, activation="relu", threads=threads),
+            Setting(batch=256, networks=2, width=1024, activation="relu", threads=threads, deepest=8),
+        )
+    ),
 ]
 
 
@@ -90,23 +100,28 @@ def measure(setting: Setting) -> dict[str, Any]:
     models = [build_alone(net, task) for net in nets]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
     stacks = [stack_up([nets[i] for i in mine], task) for mine in chunks(nets, fitting_chunk(task))]
-    ways: dict[str, Callable[[], object]] = {
-        "loop": partial(_loop, models, optimizers, task),
-        "fleet": partial(_fleet, stacks, task, setting.threads),
+    loops = {
+        f"loop, {threads}": partial(_loop, models, optimizers, task, threads)
+        for threads in range(1, setting.threads + 1)
     }
+    ways: dict[str, Callable[[], object]] = {**loops, "fleet": partial(_fleet, stacks, task, setting.threads)}
     clock = time.process_time if setting.threads == 1 else time.perf_counter
-    seconds = alternate(ways, rounds=ROUNDS, warmups=1, clock=clock)
+    rounds = ROUNDS if setting.networks > FEW else ROUNDS_OF_FEW
+    seconds = alternate(ways, rounds=rounds, warmups=1, clock=clock)
+    loop = min((seconds[name] for name in loops), key=statistics.median)
     return {
-        "speedup": rounded(ratio(seconds["loop"], seconds["fleet"])),
-        "loop_ms_per_step": significant(1e3 * spread(seconds["loop"]).median / STEPS, 3),
+        "speedup": rounded(ratio(loop, seconds["fleet"])),
+        "loop_ms_per_step": significant(1e3 * spread(loop).median / STEPS, 3),
         "batch": setting.batch,
         "threads": setting.threads,
         "goal": GOALS.get((setting.batch, setting.threads)) if setting.networks == 256 else 1.0,
     }
 
 
-def _loop(models: list[nn.Sequential], optimizers: list[torch.optim.Optimizer], task: Task) -> None:
-    torch.set_num_threads(1)
+def _loop(
+    models: list[nn.Sequential], optimizers: list[torch.optim.Optimizer], task: Task, threads: int
+) -> None:
+    torch.set_num_threads(threads)
     with flushing_denormals():  # for both ways
         for model, optimizer in zip(models, optimizers, strict=True):
             for batch in task.batches:
@@ -127,12 +142,22 @@ def _fleet(stacks: list[Stack], task: Task, threads: int) -> None:
 
 def render(results: Results) -> str:
     rows = []
-    for name, found in results["cases"].items():
+    for name, found in ((each.name, results["cases"].get(each.name)) for each in SETTINGS):
+        if found is None:
+            continue
         speed, goal = found["speedup"], found["goal"]
-        met = "" if goal is None else f"{goal:g}" + ("" if speed["median"] >= goal else " (missed)")
-        interval = f"{speed['low']:.2g} to {speed['high']:.2g}"
-        rows.append([name, f"{speed['median']:.2g}", interval, met])
+        interval = f"{speed['low']:.2f} to {speed['high']:.2f}"
+        rows.append([name, f"{speed['median']:.2f}", interval, _judged(speed, goal)])
     return table(["networks", "times as fast as the loop", "middle half of the rounds", "goal"], rows)
+
+
+def _judged(speed: dict[str, float], goal: float | None) -> str:
+    """The goal, and whether it was met. Not to be slower (a goal of 1) is missed if the middle half says so."""
+    if goal is None:
+        return ""
+    if goal == 1 and speed["low"] <= 1 <= speed["high"]:
+        return "1 (level)"
+    return f"{goal:g}" if speed["median"] >= goal else f"{goal:g} (missed)"
 
 
 def main() -> None:

@@ -7,34 +7,22 @@ python -m benchmarks.incidents --page   only writes the page
 
 from __future__ import annotations
 
-import inspect
 import math
-import sys
 from dataclasses import asdict, replace
-from functools import partial
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
-import torch
-
-from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
+from benchmarks.store import Results, table
+from benchmarks.told import Folder, linked, run
 from examples.incidents import ORDER
 from examples.incidents.telling import tell
 from leadline.report.verdict import TITLES
 
-NAME = "incidents"
-PAGE = ROOT / "docs" / "incidents.md"
-REPOSITORY_PATH = "examples/incidents"
-
-
-def script_of(name: str) -> ModuleType:
-    return import_module(f"examples.incidents.{name}")
+FOLDER = Folder(name="incidents", scripts=ORDER)
 
 
 def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
     """The whole story as JSON; a loss that is no number is null."""
-    incident = script_of(name).INCIDENT
+    incident = FOLDER.script(name).INCIDENT
     story = asdict(tell(replace(incident, proved=incident.proved and proved)))
     losses = {key: _finite(story[key]) for key in ("before", "after", "relative")}
     return {**story, **losses, "cause": incident.cause, "guess": incident.guess, "steps": incident.steps}
@@ -54,16 +42,11 @@ def render(results: Results) -> str:
 
 
 def title(name: str) -> str:
-    return _parts(name)[0].removesuffix(".")
-
-
-def _parts(name: str) -> list[str]:
-    """The first sentence of a script's docstring, and its other paragraphs."""
-    return inspect.cleandoc(script_of(name).__doc__ or "").split("\n\n")
+    return FOLDER.paragraphs(name)[0].removesuffix(".")
 
 
 def _row(name: str, case: dict[str, Any]) -> list[str]:
-    fixes = " + ".join(_link_fix(each.partition(":")[0]) for each in case["repair"]) or "none found"
+    fixes = " + ".join(linked(each.partition(":")[0]) for each in case["repair"]) or "none found"
     cause = f"[{case['cause']}](rules/{case['cause']}.md), {_grade(case['severity'])}"
     return [
         f"[{title(name)}](#{name})",
@@ -76,7 +59,6 @@ def _row(name: str, case: dict[str, Any]) -> list[str]:
 
 
 def _section(name: str, case: dict[str, Any]) -> str:
-    paragraphs = [each for each in _parts(name)[1:] if not each.startswith("    ")]
     proof = (
         "made as the fix proposes it"
         if case["verdict_after"] is None
@@ -91,12 +73,8 @@ def _section(name: str, case: dict[str, Any]) -> str:
         f"{case['steps']} steps the mean loss is {_number(case['before'])} before and {_number(case['after'])} after; "
         f"{_number(case['guess'])} is a guess that knows only how often each answer occurs.{relative}"
     )
-    command = f"`python -m {REPOSITORY_PATH.replace('/', '.')}.{name}`"
-    return "\n\n".join([f"## {title(name)} {{#{name}}}", *paragraphs, told, command])
-
-
-def _link_fix(names: str) -> str:
-    return " + ".join(f"[{name}](fixes/{name}.md)" for name in names.split(" + "))
+    heading = f"## {title(name)} {{#{name}}}"
+    return "\n\n".join([heading, *FOLDER.prose(name)[1:], told, FOLDER.command(name)])
 
 
 def _grade(severity: str) -> str:
@@ -107,14 +85,5 @@ def _number(value: float | None) -> str:
     return "NaN" if value is None else f"{value:.2f}"
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    if "--page" not in sys.argv:
-        wanted = [each for each in sys.argv[1:] if not each.startswith("--")] or ORDER
-        proved = "--unproved" not in sys.argv
-        run_missing(NAME, {name: partial(measure, name, proved=proved) for name in wanted}, print)
-    fill_file(PAGE, NAME, render(load(NAME)))
-
-
 if __name__ == "__main__":
-    main()
+    run(FOLDER, measure, render)

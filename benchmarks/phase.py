@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 
 import torch
 
 from benchmarks.side_by_side import machine
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, save, table
+from benchmarks.turn import take, until
 from leadline.lab.phases import KINDS, Phase, Plan, phase
 from leadline.lab.phases.plan import geometric
-from leadline.lab.phases.showing import THEORY_POWER, draw
+from leadline.report.phases.showing import THEORY_POWER, draw
 from leadline.sweeps import Store
 
 CELLS = RESULTS / "phase_cells.jsonl"
@@ -29,18 +28,8 @@ PLANS = {
 }
 
 
-class OutOfTimeError(Exception):
-    """The turn is over; what is finished is stored."""
-
-
 def run(kinds: list[str], seconds: float) -> None:
-    deadline = time.process_time() + seconds
-
-    def watch(done: int, total: int, text: str) -> None:
-        print(f"{done}/{total} {time.process_time():.0f} s", flush=True)
-        if time.process_time() > deadline and done < total:
-            raise OutOfTimeError
-
+    watch = until(seconds, "columns")
     for kind in kinds:
         found = phase(kind, PLANS[kind], store=Store(CELLS), progress=watch)
         results = load("phase")
@@ -110,7 +99,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except OutOfTimeError:
-        sys.exit(3)
+    take(main)

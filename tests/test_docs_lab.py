@@ -10,14 +10,15 @@ import pytest
 from benchmarks import phase
 from benchmarks.store import load
 from leadline.cli import leadline
-from leadline.lab.phases.showing import draw
+from leadline.report.phases.showing import draw
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", ["race.md", "phase.md"])
-def test_every_block_of_the_page_runs(page):
+def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((DOCS / page).read_text())
     assert {language for language, _ in blocks} == {"python", "console"}
     for language, text in blocks:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from leadline.lab.racing.showing import said
 from msgspec.structs import replace
 from torch import nn
 
@@ -21,12 +22,11 @@ from leadline.lab.bench import all_claims, run_claims
 from leadline.lab.claim import Claim
 from leadline.lab.phases.scales import correlation_scale
 from leadline.lab.racing.grid import Grid
-from leadline.lab.racing.showing import said
-from leadline.lab.racing.standings import Interval
 from leadline.nn.stepping import FullAgain, SlowStart
 from leadline.ops.activation import ACTIVATION
 from leadline.records import Facts, ParamGroup, Symmetry
 from leadline.records.showing import forecast_pictures
+from leadline.report.racing.record import Interval
 from leadline.rules import all_rules
 from leadline.rules.examples import each_block, geometric, residual, stack_with, weight
 from leadline.rules.scaled_last import scaled_ratio

@@ -47,10 +47,15 @@ def test_a_race_is_printed_stored_and_written_as_a_page(run, tmp_path):
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 8
 
 
-def test_a_race_as_json_is_the_record(run):
-    found = json.loads(run(*RACE, "--format", "json").out)
-    assert found["schema"] == "leadline.race/1"
+def test_a_race_saved_as_json_is_shown_again_as_it_was(run, tmp_path):
+    more = ("--store", str(tmp_path / "cells.jsonl"))
+    shown = run(*RACE, *more).out
+    assert run(*RACE, *more, "--format", "json", "-o", "race.json").code == 0
+    found = json.loads((tmp_path / "race.json").read_text())
     assert {row["scheme"] for row in found["tables"][0]} == {"pre", "keel"}
+    done = run("report", "race.json", "--html", "race.html")
+    assert (done.code, done.out) == (0, shown)
+    assert "Race of residual schemes" in (tmp_path / "race.html").read_text()
 
 
 def test_a_phase_diagram_is_printed_and_written_as_a_page(run, tmp_path):
@@ -58,6 +63,15 @@ def test_a_phase_diagram_is_printed_and_written_as_a_page(run, tmp_path):
     assert done.code == 0
     assert done.out.startswith("Residual scale and depth")
     assert "<svg" in (tmp_path / "phase.html").read_text()
+
+
+def test_a_phase_diagram_saved_as_json_is_shown_again(run, tmp_path):
+    assert run(*PHASE, "--format", "json", "-o", "phase.json").code == 0
+    done = run("report", "phase.json")
+    assert done.out.startswith("Residual scale and depth")
+    refused = run("report", "phase.json", "--format", "md")
+    assert refused.code == 2
+    assert "choose one of text, json, html" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from leadline.lab.phases import KINDS, Phase, Plan, phase
 from leadline.lab.phases.measuring import assemble, edge_power
 from leadline.lab.phases.scales import correlation_scale, reach_of
 from leadline.lab.phases.separation import balanced, best_multiple, separate
-from leadline.lab.phases.showing import render_page, render_text
+from leadline.report.look import Look
+from leadline.report.phases.showing import PHASE_FORMATS
 from leadline.sweeps import Store
 from leadline.theory import depth_scale
 
@@ -102,7 +103,7 @@ def test_a_diagram_survives_json(small):
 
 
 def test_a_diagram_is_drawn_and_told(small):
-    text, page = render_text(small[0]), render_page(small[0])
+    text, page = (PHASE_FORMATS[name](small[0], Look()) for name in ("text", "html"))
     assert text.splitlines()[1].startswith("    12 │")
     assert page.count('class="ll-heat"') == 6
     assert "balanced accuracy" in page

@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from leadline.errors import InputError
+from leadline.lab.racing.entrants import every_entrant, find_entrant
 from leadline.lab.racing.lanes import run_lanes
 from leadline.lab.racing.stepping import OPTIMISERS, Stepper
 from leadline.lab.racing.tracks import TRACKS, Size, base_rate, find_track, loss_of
+from leadline.nn import param_groups
 
 SIZE = Size(width=8, time=16)
 
@@ -19,11 +22,13 @@ def alone(settings):
     """The obvious loop: the curve of one network."""
     track = find_track(settings["data"])
     train = track.part("train", SIZE)
+    entrant, rate = find_entrant(settings["scheme"]), settings["rate"]
     model = track.build(
-        settings["scheme"], settings["depth"], SIZE, torch.Generator().manual_seed(settings["seed"])
+        entrant.scheme, settings["depth"], SIZE, torch.Generator().manual_seed(settings["seed"])
     )
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-    optimizer = kinds[settings["optimizer"]](model.parameters(), lr=settings["rate"])
+    groups = param_groups(model, None, settings["optimizer"], lr=rate) if entrant.grouped else None
+    optimizer = kinds[settings["optimizer"]](groups or model.parameters(), lr=rate)
     generator = torch.Generator().manual_seed(1_000_003 + settings["seed"])
     losses = []
     for order in torch.randint(
@@ -45,6 +50,25 @@ def test_networks_side_by_side_train_as_each_does_alone(data, optimizer):
     ]
     for settings, found in zip(bundle, run_lanes(bundle), strict=True):
         assert found["curve"] == pytest.approx(alone(settings), abs=2e-4)  # curves are kept in four digits
+
+
+@pytest.mark.parametrize("optimizer", OPTIMISERS)
+def test_with_groups_every_parameter_has_the_rate_that_its_group_gives_it(optimizer):
+    settings = cell(scheme="keel+groups", optimizer=optimizer, depth=4, rate=3e-2)
+    (found,) = run_lanes([settings])
+    assert found["curve"] == pytest.approx(alone(settings), abs=2e-4)
+    (other,) = run_lanes([cell(scheme="keel", optimizer=optimizer, depth=4, rate=3e-2)])
+    assert other["curve"] != pytest.approx(alone(settings), abs=2e-4)
+
+
+def test_groups_of_a_scheme_without_a_depth_law_are_refused():
+    with pytest.raises(InputError, match=r"keel, fixup\n +got pre\+groups"):
+        find_entrant("pre+groups")
+
+
+def test_all_who_race_are_known_and_each_stands_there_once():
+    assert all(find_entrant(name) for name in every_entrant())
+    assert len(set(every_entrant())) == len(every_entrant())
 
 
 def test_another_rate_is_told_apart():

@@ -4,9 +4,12 @@ import math
 
 import pytest
 
-from leadline.lab.racing.record import Race, race_of
-from leadline.lab.racing.showing import render_page, render_text
-from leadline.lab.racing.standings import Finish, league, transfer
+from leadline.lab.racing.record import race_of
+from leadline.lab.racing.standings import Finish, league
+from leadline.lab.racing.transfer import transfer
+from leadline.report.look import Look
+from leadline.report.racing.record import Race
+from leadline.report.racing.showing import RACE_FORMATS, transfer_rows
 
 RATES = (1e-3, 1e-2, 1e-1)
 
@@ -82,22 +85,40 @@ def test_the_power_with_which_the_best_rate_falls_is_found(power):
         for depth in (4, 16, 64)
         for cell in bowl("pre", depth, best=0.05 * (depth / 4) ** power, floor=1.0, rates=rates)
     ]
-    (found,) = transfer(cells, "adam")
+    (found,) = transfer(cells, "adam", 2.95)
     assert found.power.mean == pytest.approx(power, abs=1e-6)
 
 
 def test_no_power_is_given_where_the_best_rate_is_at_the_edge_of_a_grid():
     cells = [cell for depth in (4, 16) for cell in bowl("pre", depth, best=1e-3, floor=1.0)]
-    assert transfer(cells, "adam")[0].power is None
+    assert transfer(cells, "adam", 2.95)[0].power is None
+
+
+def test_no_power_is_given_where_nothing_was_learned():
+    cells = [cell for depth in (4, 16) for cell in bowl("pre", depth, best=1e-2, floor=depth / 5)]
+    (found,) = transfer(cells, "adam", 2.95)
+    assert (found.power, found.known) == (None, (True, False))
+
+
+def test_a_power_is_that_of_the_depths_whose_best_rate_is_known():
+    cells = [
+        *(cell for depth in (4, 16) for cell in bowl("pre", depth, best=1e-2, floor=1.0)),
+        *bowl("pre", 64, best=1e-3, floor=1.0),
+    ]
+    (found,) = transfer(cells, "adam", 2.95)
+    assert found.known == (True, True, False)
+    assert found.power.mean == pytest.approx(0.0, abs=1e-9)
+    assert "64: (0.00100)" in transfer_rows([found])[0][1]
 
 
 @pytest.mark.parametrize(
-    ("scheme", "adam", "sgd"), [("pre", -1, -1), ("residual-sqrt", -0.5, 0), ("keel", 0, 1)]
+    ("scheme", "adam", "sgd"),
+    [("pre", -1, -1), ("residual-sqrt", -0.5, 0), ("keel", 0, 1), ("keel+groups", 0, 0)],
 )
 def test_theory_says_how_the_best_rate_moves(scheme, adam, sgd):
     cells = [cell for depth in (4, 16) for cell in bowl(scheme, depth, best=1e-2, floor=1.0)]
-    assert transfer(cells, "adam")[0].predicted == adam
-    assert transfer(cells, "sgd")[0].predicted == sgd
+    assert transfer(cells, "adam", 2.95)[0].predicted == adam
+    assert transfer(cells, "sgd", 2.95)[0].predicted == sgd
 
 
 def made_up():
@@ -123,8 +144,8 @@ def test_a_race_survives_json():
 
 
 def test_a_race_is_told_in_words_and_on_a_page():
-    text = render_text(made_up())
+    text = RACE_FORMATS["text"](made_up(), Look())
     assert "At 4 blocks pre leads with 1.01" in text
-    page = render_page(made_up())
+    page = RACE_FORMATS["html"](made_up(), Look())
     assert page.count("<table>") == 3
     assert "How the best rate moves with depth" in page

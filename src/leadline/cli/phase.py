@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import click
 
 from leadline.cli.forecast import Depths
 from leadline.cli.numbers import Numbers
-from leadline.cli.options import FINE, examples, html_option, output_option
-from leadline.cli.output import emit
-from leadline.cli.progress import progress_bar
-from leadline.cli.sweeping import executor_options, find, open_store, store_option
+from leadline.cli.options import examples
+from leadline.cli.sweeping import Choices, show_sweep, sweep_options
 
 
 @click.command(
@@ -29,12 +27,7 @@ from leadline.cli.sweeping import executor_options, find, open_store, store_opti
 @click.option("--seeds", type=click.IntRange(min=1), help="Networks at each place and rate.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long each network is trained.")
 @click.option("--width", type=click.IntRange(min=1), help="Units in a layer.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@store_option
-@executor_options
-@output_option
-@html_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@sweep_options
 def phase(
     kind: str,
     values: tuple[float, ...] | None,
@@ -43,14 +36,7 @@ def phase(
     seeds: int | None,
     steps: int | None,
     width: int | None,
-    form: str,
-    store: Path | None,
-    executor: str,
-    workers: int | None,
-    address: str | None,
-    output: Path | None,
-    page: Path | None,
-    quiet: bool,
+    choices: Choices,
 ) -> int:
     """Train thousands of small networks on digits and draw which of them learn.
 
@@ -59,7 +45,7 @@ def phase(
     """
     from leadline.lab.phases import Plan
     from leadline.lab.phases import phase as measure
-    from leadline.lab.phases.showing import render_text
+    from leadline.report.phases.showing import PHASE_FORMATS
 
     asked = {
         "values": values,
@@ -70,15 +56,4 @@ def phase(
         "width": width,
     }
     plan = replace(Plan(), **{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
-    with progress_bar(quiet=quiet) as progress:
-        found = measure(
-            kind,
-            plan,
-            store=open_store(store),
-            executor=find(executor, workers, address),
-            progress=progress and (lambda done, total, text: progress(done, total, "columns")),
-        )
-    if page is not None:
-        found.to_html(page)
-    emit(found.to_json() + "\n" if form == "json" else render_text(found), output)
-    return FINE
+    return show_sweep(choices, "columns", partial(measure, kind, plan), PHASE_FORMATS)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import click
 
 from leadline.cli.forecast import Depths
 from leadline.cli.numbers import Numbers
-from leadline.cli.options import FINE, examples, html_option, output_option
-from leadline.cli.output import emit
-from leadline.cli.progress import progress_bar
-from leadline.cli.sweeping import executor_options, find, open_store, store_option
+from leadline.cli.options import examples
+from leadline.cli.sweeping import Choices, show_sweep, sweep_options
 
 
 @click.command(
     epilog=examples(
         "leadline race pre post deepnorm keel --depths 12,48 --store race.jsonl --html race.html",
+        "leadline race keel keel+groups --depths 48",
         "leadline race --data images --seeds 5 --workers 8",
         "leadline race --executor ray --address auto --depths 200",
     )
@@ -32,12 +31,7 @@ from leadline.cli.sweeping import executor_options, find, open_store, store_opti
 @click.option("--steps", type=click.IntRange(min=1), default=100, show_default=True, help="The same for all.")
 @click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--width", type=click.IntRange(min=2), default=32, show_default=True, help="Of the stream.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@store_option
-@executor_options
-@output_option
-@html_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@sweep_options
 def race(
     schemes: tuple[str, ...],
     depths: tuple[int, ...],
@@ -48,24 +42,17 @@ def race(
     steps: int,
     batch: int,
     width: int,
-    form: str,
-    store: Path | None,
-    executor: str,
-    workers: int | None,
-    address: str | None,
-    output: Path | None,
-    page: Path | None,
-    quiet: bool,
+    choices: Choices,
 ) -> int:
     """Train residual schemes on real data with one budget and rank them.
 
-    SCHEMES: names from leadline.nn.SCHEMES; none: all of them. The rate of each is chosen on a validation part, the
-    loss is that of a held-out part. An interrupted race with a --store goes on where it stopped. Text needs nothing;
-    digits (sequences, images) need the extra `lab`.
+    SCHEMES: names from leadline.nn.SCHEMES, +groups behind one for the rates of leadline.nn.param_groups; none: all of
+    them. The rate of each is chosen on a validation part, the loss is that of a held-out part. An interrupted race with
+    a --store goes on where it stopped. Text needs nothing; digits (sequences, images) need the extra `lab`.
     """
     from leadline.lab.racing.grid import RATES, Budget, Grid
     from leadline.lab.racing.race import race as run
-    from leadline.lab.racing.showing import render_text
+    from leadline.report.racing.showing import RACE_FORMATS
 
     budget = Budget(steps=steps, batch=batch, width=width)
     grid = Grid(
@@ -77,14 +64,4 @@ def race(
         optimizer=optimizer,
         budget=budget,
     )
-    with progress_bar(quiet=quiet) as progress:
-        found = run(
-            grid,
-            store=open_store(store),
-            executor=find(executor, workers, address),
-            progress=progress and (lambda done, total, text: progress(done, total, "networks")),
-        )
-    if page is not None:
-        found.to_html(page)
-    emit(found.to_json() + "\n" if form == "json" else render_text(found), output)
-    return FINE
+    return show_sweep(choices, "networks", partial(run, grid), RACE_FORMATS)

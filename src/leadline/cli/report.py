@@ -36,6 +36,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
         "leadline report saved.json --html report.html",
         "leadline report repair.json --format md",
         "leadline report forecast.json --html forecast.html",
+        "leadline report race.json --html race.html",
         "leadline report --schema > report.schema.json",
     )
 )
@@ -62,7 +63,8 @@ def report(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Show a report, a repair or a forecast that was saved as JSON ("-" reads stdin). Needs no torch."""
+    """Show what was saved as JSON ("-" reads stdin): a report, a repair, a forecast, experiments of the lab, a race or
+    a phase diagram. Needs no torch."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     written = formats_of(saved.read(), look)
     if form not in written:

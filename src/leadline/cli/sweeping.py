@@ -1,47 +1,108 @@
-"""Options of commands that run sweeps: where finished cells are kept, and who does the work."""
+"""What commands that run sweeps share: where finished cells are kept, who does the work, how the result is written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
-from leadline.cli.options import file_option
+from leadline.cli.options import FINE, file_option, html_option, output_option
+from leadline.cli.output import emit, look_for
+from leadline.cli.progress import Progress, progress_bar
+from leadline.report.look import Look
 from leadline.sweeps import Executor, Store, find_executor
 from leadline.sweeps.choosing import NAMES
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Callable[..., int]], Callable[..., int]]
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-def store_option(command: Command) -> Command:
-    text = "Keep finished cells in this file; what it holds already is not run again."
-    return file_option("--store", text=text)(command)
+class Measurement(Protocol[R_co]):
+    """A sweep that is ready to go."""
+
+    def __call__(self, *, store: Store, executor: Executor, progress: Progress | None) -> R_co: ...
 
 
-def executor_options(command: Command) -> Command:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What was asked of any choices."""
+
+    form: str
+    store: Path | None
+    executor: str
+    workers: int
+    address: str | None
+    output: Path | None
+    page: Path | None
+    quiet: bool
+
+
+def sweep_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options of `Choices`, given to the command as one argument, `choices`."""
+
+    @wraps(command)
+    def gathered(**given: Any) -> int:
+        choices = Choices(**{name: given.pop(name) for name in Choices.__dataclass_fields__})
+        return command(choices=choices, **given)
+
+    options: list[Option] = [
+        click.option(
+            "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+        ),
+        file_option(
+            "--store", text="Keep finished cells in this file; what it holds already is not run again."
+        ),
+        *_executor_options(),
+        output_option,
+        html_option,
+        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+    ]
+    found: Callable[..., int] = gathered
+    for option in reversed(options):
+        found = option(found)
+    return found
+
+
+def _executor_options() -> list[Option]:
     """Which executor, how many workers, and which cluster."""
-    name = click.option(
-        "--executor",
-        type=click.Choice(NAMES),
-        default="joblib",
-        show_default=True,
-        help="Worker processes, this process, or Ray.",
-    )
-    workers = click.option(
-        "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes at once."
-    )
-    address = click.option("--address", help="Of a running Ray cluster; left out: Ray is started here.")
-    return name(workers(address(command)))
+    return [
+        click.option(
+            "--executor",
+            type=click.Choice(NAMES),
+            default="joblib",
+            show_default=True,
+            help="Worker processes, this process, or Ray.",
+        ),
+        click.option(
+            "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes at once."
+        ),
+        click.option("--address", help="Of a running Ray cluster; left out: Ray is started here."),
+    ]
 
 
-def open_store(path: Path | None) -> Store:
-    return Store(path)
+def show_sweep(
+    choices: Choices, cells: str, measure: Measurement[R], formats: Mapping[str, Callable[[R, Look], str]]
+) -> int:
+    """Measure and write what was found. `cells`: what the progress bar counts."""
+    executor = _find(choices)
+    with progress_bar(quiet=choices.quiet) as progress:
+        counted = progress and (lambda done, total, text: progress(done, total, cells))
+        found = measure(store=Store(choices.store), executor=executor, progress=counted)
+    look = look_for(no_color=choices.output is not None)
+    if choices.page is not None:
+        emit(formats["html"](found, look), choices.page)
+    emit(formats[choices.form](found, look), choices.output)
+    return FINE
 
 
-def find(name: str, workers: int | None, address: str | None) -> Executor:
+def _find(choices: Choices) -> Executor:
     """Only Ray has an address."""
-    if address is not None and name != "ray":
+    if choices.address is not None and choices.executor != "ray":
         raise click.UsageError("--address is that of a Ray cluster: add --executor ray")
-    return find_executor(name, workers=workers, address=address)
+    return find_executor(choices.executor, workers=choices.workers, address=choices.address)

@@ -15,6 +15,10 @@ from leadline.report.html.forecasted import render_forecast as forecast_page
 from leadline.report.lab.formats import LAB_FORMATS
 from leadline.report.look import Look
 from leadline.report.mending_formats import REPAIR_FORMATS
+from leadline.report.phases.record import PHASE_SCHEMA, Phase
+from leadline.report.phases.showing import PHASE_FORMATS
+from leadline.report.racing.record import RACE_SCHEMA, Race
+from leadline.report.racing.showing import RACE_FORMATS
 from leadline.report.repair import REPAIR_SCHEMA, RepairReport
 
 FORECAST_FORMATS: dict[str, Callable[[Forecast, Look], str]] = {
@@ -27,6 +31,8 @@ KINDS: dict[str, tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], 
     REPAIR_SCHEMA: (RepairReport.from_json, REPAIR_FORMATS),
     FORECAST_SCHEMA: (Forecast.from_json, FORECAST_FORMATS),
     LAB_SCHEMA: (Lab.from_json, LAB_FORMATS),
+    RACE_SCHEMA: (Race.from_json, RACE_FORMATS),
+    PHASE_SCHEMA: (Phase.from_json, PHASE_FORMATS),
 }
 """By schema: how the record is read, and how it is written. What is none of these is read as a report."""
 

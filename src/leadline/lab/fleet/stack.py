@@ -134,7 +134,9 @@ def _backward(stack: Stack, x: Tensor, found: Pass, move: Tensor) -> None:
         branch = here if stack.plain else here * stack.scale[: len(weight)]
         back = stack.slope.backward(torch.bmm(branch, weight.mT), z, y)
         _add_product(weight, bias, y, branch)
-        if stack.plain:
+        if stack.plain and len(here) == len(move):  # nobody has dropped out: nothing to keep
+            move = back
+        elif stack.plain:
             here.copy_(back)
         else:
             here.mul_(stack.skip[: len(weight)]).add_(back)

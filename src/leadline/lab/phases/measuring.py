@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from leadline.errors import InputError
 from leadline.lab.phases.columns import phase_job
 from leadline.lab.phases.plan import Plan, cells_of, find_kind
-from leadline.lab.phases.record import TRAINED, Phase
 from leadline.lab.phases.scales import reach_of
 from leadline.lab.phases.separation import Judged, separate
+from leadline.report.phases.record import TRAINED, Phase
 from leadline.sweeps import Executor, Progress, Store, run_sweep
 from leadline.sweeps.here import in_process
 

@@ -6,22 +6,10 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-import msgspec
+from leadline.report.phases.record import Separation
 
 Judged = Sequence[tuple[float, bool]]
 """Load of a network, and whether it trained."""
-
-
-class Separation(msgspec.Struct, frozen=True, kw_only=True):
-    """Balanced accuracy of the rule: at the multiple that theory states, and at one that was fitted."""
-
-    stated: float
-    at_stated: float | None
-    fitted: float | None
-    """Fitted on every other column."""
-    at_fitted: float | None
-    """On the columns between these."""
-    networks: int
 
 
 def separate(columns: Sequence[Judged], stated: float) -> Separation:

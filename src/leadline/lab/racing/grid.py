@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from leadline.errors import InputError
+from leadline.lab.racing.entrants import every_entrant, find_entrant
 from leadline.lab.racing.stepping import OPTIMISERS
 from leadline.lab.racing.tracks import find_track
-from leadline.nn import SCHEMES
-from leadline.nn.schemes import find_scheme
 from leadline.sweeps import Job
 from leadline.sweeps.cells import Settings
 
@@ -35,7 +34,7 @@ class Grid:
     """Who races where."""
 
     schemes: tuple[str, ...] = ()
-    """None named: all."""
+    """Of leadline.nn.SCHEMES; `+groups` behind a name: with the rates of `leadline.nn.param_groups`. None: all."""
     depths: tuple[int, ...] = (12,)
     rates: tuple[float, ...] = RATES
     seeds: int = 3
@@ -46,7 +45,7 @@ class Grid:
     def __post_init__(self) -> None:
         find_track(self.data)
         for scheme in self.schemes:
-            find_scheme(scheme, 1)
+            find_entrant(scheme)
         if (
             not self.depths
             or not self.rates
@@ -68,7 +67,7 @@ class Grid:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.schemes or tuple(SCHEMES)
+        return self.schemes or every_entrant()
 
 
 def cells_of(grid: Grid) -> list[dict[str, Any]]:

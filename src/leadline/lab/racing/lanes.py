@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from leadline.lab.racing.stepping import Stepper
+from leadline.lab.racing.entrants import find_entrant
+from leadline.lab.racing.stepping import EPS, Stepper, Terms
 from leadline.lab.racing.tracks import Part, Size, find_track, loss_of
-from leadline.nn import SCHEMES, profile_admin_
+from leadline.nn import SCHEMES, param_groups, profile_admin_
 from leadline.sweeps import Bundle
+from leadline.sweeps.cells import Settings
 
 JUDGED = 96  # samples of each part on which a network is judged: for text 16 characters each
 CURVE = 40  # points of a stored loss curve, each the mean of the steps since the last
@@ -76,13 +78,27 @@ def _train(field: Field, train: Part, orders: Tensor, bundle: Bundle) -> Tensor:
     """Losses (steps, networks). `orders`: (steps, networks, batch)."""
     parameters = list(field.parameters.values())
     rates = torch.tensor([cell["rate"] for cell in bundle])
-    stepper = Stepper(bundle[0]["optimizer"], parameters, rates)
+    stepper = Stepper(bundle[0]["optimizer"], parameters, rates, _terms(field, bundle[0]))
     losses = []
     for order in orders:
         found = field.losses(train.inputs[order], train.targets[order])
         stepper.step(torch.autograd.grad(found.sum(), parameters))
         losses.append(found.detach())
     return torch.stack(losses)
+
+
+def _terms(field: Field, cell: Settings) -> list[Terms]:
+    """Of each parameter in the order of the stacks; none if all have one rate."""
+    if not find_entrant(cell["scheme"]).grouped:
+        return []
+    groups = param_groups(field.way, None, cell["optimizer"], lr=1.0)
+    of = {
+        parameter: Terms(factor=group["lr"], eps=group.get("eps", EPS))
+        for group in groups
+        for parameter in group["params"]
+    }
+    named = dict(field.way.named_parameters())
+    return [of[named[name]] for name in field.parameters]
 
 
 @torch.no_grad()
@@ -93,10 +109,11 @@ def _judge(field: Field, part: Part, lanes: int) -> Tensor:
     return field.losses(x.expand(lanes, *x.shape), y.expand(lanes, *y.shape))
 
 
-def _model(cell: Any, first: Tensor, size: Size) -> nn.Module:
+def _model(cell: Settings, first: Tensor, size: Size) -> nn.Module:
     generator = torch.Generator().manual_seed(cell["seed"])
-    model = find_track(cell["data"]).build(cell["scheme"], cell["depth"], size, generator)
-    if SCHEMES[cell["scheme"]].needs_profile:
+    scheme = find_entrant(cell["scheme"]).scheme
+    model = find_track(cell["data"]).build(scheme, cell["depth"], size, generator)
+    if SCHEMES[scheme].needs_profile:
         profile_admin_(model, first)
     return model
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from leadline.errors import InputError
 from leadline.lab.racing.grid import Grid, cells_of, race_job
-from leadline.lab.racing.record import Race, race_of
+from leadline.lab.racing.record import race_of
 from leadline.lab.racing.tracks import base_rate
+from leadline.report.racing.record import Race
 from leadline.sweeps import Executor, Progress, Store, run_sweep
 from leadline.sweeps.here import in_process
 

@@ -1,52 +1,15 @@
-"""A finished race."""
+"""Finished cells as the record of a race."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from leadline.lab.racing.standings import Finish, Standing, Transfer, league, transfer
-from leadline.records.codec import decode, encode
-
-SCHEMA = "leadline.race/1"
-
-
-class Race(msgspec.Struct, frozen=True, kw_only=True):
-    """League tables, the deepest last; and how the best rate moved between the depths."""
-
-    data: str
-    optimizer: str
-    seeds: int
-    steps: int
-    batch: int
-    width: int
-    time: int
-    base_rate: float
-    """Held-out loss of the best constant prediction."""
-    tables: tuple[tuple[Standing, ...], ...]
-    transfers: tuple[Transfer, ...]
-    failed: tuple[str, ...] = ()
-    """Cells without a result, and why."""
-    schema: str = SCHEMA
-
-    def to_json(self) -> str:
-        return encode(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> Race:
-        return decode(text, cls, SCHEMA)
-
-    def to_html(self, path: Path | str | None = None) -> str:
-        """The page; with `path`, written there too."""
-        from leadline.lab.racing.showing import render_page
-
-        page = render_page(self)
-        if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
-        return page
+from leadline.lab.racing.standings import Finish, league
+from leadline.lab.racing.transfer import transfer
+from leadline.report.racing.record import Race
 
 
 def finish_of(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Finish:
@@ -73,6 +36,6 @@ def race_of(
         tables=tuple(
             league(finishes, depth, base_rate) for depth in sorted({each.depth for each in finishes})
         ),
-        transfers=transfer(finishes, first["optimizer"]),
+        transfers=transfer(finishes, first["optimizer"], base_rate),
         failed=tuple(failed),
     )

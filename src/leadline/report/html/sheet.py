@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from markupsafe import Markup
 
-from leadline.report.html.page import REPORT, Kit, fill
+from leadline.report.html.page import Kit, fill
 
-TEMPLATES = Path(__file__).parent / "templates"
+KIT = Kit(scripts=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,10 @@ class Sheet:
     facts: Sequence[tuple[str, str]]
     sections: Sequence[Section]
 
+    def write(self, path: str | PathLike[str]) -> None:
+        """As a page of its own."""
+        Path(path).write_text(render_sheet(self), encoding="utf-8")
+
 
 def figure(title: str, svg: str, note: str = "") -> Figure:
     """`svg`: from leadline.drawing, which has escaped what it holds."""
@@ -50,5 +55,4 @@ def figure(title: str, svg: str, note: str = "") -> Figure:
 
 def render_sheet(sheet: Sheet) -> str:
     """A page of its own."""
-    kit = Kit(scripts=(), templates=(TEMPLATES, *REPORT.templates))
-    return fill("sheet.html", [], kit=kit, sheet=sheet, title=sheet.title)
+    return fill("sheet.html", [], kit=KIT, sheet=sheet, title=sheet.title)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from leadline.drawing.heat import Axis, Curve, heat_map
 from leadline.drawing.numbers import number
-from leadline.lab.phases.record import TRAINED, Phase
-from leadline.lab.sheet import Section, Sheet, figure, render_sheet
+from leadline.report.html.sheet import Section, Sheet, figure, render_sheet
+from leadline.report.look import Look
+from leadline.report.phases.record import TRAINED, Phase
+from leadline.report.text import clean, clean_lines
 
 SHADES = " ░▒▓█"
 LAWS = {
@@ -57,30 +60,29 @@ def law(phase: Phase, multiple: float) -> str:
     return LAWS[phase.kind].format(number(multiple))
 
 
-def render_page(phase: Phase) -> str:
+def sheet_of(phase: Phase) -> Sheet:
+    """What stands on its page."""
     lines = "dashes: fitted" if phase.kind == "rate" else "line: theory as stated; dashes: fitted"
     picture = figure(phase.title, draw(phase), f"darker: more digits told right; {lines}")
     facts = [(name, _said(value)) for name, value in phase.setting.items() if not _varies(phase, name)]
-    return render_sheet(
-        Sheet(
-            kind="phase diagram",
-            title=phase.title,
-            sentence=sentence(phase),
-            facts=facts,
-            sections=[
-                Section(heading="Who learns the digits", figures=[picture]),
-                Section(
-                    heading="The numbers",
-                    words=["Share of the digits told right after training: rows by depth, columns by value."],
-                    table=_table(phase),
-                ),
-            ],
-        )
+    numbers = Section(
+        heading="The numbers",
+        words=["Share of the digits told right after training: rows by depth, columns by value."],
+        table=_table(phase),
+    )
+    return Sheet(
+        kind="phase diagram",
+        title=phase.title,
+        sentence=sentence(phase),
+        facts=facts,
+        sections=[Section(heading="Who learns the digits", figures=[picture]), numbers],
     )
 
 
-def render_text(phase: Phase) -> str:
-    """A character a place, deepest above; the fitted curve as a mark where it passes."""
+def render_text(phase: Phase, look: Look) -> str:
+    """A character a place, deepest above; theory's curve as a mark where it passes. The verdict alone: the sentence."""
+    if look.detail == "verdict":
+        return clean(sentence(phase)) + "\n"
     rows = [f"{phase.title}: share of the digits told right (space 0, █ all); · theory's curve"]
     multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
     curve = phase.curve(multiple) if multiple is not None else ()
@@ -88,7 +90,7 @@ def render_text(phase: Phase) -> str:
         cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
         rows.append(f"{phase.depths[place]:>6} │{cells}│")
     rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
-    return "\n".join([*rows, "", sentence(phase), ""])
+    return clean_lines("\n".join([*rows, "", sentence(phase)])) + "\n"
 
 
 def _cell(phase: Phase, row: int, column: int, curve: tuple[float, ...]) -> str:
@@ -125,3 +127,10 @@ def _varies(phase: Phase, name: str) -> bool:
 
 def _said(value: object) -> str:
     return ", ".join(f"{each:g}" for each in value) if isinstance(value, tuple | list) else str(value)
+
+
+PHASE_FORMATS: dict[str, Callable[[Phase, Look], str]] = {
+    "text": render_text,
+    "json": lambda phase, look: phase.to_json() + "\n",
+    "html": lambda phase, look: render_sheet(sheet_of(phase)),
+}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from leadline.drawing.chart import Line, line_chart
 from leadline.drawing.numbers import number
-from leadline.lab.racing.record import Race
-from leadline.lab.racing.standings import Interval, Standing, Transfer
-from leadline.lab.sheet import Figure, Section, Sheet, figure, render_sheet
+from leadline.report.html.sheet import Figure, Section, Sheet, figure, render_sheet
+from leadline.report.look import Look
+from leadline.report.racing.record import Interval, Race, Standing, Transfer
+from leadline.report.text import clean, clean_lines
 
 HEAD = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
 MOVES = ("scheme", "best rate by depth", "power of depth", "theory")
@@ -42,11 +43,20 @@ def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
     return [
         [
             row.scheme,
-            ", ".join(f"{depth}: {number(best)}" for depth, best in zip(row.depths, row.optima, strict=True)),
-            "undecided: edge of the grid" if row.power is None else said(row.power, sign=True),
+            ", ".join(_optima(row)),
+            "undecided" if row.power is None else said(row.power, sign=True),
             "" if row.predicted is None else f"{row.predicted:+.1f}",
         ]
         for row in sorted(transfers, key=lambda each: -math.inf if each.power is None else each.power.mean)
+    ]
+
+
+def _optima(row: Transfer) -> list[str]:
+    """By depth, in brackets where it is none: at an edge of the grid, or of a network that learned nothing."""
+    known = row.known or (row.power is not None,) * len(row.depths)
+    return [
+        f"{depth}: {number(best)}" if sure else f"{depth}: ({number(best)})"
+        for depth, best, sure in zip(row.depths, row.optima, known, strict=True)
     ]
 
 
@@ -63,7 +73,10 @@ def sentence(race: Race) -> str:
     return ". ".join(parts) + "."
 
 
-def render_text(race: Race) -> str:
+def render_text(race: Race, look: Look) -> str:
+    """The league tables; with the verdict alone asked for, the sentence."""
+    if look.detail == "verdict":
+        return clean(sentence(race)) + "\n"
     lines = [sentence(race), "", f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", ""]
     for table in race.tables:
         lines += [f"{table[0].depth} blocks", *_columns([list(HEAD), *league_rows(table)]), ""]
@@ -73,12 +86,15 @@ def render_text(race: Race) -> str:
             *_columns([list(MOVES), *transfer_rows(race.transfers)]),
             "",
         ]
-    lines.append("= level with the leader (95 %)   † the best rate is at the edge of the grid")
+    lines.append(
+        "= level with the leader (95 %)   † the best rate is at the edge of the grid   ( ) no best rate"
+    )
     lines += [f"failed: {each}" for each in race.failed]
-    return "\n".join(lines) + "\n"
+    return clean_lines("\n".join(lines)) + "\n"
 
 
-def render_page(race: Race) -> str:
+def sheet_of(race: Race) -> Sheet:
+    """What stands on its page."""
     facts = [("Data", race.data), ("Optimiser", race.optimizer), ("Steps", str(race.steps))]
     facts += [("Batch", str(race.batch)), ("Width", str(race.width)), ("Seeds", str(race.seeds))]
     sections = [section for table in race.tables for section in _sections(race, table)]
@@ -88,15 +104,14 @@ def render_page(race: Race) -> str:
                 heading="How the best rate moves with depth",
                 words=[
                     "Theory: a branch damped like depth^-a wants an Adam rate like depth^(a-1): -1, -1/2 and 0 for a "
-                    "of 0, 1/2 and 1. Where the best rate of a depth is at the edge of the grid, no power is given."
+                    "of 0, 1/2 and 1. In brackets: no best rate, since it is at an edge of the grid or the network "
+                    "learned no more than a constant prediction knows. A power needs two depths with one."
                 ],
                 table=[list(MOVES), *transfer_rows(race.transfers)],
             )
         )
     title = "Race of residual schemes"
-    return render_sheet(
-        Sheet(kind="race", title=title, sentence=sentence(race), facts=facts, sections=sections)
-    )
+    return Sheet(kind="race", title=title, sentence=sentence(race), facts=facts, sections=sections)
 
 
 def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
@@ -136,3 +151,10 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
         "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+RACE_FORMATS: dict[str, Callable[[Race, Look], str]] = {
+    "text": render_text,
+    "json": lambda race, look: race.to_json() + "\n",
+    "html": lambda race, look: render_sheet(sheet_of(race)),
+}

@@ -1,0 +1,66 @@
+"""Pages of the docs that tell what scripts of `examples/` do: each script is run once, its docstring is its section."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+
+from benchmarks.store import ROOT, Results, fill_file, load, run_missing
+
+
+class Measure(Protocol):
+    """The result of a script, as JSON. `proved`: its repair is searched and proved, else made as it is proposed."""
+
+    def __call__(self, name: str, *, proved: bool) -> dict[str, Any]: ...
+
+
+class Render(Protocol):
+    """The page's text of what has been measured."""
+
+    def __call__(self, results: Results) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A folder of `examples/`, which has a page and a file of results of the same name."""
+
+    name: str
+    scripts: Sequence[str]
+    """In the order of the page."""
+
+    def script(self, name: str) -> ModuleType:
+        return import_module(f"examples.{self.name}.{name}")
+
+    def paragraphs(self, name: str) -> list[str]:
+        """Of the script's docstring, its first sentence first."""
+        return inspect.cleandoc(self.script(name).__doc__ or "").split("\n\n")
+
+    def prose(self, name: str) -> list[str]:
+        """The paragraphs without those that are code."""
+        return [each for each in self.paragraphs(name) if not each.startswith("    ")]
+
+    def command(self, name: str) -> str:
+        return f"`python -m examples.{self.name}.{name}`"
+
+
+def linked(names: str) -> str:
+    """Fixes that were made together, "a + b", each with a link to its page."""
+    return " + ".join(f"[{name}](fixes/{name}.md)" for name in names.split(" + "))
+
+
+def run(folder: Folder, measure: Measure, render: Render) -> None:
+    """The command line of such a benchmark: measure what is missing (of the scripts named), and fill the page."""
+    torch.set_num_threads(1)
+    if "--page" not in sys.argv:
+        wanted = [each for each in sys.argv[1:] if not each.startswith("--")] or folder.scripts
+        proved = "--unproved" not in sys.argv
+        run_missing(folder.name, {name: partial(measure, name, proved=proved) for name in wanted}, print)
+    fill_file(ROOT / "docs" / f"{folder.name}.md", folder.name, render(load(folder.name)))

@@ -1,0 +1,1 @@
+"""A phase diagram: its record, and how it is written."""

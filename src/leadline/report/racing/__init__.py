@@ -1,0 +1,1 @@
+"""A race of residual schemes: its record, and how it is written."""

@@ -1,0 +1,23 @@
+"""A turn on a sweep ends when its time is over, and not before all is done."""
+
+import pytest
+
+from benchmarks.turn import UNFINISHED, OutOfTimeError, take, until
+
+
+def test_a_turn_ends_after_its_time_unless_the_work_is_done(capsys):
+    late = until(-1.0, "cells")
+    late(2, 2, "")
+    with pytest.raises(OutOfTimeError):
+        late(1, 2, "")
+    until(3600.0, "cells")(1, 2, "")
+    assert capsys.readouterr().out.startswith("cells 2/2")
+
+
+def test_an_unfinished_turn_says_so_by_its_exit_code():
+    def main():
+        raise OutOfTimeError
+
+    with pytest.raises(SystemExit) as ended:
+        take(main)
+    assert ended.value.code == UNFINISHED
