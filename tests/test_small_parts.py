@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from leadline.lab.racing.showing import said
 from msgspec.structs import replace
 from torch import nn
 
@@ -27,6 +26,7 @@ from leadline.ops.activation import ACTIVATION
 from leadline.records import Facts, ParamGroup, Symmetry
 from leadline.records.showing import forecast_pictures
 from leadline.report.racing.record import Interval
+from leadline.report.racing.showing import said
 from leadline.rules import all_rules
 from leadline.rules.examples import each_block, geometric, residual, stack_with, weight
 from leadline.rules.scaled_last import scaled_ratio
