@@ -62,8 +62,8 @@ def ours_by_budget(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours
     return Ours(model, optimizer, folder)
 
 
-def ours_parameters(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
-    """Loss, and of every parameter the norms of gradient, update and weight; alarms; all stored."""
+def ours_blocks(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
+    """Norms of gradient, update and weight of every parameter, second moments of every block; alarms; all stored."""
     return Ours(model, optimizer, folder, every=NEVER)
 
 
@@ -177,7 +177,7 @@ class Clipping:
 
 
 EVERY_STEP: dict[str, Monitor] = {
-    "ours: every parameter": ours_parameters,
+    "ours: every parameter and block": ours_blocks,
     "ours: every parameter and every op": ours_traced,
     "hand-written hooks, one norm": ModuleHooks,
     "hand-written hooks, five statistics": five_statistics,

@@ -2,6 +2,7 @@
 
 `python -m benchmarks.mutation [HOW MANY [FOLDER]]` takes those of a fixed random sample that have no result yet, and
 keeps each result in results/mutation.json: another comparison, sign, number or connective in one place of one file.
+The examples that rules bring to be tested on are left as they are.
 Each runs the tests of its folder in a forked child, which ends at the first failure. What no test notices survives.
 
 Libraries are loaded once, in the parent; the child loads Leadline itself, with the one file changed.
@@ -10,13 +11,14 @@ Libraries are loaded once, in the parent; the child loads Leadline itself, with 
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.abc
 import importlib.machinery
 import os
-import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,24 @@ MOST_SECONDS = 60  # of processor time a mutant; one that takes longer hangs, an
 TESTS = {
     "rules": ("tests/rules",),
     "ops": ("tests/test_ops.py", "tests/test_slopes.py"),
-    "symmetry": ("tests/symmetry/test_solving.py", "tests/symmetry/test_claims.py"),
+    "symmetry": (  # the quick ones first: most mutants end there
+        "tests/symmetry/test_solving.py",
+        "tests/symmetry/test_spellings.py",
+        "tests/symmetry/test_claims.py",
+        "tests/symmetry/test_equilibrium.py",
+        "tests/symmetry/test_rescale.py",
+        "tests/symmetry/test_page.py",
+        "tests/symmetry/test_agreement.py",
+        "tests/symmetry/test_models.py",
+    ),
 }
+EXAMPLES = (
+    "_example",
+    "_rehearsed",
+    "example",
+    "scaled_example",
+    "paced",
+)  # they make a rule's own test data
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -40,8 +58,12 @@ SIGNS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult,
 }  # fmt: skip
 EQUIVALENT: dict[str, str] = {
-    "rules/initial_loss.py:36: 900.0 -> 1350.0": "the sick example is sicker, and found as before",
-    "rules/rate_above_stability.py:20: 2000.0 -> 3000.0": "a number of the healthy example that is shown, not judged",
+    "rules/dead_branches.py dead_branches: 0.0 -> 0.5": "in a span of dead branches every ratio is known",
+    "ops/slopes.py _most: 50 -> 51": "one more halving of an interval that is below rounding by then",
+    "symmetry/basis.py _signed: each > 0 -> each >= 0": "exponents that are nought are not kept",
+    "symmetry/confirm.py _jittered: value + JITTER * size * noise.to(value.dtype) -> "
+    "value - JITTER * size * noise.to(value.dtype)": "the noise has no preferred sign",
+    "symmetry/confirm.py verify: 2.0 -> 3.0": "a symmetry holds for any factor",
 }
 """Survivors that compute the same as the original, each with why; by key."""
 
@@ -49,14 +71,37 @@ EQUIVALENT: dict[str, str] = {
 def mutant(text: str, number: int) -> tuple[str, str]:
     """What is changed at the place of this number, and the changed source."""
     tree = ast.parse(text)
-    node = next(node for place, node in enumerate(_places(tree)) if place == number)
-    before, line = ast.unparse(node), node.lineno
+    _, node = next(each for place, each in enumerate(_places(tree)) if place == number)
+    label = labels(text)[number]
     _change(node)
-    return f"{line}: {' '.join(f'{before} -> {ast.unparse(node)}'.split())}", ast.unparse(tree)
+    return f"{label} -> {' '.join(ast.unparse(node).split())}", ast.unparse(tree)
 
 
-def _places(tree: ast.AST) -> Iterator[Any]:
-    return (node for node in ast.walk(tree) if _can_change(node))
+def labels(text: str) -> list[str]:
+    """A name for each place, which stays while others change: scope, what stands there, which of its like."""
+    seen: Counter[str] = Counter()
+    found = []
+    for scope, node in _places(ast.parse(text)):
+        label = f"{scope}: {' '.join(ast.unparse(node).split())}"
+        seen[label] += 1
+        found.append(f"{label} ({seen[label]})" if seen[label] > 1 else label)
+    return found
+
+
+def _places(node: ast.AST, scope: str = "file") -> Iterator[tuple[str, Any]]:
+    for child in ast.iter_child_nodes(node):
+        if _is_example(child, node):
+            continue
+        within = child.name if isinstance(child, ast.FunctionDef | ast.ClassDef) else scope
+        if _can_change(child):
+            yield within, child
+        yield from _places(child, within)
+
+
+def _is_example(child: ast.AST, parent: ast.AST) -> bool:
+    """What a rule brings to be tested on: the arguments of its decorator, and the function that makes them."""
+    decorators = parent.decorator_list if isinstance(parent, ast.FunctionDef) else []
+    return child in decorators or (isinstance(child, ast.FunctionDef) and child.name in EXAMPLES)
 
 
 def _can_change(node: ast.AST) -> bool:
@@ -90,18 +135,26 @@ def _change(node: Any) -> None:
 
 
 def sample() -> list[tuple[str, str, str]]:
-    """Folder, key and changed source of the sample, as many of each folder and in turn."""
+    """Folder, key and changed source of the sample, as many of each folder and in turn.
+
+    Places are drawn by a hash of their names: a change of the source replaces the mutants of what was changed only.
+    """
     chosen: list[list[tuple[str, str, str]]] = []
     for folder in TESTS:
         every = [
-            (path, number)
+            (path, number, f"{path.relative_to(SOURCE)} {label}")
             for path in sorted((SOURCE / folder).glob("*.py"))
-            for number in range(sum(1 for _ in _places(ast.parse(path.read_text()))))
+            if not path.stem.endswith("examples")
+            for number, label in enumerate(labels(path.read_text()))
         ]
-        picked = random.Random(SEED).sample(every, SAMPLE // len(TESTS))
-        made = [(path, *mutant(path.read_text(), number)) for path, number in picked]
-        chosen.append([(folder, f"{path.relative_to(SOURCE)}:{what}", text) for path, what, text in made])
+        picked = sorted(every, key=lambda each: _drawn(each[2]))[: SAMPLE // len(TESTS)]
+        made = [(path, *mutant(path.read_text(), number)) for path, number, _ in picked]
+        chosen.append([(folder, f"{path.relative_to(SOURCE)} {what}", text) for path, what, text in made])
     return [each for turn in zip(*chosen, strict=True) for each in turn]
+
+
+def _drawn(name: str) -> bytes:
+    return hashlib.sha256(f"{SEED} {name}".encode()).digest()
 
 
 class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -174,7 +227,7 @@ def main() -> None:
     missing = [each for each in sample() if each[1] not in results["cases"] and each[0] in folders]
     for folder, key, text in missing[:most]:
         begin = time.process_time()
-        noticed = is_noticed(key.split(":")[0], text, TESTS[folder])
+        noticed = is_noticed(key.split(" ")[0], text, TESTS[folder])
         print(f"{'noticed' if noticed else 'SURVIVED'}  {key}  {time.process_time() - begin:.1f}", flush=True)
         results["cases"][key] = {"folder": folder, "noticed": noticed}
         save(NAME, results)

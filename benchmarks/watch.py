@@ -3,12 +3,9 @@
     python -m benchmarks.watch            measure what has no result yet, fill docs/watch.md
     python -m benchmarks.watch --quick    small models, few rounds; prints, stores nothing
 
-Every way trains its own copy of the network with fused AdamW, one thread, processor time; steps of all ways alternate.
-"Everything, every step" is the median of round-by-round ratios. The default budget is no matter of medians, as its
-samples are rare by design: there all steps are added up, from the first one on, and once more for the second half. A
-watch takes the time between two steps for training, so there the two loops alternate in blocks long enough for it to
-see that the other's block is none of its steps (PAUSE in leadline/watching/budget.py); and the thread that writes the
-run file counts as part of the watched loop, in whoever's block it happens to run.
+Every way trains its own copy of the network, one thread, processor time; steps of all ways alternate. "Everything,
+every step" is the median of round-by-round ratios. The default budget is no matter of medians, as its samples are rare
+by design: see benchmarks/watch_budget.py.
 Peers that are not installed are left out. See benchmarks/monitors.py for what each one records.
 """
 
@@ -28,55 +25,30 @@ import torch
 from benchmarks import monitors, workloads
 from benchmarks.side_by_side import alternate, ratio, rounded, significant
 from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.training import Loop
+from benchmarks.watch_budget import measure_budget
 from leadline import Case
-from leadline.watching.budget import PAUSE
 
-BLOCK = PAUSE + 2  # steps of one loop in a row
 NETWORKS: dict[str, tuple[Callable[[], Case], int]] = {  # and steps of the long run with the default budget
     "Transformer, 24 layers, d=256": (workloads.transformer, 120),
-    "MLP, 200 layers, width 128": (workloads.mlp, 1000),
-    "conv net, 50 layers": (workloads.conv, 200),
+    "MLP, 200 layers, width 128": (workloads.mlp, 2000),
+    "conv net, 50 layers": (workloads.conv, 300),
 }
 FAST: dict[str, tuple[Callable[[], Case], int]] = {
     "MLP, 3 layers, width 32": (partial(workloads.mlp, layers=3, width=32, batch=32), 10_000)
 }
 ROUNDS = 9
 PATIENCE = 60.0  # seconds for the rounds of one case; a third of them are run in any case
-GOALS = {"default budget": (1.01, 1.01, 1.01), "ours: every parameter": (1.05, 1.5, 1.1)}
-
-
-class Loop:
-    """A training loop that is run a step at a time."""
-
-    def __init__(self, build: Callable[[], Case], monitor: monitors.Monitor | None, folder: Path) -> None:
-        self.case = build()
-        self.optimizer = torch.optim.AdamW(self.case.model.parameters(), lr=1e-5, fused=True)
-        self.watch = None if monitor is None else monitor(self.case.model, self.optimizer, folder)
-
-    def step(self) -> None:
-        if hasattr(self.watch, "step"):
-            self.watch.step(self.case)
-            return
-        loss = self.case.loss(self.case.model(self.case.inputs), self.case.targets)
-        if self.watch is not None:
-            self.watch.loss(loss)
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        if self.watch is not None:
-            self.watch.end()
-
-    def close(self) -> None:
-        if self.watch is not None:
-            self.watch.close()
+CONTROL = "no watch"
+GOALS = {"default budget": (1.01, 1.01, 1.01), "ours: every parameter and block": (1.05, 1.5, 1.1)}
 
 
 def measure_every_step(name: str, build: Callable[[], Case], rounds: int = ROUNDS) -> dict[str, Any]:
     """The median ratio of one monitor that records all it can at every step."""
     with tempfile.TemporaryDirectory() as folder:
-        loops = {"plain": Loop(build, None, Path(folder))}
+        loops = {"plain": Loop(build), "watched": Loop(build)}
         try:
-            loops["watched"] = Loop(build, monitors.EVERY_STEP[name], Path(folder))
+            loops["watched"].attach(monitors.EVERY_STEP[name], Path(folder))
             loops["watched"].step()
         except Exception as error:  # of a peer that does not bear this network: that is its result
             if name.startswith("ours"):
@@ -90,39 +62,11 @@ def measure_every_step(name: str, build: Callable[[], Case], rounds: int = ROUND
     return {"ratio": rounded(ratio(seconds["watched"], seconds["plain"])), "plain_ms": plain}
 
 
-def measure_budget(build: Callable[[], Case], steps: int) -> dict[str, Any]:
-    """All steps of a run with the default budget, added up, against those of a plain run beside it."""
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Loop(build, None, Path(folder))
-        watched = Loop(build, monitors.ours_by_budget, Path(folder))
-        ways = {"plain": partial(many, plain), "watched": partial(many, watched)}
-        marks: list[float] = []
-        ways["mark"] = lambda: marks.append(watched.watch.writing())
-        seconds = alternate(ways, rounds=max(2, steps // BLOCK), warmups=0, clock=time.thread_time)
-        samples, own = watched.watch.samples(), watched.watch.overhead()
-        watched.close()
-    over, under = seconds["watched"], seconds["plain"]
-    half = len(over) // 2
-    return {
-        "steps": BLOCK * len(over),
-        "ratio": significant((sum(over) + marks[-1]) / sum(under)),
-        "second_half": significant((sum(over[half:]) + marks[-1] - marks[half - 1]) / sum(under[half:])),
-        "writing": significant(marks[-1] / sum(under), 2),
-        "samples": samples,
-        "own_estimate": significant(1 + own),
-        "plain_ms": significant(1e3 * statistics.median(under) / BLOCK, 3),
-    }
-
-
-def many(loop: Loop) -> None:
-    for _ in range(BLOCK):
-        loop.step()
-
-
 def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
     cases: dict[str, Callable[[], dict[str, Any]]] = {}
     for network, (build, steps) in (NETWORKS | FAST).items():
         cases[f"budget | default budget | {network}"] = partial(measure_budget, build, steps)
+        cases[f"budget | {CONTROL} | {network}"] = partial(measure_budget, build, steps, watched=False)
     for name in monitors.available():
         for network, (build, _) in NETWORKS.items():
             cases[f"every step | {name} | {network}"] = partial(measure_every_step, name, build)
@@ -167,6 +111,8 @@ def _by_budget(results: Results) -> str:
             step = f"{significant(found['plain_ms'], 2):g} ms"
             rows.append([network, step, str(found["steps"]), str(found["samples"]), whole, later])
             rows[-1] += [f"{found['own_estimate']:.3f}", "1.01" if network in NETWORKS else ""]
+            control = results["cases"].get(f"budget | {CONTROL} | {network}")
+            rows[-1] += [f"{control['ratio']:.3f}, {control['second_half']:.3f}" if control else ""]
     head = [
         "network",
         "a step",
@@ -176,6 +122,7 @@ def _by_budget(results: Results) -> str:
         "second half",
         "its own account",
         "goal",
+        "the same without a watch",
     ]
     return table(head, rows)
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-import leadline
 from leadline.runs import Run
+from leadline.watching import watch
 
 STEP = struct.Struct("q")
 
@@ -29,12 +29,12 @@ def train_for_ever(path: Path, pause: float, told: int) -> None:
     """Watched with the default budget; each step that was made is written to the file descriptor `told`."""
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch = leadline.watch(model, optimizer, store=path)
+    watched = watch(model, optimizer, store=path)
     while True:
-        watch.loss(model(torch.ones(4, 16)).square().mean()).backward()
+        watched.loss(model(torch.ones(4, 16)).square().mean()).backward()
         optimizer.step()
         optimizer.zero_grad()
-        os.write(told, STEP.pack(watch.step - 1))
+        os.write(told, STEP.pack(watched.step - 1))
         time.sleep(pause)
 
 

@@ -12,6 +12,7 @@ import torch
 from benchmarks import (
     alarms,
     applications,
+    dropout,
     fleet,
     incidents,
     mutation,
@@ -47,6 +48,7 @@ PAGES = [
     ("report.md", "page", page.render_table),
     ("performance.md", "trace", trace.render),
     ("log.md", "statistics", statistics.render),
+    ("log.md", "dropout", dropout.render),
     ("weightless.md", "weightless", weightless.render),
     ("robustness.md", "mutation", mutation.render),
     ("runs.md", "store_cost", store_cost.render),

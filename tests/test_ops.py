@@ -10,6 +10,8 @@ import torch
 from leadline import ops
 from leadline.collect import collect
 from leadline.ops import canonical, family_of, resolve
+from leadline.ops.arguments import argument, sequence, value_of
+from leadline.records import Op
 
 FAMILIES = collect(sys.modules["leadline.ops"], ops.Family)
 
@@ -86,3 +88,60 @@ def test_sums_and_products_are_told_apart_by_what_they_read(name: str, roles: li
 def test_an_op_that_nobody_listed_is_unknown_and_not_harmless():
     assert family_of("frobnicate") is None
     assert resolve("frobnicate", ["signal"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "roles", "kind"),
+    [
+        ("matmul", ("signal", "parameter"), "weight"),
+        ("matmul", ("signal", "constant"), "product"),
+        ("matmul", ("signal", "signal", "parameter"), "product"),
+        ("mul", ("signal", "signal"), "product"),
+        ("mul", ("signal", "parameter"), "scale"),
+        ("add", ("signal", "signal"), "add"),
+        ("add", ("signal",), "bias"),
+        ("no_such_op", ("signal",), None),
+    ],
+)
+def test_what_a_product_or_sum_is_follows_from_what_it_reads(
+    name: str, roles: tuple[str, ...], kind: str | None
+):
+    assert resolve(name, roles) == kind
+
+
+def called(*args: object, **kwargs: object) -> Op:
+    return Op(
+        index=0,
+        name="view",
+        callable="torch.Tensor.view",
+        inputs=(0,),
+        outputs=(1,),
+        args=args,
+        kwargs=kwargs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "found"),
+    [
+        (called("%0", 2, 3), (2, 3)),
+        (called("%0", [2, 3]), (2, 3)),
+        (called("%0", 2), (2,)),
+        (called("%0", [2, 3], 4), ([2, 3], 4)),
+        (called("%0", shape=(2, 3)), (2, 3)),
+        (called("%0", shape=2), (2,)),
+        (called("%0"), None),
+    ],
+    ids=["one by one", "a list", "one", "a list among others", "by name", "one by name", "none"],
+)
+def test_several_numbers_are_read_however_they_are_given(op: Op, found: tuple | None):
+    assert sequence(op, "shape", 1) == found
+
+
+def test_numbers_that_json_cannot_write_are_read_back():
+    op = called("%0", "Infinity", value="-Infinity", name="Infinite")
+    assert argument(op, "min", 1) == float("inf")
+    assert argument(op, "value", 5) == float("-inf")
+    assert argument(op, "name", 5) == "Infinite"
+    assert argument(op, "max", 2, 7) == 7
+    assert [value_of(each) for each in ("%12", "%", "%x", 12, None)] == [12, None, None, None, None]

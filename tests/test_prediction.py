@@ -15,7 +15,7 @@ from leadline.lab.demo import deep_mlp
 from leadline.prediction import trace_of
 from leadline.tracing import trace
 from leadline.weightless.batches import Sizes, make_case
-from leadline.weightless.configs import build_model, read_config
+from leadline.weightless.configs import build_model, model_class, read_config
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -212,3 +212,12 @@ def test_the_advice_for_a_built_model_works():
         lambda: leadline.Case(torch.nn.Linear(64, 1), torch.randn(8, 64), loss=lambda y: y.square().mean())
     )
     assert report.profile.predicted
+
+
+def test_the_class_of_a_config_is_the_one_it_names_else_that_of_its_type_else_there_is_none():
+    transformers = pytest.importorskip("transformers")
+    named = transformers.GPT2Config(architectures=["GPT2ForTokenClassification"])
+    assert model_class(named) is transformers.GPT2ForTokenClassification
+    assert model_class(transformers.GPT2Config()) is transformers.GPT2LMHeadModel
+    with pytest.raises(InputError, match="no such model"):
+        model_class(transformers.PretrainedConfig())

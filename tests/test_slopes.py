@@ -16,8 +16,8 @@ KINK = 2e-3  # of E[phi'^2] at a kink: the trapezoid sees the derivative on a gr
 @pytest.mark.parametrize("deviation", [0.1, 1.0, 7.0])
 def test_relu_keeps_half_of_everything_at_every_scale(deviation):
     found = slope_of("relu", 0.0, deviation**2)
-    assert found.ms == pytest.approx(0.5 * deviation**2, rel=1e-3)
-    assert found.slope_ms == pytest.approx(0.5, rel=KINK)
+    assert found.ms == pytest.approx(0.5 * deviation**2)
+    assert found.slope_ms == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,22 @@ def test_an_activation_of_the_table_is_the_one_that_torch_has(name):
 
 def test_the_sigmoid_never_passes_more_than_a_sixteenth():
     assert slope_of("sigmoid", 0.0, 1.0).most == pytest.approx(1 / 16)
+
+
+@pytest.mark.parametrize("name", slopes._BELOW)
+@pytest.mark.parametrize(
+    ("mean", "deviation"), [(0.0, 1.0), (0.7, 0.5), (-2.0, 1.0), (-9.0, 1.0), (1.0, 1e-3)]
+)
+def test_the_closed_form_of_two_lines_is_what_integration_comes_to(name, mean, deviation):
+    found, summed = slope_of(name, mean, deviation**2), slopes._integrated(name, mean, deviation)
+    assert found.ms == pytest.approx(summed.ms, rel=1e-3, abs=1e-9)
+    assert found.slope_ms == pytest.approx(summed.slope_ms, rel=20 * KINK, abs=1e-9)
+    assert found.most == pytest.approx(summed.most)
+
+
+def test_a_signal_that_does_not_vary_has_the_slope_of_its_place():
+    assert slope_of("leaky_relu", 3.0, 0.0) == (9.0, 1.0, 1.0)
+    assert slope_of("relu", -3.0, 0.0) == (0.0, 0.0, 1.0)
 
 
 def test_what_is_not_known_is_none():

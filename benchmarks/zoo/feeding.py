@@ -31,6 +31,10 @@ def feed(model: nn.Module, head: str) -> Feed:
     return given
 
 
+def class_labels(model: nn.Module) -> Tensor:
+    return labels(model.config.num_labels, BATCH)
+
+
 def tokens(model: nn.Module) -> Tensor:
     return torch.randint(5, _first(model, "vocab_size", WORDS) - 12, (BATCH, TOKENS))
 
@@ -103,9 +107,9 @@ _LABELS = {
     "seq2seq": lambda model, given: _target(model, given),
     "speech": lambda model, given: _target(model, given),
     "ctc": lambda model, given: labels(20, BATCH, 3) + 5,
-    "image": lambda model, given: labels(model.config.num_labels, BATCH),
-    "audio": lambda model, given: labels(model.config.num_labels, BATCH),
-    "video": lambda model, given: labels(model.config.num_labels, BATCH),
+    "image": lambda model, given: class_labels(model),
+    "audio": lambda model, given: class_labels(model),
+    "video": lambda model, given: class_labels(model),
     "segmentation": lambda model, given: labels(
         model.config.num_labels, BATCH, *given["pixel_values"].shape[-2:]
     ),

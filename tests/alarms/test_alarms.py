@@ -42,6 +42,30 @@ def test_one_odd_batch_is_no_spike_of_the_loss_and_three_are():
     assert first("T801", course(200, loss=loss(3))).severity == "error"
 
 
+@pytest.mark.parametrize("first_odd", range(300, 306))
+def test_a_spike_that_came_and_went_between_two_looks_is_seen(first_odd):
+    """A fast loop asks its alarms every few hundred steps; any three in a row count, wherever they fall."""
+    calm = noisy(constant(2.0), 0.02)
+    history, desk = History(), Desk(all_alarms())
+
+    def train(first: int, end: int) -> list[str]:
+        odd = range(first_odd, first_odd + 3)
+        losses = [calm(step) * (5.0 if step in odd else 1.0) for step in range(first, end)]
+        history.add_rows(range(first, end), {"loss": losses})
+        return [each.code for each in desk.ask(history)]
+
+    assert train(0, 200) == []
+    assert train(200, 500) == ["T801"]
+
+
+def test_a_spike_that_was_judged_before_is_not_seen_again():
+    history = course(
+        300, loss=lambda step: noisy(constant(2.0), 0.02)(step) * (5.0 if 200 <= step < 203 else 1.0)
+    )
+    history.asked = 250
+    assert first("T801", history) is None
+
+
 def test_who_moved_first_is_said():
     numbers = {
         "update_norm": lambda step: 9.0 if step == 194 else noisy(constant(0.1), 0.05)(step),

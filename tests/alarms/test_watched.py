@@ -98,3 +98,18 @@ def test_one_gradient_a_hundred_times_too_large_is_a_spike():
 
     alert = found(train(model, torch.optim.AdamW(model.parameters(), 1e-3), steps=290, spoil=spoil), "T801")
     assert alert.since in (280, 281)
+
+
+def test_a_spike_of_a_fast_loop_is_told_at_the_latest_when_the_watch_is_closed():
+    """Its alarms are asked so rarely that the loss has long come down again."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    noise = torch.Generator().manual_seed(0)
+    with leadline.watch(model, optimizer) as w:
+        for step in range(600):
+            loss = model(torch.randn(32, 4, generator=noise)).square().mean() + 2.0
+            w.loss(loss.item() * (6.0 if 300 <= step < 304 else 1.0))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert 300 <= found(w.alerts, "T801").since < 304

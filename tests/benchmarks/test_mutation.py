@@ -4,13 +4,13 @@ import ast
 
 import pytest
 
-from benchmarks.mutation import _places, mutant, sample
+from benchmarks.mutation import labels, mutant, sample
 
 TEXT = "LIMIT = 6.0\n\n\ndef far(x):\n    return x > LIMIT and not x - 1 == 2\n"
 
 
 def test_every_place_gives_another_program():
-    count = sum(1 for _ in _places(ast.parse(TEXT)))
+    count = len(labels(TEXT))
     made = [mutant(TEXT, number) for number in range(count)]
     assert len({text for _, text in made}) == count == 8
     assert all(ast.dump(ast.parse(text)) != ast.dump(ast.parse(TEXT)) for _, text in made)
@@ -20,6 +20,20 @@ def test_every_place_gives_another_program():
 def test_a_change_says_what_it_changed(what):
     found = [said.partition(": ")[2] for said, _ in (mutant(TEXT, number) for number in range(8))]
     assert what in found
+
+
+def test_a_place_keeps_its_name_while_others_change():
+    longer = "import math\n\nOTHER = 2\n\n\n" + TEXT.replace("6.0", "7.0")
+    assert set(labels(TEXT)) - set(labels(longer)) == {"file: 6.0"}
+
+
+def test_no_two_places_have_one_name():
+    assert labels("def far(x):\n    return x > 1 or x < 1\n")[-2:] == ["far: x < 1", "far: 1 (2)"]
+
+
+def test_the_examples_of_a_rule_are_left_as_they_are():
+    text = "def _example(x):\n    return 2 * x\n\n\n@rule(sick=_example(3))\ndef deep(x):\n    return x > 4\n"
+    assert labels(text) == ["deep: x > 4", "deep: 4"]
 
 
 @pytest.mark.slow

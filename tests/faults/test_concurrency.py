@@ -153,6 +153,7 @@ def test_a_trace_beside_a_training_in_another_thread_leaves_it_alone():
     assert {len(each.ops) for each in traces} == {len(traces[0].ops)}
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker")  # what torch says on a single core
 def test_the_forked_workers_of_a_data_loader_do_not_write_the_run(tmp_path):
     model, optimizer, _ = small()
     loader = DataLoader(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import os
+import sqlite3
 import struct
+import subprocess
+import sys
 import time
 import warnings
 from importlib.util import find_spec
@@ -23,9 +29,10 @@ from leadline.integrations.sinks import (
     MLflowSink,
     Sink,
     TensorBoardSink,
+    TrackioSink,
     WandbSink,
 )
-from leadline.records.run import Alert, Sample
+from leadline.records.run import Alert, Event, Sample
 
 MOST_KEYS = 20
 
@@ -60,6 +67,7 @@ class Trained:
     def __init__(self, depth: int = 4) -> None:
         self.history = history_of(depth)
         self.alerts: tuple[Alert, ...] = (alert("T801"), alert("T803"))
+        self.events = (Event(step=1, time=0.0, kind="sample", message="8 ops"),)
 
 
 def alert(code: str, state: str = "raised", step: int = 1) -> Alert:
@@ -262,6 +270,32 @@ def test_mlflow_files_have_the_metrics_the_picture_and_the_alerts(tmp_path: Path
     assert {"leadline_depth_profile_00000001.png", "leadline_alerts.txt"} <= names
 
 
-@pytest.mark.parametrize("kind", [FunctionSink, MLflowSink, TensorBoardSink, WandbSink])
+@needs("trackio")
+def test_a_trackio_run_has_the_numbers_the_picture_and_the_alerts(tmp_path: Path):
+    """In a process of its own: trackio decides on import where its files go, and tells the terminal what it does."""
+    code = """
+import trackio
+from leadline.integrations.sinks import TrackioSink
+from tests.integrations.test_sinks import filled
+run = trackio.init(project="toy", name="run", auto_log_gpu=False, auto_log_cpu=False)
+filled(TrackioSink(run))
+run.finish()
+"""
+    place = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    root = Path(__file__).parents[2]
+    subprocess.run(
+        [sys.executable, "-c", code], env=place, cwd=root, check=True, capture_output=True, timeout=100
+    )
+    with contextlib.closing(sqlite3.connect(tmp_path / "toy.db")) as store:
+        rows = [json.loads(row) for (row,) in store.execute("select metrics from metrics")]
+        told = store.execute("select title, level from alerts order by id").fetchall()
+    assert {name for row in rows for name in row} == {
+        f"leadline/{name}" for name in (*NAMES, "depth_profile")
+    }
+    assert told == [("T801 toy", "warn"), ("T803 toy", "warn")]
+    assert len([*tmp_path.rglob("*.png")]) == 1
+
+
+@pytest.mark.parametrize("kind", [FunctionSink, MLflowSink, TensorBoardSink, TrackioSink, WandbSink])
 def test_every_sink_has_what_a_sink_must_have(kind):
     assert all(callable(getattr(kind, name)) for name in ("numbers", "picture", "alert", "close"))

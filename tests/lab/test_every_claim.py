@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,30 @@ def test_the_lab_finds_what_is_published_and_draws_no_random_number_of_the_user(
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_spoiled_experiment_gets_another_verdict(claim: Claim):
     assert claim.run(**claim.spoiled).verdict != claim.verdict
+
+
+SMALL = {  # sizes of experiments, by the names that all of them use
+    "DEPTHS": (2, 3, 4), "SHALLOW": 2, "DEEP": 3, "DEPTH": 4, "LAYERS": 6, "WIDTH": 8, "NARROW": 8, "WIDE": 12,
+    "BATCH": 6, "INPUTS": 3, "SAMPLES": 8, "NETWORKS": 4, "PATHS": 40, "COUNT": 10, "STEPS": 20, "DRAWS": 1,
+    "RATES": (1e-3, 2e-3),
+}  # fmt: skip
+BOUND = {"S0-6", "S0-E3"}  # their width is the default of an argument, too
+
+
+@pytest.mark.parametrize("claim", [each for each in ALL if each.slow], ids=lambda claim: claim.code)
+def test_a_long_experiment_asks_as_many_questions_in_miniature_and_draws_no_number_of_the_user(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch
+):
+    stored = {each.code: each for each in Lab.from_json(STORED.read_text()).experiments}[claim.code]
+    home = sys.modules[claim.measure.__module__]
+    for name, size in SMALL.items():
+        if hasattr(home, name) and not (name == "WIDTH" and claim.code in BOUND):
+            monkeypatch.setattr(home, name, size)
+    before = torch.get_rng_state()
+    found = claim.run(seeds=2)
+    assert (len(found.plots), found.seeds) == (len(stored.plots), 2)
+    assert {check.by for check in found.checks} == {check.by for check in stored.checks}
+    assert torch.equal(before, torch.get_rng_state())
 
 
 @pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.code)

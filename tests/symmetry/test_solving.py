@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from leadline.symmetry.basis import _best
 from leadline.symmetry.cone import shrinking, total
 from leadline.symmetry.penalty import balancing
 from leadline.symmetry.system import ZERO, System
@@ -108,3 +109,9 @@ def test_a_tensor_that_is_not_decayed_may_take_up_what_others_give_away():
     vectors = [{"gain": 1, "weight": -1}]
     assert total(vectors, shrinking(vectors, {"gain", "weight"})) == {}
     assert total(vectors, shrinking(vectors, {"weight"}))["weight"] < 0
+
+
+def test_a_vector_is_taken_from_another_as_often_as_makes_it_shortest():
+    assert _best({"a": 4, "b": 1}, {"a": 2}, ["a"]) == 2
+    assert _best({"a": 3}, {"a": 2}, ["a"]) == 0
+    assert _best({"b": 3}, {"a": 2}, ["a"]) == 0

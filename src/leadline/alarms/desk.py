@@ -66,6 +66,7 @@ class Desk:
         for each in due:
             symptom = seen[each.alarm.code]
             said += self._judge(each, symptom, step, silent=each.alarm.code in explained)
+        history.asked = step
         return said
 
     def _judge(self, case: Case, symptom: Symptom | None, step: int, *, silent: bool) -> list[Alert]:

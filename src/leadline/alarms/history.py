@@ -7,7 +7,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TypeVar
 
 from leadline.records.run import Sample
@@ -104,6 +104,8 @@ class History:
         """The last step; None: nothing was added yet."""
         self.began: int | None = None
         """The first step that was added, though the ring may no longer hold it."""
+        self.asked: int | None = None
+        """The last step at which alarms were asked."""
 
     def add(self, sample: Sample) -> None:
         if self.step is not None and sample.step <= self.step:
@@ -136,7 +138,7 @@ class History:
     def forget(self) -> None:
         self._series.clear()
         self._shelves.clear()
-        self.step = self.began = None
+        self.step = self.began = self.asked = None
 
     def scalars(self, name: str, last: int | None = None) -> Window:
         """The last values of a number, NaN included; empty if it was never measured."""
@@ -144,6 +146,13 @@ class History:
         if found is None:
             return Window(steps=[], values=[])
         return Window(steps=_last(found.steps, last), values=_last(found.values, last))
+
+    def since_asked(self, name: str) -> list[int]:
+        """Steps at which a number was measured since alarms were asked last, oldest first; none if they never were."""
+        found, asked = self._series.get(name), self.asked
+        if found is None or asked is None:
+            return []
+        return [*takewhile(lambda step: step > asked, reversed(found.steps))][::-1]
 
     def recent(self, name: str) -> Rows:
         """The last recordings of a vector; empty if it was never measured."""

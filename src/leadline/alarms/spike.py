@@ -15,7 +15,7 @@ from leadline.alarms.robust import score
 SIGMAS = 6.0  # cited: OLMo-core's skip-step optimisers leave out what lies 6 deviations above 128 steps
 WINDOW = 128  # cited: the same
 ENOUGH = 64  # ours: half a window, so that the first spike after a warm-up is seen
-RECENT = 8  # ours: steps judged in one look; an alarm need not be asked every step
+RECENT = 8  # ours: steps judged together; an alarm need not be asked every step
 LEAST = {  # smallest deviation of a logarithm that is taken for noise; calibrated by benchmarks/alarms.py
     "update_norm": 0.10,
     "grad_norm": 0.25,
@@ -45,10 +45,11 @@ def spike(history: History) -> Iterator[Symptom]:
     r"""One step is far larger than the steps before it.
 
     ## What it measures
-    For each of the last `RECENT` = 8 steps, how many robust standard deviations the logarithms of the update's norm
-    (divided by the rate, so that a schedule is no spike), the gradient's norm and the loss lie above the median of
-    the `WINDOW` = 128 steps before. Fires at `SIGMAS` = 6 for the update, at twice that for the gradient, which
-    clipping or the optimiser may tame (a warning), and at 6 for the loss if it lasts `LASTING` = 3 steps (an error).
+    For each of the last `RECENT` = 8 steps, and of all before them since the last look, how many robust standard
+    deviations the logarithms of the update's norm (divided by the rate, so that a schedule is no spike), the gradient's
+    norm and the loss lie above the median of the `WINDOW` = 128 steps before. Fires at `SIGMAS` = 6 for the update, at
+    twice that for the gradient, which clipping or the optimiser may tame (a warning), and at 6 for the loss if it lasts
+    `LASTING` = 3 steps of 8 (an error).
 
     ## Why it hurts
     Update norms move first: a gradient that its running averages did not expect makes one step many times as large as
@@ -65,7 +66,7 @@ def spike(history: History) -> Iterator[Symptom]:
     (spikes, and skipping the batches before them); Molybog et al., "A theory on Adam instability in large-scale
     machine learning", 2023 (update norms before a spike).
     """
-    found = {name: _loudest(_judged(history, name), name) for name in LEAST}
+    found = {name: _loudest_since(history, name) for name in LEAST}
     loud = {
         name: each
         for name, each in found.items()
@@ -91,12 +92,26 @@ def spike(history: History) -> Iterator[Symptom]:
 _WORDS = {"update_norm": "update", "grad_norm": "gradient", "loss": "loss"}
 
 
-def _judged(history: History, name: str) -> Window:
+def _loudest_since(history: History, name: str) -> tuple[int, float] | None:
+    """The loudest of all that came since alarms were asked last: in a fast loop that may be hundreds of steps."""
+    reach = max(1, len(history.since_asked(name))) + RECENT - 1
+    judged = _series(history, name, WINDOW + reach)
+    if len(judged) < ENOUGH + RECENT or max(judged.values[-reach:]) < min(judged.values) * _least(name):
+        return None
+    stride = RECENT - LASTING + 1  # derived: as many in a row as must last share a group
+    ends = range(len(judged), len(judged) - reach + RECENT - stride, -stride)
+    groups = (_part(judged, max(0, end - WINDOW - RECENT), end) for end in ends)
+    return max(
+        filter(None, (_loudest(each, name) for each in groups)), key=lambda each: each[1], default=None
+    )
+
+
+def _series(history: History, name: str, last: int) -> Window:
     """A window and the steps that are judged against it: what is positive and finite; of the update over the rate."""
-    found = history.scalars(name, WINDOW + RECENT)
+    found = history.scalars(name, last)
     values = found.values
     if name == "update_norm":
-        series = history.scalars("lr", WINDOW + RECENT)
+        series = history.scalars("lr", last)
         rates = dict(zip(series.steps, series.values, strict=True))
         pairs = zip(found.steps, values, strict=True)
         values = [each / rates[step] if rates.get(step, 0.0) > 0 else each for step, each in pairs]
@@ -104,6 +119,15 @@ def _judged(history: History, name: str) -> Window:
         return Window(steps=found.steps, values=values)
     kept = [(step, each) for step, each in zip(found.steps, values, strict=True) if 0 < each < math.inf]
     return Window(steps=[step for step, _ in kept], values=[each for _, each in kept])
+
+
+def _part(window: Window, first: int, end: int) -> Window:
+    return Window(steps=window.steps[first:end], values=window.values[first:end])
+
+
+def _least(name: str) -> float:
+    """How many times the median is loud, if the window is as quiet as is believed."""
+    return math.exp(SIGMAS * LEAST[name])
 
 
 def _loudest(judged: Window, name: str) -> tuple[int, float] | None:
@@ -117,7 +141,7 @@ def _loudest(judged: Window, name: str) -> tuple[int, float] | None:
     recent = sorted(zip(judged.values[-RECENT:], judged.steps[-RECENT:], strict=True), reverse=True)
     value, step = recent[LASTING - 1] if name == "loss" else recent[0]
     window = judged.values[:-RECENT]
-    if value < median_low(window) * math.exp(SIGMAS * LEAST[name]):
+    if value < median_low(window) * _least(name):
         return None
     found = score(math.log(value), [math.log(each) for each in window], least=LEAST[name])
     return step, found

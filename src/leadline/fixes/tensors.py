@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Bench, _write, parameter_at
+from leadline.fixes.edits import Bench, _refill, _write, parameter_at
 from leadline.records import Edit
 
 
@@ -19,8 +19,7 @@ def write_at(bench: Bench, edit: Edit, values: Tensor) -> None:
     if owner is None or not parametrize.is_parametrized(owner, name):
         bench.write(parameter_at(bench, edit), values)
         return
-    for each in owner.parametrizations[name].parameters():  # type: ignore[index, union-attr]
-        bench.later(partial(_write, each, each.detach().clone()))
+    _remember(bench, owner.parametrizations[name])  # type: ignore[index, arg-type]
     try:
         with torch.no_grad():
             setattr(owner, name, values)
@@ -30,6 +29,14 @@ def write_at(bench: Bench, edit: Edit, values: Tensor) -> None:
             got=str(error).splitlines()[0],
             fix="initialise the originals of that parametrisation in your own code",
         ) from None
+
+
+def _remember(bench: Bench, parametrization: nn.Module) -> None:
+    """Originals are written in place; buffers (the base of `orthogonal`) may be replaced as well."""
+    for each in (*parametrization.parameters(), *parametrization.buffers()):
+        bench.later(partial(_write, each, each.detach().clone()))
+    for part in parametrization.modules():
+        bench.later(partial(_refill, part._buffers, dict(part._buffers)))
 
 
 def owner_of(model: nn.Module, where: str) -> tuple[nn.Module | None, str]:

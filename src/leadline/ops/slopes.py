@@ -1,7 +1,13 @@
 r"""What an activation does to a Gaussian signal: $E[\phi^2]$, $E[\phi'^2]$ and the largest $\phi'^2$, without torch.
 
-$x \sim N(\mu, \sigma^2)$. ReLU has a closed form; the others are integrated by the trapezoidal rule, which for smooth
-functions under a Gaussian converges faster than any power of the step.
+$x \sim N(\mu, \sigma^2)$. With $\varphi$ and $\Phi$ the density and the distribution function of the unit Gaussian and
+$u = \mu/\sigma$, the positive part of $x$ has
+
+$$ E[x_+^2] = (\mu^2 + \sigma^2)\,\Phi(u) + \mu\,\sigma\,\varphi(u), \qquad P(x > 0) = \Phi(u), $$
+
+which is all that functions of two straight lines need ($\phi = x_+ - a\,x_-$: ReLU, leaky ReLU). The others are
+integrated by the trapezoidal rule, which for smooth functions under a Gaussian converges faster than any power of the
+step.
 """
 
 from __future__ import annotations
@@ -28,22 +34,39 @@ def slope_of(name: str, mean: float, var: float) -> Slope | None:
     """None if the activation is not in the table, or the moments are no numbers."""
     if name not in _FUNCTIONS or not (math.isfinite(mean) and math.isfinite(var)) or var < 0:
         return None
+    if name in _BELOW:
+        return _bent(_BELOW[name], mean, math.sqrt(var))
     return _integrated(name, float(f"{mean:.3g}"), float(f"{math.sqrt(var):.3g}"))
+
+
+def _bent(below: float, mean: float, deviation: float) -> Slope:
+    """Of two straight lines that meet at zero: slope 1 above, `below` below."""
+    u = mean / deviation if deviation > 0 else math.copysign(math.inf, mean) if mean else 0.0
+    above = 0.5 * math.erfc(-u / math.sqrt(2))
+    square = mean * mean + deviation * deviation
+    edge = mean * deviation * math.exp(-u * u / 2) / math.sqrt(2 * math.pi)
+    upper, lower = square * above + edge, square * (1 - above) - edge
+    return Slope(upper + below**2 * max(lower, 0.0), above + below**2 * (1 - above), max(1.0, below**2))
 
 
 @cache
 def _integrated(name: str, mean: float, deviation: float) -> Slope:
     function = _FUNCTIONS[name]
-    width = 2 * REACH / NODES
-    total = ms = slope_ms = 0.0
-    for index in range(NODES):
-        z = -REACH + (index + 0.5) * width  # midpoints: none lies on a kink at the mean
-        weight = math.exp(-z * z / 2)
+    ms = slope_ms = 0.0
+    for z, weight in _nodes():
         x = mean + deviation * z
-        total += weight
         ms += weight * function(x) ** 2
         slope_ms += weight * _derivative(function, x) ** 2
-    return Slope(ms / total, slope_ms / total, _most(name))
+    return Slope(ms, slope_ms, _most(name))
+
+
+@cache
+def _nodes() -> list[tuple[float, float]]:
+    """Midpoints, so that none lies on a kink at the mean; their weights add up to one."""
+    places = [REACH * ((2 * index + 1) / NODES - 1) for index in range(NODES)]
+    weights = [math.exp(-z * z / 2) for z in places]
+    total = math.fsum(weights)
+    return [(z, weight / total) for z, weight in zip(places, weights, strict=True)]
 
 
 def _derivative(function: Callable[[float], float], x: float) -> float:
@@ -68,6 +91,7 @@ def _elu(x: float) -> float:
     return x if x > 0 else math.expm1(x)
 
 
+_BELOW = {"relu": 0.0, "leaky_relu": 0.01}  # slope below zero; above it is 1
 _SELU = (1.0507009873554805, 1.6732632423543772)  # scale and alpha, Klambauer et al. 2017, equation 14
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "relu": lambda x: max(x, 0.0),

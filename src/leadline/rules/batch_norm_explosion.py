@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from leadline.records import Attribution, Factor, Profile
-from leadline.rules.depth_law import HALF, REACH, backward_laws
+from leadline.rules.depth_law import REACH, backward_laws
 from leadline.rules.examples import geometric
 from leadline.rules.rule import Symptom, rule
 
@@ -60,7 +60,7 @@ def batch_norm_explosion(profile: Profile) -> Iterator[Symptom]:
     for law in backward_laws(profile):
         span = range(law.layers[0], law.layers[1] + 1)
         plain = [i for i in span if i in normed and profile.blocks[i].residual is None]
-        if law.change > max(REACH, 2 * HALF) and len(plain) > EVERY * len(span):
+        if law.change > REACH and len(plain) > EVERY * len(span):
             yield Symptom(
                 severity="warning",
                 where=law.where,

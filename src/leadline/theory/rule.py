@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from leadline.ops.arguments import argument, sequence, value_of
 from leadline.records import Op, Trace, Value
 from leadline.theory.field import Field, broadcast
-from leadline.theory.gradient import Terms, fresh, total
+from leadline.theory.gradient import Terms
 from leadline.theory.signal import Signal, Sources, moved
 
 Back = Callable[[Sequence[Terms]], Mapping[int, Terms]]
@@ -105,16 +105,6 @@ def arrangement(call: Call, forth: Callable[[Field], Field], back: Callable[[Fie
         return {value: tuple(replace(term, field=back(term.field)) for term in grads[0])}
 
     return one(moved(x, forth), pull)
-
-
-def by_field(out: Signal, ways: Mapping[int, Callable[[Field], Field]]) -> Back:
-    """The way back where the gradient is new noise for each input: from the field of the output's gradient."""
-
-    def pull(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
-        return {value: fresh(way(g)) for value, way in ways.items()}
-
-    return pull
 
 
 def fitted(signal: Signal, shape: tuple[int, ...]) -> Signal:

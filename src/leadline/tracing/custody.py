@@ -159,9 +159,9 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
 
 def random_states() -> dict[str, Any]:
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if torch.cuda.is_available():
+    if torch.cuda.is_available():  # pragma: no cover  (the tests have no such device)
         states["cuda"] = torch.cuda.get_rng_state_all()
-    if torch.backends.mps.is_available():
+    if torch.backends.mps.is_available():  # pragma: no cover  (the tests have no such device)
         states["mps"] = torch.mps.get_rng_state()
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state()
@@ -171,9 +171,9 @@ def random_states() -> dict[str, Any]:
 def restore_random(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
-    if "cuda" in states:
+    if "cuda" in states:  # pragma: no cover  (the tests have no such device)
         torch.cuda.set_rng_state_all(states["cuda"])
-    if "mps" in states:
+    if "mps" in states:  # pragma: no cover  (the tests have no such device)
         torch.mps.set_rng_state(states["mps"])
     if "numpy" in states:
         sys.modules["numpy"].random.set_state(states["numpy"])

@@ -76,6 +76,11 @@ class Observation:
             self.recorder.__exit__(None, None, None)
 
     @property
+    def seconds(self) -> float:
+        """What recording took so far, inside of the model's own pass."""
+        return self.recorder.seconds
+
+    @property
     def seen(self) -> bool:
         """The forward returned something with a gradient, and the gradient came."""
         return self.done and bool(self._outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
@@ -103,6 +104,8 @@ class Recorder(TorchFunctionMode):
         """Trainable tensors of the batch."""
         self.phase: Phase = "forward"
         self.backward = False
+        self.seconds = 0.0
+        """What recording took so far, inside of somebody's training; nobody asks elsewhere."""
         self._census = census
         self._guard = guard
         self._unseen = unseen
@@ -162,12 +165,15 @@ class Recorder(TorchFunctionMode):
         """Run a part of our own. Beside somebody's training its errors are forgiven, and nothing more is recorded."""
         if self._forgive is None:
             return part(*args, **kwargs)
+        start = perf_counter()
         try:
             return part(*args, **kwargs)
         except Exception as error:
             self._broken = True
             self._forgive(error)
             return None
+        finally:
+            self.seconds += perf_counter() - start
 
     def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
         """Give the tensors of a batch their names, before the model reads them."""

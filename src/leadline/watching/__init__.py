@@ -3,8 +3,9 @@
 checks     what was passed, refused early            steps      from one optimiser step to the next
 budget     what to measure at which step             gauges     gradients, updates and weights of all parameters
 sampling   following a real pass, op by op           samples    block metrics and reports of a followed pass
-replay     the same for compiled models              journal    history, alarms, run file
-scaling    mixed precision                           watcher    the hooks, and taking them off
+replay     the same for compiled models              exits      second moments of blocks, between two samples
+scaling    mixed precision                           journal    history, alarms, run file
+closures   losses and gradients made by them         watcher    the hooks, and taking them off
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def watch(
     """Watch a training loop. Training is bit for bit what it would be without.
 
     `budget` is the share of the step time that watching may take; what does not fit is measured less often. `every=N`
-    measures all parameters at every step and traces each N-th one, whatever it costs. `store` is a run file, which
-    other processes can read while it grows; without one, alerts and the last report are kept in memory.
+    measures all parameters and blocks at every step and traces each N-th one, whatever it costs. `store` is a run file,
+    which other processes can read while it grows; without one, alerts and the last report are kept in memory.
     `on_alert` is "log", "raise", "stop" or a function of the alert; "skip_step" and "clip" also act on gradients that
     stand out, and only then is training not what it would be without.
 

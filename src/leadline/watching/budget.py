@@ -31,6 +31,7 @@ PAYBACK = (
 )
 KEEPING = 0.5  # of the budget, at most, for what is kept of every step; ours: the rest buys alarms and norms
 COSTS = 5  # last runs of a level whose median is its cost; ours
+NEVER = 2**62  # a step that does not come, and that an int64 still holds
 PLAN_EVERY = 64  # steps between two plans where no parameter is measured; ours: a plan costs some 20 us
 
 
@@ -45,7 +46,9 @@ class Level(IntEnum):
     """Norm of the gradient of every parameter."""
     UPDATES = 3
     """Norms of every parameter and of what the step changed in it."""
-    TRACE = 4
+    BLOCKS = 4
+    """Second moments at the exit of every block, forward and backward."""
+    TRACE = 5
     """Every op of the pass."""
 
 
@@ -53,6 +56,7 @@ SHARES = {  # of what is left, in order; ours: each level leaves room for those 
     Level.ROW: 0.25,
     Level.GRADIENTS: 0.3,
     Level.UPDATES: 0.25,
+    Level.BLOCKS: 0.2,
     Level.TRACE: 0.7,
 }
 
@@ -68,6 +72,8 @@ class Timetable:
         """The closest look that is planned."""
         self.lowest = Level.LOSS
         """The least that is measured at every step, whatever it costs."""
+        self.unable: set[Level] = set()
+        """Levels that have nothing to measure yet."""
         self.due = dict.fromkeys(SHARES, first)
         """The step at which each level is due next."""
         self._urgent: int | None = None
@@ -107,7 +113,7 @@ class Timetable:
         if self.every is None and step < min(self.due.values()):  # by far the usual case
             return self.lowest
         if self.every is not None:
-            wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.UPDATES
+            wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.BLOCKS
         else:
             wanted = max((level for level, due in self.due.items() if step >= due), default=Level.LOSS)
         return max(min(wanted, self.highest), self.lowest)
@@ -116,7 +122,7 @@ class Timetable:
         for each in SHARES:
             if each <= level:
                 self._last[each] = step
-                self.due[each] = step + self._interval[each]
+                self.due[each] = NEVER if each in self.unable else step + self._interval[each]
 
     def cost(self, level: Level, seconds: float) -> None:
         """A run of this level took so long, beyond the levels below it."""
@@ -163,6 +169,7 @@ class Timetable:
             look = self.first + (max(early, 2) if level == Level.TRACE else early)
             rest = self._rest(self.debt if level == Level.TRACE else self.debt - self._traced)
             self.due[level] = max(min(due, look) if on_credit else due, step + rest)
+        self.due |= dict.fromkeys(self.unable, NEVER)
 
     def _rest(self, debt: float) -> int:
         """Steps until no more than the credit is owed."""

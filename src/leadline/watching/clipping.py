@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from leadline.watching.norms import Norms, total
+from leadline.watching.norms import Norms, one_norm, read_one, total
 
 ROUNDING = 1e-4  # share removed below which nothing was; derived: norms in float32, taken in another order
 
@@ -24,7 +24,7 @@ class RawGradients:
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self._parameters = list(parameters)
-        self._norms: dict[int, Norms] = {}
+        self._norms: dict[int, Tensor | Norms] = {}
         self._handles: list[RemovableHandle] = []
         self._error: Exception | None = None
 
@@ -43,7 +43,7 @@ class RawGradients:
             return
         try:
             with torch.no_grad():
-                self._norms[id(parameter)] = Norms([parameter.grad])
+                self._norms[id(parameter)] = one_norm(parameter.grad)
         except Exception as error:  # ours: it must not end the user's backward pass
             self._error = error
 
@@ -54,7 +54,10 @@ class RawGradients:
         felt = [each for each in self._parameters if each.grad is not None]
         if not felt or any(id(each) not in self._norms for each in felt):
             return None
-        made = total([found for each in felt for found in self._norms[id(each)].read() if found is not None])
+        norms = [read_one(self._norms[id(each)]) for each in felt]
+        made = total([each for each in norms if each is not None])
+        if not math.isfinite(made):
+            return None
         share = 1 - norm * scale / made if made > 0 else 0.0
         return share if share > ROUNDING else 0.0 if share == share else None
 

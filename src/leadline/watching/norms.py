@@ -45,6 +45,16 @@ class Norms:
         return found
 
 
+def one_norm(tensor: Tensor) -> Tensor | Norms:
+    """Of one tensor, in the middle of somebody's pass: one kernel where that is right. `read_one` fetches it."""
+    return torch.linalg.vector_norm(tensor) if is_simple(tensor) else Norms([tensor])
+
+
+def read_one(norm: Tensor | Norms) -> float | None:
+    """None: cannot be measured. Waits for a device that is not done."""
+    return norm.item() if isinstance(norm, Tensor) else norm.read()[0]
+
+
 def is_simple(tensor: Tensor) -> bool:
     """A plain float32 tensor in this machine's memory, not large."""
     plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and tensor.is_cpu

@@ -26,6 +26,8 @@ from leadline.tracing.recorder import Forgive
 class Replay:
     """The inputs, random state and output gradients of one pass; `finish` repeats it and puts everything back."""
 
+    seconds = 0.0  # inside of the pass: nothing is recorded there
+
     def __init__(self, model: nn.Module, forgive: Forgive) -> None:
         self.model = model
         self.done = False

@@ -10,6 +10,7 @@ from torch import Tensor
 from leadline.records import Trace
 from leadline.watching.budget import Level
 from leadline.watching.clipping import RawGradients
+from leadline.watching.exits import Glance
 from leadline.watching.gauges import Gauges
 
 
@@ -36,6 +37,7 @@ class Round:
     """Seconds of our own."""
     stepped: set[int] = field(default_factory=set)
     trace: Trace | None = None
+    glance: Glance | None = None
     raw: RawGradients | None = None
     clipped: float | None = None
 
@@ -44,6 +46,12 @@ class Round:
         now = perf_counter()
         self.costs[level] = self.costs.get(level, 0.0) + now - since
         return now
+
+    @property
+    def ready(self) -> bool:
+        """Nothing that was measured is still on its way from a device."""
+        told = all(not isinstance(each, Tensor) for each in self.losses)
+        return told and self.gauges.ready and (self.glance is None or self.glance.ready)
 
     @property
     def own(self) -> float:

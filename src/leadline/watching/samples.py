@@ -30,6 +30,8 @@ class Samples:
         """The last pass without anything that is not finite."""
         self.last: tuple[int, Trace] | None = None
         self.report: Report | None = None
+        self.profile: Profile | None = None
+        """What was read off the last pass."""
         self._good: Profile | None = None
         self._parameters: tuple[str, ...] = ()
         self._owed: list[tuple[int, Trace]] = []
@@ -38,6 +40,7 @@ class Samples:
         """Block metrics of the pass, as vectors on their axis."""
         with process_state_kept():
             profile, _ = read(seen)
+        self.profile = profile
         self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
         self.last = (step, seen)
         if profile.anomalies:

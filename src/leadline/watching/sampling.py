@@ -38,6 +38,8 @@ class Sampler:
         """What `model.compile()` put into the model, while we stand before it."""
         self.entered: float | None = None
         """When the pass began, by `perf_counter`; None if there was none since it was armed."""
+        self.inside = 0.0
+        """Seconds of ours inside of the pass; all of them once it was taken."""
 
     @property
     def armed(self) -> bool:
@@ -45,7 +47,7 @@ class Sampler:
 
     def arm(self) -> None:
         """Hook the model; `disarm` takes the hooks off again."""
-        self.entered = None
+        self.entered, self.inside = None, 0.0
         self._armed = True
         if self._called._compiled_call_impl is not None:
             self._stand_before(self._called._compiled_call_impl)
@@ -87,6 +89,7 @@ class Sampler:
         """The trace of the pass that was followed; None if there was none. Call it before the step changes weights."""
         followed, self._pass = self._pass, None
         error, self._error = self._error, None
+        self.inside += 0.0 if followed is None else followed.seconds
         if error is not None:
             raise error
         if followed is None or not followed.seen:
@@ -113,6 +116,7 @@ class Sampler:
             self._pass.enter(args, kwargs)
         except Exception as error:
             self._keep(error)
+        self.inside = perf_counter() - self.entered
 
     def _leave(self, module: nn.Module, *call: Any) -> None:
         """Called with (args, kwargs, output); after an error in the model with (args, None), or not at all."""

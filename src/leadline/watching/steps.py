@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -11,10 +12,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.alarms import Layout
+from leadline.records import Trace
 from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
+from leadline.watching.blocks import AXIS
 from leadline.watching.budget import PAUSE, Level, Timetable
 from leadline.watching.clipping import RawGradients, removed
+from leadline.watching.closures import Call, with_closure
+from leadline.watching.exits import Exits
 from leadline.watching.gauges import Gauges
 from leadline.watching.intervening import Intervention
 from leadline.watching.journal import Journal
@@ -22,13 +27,12 @@ from leadline.watching.norms import total
 from leadline.watching.roster import Roster, highest_rate, make_roster
 from leadline.watching.round import Round
 from leadline.watching.samples import Samples
-from leadline.watching.sampling import Sampler
+from leadline.watching.sampling import Sampler, is_compiled
 from leadline.watching.scaling import Scaling, overflowed, pending_scale
 from leadline.watching.tally import Tally, mean, number
 
 TOGETHER = 64  # light steps that are entered into the account at once; ours: as many as between two plans
 PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Steps:
@@ -45,6 +49,8 @@ class Steps:
         self.model, self.optimizers = model, optimizers
         self.journal, self.table, self.sampler = journal, table, sampler
         self.samples = Samples(journal, table)
+        self.exits = Exits()
+        table.unable.add(Level.BLOCKS)
         self.scaling = Scaling()
         self.intervention: Intervention | None = None
         self.told: list[Alert] = []
@@ -70,7 +76,7 @@ class Steps:
             self._end()
         self.round.stepped.add(id(optimizer))
         self.scaling.look()
-        changed = self._with_closure(optimizer, call)
+        changed = with_closure(call, partial(self._closure_ran, optimizer))
         if changed is None:
             start = self._read(optimizer, start)
             if self.intervention is not None:
@@ -111,6 +117,7 @@ class Steps:
             self.sampler.disarm()
         if self.round.raw is not None:
             self.round.raw.disarm()
+        self.exits.disarm()
 
     def close(self) -> None:
         """Finish what was begun: the last step, and the reports that are still owed."""
@@ -135,6 +142,8 @@ class Steps:
                 held = [each for parameters in self._roster.held.values() for each in parameters]
                 opened.raw = RawGradients(held)
                 opened.raw.arm()
+        elif opened.level is Level.BLOCKS:
+            self.exits.arm()
         return opened
 
     def tick(self) -> None:
@@ -181,33 +190,12 @@ class Steps:
         written, self._written = self._written, self.journal.seconds
         self.table.kept(self._written - written)
 
-    def _with_closure(self, optimizer: Optimizer, call: Call) -> Call | None:
-        """The call with its closure wrapped, so that gradients are read when its first run has made them."""
-        args, kwargs = call
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if not callable(closure):
-            return None
-        wrapped = self._following(optimizer, closure)
-        return (
-            (args, kwargs | {"closure": wrapped})
-            if "closure" in kwargs
-            else ((args[0], wrapped, *args[2:]), kwargs)
-        )
-
-    def _following(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
-        unread = [True]
-
-        def run() -> Any:
-            found = closure()
-            if unread:
-                unread.clear()
-                start = perf_counter()
-                if isinstance(found, Tensor | float) and not self.round.losses:
-                    self.round.losses.append(number(found))
-                self.round.took(Level.ROW, self._read(optimizer, start))
-            return found
-
-        return run
+    def _closure_ran(self, optimizer: Optimizer, found: Any) -> None:
+        """Gradients are there: they are read as those of other optimisers are before the step."""
+        start = perf_counter()
+        if isinstance(found, Tensor | float) and not self.round.losses:
+            self.round.losses.append(number(found))
+        self.round.took(Level.ROW, self._read(optimizer, start))
 
     def _read(self, optimizer: Optimizer, start: float) -> float:
         """Gradients are there and the step has not been made."""
@@ -220,8 +208,13 @@ class Steps:
         if here.level >= Level.UPDATES:
             here.gauges.keep_weights(optimizer)
             start = here.took(Level.UPDATES, start)
-        if here.level >= Level.TRACE and len(here.stepped) == len(self.optimizers):
-            start = self._take(optimizer, start)
+        if len(here.stepped) == len(self.optimizers):
+            if here.level >= Level.TRACE:
+                start = self._take(optimizer, start)
+            elif self.exits.armed:
+                scale, _ = self.scaling.read(peek=True)
+                here.glance = self.exits.take(scale or 1.0)
+                start = here.took(Level.BLOCKS, start - self.exits.inside)
         if overflowed(optimizer):
             self.journal.event(here.step, "skipped step", "the fused optimiser was told of an overflow")
         return start
@@ -243,7 +236,7 @@ class Steps:
         if self.round.raw is not None and len(self.optimizers) == 1:
             self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
         self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0)
-        return self.round.took(Level.TRACE, start)
+        return self.round.took(Level.TRACE, start - self.sampler.inside)
 
     def _end(self) -> None:
         """All optimisers have stepped: settle the account, write the step down, and open the next."""
@@ -259,7 +252,7 @@ class Steps:
             self._tally.add(here.step, start, here.losses, highest_rate(self.optimizers))
             if here.losses:
                 self._note_loss(here)
-        elif here.gauges.ready and all(not isinstance(each, Tensor) for each in here.losses):
+        elif here.ready:
             self._finish(here)
         else:
             self._late = here
@@ -331,12 +324,26 @@ class Steps:
         placed = {name: (per_parameter.AXIS, values) for name, values in vectors.items()}
         if done.trace is not None:
             placed |= self.samples.add(done.step, done.trace, self._roster.names)
+            self._learn_exits(done.trace)
             done.read = done.took(Level.TRACE, start) - start
+        if done.glance is not None:
+            placed |= {name: (AXIS, values) for name, values in done.glance.numbers().items()}
         scalars["watch_seconds"] = done.own
         self.hand_over()
         self.told += self.journal.put(done.step, scalars, placed)
         self._note_trouble(done.step, scalars)
         self.told += self.samples.make_affordable()
+
+    def _learn_exits(self, seen: Trace) -> None:
+        """From now on blocks can be looked at without a trace; not those of a compiled model, which has no hooks."""
+        if (
+            self.sampler is not None
+            and not is_compiled(self.sampler.model)
+            and self.samples.profile is not None
+        ):
+            self.exits.learn(self.sampler.model, seen, self.samples.profile)
+            if self.exits.known:
+                self.table.unable.discard(Level.BLOCKS)
 
     def _numbers(self, done: Round) -> tuple[dict[str, float], per_parameter.Vectors]:
         scalars: dict[str, float] = {"step_seconds": done.seconds} if done.seconds else {}

@@ -74,13 +74,13 @@ class Feed:
         self._each(lambda sink: sink.numbers(step, values))
 
     def _push_picture(self) -> None:
-        steps = self._watch.history.recent("forward_ms").steps
-        if not steps or steps[-1] == self._pictured:
+        sampled = next((each.step for each in reversed(self._watch.events) if each.kind == "sample"), None)
+        if sampled is None or sampled == self._pictured:
             return
-        self._pictured = steps[-1]
+        self._pictured = sampled
         image = depth_profile(self._watch.history)
         if image is not None:
-            self._each(lambda sink: sink.picture(steps[-1], image))
+            self._each(lambda sink: sink.picture(sampled, image))
 
     def _push_alerts(self) -> None:
         for alert in _after(self._watch.alerts, self._told):

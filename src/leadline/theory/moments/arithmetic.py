@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -260,7 +259,3 @@ def composite(call: Call) -> Transfer:
     """Where all operands are numbers or functions of one source, by quadrature."""
     operands(call)
     return pointwise(call)
-
-
-def as_number(argument: Any) -> float | None:
-    return float(argument) if isinstance(argument, int | float) and not isinstance(argument, bool) else None

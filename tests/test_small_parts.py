@@ -1,0 +1,212 @@
+"""Small parts asked alone: what they answer where there is next to nothing to answer from."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from leadline.lab.racing.showing import said
+from msgspec.structs import replace
+from torch import nn
+
+import leadline
+from leadline import ops, runs, stats
+from leadline.alarms import all_alarms
+from leadline.drawing.heat import Axis
+from leadline.drawing.numbers import number, share
+from leadline.errors import InputError, RuleError
+from leadline.fixes.batches import read_batches
+from leadline.forecasting.measure import _change
+from leadline.lab.bench import all_claims, run_claims
+from leadline.lab.claim import Claim
+from leadline.lab.phases.scales import correlation_scale
+from leadline.lab.racing.grid import Grid
+from leadline.nn.stepping import FullAgain, SlowStart
+from leadline.ops.activation import ACTIVATION
+from leadline.records import Facts, ParamGroup, Symmetry
+from leadline.records.showing import forecast_pictures
+from leadline.report.racing.record import Interval
+from leadline.rules import all_rules
+from leadline.rules.examples import each_block, geometric, residual, stack_with, weight
+from leadline.rules.scaled_last import scaled_ratio
+from leadline.sweeps import Store
+from leadline.symmetry.confirm import relative_change
+from leadline.symmetry.equilibrium import equilibrium
+from leadline.updating.line import _between
+from leadline.updating.places import repeated_blocks
+from report import samples
+
+
+def test_the_public_names_are_listed_and_others_are_refused():
+    assert {"check", "nn", "testing"} <= set(dir(leadline))
+    assert leadline.testing.assert_trainable is not None
+    with pytest.raises(AttributeError, match="no attribute 'Runner'"):
+        _ = runs.Runner
+
+
+def test_a_tensor_of_no_elements_is_measured_the_same_on_every_path():
+    assert stats.measure_deferred(torch.empty(0)) == stats.measure_now(torch.empty(0))
+
+
+@pytest.mark.parametrize(
+    ("moments", "change"),
+    [
+        ([1.0], None),
+        ([0.0, 1.0], None),
+        ([1.0, math.e], 1.0),
+        ([1.0, math.inf], math.inf),
+        ([1.0, 0.0], -math.inf),
+    ],
+    ids=str,
+)
+def test_the_change_of_a_signal_needs_two_ends(moments: list[float], change: float | None):
+    assert _change(moments) == (change if change is None else pytest.approx(change))
+    assert math.isnan(_change([1.0, math.nan]))
+
+
+def test_outputs_that_become_no_numbers_have_changed_without_bound():
+    one, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, math.nan])
+    assert relative_change([one], [other]) == math.inf
+    assert relative_change([other], [other]) == 0.0
+    assert relative_change([], []) == 0.0
+
+
+def test_between_a_measured_and_an_infinite_deviation_the_middle_is_taken():
+    assert _between(1.0, 0.1, 4.0, math.inf) == 2.0
+    assert 1.0 < _between(1.0, 0.1, 4.0, 3.0) < 4.0
+
+
+def test_a_profile_without_streams_has_no_repeated_blocks():
+    assert repeated_blocks(replace(geometric(blocks=4), streams=(), blocks=())) == []
+
+
+def test_coupled_decay_without_a_gradient_has_no_equilibrium():
+    group = ParamGroup(parameters=("w",), lr=0.1, weight_decay=0.1, options={"betas": [0.9, 0.99]})
+    assert equilibrium("Adam", group, count=10, radius=None) is None
+    assert equilibrium("Adam", group, count=10, radius=1.0) is not None
+    assert equilibrium("Unheard", group, count=10, radius=1.0) is None
+
+
+def test_an_empty_line_of_a_store_is_no_cell(tmp_path):
+    store = Store(tmp_path / "cells.jsonl")
+    store.add("a", {"x": 1}, {"y": 2})
+    store.path.write_text(store.path.read_text() + "\n\n")
+    again = Store(store.path)
+    assert len(again) == 1
+    assert again.torn == 0
+
+
+def test_a_mean_that_is_no_number_is_a_divergence():
+    assert said(Interval(mean=math.inf, half=None)) == "diverged"
+
+
+def test_progress_of_the_lab_names_each_claim():
+    told = []
+    quick = next(each for each in all_claims() if not each.slow)
+    run_claims([quick], "0.1.0", seeds=2, progress=lambda *said: told.append(said))
+    assert told == [(0, 1, quick.code)]
+
+
+def test_two_claims_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    first: Claim = all_claims()[0]
+    all_claims.cache_clear()
+    monkeypatch.setattr("leadline.lab.bench.collect", lambda *_: [first, first])
+    with pytest.raises(ValueError, match=f"two claims have the code {first.code}"):
+        all_claims()
+    monkeypatch.undo()
+    all_claims.cache_clear()
+
+
+def test_a_slow_start_ends_and_leaves_the_rate_to_its_owner():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    before, after, seen = SlowStart(2), FullAgain(2), []
+    for _ in range(4):
+        before(optimizer, (), {})
+        seen.append(optimizer.param_groups[0]["lr"])
+        after(optimizer, (), {})
+    assert seen == [0.5, 1.0, 1.0, 1.0]
+
+
+def test_a_forecast_without_a_rate_has_no_picture_of_rates():
+    usual = samples.forecast()
+    titles = [each.title for each in forecast_pictures(replace(usual, lr=None))]
+    assert "Safe rate over depth" not in titles
+    points = tuple(replace(each, function_change=None) for each in usual.points)
+    assert len(forecast_pictures(replace(usual, points=points))) <= len(forecast_pictures(usual))
+
+
+def test_last_weights_are_compared_only_where_there_are_others():
+    alone = stack_with(Facts(weights=(weight(residual=True, last=True),)))
+    assert scaled_ratio(alone, 8) is None
+    both = stack_with(
+        Facts(weights=(weight(residual=True, last=True, variance=1 / 8), weight(residual=True)))
+    )
+    assert scaled_ratio(both, 8) == pytest.approx(1 / 8)
+
+
+def test_one_dead_branch_alone_is_no_finding():
+    rule = next(each for each in all_rules() if each.name == "dead-branches")
+    sick = rule.sick
+    healthy = each_block(sick, residual=residual())
+    one = replace(healthy, blocks=(sick.blocks[0], *healthy.blocks[1:]))
+    assert list(rule(sick)) != []
+    assert list(rule(one)) == []
+
+
+def test_a_model_that_is_none_is_refused_by_the_symmetries_too():
+    with pytest.raises(InputError):
+        leadline.symmetries("no model", torch.randn(2, 2))
+
+
+def test_one_value_on_an_axis_is_at_its_beginning():
+    assert Axis(title="rate", values=[0.1]).place(5.0) == 0.0
+    assert Axis(title="rate", values=[1.0, 100.0], log=True).place(10.0) == pytest.approx(0.5)
+
+
+def test_a_share_that_was_not_measured_is_shown_as_other_numbers_are():
+    assert share(None) == number(None)
+    assert share(math.nan) == number(math.nan)
+    assert share(0.5) == "50 %"
+
+
+def test_a_penalty_that_was_not_measured_has_no_free_share():
+    group = Symmetry(generators=(), tensors=(), decayed=False, penalty=2.0, least=1.0, eps=(), held=())
+    assert group.free_share == 0.5
+    assert replace(group, least=None).free_share is None
+
+
+@pytest.mark.parametrize(("field", "value"), [("data", "novels"), ("optimizer", "magic"), ("depths", ())])
+def test_a_race_that_nobody_can_run_is_refused(field: str, value: object):
+    with pytest.raises(InputError, match=field):
+        Grid(**{"data": "text", "schemes": ("pre",), "depths": (1,), "rates": (0.1,), field: value})
+
+
+def test_a_stack_whose_signal_dies_has_no_scale_of_correlation():
+    assert correlation_scale("relu", 0.5, 0.0) == 0.0
+    assert correlation_scale("tanh", 1.5, 0.05) > 0
+
+
+def test_two_alarms_of_one_code_and_two_owners_of_one_op_are_errors(monkeypatch: pytest.MonkeyPatch):
+    first = all_alarms()[0]
+    all_alarms.cache_clear()
+    ops._table.cache_clear()
+    monkeypatch.setattr("leadline.alarms.collect", lambda *_: [first, first])
+    monkeypatch.setattr("leadline.ops.collect", lambda *_: [ACTIVATION, ACTIVATION])
+    with pytest.raises(RuleError, match="two alarms have the code"):
+        all_alarms()
+    with pytest.raises(ValueError, match="two families own the op"):
+        ops._table()
+    monkeypatch.undo()
+    all_alarms.cache_clear()
+    ops._table.cache_clear()
+    assert first in all_alarms()
+
+
+def test_a_batch_may_be_a_list_of_one_input():
+    case = leadline.Case(
+        nn.Linear(3, 3), torch.randn(2, 3), loss=lambda y: y.sum(), batches=[[torch.ones(2, 3)]]
+    )
+    ((inputs, targets),) = read_batches(case, 1).each
+    assert targets is None
+    assert torch.equal(inputs, torch.ones(2, 3))

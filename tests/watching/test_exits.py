@@ -1,0 +1,118 @@
+"""A glance at the exits of blocks sees what a trace sees there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import leadline
+from leadline import Case
+from leadline.watching import Watch
+from leadline.watching.blocks import NOT_MEASURED
+from watching.training import one_step
+from zoo import Specimen, animals
+
+SIDES = ("forward_ms", "backward_ms")
+COMMON = (
+    "mlp", "conv-batch-norm", "in-place", "bfloat16", "frozen-layers", "autocast", "checkpoint-non-reentrant",
+    "scripted-submodule", "encoder-pre-norm", "encoder-post-norm", "encoder-decoder", "hf-gpt2",
+)  # fmt: skip
+RESTLESS = (
+    "spectral-norm-by-hook", "teacher-in-forward", "writes-its-input", "foreach-teacher", "flat-parameters",
+    "toggles-flags",
+)  # fmt: skip
+"""Their second pass differs from the first whatever the optimiser does."""
+
+
+def two_looks(case: Case) -> dict[str, tuple[list[float], list[float]]]:
+    """What the trace of a pass says of the blocks, and what a glance at the same pass says: nothing moves between."""
+    optimizer = torch.optim.SGD([each for each in case.model.parameters() if each.requires_grad], lr=0.0)
+    with leadline.watch(case.model, optimizer, every=2) as w:
+        for _ in range(2):
+            torch.manual_seed(1)
+            optimizer.zero_grad()
+            one_step(case, optimizer)
+        assert w.trouble == ""
+        found = {name: w.history.recent(name) for name in SIDES}
+        return {
+            name: (list(rows.rows[0]), list(rows.rows[1])) for name, rows in found.items() if len(rows) == 2
+        }
+
+
+def assert_alike(looks: dict[str, tuple[list[float], list[float]]]) -> int:
+    """Returns how many numbers were compared."""
+    pairs = [pair for look in looks.values() for pair in zip(*look, strict=True) if pair[1] != NOT_MEASURED]
+    for traced, glanced in pairs:
+        assert glanced == pytest.approx(traced, rel=1e-3, nan_ok=True)
+    return len(pairs)
+
+
+@pytest.mark.parametrize("animal", animals(*COMMON))
+def test_a_glance_has_the_numbers_of_a_trace(animal: Specimen):
+    assert assert_alike(two_looks(animal())) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("animal", [each for each in animals(without=["deep"]) if each.id not in RESTLESS])
+def test_a_glance_never_contradicts_a_trace(animal: Specimen):
+    assert_alike(two_looks(animal()))
+
+
+@pytest.mark.parametrize("animal", animals("encoder-pre-norm", "encoder-post-norm", "mlp"))
+def test_every_block_of_a_common_stack_has_an_exit_that_can_be_seen(animal: Specimen):
+    """Also where a residual sum lies inside of a layer: the norm that follows is given it."""
+    looks = two_looks(animal())
+    assert set(looks) == set(SIDES)
+    assert all(each != NOT_MEASURED for _, glanced in looks.values() for each in glanced)
+
+
+def watched_steps(steps: int, step) -> Watch:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with leadline.watch(model, optimizer, every=2) as w:
+        for _ in range(steps):
+            step(model, optimizer)
+            optimizer.zero_grad()
+    assert w.trouble == ""
+    return w
+
+
+def test_a_scaled_loss_leaves_its_scale_out_of_the_gradients():
+    def scaled(by: float):
+        scaler = torch.amp.GradScaler("cpu", init_scale=by)
+
+        def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+            scaler.scale(model(torch.ones(3, 4)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        return watched_steps(2, step).history.recent("backward_ms").rows[1]
+
+    assert list(scaled(1024.0)) == pytest.approx(list(scaled(1.0)), rel=1e-4)
+
+
+def test_of_several_passes_in_a_step_the_first_one_with_gradients_is_looked_at():
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        with torch.no_grad():
+            model(100 * torch.ones(3, 4))
+        for size in (1.0, 50.0):
+            model(size * torch.ones(3, 4)).square().mean().backward()
+        optimizer.step()
+
+    traced, glanced = watched_steps(2, step).history.recent("forward_ms").rows
+    assert list(glanced) == pytest.approx(list(traced), rel=1e-4)
+
+
+def test_a_pass_that_raises_leaves_no_hook():
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        model(torch.ones(3, 4)).square().mean().backward()
+        optimizer.step()
+        with pytest.raises(RuntimeError):
+            model(torch.ones(3, 5))
+        models.append(model)
+
+    models: list[nn.Module] = []
+    watched_steps(3, step)
+    assert not any(each._forward_hooks or each._forward_pre_hooks for each in models[0].modules())
