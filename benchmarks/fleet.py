@@ -27,7 +27,7 @@ from benchmarks.side_by_side import alternate, ratio, rounded, significant, spre
 from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
 from leadline.lab.fleet import Net, Task, build_alone
 from leadline.lab.fleet.stack import Stack, stack_up, step
-from leadline.lab.fleet.training import chunks, fitting_chunk, flushing_denormals
+from leadline.lab.fleet.training import chunks, fitting_chunk, flushing_denormals, side_by_side
 
 STEPS = 2
 ROUNDS = 3
@@ -131,13 +131,17 @@ def _loop(
                 optimizer.step()
 
 
-@torch.no_grad()
 def _fleet(stacks: list[Stack], task: Task, threads: int) -> None:
     torch.set_num_threads(threads)
+    for _ in side_by_side([partial(_steps, stack, task) for stack in stacks]):
+        pass
+
+
+@torch.no_grad()
+def _steps(stack: Stack, task: Task) -> None:
     with flushing_denormals():
-        for stack in stacks:
-            for batch in task.batches:
-                step(stack, task.inputs[batch], task.targets[batch])
+        for batch in task.batches:
+            step(stack, task.inputs[batch], task.targets[batch])
 
 
 def render(results: Results) -> str:

@@ -6,7 +6,7 @@ import torch
 from leadline.errors import InputError
 from leadline.lab.fleet import Net, Task, build_alone, train_alone, train_fleet
 from leadline.lab.fleet.slopes import SLOPES
-from leadline.lab.fleet.training import chunks, flushing_denormals
+from leadline.lab.fleet.training import chunks, flushing_denormals, side_by_side
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # float64, a few steps: only the order of additions differs
 
@@ -52,6 +52,30 @@ def test_the_size_of_chunks_changes_nothing(task, size):
     torch.testing.assert_close(
         train_fleet(nets, task, chunk=size).losses, train_fleet(nets, task).losses, **EXACT
     )
+
+
+def test_threads_change_nothing_and_are_as_many_as_before(task):
+    nets = mixed("tanh", skip=0.0) * 2
+    alone, before = train_fleet(nets, task, chunk=1).losses, torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        found = train_fleet(nets, task, chunk=1).losses
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found, alone, **EXACT)
+
+
+def test_what_fails_in_a_thread_is_raised(task):
+    pieces = [lambda: 1 / 0] * 8
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(ZeroDivisionError):
+            list(side_by_side(pieces))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_accuracy_is_that_of_the_trained_networks(task):

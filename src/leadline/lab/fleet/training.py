@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +15,9 @@ from torch import Tensor
 from leadline.lab.fleet.plan import Net, Task
 from leadline.lab.fleet.stack import Stack, forward, stack_up, step
 
+R = TypeVar("R")
+
+PIECES_A_THREAD = 4  # a thread left idle at the end then costs an eighth at most (derived, for two threads)
 CHUNK_NUMBERS = 2**16  # in one layer of a chunk, 256 kB in float32; calibrated: docs/log.md, 2026-11-16
 
 
@@ -25,7 +31,6 @@ class Trained:
     """(networks,): share of all samples that are told right after the last step."""
 
 
-@torch.no_grad()
 def train_fleet(
     nets: Sequence[Net],
     task: Task,
@@ -41,16 +46,40 @@ def train_fleet(
     losses = torch.empty(len(nets), len(task.batches), dtype=task.inputs.dtype)
     accuracy = torch.empty(len(nets), dtype=task.inputs.dtype)
     done = 0
-    with flushing_denormals():
-        for mine in chunks(nets, chunk or fitting_chunk(task)):
-            stack = stack_up([nets[index] for index in mine], task)
-            steps = [step(stack, task.inputs[batch], task.targets[batch]) for batch in task.batches]
-            losses[mine] = torch.stack(steps, dim=1)
-            accuracy[mine] = _accuracy(stack, task)
-            done += len(mine)
-            if progress is not None:
-                progress(done, len(nets), "networks")
+    groups = list(chunks(nets, chunk or fitting_chunk(task)))
+    work = [partial(_train_chunk, [nets[index] for index in mine], task) for mine in groups]
+    for mine, (seen, right) in zip(groups, side_by_side(work), strict=True):
+        losses[mine], accuracy[mine] = seen, right
+        done += len(mine)
+        if progress is not None:
+            progress(done, len(nets), "networks")
     return Trained(losses=losses, accuracy=accuracy)
+
+
+@torch.no_grad()
+def _train_chunk(nets: Sequence[Net], task: Task) -> tuple[Tensor, Tensor]:
+    """Losses and accuracies of networks that fit the cache together."""
+    with flushing_denormals():
+        stack = stack_up(nets, task)
+        steps = [step(stack, task.inputs[batch], task.targets[batch]) for batch in task.batches]
+        return torch.stack(steps, dim=1), _accuracy(stack, task)
+
+
+def side_by_side(work: Sequence[Callable[[], R]]) -> Iterator[R]:
+    """What each piece of work gives, in order. With many pieces a thread, each thread of torch takes pieces of its own;
+    else all threads work on one piece.
+
+    Operations on a chunk are too short to be shared by threads: they would wait for each other at the end of each.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or len(work) < PIECES_A_THREAD * threads:
+        yield from (piece() for piece in work)
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(lambda piece: piece(), work)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def fitting_chunk(task: Task) -> int:
