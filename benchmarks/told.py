@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -36,6 +37,10 @@ class Folder:
     scripts: Sequence[str]
     """In the order of the page."""
 
+    @property
+    def page(self) -> Path:
+        return ROOT / "docs" / f"{self.name}.md"
+
     def script(self, name: str) -> ModuleType:
         return import_module(f"examples.{self.name}.{name}")
 
@@ -63,4 +68,4 @@ def run(folder: Folder, measure: Measure, render: Render) -> None:
         wanted = [each for each in sys.argv[1:] if not each.startswith("--")] or folder.scripts
         proved = "--unproved" not in sys.argv
         run_missing(folder.name, {name: partial(measure, name, proved=proved) for name in wanted}, print)
-    fill_file(ROOT / "docs" / f"{folder.name}.md", folder.name, render(load(folder.name)))
+    fill_file(folder.page, folder.name, render(load(folder.name)))
