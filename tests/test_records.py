@@ -77,7 +77,7 @@ def same(one: object, other: object) -> bool:
 
 
 @pytest.mark.parametrize("kind", SCHEMAS, ids=lambda kind: kind.__name__)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_a_record_is_the_same_after_json(kind: type, data: st.DataObject):
     record = data.draw(arbitrary(kind))

@@ -19,7 +19,6 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.records import Op, Profile, Trace
 from leadline.watching.blocks import NOT_MEASURED, Numbers
-from leadline.watching.doorway import Doorway
 from leadline.watching.norms import Norms, one_norm, read_one
 
 Measured = tuple[Tensor | Norms, int]
@@ -35,10 +34,11 @@ class Exits:
     def __init__(self) -> None:
         self.inside = 0.0
         """Seconds of ours inside of the pass."""
+        self.listening = False
+        """Between `arm` and `take`."""
         self._seats: dict[int, tuple[nn.Module, Side]] = {}
-        self._places: dict[tuple[int, Side], int] = {}
         self._count = 0
-        self._doors: list[Doorway] = []
+        self._hooks: list[Usher] = []
         self._handles: list[RemovableHandle] = []
         self._forward: dict[int, Measured] = {}
         self._backward: dict[int, Measured] = {}
@@ -49,57 +49,45 @@ class Exits:
         """A trace has shown where they are."""
         return bool(self._seats)
 
-    @property
-    def armed(self) -> bool:
-        return bool(self._handles)
-
     def learn(self, model: nn.Module, seen: Trace, profile: Profile) -> None:
         """Where the exits are, from a trace of the model and what was read off it."""
         modules = dict(model.named_modules())
         seats = {place: seat for place, seat in seats_of(seen, profile).items() if seat[0] in modules}
         self._seats = {place: (modules[path], side) for place, (path, side) in seats.items()}
-        self._places = {(id(module), side): place for place, (module, side) in self._seats.items()}
         self._count = len(profile.blocks)
 
     def arm(self) -> None:
-        """Hook the modules; `disarm` takes the hooks off again."""
+        """Hook the modules, if they are not hooked still; `disarm` takes the hooks off again."""
         self.inside, self._forward, self._backward = 0.0, {}, {}
-        given, returned = Doorway(self._given), Doorway(self._returned)
-        self._doors = [given, returned]
-        self._handles = [
-            module.register_forward_pre_hook(given)
-            if side == "given"
-            else module.register_forward_hook(returned)
-            for module, side in self._seats.values()
-        ]
+        self.listening = True
+        if not self._handles:
+            for place, (module, side) in self._seats.items():
+                usher = Usher(self, place, side)
+                self._hooks.append(usher)
+                hook = module.register_forward_pre_hook if side == "given" else module.register_forward_hook
+                self._handles.append(hook(usher))
 
     def disarm(self) -> None:
-        for door in self._doors:
-            door.shut()
+        self.listening = False
+        for usher in self._hooks:
+            usher.exits = None
         for handle in self._handles:
             handle.remove()
-        self._doors, self._handles = [], []
+        self._hooks, self._handles = [], []
 
     def take(self, loss_scale: float = 1.0) -> Glance:
         """What was seen; call it when gradients are there, which may still be multiplied by a loss scale."""
-        self.disarm()
+        self.listening = False
         error, self._error = self._error, None
         if error is not None:
             raise error
         return Glance(self._count, self._forward, self._backward, loss_scale)
 
-    def _given(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if args:
-            self._look(self._places.get((id(module), "given")), args[0])
-
-    def _returned(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        self._look(self._places.get((id(module), "returned")), output)
-
-    def _look(self, place: int | None, value: Any) -> None:
+    def look(self, place: int, value: Any) -> None:
         """Measure the first value that passes here, and wait for its gradient."""
-        start = perf_counter()
-        if place is None or place in self._forward or not torch.is_grad_enabled():
+        if not self.listening or place in self._forward or not torch.is_grad_enabled():
             return
+        start = perf_counter()
         try:
             if isinstance(value, Tensor) and value.is_floating_point():
                 self._forward[place] = (one_norm(value.detach()), value.numel())
@@ -110,14 +98,41 @@ class Exits:
         self.inside += perf_counter() - start
 
     def _arrived(self, place: int, number: int, grads: tuple[Tensor | None, ...]) -> None:
-        start, grad = perf_counter(), grads[number]
-        if grad is None or place in self._backward or not self.armed:
+        grad = grads[number]
+        if grad is None or place in self._backward or not self.listening:
             return
+        start = perf_counter()
         try:
             self._backward[place] = (one_norm(grad.detach()), grad.numel())
         except Exception as error:
             self._error = error
         self.inside += perf_counter() - start
+
+
+class Usher:
+    """The hook of one seat. Copies and pickles of it lead nowhere, as those of a `Doorway`; it is called once a block
+    and step, so it does without a frame of its own for that."""
+
+    __slots__ = ("exits", "place", "side")
+
+    def __init__(self, exits: Exits | None = None, place: int = 0, side: Side = "returned") -> None:
+        self.exits, self.place, self.side = exits, place, side
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any = None) -> None:
+        if self.exits is not None:
+            self.exits.look(self.place, output if self.side == "returned" else args[0] if args else None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Usher:
+        return Usher()
+
+    def __copy__(self) -> Usher:
+        return Usher()
+
+    def __reduce__(self) -> tuple[type[Usher], tuple[()]]:
+        return Usher, ()
+
+
+Usher.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # as a Doorway's
 
 
 class Glance:

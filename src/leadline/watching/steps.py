@@ -142,8 +142,10 @@ class Steps:
                 held = [each for parameters in self._roster.held.values() for each in parameters]
                 opened.raw = RawGradients(held)
                 opened.raw.arm()
-        elif opened.level is Level.BLOCKS:
+        if opened.level is Level.BLOCKS:
             self.exits.arm()
+        else:
+            self.exits.disarm()
         return opened
 
     def tick(self) -> None:
@@ -211,7 +213,7 @@ class Steps:
         if len(here.stepped) == len(self.optimizers):
             if here.level >= Level.TRACE:
                 start = self._take(optimizer, start)
-            elif self.exits.armed:
+            elif self.exits.listening:
                 scale, _ = self.scaling.read(peek=True)
                 here.glance = self.exits.take(scale or 1.0)
                 start = here.took(Level.BLOCKS, start - self.exits.inside)
