@@ -47,6 +47,9 @@ class Ours:
     def close(self) -> None:
         self._watch.close()
 
+    def look_at_blocks(self) -> None:
+        self._watch._table.glance_every = 1
+
     def samples(self) -> int:
         return sum(event.kind == "sample" for event in self._watch.events)
 
@@ -62,9 +65,16 @@ def ours_by_budget(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours
     return Ours(model, optimizer, folder)
 
 
-def ours_blocks(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
-    """Norms of gradient, update and weight of every parameter, second moments of every block; alarms; all stored."""
+def ours_parameters(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
+    """Norms of gradient, update and weight of every parameter; alarms; all stored."""
     return Ours(model, optimizer, folder, every=NEVER)
+
+
+def ours_blocks(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
+    """That, and second moments of every block forward and backward, which are looked at less often by themselves."""
+    ours = ours_parameters(model, optimizer, folder)
+    ours.look_at_blocks()
+    return ours
 
 
 def ours_traced(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
@@ -177,6 +187,7 @@ class Clipping:
 
 
 EVERY_STEP: dict[str, Monitor] = {
+    "ours: every parameter": ours_parameters,
     "ours: every parameter and block": ours_blocks,
     "ours: every parameter and every op": ours_traced,
     "hand-written hooks, one norm": ModuleHooks,

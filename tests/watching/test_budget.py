@@ -75,6 +75,13 @@ def test_a_fixed_interval_ignores_the_budget():
     assert levels == [5, 4, 4, 5, 4, 4, 5]
 
 
+def test_with_a_long_interval_blocks_are_looked_at_ten_times_between_traces():
+    levels = simulate(Timetable(0.01, 40), costs(1.0, 1.0, 1.0, 50.0), 80)
+    assert [step for step, level in enumerate(levels) if level == Level.TRACE] == [0, 40]
+    assert [step for step, level in enumerate(levels) if level == Level.BLOCKS][:10] == [*range(4, 40, 4), 44]
+    assert set(levels) == {Level.UPDATES, Level.BLOCKS, Level.TRACE}
+
+
 def test_a_resumed_run_begins_with_a_look_and_counts_from_there():
     table = Timetable(0.01, None, first=1000)
     assert simulate(table, costs(1e-5, 1e-4, 1e-4, 0.02), 10)[:5] == [5, 4, 5, 4, 5]

@@ -40,8 +40,9 @@ def watch(
     """Watch a training loop. Training is bit for bit what it would be without.
 
     `budget` is the share of the step time that watching may take; what does not fit is measured less often. `every=N`
-    measures all parameters and blocks at every step and traces each N-th one, whatever it costs. `store` is a run file,
-    which other processes can read while it grows; without one, alerts and the last report are kept in memory.
+    measures all parameters at every step, blocks ten times as often as it traces, and traces each N-th step, whatever
+    it costs. `store` is a run file, which other processes can read while it grows; without one, alerts and the last
+    report are kept in memory.
     `on_alert` is "log", "raise", "stop" or a function of the alert; "skip_step" and "clip" also act on gradients that
     stand out, and only then is training not what it would be without.
 

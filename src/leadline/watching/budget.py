@@ -31,6 +31,7 @@ PAYBACK = (
 )
 KEEPING = 0.5  # of the budget, at most, for what is kept of every step; ours: the rest buys alarms and norms
 COSTS = 5  # last runs of a level whose median is its cost; ours
+GLANCES = 10  # looks at blocks from one trace to the next, with a fixed interval; ours: each costs a tenth of a trace
 NEVER = 2**62  # a step that does not come, and that an int64 still holds
 PLAN_EVERY = 64  # steps between two plans where no parameter is measured; ours: a plan costs some 20 us
 
@@ -72,6 +73,8 @@ class Timetable:
         """The closest look that is planned."""
         self.lowest = Level.LOSS
         """The least that is measured at every step, whatever it costs."""
+        self.glance_every = max(1, (every or 1) // GLANCES)
+        """With a fixed interval, steps between two looks at blocks."""
         self.unable: set[Level] = set()
         """Levels that have nothing to measure yet."""
         self.due = dict.fromkeys(SHARES, first)
@@ -113,10 +116,15 @@ class Timetable:
         if self.every is None and step < min(self.due.values()):  # by far the usual case
             return self.lowest
         if self.every is not None:
-            wanted = Level.TRACE if (step - self.first) % self.every == 0 else Level.BLOCKS
+            wanted = self._by_interval(step - self.first, self.every)
         else:
             wanted = max((level for level, due in self.due.items() if step >= due), default=Level.LOSS)
         return max(min(wanted, self.highest), self.lowest)
+
+    def _by_interval(self, count: int, every: int) -> Level:
+        if count % every == 0:
+            return Level.TRACE
+        return Level.BLOCKS if count % self.glance_every == 0 else Level.UPDATES
 
     def ran(self, step: int, level: Level) -> None:
         for each in SHARES:
