@@ -129,17 +129,15 @@ def _improved(case: dict[str, Any]) -> bool:
 
 
 def beside(results: Results) -> str:
-    """A step with a monitor over a plain step, everything recorded at every step."""
-    found: dict[str, dict[str, float]] = {}
+    """A step with a monitor over a plain step, everything recorded at every step; some peers fail on some networks."""
+    found: dict[str, dict[str, str]] = {}
     for key, each in results["cases"].items():
         kind, way, network = key.split(" | ")
         if kind == "every step":
-            found.setdefault(way, {})[network] = each["ratio"]["median"]
+            cell = "fails" if "error" in each else f"{each['ratio']['median']:.2f}"
+            found.setdefault(way, {})[network] = cell
     networks = sorted({network for ways in found.values() for network in ways})
-    rows = [
-        [way, *(f"{ways[network]:.2f}" if network in ways else "" for network in networks)]
-        for way, ways in found.items()
-    ]
+    rows = [[way, *(ways.get(network, "") for network in networks)] for way, ways in found.items()]
     return table(["recorded by", *networks], rows)
 
 
