@@ -79,7 +79,7 @@ def _costs() -> Iterator[Figure]:
     yield "What does a trace cost, in plain passes?", _between(traced), "performance", "trace"
     steps = [each["reading"]["median"] for _, each in _cases("update")]
     yield "What does reading one step cost, in plain steps?", _between(steps), "update", "update"
-    budget = [each["ratio"] for key, each in _cases("watch") if key.startswith("budget | ")]
+    budget = [each["ratio"] for key, each in _cases("watch") if key.startswith("budget | default budget")]
     yield (
         "How long is a step under the watch at its default budget, in plain steps?",
         _between(budget),
