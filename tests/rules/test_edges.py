@@ -233,3 +233,14 @@ def test_twice_scaled_branches_are_named_from_the_first_to_the_last():
     rule = next(rule for rule in RULES.values() if rule.name == "depth-scaled-twice")
     (found,) = rule(rule.sick)
     assert found.where == f"{rule.sick.blocks[0].name} … {rule.sick.blocks[-1].name}"
+
+
+def test_one_useless_bias_is_named_and_several_are_named_from_first_to_last():
+    lost = [weight(index, norm="batch_norm", bias=f"layers.{index}.bias") for index in range(3)]
+    (one,) = findings("I307", stack_with(Facts(weights=(lost[0],))))
+    assert (one.where, one.message.split(":")[0]) == ("layers.0.bias", "a bias has no effect")
+    (several,) = findings("I307", stack_with(Facts(weights=tuple(lost))))
+    assert (several.where, several.message.split(":")[0]) == (
+        "layers.0.bias … layers.2.bias",
+        "3 biases have no effect",
+    )

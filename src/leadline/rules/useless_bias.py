@@ -36,9 +36,11 @@ def useless_bias(profile: Profile) -> Iterator[Symptom]:
     """
     found = [w for w in (profile.facts.weights if profile.facts else ()) if w.bias and w.norm in REMOVING]
     if found:
+        alone = len(found) == 1
+        who = "a bias has" if alone else f"{len(found)} biases have"
         yield Symptom(
             severity="info",
-            where=found[0].bias if len(found) == 1 else f"{found[0].bias} … {found[-1].bias}",
-            message=f"{len(found)} biases have no effect: the {found[0].norm} behind each subtracts it again",
+            where=found[0].bias if alone else f"{found[0].bias} … {found[-1].bias}",
+            message=f"{who} no effect: the {found[0].norm} behind {'it' if alone else 'each'} subtracts it again",
             evidence={"biases": float(len(found))},
         )
