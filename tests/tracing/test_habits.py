@@ -76,6 +76,22 @@ def test_an_interrupt_at_any_moment_leaves_no_footprint(share: float, calls_in_a
     assert differences(before, footprint(case)) == []
 
 
+def test_an_interrupted_trace_puts_nothing_back_later(calls_in_a_trace: int):
+    """Its last call is the one that shields putting back: what is left open there, the collector would close."""
+    sys.setprofile(interrupt_at(calls_in_a_trace))
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            trace(ZOO["conv-batch-norm"]())
+    finally:
+        sys.setprofile(None)
+    torch.manual_seed(1)
+    drawn = torch.get_rng_state()
+    caught.value.__traceback__ = None
+    del caught
+    gc.collect()
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
 @pytest.mark.parametrize(
     "accident", [StopIteration(), SystemExit(3), GeneratorExit(), AssertionError()], ids=repr
 )

@@ -69,5 +69,14 @@ class _Undivided(AbstractContextManager[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        with uninterrupted():
-            return self._inner.__exit__(kind, error, trace)
+        begun = False
+        try:
+            with uninterrupted():
+                begun = True
+                return self._inner.__exit__(kind, error, trace)
+        except BaseException:
+            if (
+                not begun
+            ):  # Ctrl-C before the shield was up; left open, the collector would put things back at any time
+                self._inner.__exit__(kind, error, trace)
+            raise
