@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -157,8 +158,14 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
             tensor.copy_(copy)
 
 
+# torch's generator is locked while its state becomes a Python object, which may hand the interpreter to a thread that
+# waits for the generator without giving the interpreter back. Ours wait for each other here, where they do give it back.
+_GENERATOR = threading.RLock()
+
+
 def random_states() -> dict[str, Any]:
-    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    with _GENERATOR:
+        states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if torch.cuda.is_available():  # pragma: no cover  (the tests have no such device)
         states["cuda"] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available():  # pragma: no cover  (the tests have no such device)
@@ -169,7 +176,8 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["torch"])
+    with _GENERATOR:
+        torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     if "cuda" in states:  # pragma: no cover  (the tests have no such device)
         torch.cuda.set_rng_state_all(states["cuda"])
