@@ -159,7 +159,7 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
 
 
 # torch's generator is locked while its state becomes a Python object, which may hand the interpreter to a thread that
-# waits for the generator without giving the interpreter back. Ours wait for each other here, where they do give it back.
+# waits for the generator and does not give the interpreter back. Ours wait for each other here, where they do.
 _GENERATOR = threading.RLock()
 
 
