@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,21 @@ from leadline.live.shelf import Shelf
 
 HOST = "127.0.0.1"
 MOST_CONNECTIONS = 64  # ours: a few tabs; each has one stream
-FAREWELL_SECONDS = 3  # ours: streams end within a look at the file; what takes longer is cut off
+FAREWELL_SECONDS = 3  # ours: streams end within a look at the file; who takes longer is hung up on
+
+
+class Runner(uvicorn.Server):
+    """Leaves no connection behind, not of a browser that has stopped reading, nor one that came last."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        hanging_up = asyncio.create_task(self._hang_up())
+        await super().shutdown(sockets)
+        hanging_up.cancel()
+
+    async def _hang_up(self) -> None:
+        await asyncio.sleep(FAREWELL_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +39,7 @@ class Server:
     """A server that holds its port and does not answer yet."""
 
     url: str
-    runner: uvicorn.Server
+    runner: Runner
     listening: socket.socket
     shelf: Shelf
 
@@ -54,11 +69,11 @@ def prepare(paths: Sequence[Path], port: int = 0) -> Server:
         proxy_headers=False,
         limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=LARGEST_HEAD,
-        timeout_graceful_shutdown=FAREWELL_SECONDS,
+        timeout_graceful_shutdown=2 * FAREWELL_SECONDS,  # answers end soon after we hang up
         http="h11",
         ws="none",
     )
-    runner = uvicorn.Server(config)
+    runner = Runner(config)
     url = f"http://{HOST}:{listening.getsockname()[1]}/"
     return Server(url=url, runner=runner, listening=listening, shelf=shelf)
 
