@@ -161,11 +161,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--no-docs", action="store_true", help="measure only")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if not asked.table:
         run_missing("rate_edge", {case.name: partial(measure, case) for case in CASES}, print)
-    fill_file(ROOT / "docs" / "phase.md", "rate_edge", render(load("rate_edge")))
+    if not asked.no_docs:
+        fill_file(ROOT / "docs" / "phase.md", "rate_edge", render(load("rate_edge")))
 
 
 if __name__ == "__main__":

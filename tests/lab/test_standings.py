@@ -152,6 +152,19 @@ def test_a_race_is_told_in_words_and_on_a_page():
     assert "How the best rate moves with depth" in page
 
 
+@pytest.mark.parametrize("burst", [5e4, math.nan])
+def test_a_neighbour_that_diverged_does_not_push_the_best_rate_away(burst):
+    """Best at 0.01, a little better than at 0.001, lost at 0.1: the parabola has its lowest point at 0.0044, however lost."""
+    losses = {1e-3: 2.5, 1e-2: 2.4}
+    cells = [
+        Finish(scheme="pre", depth=depth, rate=rate, seed=0, valid=loss, held_out=loss, curve=(4.0,))
+        for depth in (4, 16)
+        for rate, loss in {**losses, 1e-1: burst}.items()
+    ]
+    (found,) = transfer(cells, "adam", 3.0)
+    assert found.optima == pytest.approx((4.4e-3, 4.4e-3), rel=0.01)
+
+
 def test_where_nobody_learned_anything_nobody_leads():
     race = msgspec.structs.replace(made_up(), base_rate=0.5)
     assert "leads" not in sentence(race)

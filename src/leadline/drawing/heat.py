@@ -100,7 +100,7 @@ def _labels(frame: _Frame) -> Iterator[str]:
     for place in frame.up.labelled(MOST_UP):
         yield _text(f"{frame.up.values[place]:.3g}", LEFT - 6, frame.y(place) + 3.5, "end")
     yield _text(frame.across.title, (LEFT + frame.width - RIGHT) / 2, frame.height - 6, "middle")
-    yield _text(frame.up.title, 2, TOP + 10, "start")
+    yield _text(frame.up.title, LEFT - 6, low, "end")
 
 
 def _text(said: str, x: float, y: float, anchor: str) -> str:

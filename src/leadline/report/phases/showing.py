@@ -15,7 +15,7 @@ from leadline.report.text import clean, clean_lines
 
 SHADES = " ░▒▓█"
 LAWS = {
-    "gain": "depth = {} ξ with ξ the depth scale of the correlation between two inputs",
+    "gain": "depth = {} ξ",
     "rate": "rate × depth = {}",
     "residual": "depth × ln(1 + scale²) = {}",
 }
@@ -48,13 +48,17 @@ def sentence(phase: Phase) -> str:
             f"{found.at_stated:.0%}"
         )
     if found.fitted is not None and found.at_fitted is not None:
-        line = f"with {number(found.fitted)} in its place" if len(said) > 1 else law(phase, found.fitted)
-        said.append(f"Fitted on every other column, {line}, it separates the rest with {found.at_fitted:.0%}")
+        said.append(
+            f"The line {law(phase, found.fitted)}, fitted on every other column, separates the rest with "
+            f"{found.at_fitted:.0%}"
+        )
     if phase.power is not None:
         said.append(
             f"The highest {HIGHEST[phase.kind]} that trains falls with depth to the power {phase.power:.2f}; theory "
             f"says {THEORY_POWER[phase.kind]:g}"
         )
+    if phase.kind == "gain" and len(said) > 1:
+        said.append("ξ is the depth scale of the correlation between two inputs")
     return ". ".join(said) + "."
 
 
@@ -89,14 +93,14 @@ def render_text(phase: Phase, look: Look) -> str:
     """A character a place, deepest above; theory's curve as a mark where it passes. The verdict alone: the sentence."""
     if look.detail == "verdict":
         return clean(sentence(phase)) + "\n"
-    title = f"{phase.title}: share of the digits told right (space 0, █ all); · theory's curve"
-    rows = [line.plain for line in wrapped(title, look.width)]
+    rows = [f"{phase.title}: share of the digits told right"]
     multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
     curve = phase.curve(multiple) if multiple is not None else ()
     for place in reversed(range(len(phase.depths))):
         cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
         rows.append(f"{phase.depths[place]:>6} │{cells}│")
     rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
+    rows.append(f"{'':>6}  space none, █ all, · theory's curve")
     words = [line.plain for line in wrapped(clean(sentence(phase)), look.width)]
     return clean_lines("\n".join([*rows, "", *words])) + "\n"
 
