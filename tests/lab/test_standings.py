@@ -154,7 +154,7 @@ def test_a_race_is_told_in_words_and_on_a_page():
 
 @pytest.mark.parametrize("burst", [5e4, math.nan])
 def test_a_neighbour_that_diverged_does_not_push_the_best_rate_away(burst):
-    """Best at 0.01, a little better than at 0.001, lost at 0.1: the parabola has its lowest point at 0.0044, however lost."""
+    """Best at 0.01, a little worse at 0.001, lost at 0.1: the lowest point is at 0.0044, however lost."""
     losses = {1e-3: 2.5, 1e-2: 2.4}
     cells = [
         Finish(scheme="pre", depth=depth, rate=rate, seed=0, valid=loss, held_out=loss, curve=(4.0,))
