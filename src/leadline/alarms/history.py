@@ -115,6 +115,8 @@ class History:
         """The first step that was added, though the ring may no longer hold it."""
         self.asked: int | None = None
         """The last step at which alarms were asked."""
+        self.guarded = False
+        """Steps by numbers that are none are not made: something leaves them out."""
         self.blamed: dict[int, Blame] = {}
         """What made the loss of a step a number that is none."""
 

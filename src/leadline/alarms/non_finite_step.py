@@ -68,7 +68,7 @@ def _grown(cause: FirstCause) -> str:
 
 
 def _forecast(history: History, cause: FirstCause) -> str:
-    if history.has("loss_scale") or cause.metric not in ("loss", "gradient"):
+    if history.guarded or history.has("loss_scale") or cause.metric not in ("loss", "gradient"):
         return ""  # a scaler leaves out such steps
     return "every weight is NaN after the next step"
 

@@ -65,6 +65,8 @@ def find_culprit(loss: Tensor, names: Mapping[int, str]) -> Blame | None:
         return None
     nodes = _walk(loss.grad_fn)
     ran = sorted((each for each in nodes if not _is_leaf(each)), key=lambda each: each._sequence_nr())
+    if all(next(_kept(each), None) is None for each in ran):
+        return None  # compiled, or its backward pass has freed it
     first = next((each for each in ran if any(_is_loud(kept) for _, kept in _kept(each))), loss.grad_fn)
     return _trace_back(first, names)
 

@@ -42,9 +42,10 @@ def checked_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...
 
 def _bare(optimizer: Any) -> Any:
     """What a library has wrapped, as Accelerate does: the optimiser that steps, and has the hooks, is inside."""
-    while isinstance(optimizer, Optimizer) and "_optimizer_step_pre_hooks" not in vars(optimizer):
-        optimizer = optimizer.optimizer
-    return optimizer
+    found = optimizer
+    while isinstance(found, Optimizer) and "_optimizer_step_pre_hooks" not in vars(found):
+        found = getattr(found, "optimizer", None)
+    return optimizer if found is None else found
 
 
 def refuse_no_number(told: Any, what: str) -> None:

@@ -20,6 +20,10 @@ from leadline.watching.doorway import Doorway, Passage
 from leadline.watching.replay import Replay
 
 Pass = Observation | Replay
+UNSEEN = (
+    "no samples: the model itself was not called with gradients, but its parts, or inside of compiled code; "
+    "watch the module that your loop calls, as torch.compile returned it"
+)
 USED_UP = "its gradient was used up by an optimiser inside of the backward pass"
 
 

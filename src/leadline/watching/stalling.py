@@ -5,6 +5,8 @@ A step hook is called by a step. When none comes, the only sign of life are the 
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from leadline.alarms.alarm import Symptom
 
 FIRST = 1024  # losses told before there ever was a step; ours: more micro-batches than anybody adds up
@@ -14,22 +16,32 @@ TIMES = 4  # as many losses as the step that had the most; ours
 
 
 class Patience:
-    """How many losses may be told before a step is missed."""
+    """How many losses may be told before a step is missed. Those that nobody could step by do not count."""
 
     def __init__(self) -> None:
         self.losses = FIRST
         """As many of one step are too many."""
+        self.waiting = 0
+        """Losses with a graph that were told since the last step."""
         self._most = 0
 
-    def stepped(self, losses: int) -> None:
-        """A step was made, of so many losses."""
-        if losses > self._most or self.losses == FIRST:
-            self._most = max(losses, self._most)
-            self.losses = max(FEWEST, TIMES * self._most)
+    def wears_out(self, loss: Tensor | float) -> bool:
+        """A loss was told; whether it is one too many."""
+        if isinstance(loss, Tensor) and loss.requires_grad:
+            self.waiting += 1
+        return self.waiting >= self.losses
 
-    def is_over(self, losses: int) -> bool:
-        """Whether so many losses without a step are too many at the end of a run."""
-        return losses >= max(FEWEST_AT_END, TIMES * self._most)
+    def stepped(self) -> None:
+        """A step was made."""
+        if self.waiting > self._most or self.losses == FIRST:
+            self._most = max(self.waiting, self._most)
+            self.losses = max(FEWEST, TIMES * self._most)
+        self.waiting = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether too many wait for a step at the end of a run."""
+        return self.waiting >= max(FEWEST_AT_END, TIMES * self._most)
 
     @property
     def never(self) -> bool:

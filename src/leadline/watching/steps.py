@@ -27,17 +27,13 @@ from leadline.watching.norms import total
 from leadline.watching.roster import Roster, highest_rate, make_roster
 from leadline.watching.round import Round
 from leadline.watching.samples import Samples
-from leadline.watching.sampling import Sampler, is_compiled
+from leadline.watching.sampling import UNSEEN, Sampler, is_compiled
 from leadline.watching.scaling import overflowed, pending_scale
 from leadline.watching.tally import Tally, mean, number
 from leadline.watching.troubles import Troubles
 
 TOGETHER = 64  # light steps that are entered into the account at once; ours: as many as between two plans
 PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
-UNSEEN = (
-    "no samples: the model itself was not called with gradients, but its parts, or inside of compiled code; "
-    "watch the module that your loop calls, as torch.compile returned it"
-)
 
 
 class Steps:
@@ -109,8 +105,9 @@ class Steps:
         losses.append(told)
         if type(told) is float and not math.isfinite(told):
             self.troubles.blame(self.round.step, loss)
-        if len(losses) >= self.patience.losses:
-            self.told += self.troubles.note_stall(self.round.step, losses, loss)
+        if self.patience.wears_out(loss):
+            self.told += self.troubles.note_stall(self.round.step)
+            del losses[:-1]
         self.round.telling += perf_counter() - start
 
     def unclipped(self, norm: Tensor | float) -> None:
@@ -139,7 +136,7 @@ class Steps:
             self._finish(self.round)
             self.round.stepped.clear()
         self.hand_over()
-        self.told += self.troubles.at_end(self.round.step, len(self.round.losses))
+        self.told += self.troubles.at_end(self.round.step)
         self.told += self.journal.ask(last=True)
         self.told += self.samples.make_all()
 
@@ -164,7 +161,7 @@ class Steps:
         self._tally.add(here.step, now, here.losses, highest_rate(self.optimizers), here.telling)
         if here.losses:
             self._note_loss(here)
-            self.patience.stepped(len(here.losses))
+            self.patience.stepped()
             here.losses = []
         here.step += 1
         here.telling = perf_counter() - now  # of the next step, which has just begun
@@ -257,7 +254,7 @@ class Steps:
     def _end(self) -> None:
         """All optimisers have stepped: settle the account, write the step down, and open the next."""
         here = self.round
-        self.patience.stepped(len(here.losses))
+        self.patience.stepped()
         if here.level >= Level.TRACE:
             self._take(None, perf_counter())
             self._note_unseen(here)

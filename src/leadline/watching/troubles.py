@@ -13,7 +13,7 @@ from leadline.tracing.census import take_census
 from leadline.watching.autopsy import find_culprit
 from leadline.watching.journal import Journal
 from leadline.watching.scaling import Scaling
-from leadline.watching.stalling import FEWEST, Patience, no_step, skips_all
+from leadline.watching.stalling import Patience, no_step, skips_all
 
 
 class Troubles:
@@ -35,22 +35,16 @@ class Troubles:
         if culprit is not None:
             self.journal.history.blamed.setdefault(step, culprit)
 
-    def note_stall(self, step: int, losses: list[Tensor | float], last: Tensor | float) -> list[Alert]:
-        """Many losses and no step. Those that nobody could step by, of an evaluation, do not count."""
-        if not isinstance(last, Tensor) or not last.requires_grad:
-            return []
-        told = self._stalled(step, len(losses))
-        del losses[:-FEWEST]
-        return told
-
-    def at_end(self, step: int, losses: int) -> list[Alert]:
+    def at_end(self, step: int) -> list[Alert]:
         """What is left to say when there will be no further step."""
-        told = self._stalled(step, losses) if self.patience.is_over(losses) else []
+        told = self.note_stall(step) if self.patience.is_over else []
         self.note_scale(step)
         return told
 
-    def _stalled(self, step: int, losses: int) -> list[Alert]:
+    def note_stall(self, step: int) -> list[Alert]:
+        """Many losses and no step."""
         scale, skipped = self.scaling.read(peek=True)
+        losses = self.patience.waiting
         if scale is not None and skipped:
             return self.journal.tell("T809", skips_all(step, losses, scale, skipped))
         return self.journal.tell("T811", no_step(step, losses, never=self.patience.never))

@@ -61,6 +61,7 @@ class Watch:
         self._steps = Steps(model, optimizers, journal, table, sampler)
         if on_alert in ("skip_step", "clip"):
             self._steps.intervention = Intervention(cast(Kind, on_alert))
+            journal.history.guarded = True
         if why:
             journal.event(table.first, "warning", f"no pass of this model can be sampled: {why}")
         self._handles: list[RemovableHandle] = []
