@@ -67,6 +67,42 @@ def test_every_block_of_a_common_stack_has_an_exit_that_can_be_seen(animal: Spec
     assert all(each != NOT_MEASURED for _, glanced in looks.values() for each in glanced)
 
 
+class Aside(nn.Module):
+    """A block whose first op does not read the stream and whose last one does not make it."""
+
+    def __init__(self, width: int, *, wrapped: bool) -> None:
+        super().__init__()
+        self.weight, self.wrapped = nn.Parameter(torch.randn(width, width)), wrapped
+
+    def forward(self, shift: torch.Tensor, stream: torch.Tensor):
+        change = shift * 2 + stream @ self.weight
+        stream = stream + change.tanh()
+        aside = 100 * change
+        return (aside, stream) if self.wrapped else stream
+
+
+class Stack(nn.Module):
+    def __init__(self, *, wrapped: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Aside(6, wrapped=wrapped) for _ in range(4))
+        self.head = nn.Linear(6, 1)
+
+    def forward(self, stream: torch.Tensor) -> torch.Tensor:
+        shift = torch.ones(6)
+        for block in self.blocks:
+            out = block(shift, stream)
+            stream = out[1] if isinstance(out, tuple) else out
+        return self.head(stream)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["returned alone", "second of two"])
+def test_an_exit_is_where_it_was_passed_whatever_the_order_of_ops(wrapped):
+    torch.manual_seed(0)
+    case = Case(model=Stack(wrapped=wrapped), inputs=torch.randn(5, 6), loss=lambda out: out.square().mean())
+    looks = two_looks(case)
+    assert assert_alike(looks) == 2 * len(looks["forward_ms"][0]) >= 8
+
+
 def watched_steps(steps: int, step) -> Watch:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))

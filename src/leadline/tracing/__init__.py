@@ -89,7 +89,7 @@ def _run(
     inputs, targets = lend.usable((case.inputs, case.targets))
     recorder.name_source(inputs, "input", "input")
     recorder.name_source(targets, "target", "target")
-    with recorder, recorder.calls.follow(recorder.returned):
+    with recorder, recorder.calls.follow(recorder.entered, recorder.returned):
         output = lend.call(model, inputs)
         recorder.phase = "loss"
         loss = lend.find_loss(output, case.loss, targets)

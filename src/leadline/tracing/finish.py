@@ -34,7 +34,7 @@ def finish(
     made_ops = tuple(_op(index, step, roles, entries) for index, step in enumerate(steps))
     values = _values(entries, steps)
     parameters = read_parameters(census, grads, made_ops)
-    modules = _modules(census, recorder.calls.counts)
+    modules = _modules(census, recorder)
     gaps = (*facts["gaps"], *_lost_checkpoints(lost), *find_gaps(made_ops, values, parameters, modules))
     return Trace(
         **{**facts, "gaps": gaps},
@@ -134,13 +134,11 @@ def _settled_common(entries: Sequence[Entry]) -> list[float | None]:
     return [None if entry.common is None else next(done) for entry in entries]
 
 
-def _modules(census: Census, counts: Mapping[int, int]) -> tuple[Module, ...]:
+def _modules(census: Census, recorder: Recorder) -> tuple[Module, ...]:
     root = repository_root()
     kinds = {type(named.item) for named in census.modules.values()}
     sources = {kind: find_source(kind, root) for kind in kinds}
-    return tuple(
-        _module(named, counts[key], sources[type(named.item)]) for key, named in census.modules.items()
-    )
+    return tuple(_module(named, recorder, sources[type(named.item)]) for named in census.modules.values())
 
 
 def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
@@ -148,16 +146,18 @@ def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
     return [None if entry.attended is None else next(done) for entry in entries]
 
 
-def _module(named: Named[nn.Module], calls: int, source: Source | None) -> Module:
-    kind = type(named.item)
+def _module(named: Named[nn.Module], recorder: Recorder, source: Source | None) -> Module:
+    kind, key = type(named.item), id(named.item)
     unset = inspect.getattr_static(nn.Module, "forward")
     return Module(
         path=named.names[0],
         type=f"{kind.__module__}.{kind.__qualname__}",
-        calls=calls,
+        calls=recorder.calls.counts[key],
         aliases=tuple(named.names[1:]),
         container=inspect.getattr_static(kind, "forward", None) is unset,
         source=source,
+        given=recorder.given.get(key, ()),
+        returned=recorder.made.get(key, ()),
     )
 
 

@@ -56,7 +56,7 @@ class Observation:
         self.recorder.name_source(args[0] if len(args) == 1 else args, "input", "input")
         self.recorder.name_source(kwargs, "input", "input")
         self.recorder.calls.counts[id(self.model)] += 1
-        self._undo.enter_context(self.recorder.calls.follow(self.recorder.returned_safely))
+        self._undo.enter_context(self.recorder.calls.follow(self.recorder.entered, self.recorder.returned))
         self.recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self, output: Any) -> None:

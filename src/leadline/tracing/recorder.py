@@ -102,6 +102,9 @@ class Recorder(TorchFunctionMode):
         """Trainable tensors that are neither the model's nor the batch's: a learnable temperature in the loss."""
         self.inputs: list[Tensor] = []
         """Trainable tensors of the batch."""
+        self.given: dict[int, tuple[int | None, ...]] = {}
+        self.made: dict[int, tuple[int | None, ...]] = {}
+        """What the first call of a module was given, and what it returned; by the module's identity."""
         self.phase: Phase = "forward"
         self.backward = False
         self.seconds = 0.0
@@ -188,25 +191,32 @@ class Recorder(TorchFunctionMode):
                     self.inputs.append(tensor)
                 self.ledger.enter(tensor, entry)
 
+    def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """A module was called."""
+        if not self.backward and not self._broken and self.calls.counts[id(module)] == 1:
+            self._safely(self._given, module, args)
+
     def returned(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """A module returned: outputs that no seen op made (TorchScript, foreign kernels) are put down to it."""
-        if self.backward or self._broken:
-            return
+        """A module returned."""
+        if not self.backward and not self._broken:
+            self._safely(self._returned, module, (args, kwargs), output)
+
+    def _given(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.given[id(module)] = tuple(self.ledger.find(tensor) for tensor in tensors_in(args))
+
+    def _returned(self, module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], output: Any) -> None:
+        """Outputs that no seen op made (TorchScript, foreign kernels) are put down to the module."""
+        made = tensors_in(output)
         with (
             torch._C.DisableTorchFunction()
-        ):  # a hook runs with the mode active: our own calls are not the model's
-            unseen = [
-                tensor for tensor in tensors_in(output) if self.ledger.find(tensor) is None and tensor.grad_fn
-            ]
+        ):  # a hook runs with the mode active: our calls are not the model's
+            unseen = [each for each in made if self.ledger.find(each) is None and each.grad_fn]
             if unseen:
                 name = type(module).__name__
-                read = [self._read(tensor) for tensor in tensors_in((args, kwargs))]
+                read = [self._read(tensor) for tensor in tensors_in(call)]
                 self._note(Plan(name=name, callable=name), read, unseen, ())
-
-    def returned_safely(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
-        self._safely(self.returned, module, args, kwargs, output)
+        if self.calls.counts[id(module)] == 1:
+            self.made[id(module)] = tuple(self.ledger.find(tensor) for tensor in made)
 
     def value_of(self, tensor: Tensor) -> int:
         """The id of the value this tensor is, and a last chance to wait for its gradient."""
