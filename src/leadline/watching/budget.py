@@ -10,7 +10,7 @@ $$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qqu
 All seconds spent and all seconds earned are in one account. The first step is traced on credit, and a further one only
 when the account holds its price: once the first trace is paid, all traces together stay within the budget at every
 step from there on. The first steps are the most telling, so the levels below look at steps 1, 2, 4, 8, ... on credit,
-as long as less than `CREDIT` is owed. While the account is in the red, `PAYBACK` of the budget goes into paying it back;
+as long as less than `CREDIT` is owed. While the account is in the red, `PAYBACK` of the budget pays it back;
 if the levels below owe `CREDIT` by themselves, only losses are kept.
 
 The loss of every step is kept whatever it costs, some microseconds. It is paid like everything else, but with at most
