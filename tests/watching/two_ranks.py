@@ -10,11 +10,15 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import leadline
 
 STEPS = 4
+HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+BLOCKS = ("forward_ms", "backward_ms")
 
 
 def stack() -> nn.Sequential:
@@ -31,12 +35,26 @@ def replicated() -> nn.Module:
     return nn.parallel.DistributedDataParallel(stack())
 
 
-def sharded() -> nn.Module:
-    model = stack()
+def sharded(model: nn.Module | None = None, **how) -> nn.Module:
+    model = model or stack()
     for layer in model:
-        if isinstance(layer, nn.Linear):
-            fully_shard(layer)
-    return fully_shard(model)
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, **how)
+    return fully_shard(model, **how)
+
+
+def split() -> nn.Module:
+    """Tensor parallel: each rank has a part of a layer, inside the pass too."""
+    model = stack()
+    mesh = init_device_mesh("cpu", (2,))
+    return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def transformer() -> nn.Module:
+    """In it a module uses its child's parameters, and the last layer lies outside of what is sharded by itself."""
+    torch.manual_seed(0)
+    layers = [nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True) for _ in range(2)]
+    return nn.Sequential(*layers)
 
 
 def train(model: nn.Module, x: Tensor, watch: dict | None, spoilt: int | None = None) -> dict:
@@ -68,6 +86,8 @@ def seen_by(w: leadline.Watch) -> dict:
         "trouble": w.trouble,
         "grad_norm": w.history.scalars("grad_norm").values,
         "update_norm": w.history.scalars("update_norm").values,
+        "blocks": {name: [list(row) for row in w.history.recent(name).rows] for name in BLOCKS},
+        "unmeasured": [] if w.report is None else [gap.what for gap in w.report.coverage.gaps],
         "events": [(each.kind, each.message, each.data.get("rank", 0)) for each in w.events],
     }
 
@@ -80,7 +100,14 @@ def main(folder: Path) -> None:
     found = {
         "plain": train(replicated(), x, None),
         "replicated": train(replicated(), x, everything),
+        "sharded, not watched": train(sharded(), x, None),
         "sharded": train(sharded(), x, {"every": 1}),
+        "sharded, traced by turns": train(sharded(), x, {"every": 2}),
+        "sharded in bfloat16": train(sharded(mp_policy=HALF), x, {"every": 1}),
+        "split": train(split(), batch(0), {"every": 1}),
+        "sharded and spoilt": train(sharded(), x, {"every": 1}, spoilt=1 if rank == 1 else None),
+        "transformer": train(transformer(), x[:, None].repeat(1, 3, 1), {"every": 1}),
+        "sharded transformer": train(sharded(transformer()), x[:, None].repeat(1, 3, 1), {"every": 1}),
         "sharded by budget": train(sharded(), x, {"budget": 0.5}),
         "spoilt": train(replicated(), x, {"every": 1}, spoilt=1 if rank == 1 else None),
     }

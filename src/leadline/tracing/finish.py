@@ -6,6 +6,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,15 +18,23 @@ from leadline.records import Attended, Gap, Module, Op, Source, Stats, Trace, Un
 from leadline.sources import find_source, repository_root
 from leadline.tracing.census import Census, Named
 from leadline.tracing.gaps import find_gaps
+from leadline.tracing.gathered import filled
 from leadline.tracing.ledger import Entry
 from leadline.tracing.parameters import read_parameters
 from leadline.tracing.recorder import Recorder, Step
 
 
 def finish(
-    recorder: Recorder, census: Census, grads: Mapping[int, Tensor | None] | None, facts: Mapping[str, Any]
+    recorder: Recorder,
+    census: Census,
+    grads: Mapping[int, Tensor | None] | None,
+    facts: Mapping[str, Any],
+    grad_norms: Mapping[str, float] = MappingProxyType({}),
 ) -> Trace:
-    """Build the Trace. `grads` is by parameter identity, None if no backward pass ran; `facts` are further fields."""
+    """Build the Trace. `grads` is by parameter identity, None if no backward pass ran; `facts` are further fields.
+
+    `grad_norms` is by name, of parameters whose whole gradient is not here.
+    """
     steps, entries = recorder.steps, recorder.ledger.entries
     lost = recorder.gradients.place_recomputed(
         [step.plan.callable for step in steps], [step.outputs for step in steps]
@@ -33,7 +42,7 @@ def finish(
     roles = _roles(steps, entries)
     made_ops = tuple(_op(index, step, roles, entries) for index, step in enumerate(steps))
     values = _values(entries, steps)
-    parameters = read_parameters(census, grads, made_ops)
+    parameters = filled(read_parameters(census, grads, made_ops), recorder.wholes, grad_norms)
     modules = _modules(census, recorder)
     gaps = (*facts["gaps"], *_lost_checkpoints(lost), *find_gaps(made_ops, values, parameters, modules))
     return Trace(

@@ -107,6 +107,12 @@ class Recorder(TorchFunctionMode):
         """What the first call of a module was given, and what it returned; by the module's identity."""
         self.phase: Phase = "forward"
         self.backward = False
+        self.aside = False
+        """What runs is not the model's: it is not written down."""
+        self.gathered: dict[int, str] = {}
+        """Names of parameters that are whole for the pass only, by identity; the model itself shows shards of them."""
+        self.wholes: dict[str, stats.Reading] = {}
+        """What was measured of these, as far as the pass read them."""
         self.seconds = 0.0
         """What recording took so far, inside of somebody's training; nobody asks elsewhere."""
         self._census = census
@@ -121,7 +127,7 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        plan = None if self._broken else self._safely(self._plan, func)
+        plan = None if self._broken or self.aside else self._safely(self._plan, func)
         if plan is None:
             return func(*args, **kwargs)
         if plan.twin is not None:
@@ -218,6 +224,20 @@ class Recorder(TorchFunctionMode):
         if self.calls.counts[id(module)] == 1:
             self.made[id(module)] = tuple(self.ledger.find(tensor) for tensor in made)
 
+    def handed_on(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+        """While nobody looked, some of these tensors became views or casts of themselves; a view is the same value."""
+        if not self._broken:
+            self._safely(self._handed_on, before, after)
+
+    def _handed_on(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+        with torch._C.DisableTorchFunction():
+            for old, new in zip(before, after, strict=False):
+                cast = None if old.dtype == new.dtype else self._plan(Tensor.to)
+                if cast is not None:
+                    self._note(cast, [self._read(old)], [new], ())
+                elif old is not new:
+                    self.ledger.alias(new, self._read(old))
+
     def value_of(self, tensor: Tensor) -> int:
         """The id of the value this tensor is, and a last chance to wait for its gradient."""
         return self._read(tensor)
@@ -244,6 +264,9 @@ class Recorder(TorchFunctionMode):
             entry.source, entry.name = "parameter", parameter.names[0]
         elif (buffer := self._census.buffers.get(id(tensor))) is not None:
             entry.source, entry.name = "buffer", buffer.names[0]
+        elif (whole := self.gathered.get(id(tensor))) is not None:
+            entry.source, entry.name = "parameter", whole
+            self.wholes[whole] = stats.measure_length(tensor)
         elif tensor.requires_grad:
             self.leaves.append(tensor)
         return entry if entry.source == "parameter" else self._observe(tensor, entry)

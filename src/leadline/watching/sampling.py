@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.records import Trace
 from leadline.tracing.census import take_census
+from leadline.tracing.gathered import is_gathered, is_shard
 from leadline.tracing.lend import unwrap
 from leadline.tracing.observing import Observation, is_observed
 from leadline.watching.doorway import Doorway
@@ -85,8 +86,17 @@ class Sampler:
 
         self._compiled, self._called._compiled_call_impl = compiled, followed
 
-    def take(self, optimizer: Optimizer | None, loss: float | None, loss_scale: float) -> Trace | None:
-        """The trace of the pass that was followed; None if there was none. Call it before the step changes weights."""
+    def take(
+        self,
+        optimizer: Optimizer | None,
+        loss: float | None,
+        loss_scale: float,
+        grad_norms: Mapping[str, float] | None = None,
+    ) -> Trace | None:
+        """The trace of the pass that was followed; None if there was none. Call it before the step changes weights.
+
+        `grad_norms`: by name, of sharded parameters, whose whole gradients are nowhere.
+        """
         followed, self._pass = self._pass, None
         error, self._error = self._error, None
         self.inside += 0.0 if followed is None else followed.seconds
@@ -94,6 +104,8 @@ class Sampler:
             raise error
         if followed is None or not followed.seen:
             return None
+        if isinstance(followed, Observation):
+            return followed.finish(optimizer, loss, loss_scale, grad_norms)
         return followed.finish(optimizer, loss, loss_scale)
 
     @property
@@ -149,7 +161,16 @@ def _runs_compiled(module: nn.Module) -> bool:
 
 def why_unsampled(model: nn.Module) -> str:
     """Why no pass of this model can be followed; "" if it can."""
-    named = take_census(unwrap(model)).parameters.values()
-    if any(type(each.item.data).__name__ == "DTensor" for each in named):
-        return "its parameters are shards, and whole only inside the pass"
+    shards = [each.item for each in take_census(unwrap(model)).parameters.values() if is_shard(each.item)]
+    if not shards:
+        return ""
+    if not any(is_gathered(module) for module in model.modules()) or any(map(_is_split_twice, shards)):
+        return "its parameters are shards, inside the pass too"
+    if is_compiled(model):
+        return "it is compiled and sharded, and one process cannot repeat a pass by itself"
     return ""
+
+
+def _is_split_twice(shard: Any) -> bool:
+    """Over two dimensions of the mesh: gathering makes it whole along one of them."""
+    return len([placed for placed in shard.placements if placed.is_shard()]) > 1

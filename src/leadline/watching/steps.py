@@ -237,7 +237,8 @@ class Steps:
         scale, _ = self.scaling.read(peek=True)
         if self.round.raw is not None and len(self.optimizers) == 1:
             self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
-        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0)
+        norms = self.round.gauges.gradient_norms() if self.journal.ranks.sharded else None
+        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0, norms)
         return self.round.took(Level.TRACE, start - self.sampler.inside)
 
     def _end(self) -> None:
@@ -379,7 +380,9 @@ class Steps:
         if broken and not self._sick:
             data = {"parameters": int(scalars.get("non_finite", 0))}
             self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
-            if self.sampler is not None:
+            if (
+                self.sampler is not None and not self.journal.ranks.sharded
+            ):  # whose ranks look at the same steps only
                 self.table.soon(step)
                 self._until = step
         self._sick = bool(broken)

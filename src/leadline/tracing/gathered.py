@@ -1,0 +1,124 @@
+"""Sharded models (FSDP2): hooks on the modules gather whole parameters for the pass, and let go of them again.
+
+What these hooks do is none of the model's doing. The recorder looks away while they run; it is told which tensors they
+handed on (as a view, or cast), and the names of the parameters that are whole now, of which a model only shows shards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from leadline import stats
+from leadline.records import Parameter, Stats
+from leadline.tracing.census import Census, join
+from leadline.tracing.ledger import tensors_in
+from leadline.tracing.recorder import Recorder
+from leadline.tracing.shield import undivided
+
+FSDP = "torch.distributed.fsdp"
+
+
+def is_gathered(module: nn.Module) -> bool:
+    """Its parameters are gathered for the pass. Where nobody loaded FSDP there is no such module."""
+    loaded = sys.modules.get(FSDP)
+    return loaded is not None and isinstance(module, loaded.FSDPModule)
+
+
+def is_shard(tensor: Tensor) -> bool:
+    return type(tensor).__name__ == "DTensor" or type(tensor.data).__name__ == "DTensor"
+
+
+@undivided
+def gathering(recorder: Recorder, census: Census) -> Iterator[None]:
+    """Follow what is gathered, from inside the call of the outermost module, which has gathered its own already."""
+    sharded = [named for named in census.modules.values() if is_gathered(named.item)]
+    canonical = {name: named.names[0] for named in census.parameters.values() for name in named.names}
+
+    def learn(path: str, module: nn.Module) -> None:
+        with torch._C.DisableTorchFunction():  # the recorder is at work again
+            for name, parameter in module.named_parameters():
+                known = canonical.get(join(path, name))
+                if known is not None and not is_shard(parameter):
+                    recorder.gathered[id(parameter)] = known
+
+    with ExitStack() as undo:
+        for named in sharded:
+            if named.names[0] == "":
+                learn("", named.item)
+                continue
+            for handle in _hooks(recorder, named.item, partial(learn, named.names[0])):
+                undo.callback(handle.remove)
+        yield
+
+
+def _hooks(
+    recorder: Recorder, module: nn.Module, learn: Callable[[nn.Module], None]
+) -> list[RemovableHandle]:
+    """Around those of FSDP. Hooks of the user's own among them are part of the model: then nobody looks away."""
+    alone = all(
+        _is_fsdp(hook) for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    )
+    before: list[Tensor] = []
+
+    def away(_: nn.Module, *call: Any) -> None:
+        before[:] = tensors_in(call)
+        recorder.aside = alone
+
+    def back(_: nn.Module, *call: Any) -> None:
+        recorder.aside = False
+        if alone:
+            recorder.handed_on(before, tensors_in(call))
+        before.clear()
+
+    def gathered(module: nn.Module, *call: Any) -> None:
+        back(module, *call)
+        learn(module)
+
+    return [
+        module.register_forward_pre_hook(away, prepend=True, with_kwargs=True),
+        module.register_forward_pre_hook(gathered, with_kwargs=True),
+        module.register_forward_hook(away, prepend=True),
+        module.register_forward_hook(back),
+    ]
+
+
+def _is_fsdp(hook: Callable[..., Any]) -> bool:
+    return (getattr(hook, "__module__", None) or "").startswith(FSDP)
+
+
+def filled(
+    parameters: Sequence[Parameter], wholes: Mapping[str, stats.Reading], grad_norms: Mapping[str, float]
+) -> tuple[Parameter, ...]:
+    """Parameters of which only a shard is here, with what was seen of them while they were whole.
+
+    `grad_norms` are those of whole gradients, which all processes must find together.
+    """
+    whole = dict(zip(wholes, stats.settle(list(wholes.values())), strict=True))
+    return tuple(
+        _filled(each, whole[each.name], grad_norms.get(each.name)) if each.name in whole else each
+        for each in parameters
+    )
+
+
+def _filled(parameter: Parameter, weight: Stats, grad_norm: float | None) -> Parameter:
+    known = (
+        grad_norm is not None and not grad_norm < 0
+    )  # below zero are marks for gradients that are not there
+    return replace(
+        parameter,
+        mean=weight.mean,
+        ms=weight.ms,
+        norm=weight.rms * weight.count**0.5,
+        grad_norm=grad_norm if known else None,
+        grad_ms=grad_norm**2 / weight.count if grad_norm is not None and known else None,
+        unobserved="",
+    )
