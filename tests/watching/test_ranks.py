@@ -78,6 +78,13 @@ def test_a_sharded_pass_is_sampled_as_if_it_were_whole(ranks, how: str, name: st
         assert row == pytest.approx(expected, rel=CLOSE)
 
 
+@pytest.mark.parametrize("how", ["replicated", "sharded"])
+def test_parameters_are_known_by_their_own_names_and_blocks(ranks, how: str):
+    homes = ranks[1][0][how]["homes"]
+    assert list(homes) == [name for name, _ in stack().named_parameters()]
+    assert list(homes.values()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
 def test_gathered_parameters_are_named_also_where_a_module_uses_those_of_its_child(ranks):
     found, whole = ranks[1][0]["sharded transformer"], ranks[1][0]["transformer"]
     assert found["unmeasured"] == whole["unmeasured"]  # nothing but what is unseen of a whole model too

@@ -37,7 +37,7 @@ def replicated() -> nn.Module:
 
 def sharded(model: nn.Module | None = None, **how) -> nn.Module:
     model = model or stack()
-    for layer in model:
+    for layer in list(model)[:-1]:  # the last one is gathered by the model itself
         if any(True for _ in layer.parameters()):
             fully_shard(layer, **how)
     return fully_shard(model, **how)
@@ -51,7 +51,7 @@ def split() -> nn.Module:
 
 
 def transformer() -> nn.Module:
-    """In it a module uses its child's parameters, and the last layer lies outside of what is sharded by itself."""
+    """In it a module uses its child's parameters."""
     torch.manual_seed(0)
     layers = [nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True) for _ in range(2)]
     return nn.Sequential(*layers)
@@ -60,6 +60,8 @@ def transformer() -> nn.Module:
 def train(model: nn.Module, x: Tensor, watch: dict | None, spoilt: int | None = None) -> dict:
     """Losses, a checksum of all weights, and what the watch saw. Of the step `spoilt` the loss is made infinite."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with torch.no_grad():
+        model(x)  # after this a sharded model keeps what it gathered last
     w = None if watch is None else leadline.watch(model, optimizer, **watch)
     losses = []
     for step in range(STEPS):
@@ -88,6 +90,7 @@ def seen_by(w: leadline.Watch) -> dict:
         "update_norm": w.history.scalars("update_norm").values,
         "blocks": {name: [list(row) for row in w.history.recent(name).rows] for name in BLOCKS},
         "unmeasured": [] if w.report is None else [gap.what for gap in w.report.coverage.gaps],
+        "homes": dict(zip(w.history.layout.parameters, w.history.layout.homes, strict=False)),
         "events": [(each.kind, each.message, each.data.get("rank", 0)) for each in w.events],
     }
 

@@ -37,6 +37,13 @@ def is_shard(tensor: Tensor) -> bool:
     return type(tensor).__name__ == "DTensor" or type(tensor.data).__name__ == "DTensor"
 
 
+def let_go(model: nn.Module) -> None:
+    """Shards again, as between two passes: after a pass without gradients the outermost parameters stay whole."""
+    for module in model.modules():
+        if is_gathered(module):
+            module.reshard()  # type: ignore[operator]  # of FSDPModule, whose class is known at run time only
+
+
 @undivided
 def gathering(recorder: Recorder, census: Census) -> Iterator[None]:
     """Follow what is gathered, from inside the call of the outermost module, which has gathered its own already."""

@@ -14,7 +14,7 @@ from torch.overrides import _get_current_function_mode_stack
 from leadline.records import Gap, Trace
 from leadline.stats import Reading
 from leadline.tracing import facts_of, lend
-from leadline.tracing.census import take_census
+from leadline.tracing.census import Census, take_census
 from leadline.tracing.finish import finish
 from leadline.tracing.gathered import gathering
 from leadline.tracing.ledger import Entry, tensors_in
@@ -41,9 +41,10 @@ class Observation:
     the model; afterwards only the nodes of the pass's own graph know of it. An error of our own goes to `forgive`.
     """
 
-    def __init__(self, model: nn.Module, forgive: Forgive) -> None:
+    def __init__(self, model: nn.Module, forgive: Forgive, census: Census | None = None) -> None:
+        """`census`: of a sharded model, taken between two passes: in this one some of its parameters are whole."""
         self.model = model
-        self.census = take_census(model)
+        self.census = take_census(model) if census is None else census
         self.recorder = Recorder(self.census, Bystander(), forgive=forgive)
         self.entered = self.done = False
         self.loss: Tensor | None = None

@@ -29,6 +29,7 @@ class Sampler:
         self.model = unwrap(model)
         self._called = model if is_compiled(model) else self.model
         """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
+        self._census = take_census(self.model) if is_gathered(self.model) else None
         self._error: Exception | None = None
         """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
         self._armed = False
@@ -123,8 +124,12 @@ class Sampler:
             return
         self.entered = perf_counter()
         try:
-            kind = Replay if is_compiled(self._called) else Observation
-            self._pass = kind(self.model, self._keep)
+            compiled = is_compiled(self._called)
+            self._pass = (
+                Replay(self.model, self._keep)
+                if compiled
+                else Observation(self.model, self._keep, self._census)
+            )
             self._pass.enter(args, kwargs)
         except Exception as error:
             self._keep(error)
