@@ -80,7 +80,8 @@ def test_a_sharded_pass_is_sampled_as_if_it_were_whole(ranks, how: str, name: st
 
 @pytest.mark.parametrize("how", ["replicated", "sharded"])
 def test_parameters_are_known_by_their_own_names_and_blocks(ranks, how: str):
-    homes = ranks[1][0][how]["homes"]
+    homes, model = ranks[1][0][how]["homes"], ranks[1][0][how]["model"]
+    assert model == "Sequential"
     assert list(homes) == [name for name, _ in stack().named_parameters()]
     assert list(homes.values()) == [0, 0, 1, 1, 2, 2, 3, 3]
 

@@ -18,7 +18,7 @@ from leadline.records import Attended, Gap, Module, Op, Source, Stats, Trace, Un
 from leadline.sources import find_source, repository_root
 from leadline.tracing.census import Census, Named
 from leadline.tracing.gaps import find_gaps
-from leadline.tracing.gathered import filled
+from leadline.tracing.gathered import class_of, filled
 from leadline.tracing.ledger import Entry
 from leadline.tracing.parameters import read_parameters
 from leadline.tracing.recorder import Recorder, Step
@@ -145,9 +145,9 @@ def _settled_common(entries: Sequence[Entry]) -> list[float | None]:
 
 def _modules(census: Census, recorder: Recorder) -> tuple[Module, ...]:
     root = repository_root()
-    kinds = {type(named.item) for named in census.modules.values()}
+    kinds = {class_of(named.item) for named in census.modules.values()}
     sources = {kind: find_source(kind, root) for kind in kinds}
-    return tuple(_module(named, recorder, sources[type(named.item)]) for named in census.modules.values())
+    return tuple(_module(named, recorder, sources[class_of(named.item)]) for named in census.modules.values())
 
 
 def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
@@ -156,7 +156,7 @@ def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
 
 
 def _module(named: Named[nn.Module], recorder: Recorder, source: Source | None) -> Module:
-    kind, key = type(named.item), id(named.item)
+    kind, key = class_of(named.item), id(named.item)
     unset = inspect.getattr_static(nn.Module, "forward")
     return Module(
         path=named.names[0],
