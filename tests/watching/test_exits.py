@@ -103,6 +103,20 @@ def test_an_exit_is_where_it_was_passed_whatever_the_order_of_ops(wrapped):
     assert assert_alike(looks) == 2 * len(looks["forward_ms"][0]) >= 8
 
 
+def test_a_module_that_returns_less_than_before_is_not_looked_at():
+    torch.manual_seed(0)
+    model = Stack(wrapped=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with leadline.watch(model, optimizer, every=2) as w:
+        for step in range(2):
+            for block in model.blocks:
+                block.wrapped = step == 0
+            model(torch.randn(5, 6)).square().mean().backward()
+            optimizer.step()
+    assert w.trouble == ""
+    assert NOT_MEASURED in w.history.recent("forward_ms").rows[1]
+
+
 def watched_steps(steps: int, step) -> Watch:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))

@@ -96,8 +96,9 @@ class Exits:
             return
         start = perf_counter()
         try:
-            value = tensors_in(passed)[number]
-            if value.is_floating_point():
+            found = tensors_in(passed)  # may hold less than in the pass that was traced
+            value = found[number] if number < len(found) else None
+            if value is not None and value.is_floating_point():
                 self._forward[place] = (one_norm(value.detach()), value.numel())
                 if value.grad_fn is not None:
                     value.grad_fn.register_prehook(partial(self._arrived, place, value.output_nr))
@@ -130,7 +131,7 @@ class Usher:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], *output: Any) -> None:
         if self.exits is not None:
-            self.exits.look(self.place, output or args, self.number)
+            self.exits.look(self.place, output[0] if output else args, self.number)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Usher:
         return Usher()
