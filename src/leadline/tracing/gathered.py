@@ -54,7 +54,8 @@ def let_go(model: nn.Module) -> None:
 def gathering(recorder: Recorder, census: Census) -> Iterator[None]:
     """Follow what is gathered, from inside the call of the outermost module, which has gathered its own already."""
     sharded = [named for named in census.modules.values() if is_gathered(named.item)]
-    canonical = {name: named.names[0] for named in census.parameters.values() for name in named.names}
+    parameters = census.parameters.values() if sharded else ()
+    canonical = {name: named.names[0] for named in parameters for name in named.names}
 
     def learn(path: str, module: nn.Module) -> None:
         with torch._C.DisableTorchFunction():  # the recorder is at work again
@@ -123,15 +124,14 @@ def filled(
 
 
 def _filled(parameter: Parameter, weight: Stats, grad_norm: float | None) -> Parameter:
-    known = (
-        grad_norm is not None and not grad_norm < 0
-    )  # below zero are marks for gradients that are not there
+    if grad_norm is not None and grad_norm < 0:  # a mark for a gradient that is not there
+        grad_norm = None
     return replace(
         parameter,
         mean=weight.mean,
         ms=weight.ms,
         norm=weight.rms * weight.count**0.5,
-        grad_norm=grad_norm if known else None,
-        grad_ms=grad_norm**2 / weight.count if grad_norm is not None and known else None,
+        grad_norm=grad_norm,
+        grad_ms=None if grad_norm is None else grad_norm**2 / weight.count,
         unobserved="",
     )

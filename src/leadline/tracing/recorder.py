@@ -213,9 +213,7 @@ class Recorder(TorchFunctionMode):
     def _returned(self, module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], output: Any) -> None:
         """Outputs that no seen op made (TorchScript, foreign kernels) are put down to the module."""
         made = tensors_in(output)
-        with (
-            torch._C.DisableTorchFunction()
-        ):  # a hook runs with the mode active: our calls are not the model's
+        with torch._C.DisableTorchFunction():  # the mode is active in hooks: our calls are not the model's
             unseen = [each for each in made if self.ledger.find(each) is None and each.grad_fn]
             if unseen:
                 name = type(module).__name__
