@@ -93,6 +93,13 @@ def test_gathered_parameters_are_named_also_where_a_module_uses_those_of_its_chi
         assert found["blocks"][name][0] == pytest.approx(whole["blocks"][name][0], rel=CLOSE)
 
 
+def test_a_hook_of_the_users_own_on_a_sharded_layer_is_part_of_the_pass(ranks):
+    found, whole = ranks[1][0]["sharded and hooked"], ranks[1][0]["hooked"]
+    assert found["unmeasured"] == whole["unmeasured"]
+    for name in BLOCKS:
+        assert found["blocks"][name][0] == pytest.approx(whole["blocks"][name][0], rel=CLOSE)
+
+
 def test_gathered_parameters_in_half_precision_are_sampled_too(ranks):
     found, whole = ranks[1][0]["sharded in bfloat16"], ranks[1][0]["replicated"]
     assert found["trouble"] == ""

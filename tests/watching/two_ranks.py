@@ -43,6 +43,14 @@ def sharded(model: nn.Module | None = None, **how) -> nn.Module:
     return fully_shard(model, **how)
 
 
+def hooked(model: nn.Module) -> nn.Module:
+    """A hook of the user's own is part of the model."""
+    model.get_submodule("module.2" if hasattr(model, "module") else "2").register_forward_hook(
+        lambda module, args, output: 2 * output
+    )
+    return model
+
+
 def split() -> nn.Module:
     """Tensor parallel: each rank has a part of a layer, inside the pass too."""
     model = stack()
@@ -108,6 +116,8 @@ def main(folder: Path) -> None:
         "sharded": train(sharded(), x, {"every": 1}),
         "sharded, traced by turns": train(sharded(), x, {"every": 2}),
         "sharded in bfloat16": train(sharded(mp_policy=HALF), x, {"every": 1}),
+        "sharded and hooked": train(hooked(sharded()), x, {"every": 1}),
+        "hooked": train(hooked(replicated()), x, {"every": 1}),
         "split": train(split(), batch(0), {"every": 1}),
         "sharded and spoilt": train(sharded(), x, {"every": 1}, spoilt=1 if rank == 1 else None),
         "transformer": train(transformer(), x[:, None].repeat(1, 3, 1), {"every": 1}),

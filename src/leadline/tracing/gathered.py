@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from leadline import stats
 from leadline.records import Parameter, Stats
@@ -68,41 +67,41 @@ def gathering(recorder: Recorder, census: Census) -> Iterator[None]:
         for named in sharded:
             if named.names[0] == "":
                 learn("", named.item)
-                continue
-            for handle in _hooks(recorder, named.item, partial(learn, named.names[0])):
-                undo.callback(handle.remove)
+            else:
+                _stand_around(recorder, named.item, partial(learn, named.names[0], named.item), undo)
         yield
 
 
-def _hooks(
-    recorder: Recorder, module: nn.Module, learn: Callable[[nn.Module], None]
-) -> list[RemovableHandle]:
-    """Around those of FSDP. Hooks of the user's own among them are part of the model: then nobody looks away."""
-    alone = all(
-        _is_fsdp(hook) for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-    )
-    before: list[Tensor] = []
+def _stand_around(
+    recorder: Recorder, module: nn.Module, gathered: Callable[[], None], undo: ExitStack
+) -> None:
+    """Each hook of FSDP, in its place among those of others, becomes one that looks away; `undo` puts it back."""
+    before, after = module._forward_pre_hooks, module._forward_hooks
+    for hooks, done in ((before, gathered), (after, None)):
+        for key, hook in list(hooks.items()):
+            if _is_fsdp(hook):
+                hooks[key] = _away(recorder, hook, done)
+                undo.callback(hooks.__setitem__, key, hook)
 
-    def away(_: nn.Module, *call: Any) -> None:
-        before[:] = tensors_in(call)
-        recorder.aside = alone
 
-    def back(_: nn.Module, *call: Any) -> None:
-        recorder.aside = False
-        if alone:
-            recorder.handed_on(before, tensors_in(call))
-        before.clear()
+def _away(
+    recorder: Recorder, hook: Callable[..., Any], gathered: Callable[[], None] | None
+) -> Callable[..., Any]:
+    """The hook, and the recorder looks away meanwhile. It hands on arguments before the pass, an output after it."""
 
-    def gathered(module: nn.Module, *call: Any) -> None:
-        back(module, *call)
-        learn(module)
+    def run(module: nn.Module, *call: Any) -> Any:
+        recorder.aside = True
+        try:
+            found = hook(module, *call)
+        finally:
+            recorder.aside = False
+        if found is not None:
+            recorder.handed_on(tensors_in(call if gathered else call[-1]), tensors_in(found))
+        if gathered:
+            gathered()
+        return found
 
-    return [
-        module.register_forward_pre_hook(away, prepend=True, with_kwargs=True),
-        module.register_forward_pre_hook(gathered, with_kwargs=True),
-        module.register_forward_hook(away, prepend=True),
-        module.register_forward_hook(back),
-    ]
+    return run
 
 
 def _is_fsdp(hook: Callable[..., Any]) -> bool:
