@@ -28,8 +28,8 @@ FSDP = "torch.distributed.fsdp"
 
 def is_gathered(module: nn.Module) -> bool:
     """Its parameters are gathered for the pass. Where nobody loaded FSDP there is no such module."""
-    loaded = sys.modules.get(FSDP)
-    return loaded is not None and isinstance(module, loaded.FSDPModule)
+    kind = getattr(sys.modules.get(FSDP), "FSDPModule", None)
+    return kind is not None and isinstance(module, kind)
 
 
 def class_of(module: nn.Module) -> type[nn.Module]:
