@@ -13,13 +13,16 @@ from leadline.records.codec import spell
 from leadline.sweeps.cells import Settings
 
 SCHEMA = "leadline.cells/1"
+BEGINNING = f'{{"schema":"{SCHEMA}"'
+"""Of every line: what is torn before any whole line is known by it."""
 
 
 class Store:
     """Results by key. With a path, every result is in the file before the next cell ends.
 
     A line is written at once, so a killed run leaves at most one torn line, at the end; it is skipped when read, and
-    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing.
+    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing. A file of
+    another kind is refused, and never written to.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -69,22 +72,31 @@ class Store:
         return len(self) - before
 
     def _read(self, path: Path) -> Iterator[tuple[str, Settings, Any]]:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if not line.strip():
-                continue
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        begun = False
+        for line in filter(str.strip, lines):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
+                if not begun and not (line.startswith(BEGINNING) or BEGINNING.startswith(line)):
+                    raise _of_another_kind(path) from None
                 self.torn += 1
                 continue
+            begun = True
             yield _checked(row, path)
 
 
 def _checked(row: Any, path: Path) -> tuple[str, Settings, Any]:
     """A line that is whole but of another kind means another file: better said than overwritten."""
     if not isinstance(row, Mapping) or row.get("schema") != SCHEMA or not isinstance(row.get("key"), str):
-        raise SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
+        raise _of_another_kind(path)
+    if not isinstance(row.get("settings"), Mapping) or "result" not in row:
+        raise SchemaError(f"{path} has a cell without settings or result: {str(row['key'])[:40]!r}")
     return row["key"], row["settings"], row["result"]
+
+
+def _of_another_kind(path: Path) -> SchemaError:
+    return SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
 
 
 def _append(path: Path, text: str) -> None:
