@@ -172,8 +172,8 @@ def _torch_state() -> Tensor:
     """`torch.get_rng_state()`, read off a copy of the generator.
 
     torch locks a generator while it makes a tensor of its state. The collector may run in there, and with it code that
-    asks for the same generator, in this thread or, where the interpreter changes hands, in another: it waits for ever. A
-    copy is made without the collector, and nobody else asks for its lock.
+    asks for the same generator, in this thread or, where the interpreter changes hands, in another: it waits for ever.
+    A copy is made without the collector, and nobody else asks for its lock.
     """
     return torch.default_generator.clone_state().get_state()
 
