@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from leadline.errors import SchemaError
+from leadline.errors import InputError, SchemaError
 from leadline.records.codec import spell
+from leadline.records.files import read_text
 from leadline.sweeps.cells import Settings
 
 SCHEMA = "leadline.cells/1"
+BEGINS = '{"schema":"leadline.cells/'  # every line of ours, also a torn one
 
 
 class Store:
@@ -27,7 +29,7 @@ class Store:
         self.torn = 0
         """Lines that could not be read."""
         self._cells: dict[str, tuple[Settings, Any]] = {}
-        if path is not None and path.exists():
+        if path is not None and _is_there(path):
             for key, settings, result in self._read(path):
                 self._cells.setdefault(key, (settings, result))
 
@@ -69,27 +71,57 @@ class Store:
         return len(self) - before
 
     def _read(self, path: Path) -> Iterator[tuple[str, Settings, Any]]:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        own = foreign = 0
+        for line in read_text(path, "a file of finished cells", errors="replace").splitlines():
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 self.torn += 1
+                foreign += line[: len(BEGINS)] != BEGINS[: len(line)]
                 continue
             yield _checked(row, path)
+            own += 1
+        if foreign and not own:
+            raise _another_kind(path)
 
 
 def _checked(row: Any, path: Path) -> tuple[str, Settings, Any]:
     """A line that is whole but of another kind means another file: better said than overwritten."""
-    if not isinstance(row, Mapping) or row.get("schema") != SCHEMA or not isinstance(row.get("key"), str):
-        raise SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
+    is_own = isinstance(row, Mapping) and row.get("schema") == SCHEMA and {"settings", "result"} <= {*row}
+    if not is_own or not isinstance(row.get("key"), str) or not isinstance(row["settings"], Mapping):
+        raise _another_kind(path)
     return row["key"], row["settings"], row["result"]
+
+
+def _another_kind(path: Path) -> SchemaError:
+    return SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the file is there. One that could not be written is refused now, not behind the first cell."""
+    if path.is_file():
+        return True
+    if path.exists() or not path.absolute().parent.is_dir():
+        raise _unusable(path, "no file, or in no folder")
+    return False
+
+
+def _unusable(path: Path, why: str) -> InputError:
+    return InputError(
+        expected="a file for finished cells, or the name of a new one",
+        got=f"{str(path)!r}: {why}",
+        fix="name another",
+    )
 
 
 def _append(path: Path, text: str) -> None:
     """One write a line: two runs that share a file do not mix theirs. A torn line before it is closed first."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from None
     try:
         end = os.lseek(file, 0, os.SEEK_END)
         torn = end > 0 and os.pread(file, 1, end - 1) != b"\n"
