@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import leadline
 from leadline import Case
@@ -166,3 +169,31 @@ def test_a_pass_that_raises_leaves_no_hook():
     models: list[nn.Module] = []
     watched_steps(3, step)
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in models[0].modules())
+
+
+def test_a_pass_inside_vmap_is_not_looked_at():
+    """No number of it can be read: it is many passes at once."""
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        found = torch.func.vmap(model, randomness="same")(torch.ones(3, 4))
+        found.square().mean().backward()
+        optimizer.step()
+
+    watched_steps(4, step)
+
+
+def test_whoever_compiles_what_calls_a_watched_model_does_not_compile_its_hooks():
+    calls: list[Callable[[], torch.Tensor]] = []
+    counter = CompileCounter()
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if not calls:
+            calls.append(torch.compile(lambda: model(torch.ones(3, 4)).square().mean(), backend=counter))
+        calls[0]().backward()
+        optimizer.step()
+
+    watched_steps(6, step)
+    torch._dynamo.reset()
+    ops = 8  # three linear layers, two activations; batch, square and mean
+    assert counter.op_count == ops * counter.frame_count
+    assert counter.frame_count <= 3  # with the hooks of a trace, with those of exits, and without any

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from leadline.alarms.history import ABSENT, History
+from leadline.alarms.history import ABSENT, Blame, History
 from leadline.alarms.places import of_parameters
 from leadline.records import Anomaly, Profile
 from leadline.records.cause import Broken, FirstCause, Moment, Suspect
@@ -41,14 +41,15 @@ def first_cause(
     step, metric = broken
     where, layers = _place(history, step, metric)
     op = next((each for each in anomalies if not each.source), None)
+    blame = history.blamed.get(step) if metric == "loss" and op is None else None
     precision = good.facts.precision if good is not None and good.facts else None
     return FirstCause(
         step=step,
         metric=metric,
         where=op.module if op and op.module else where,
         layers=layers,
-        op=op.op if op else "",
-        sentence=_sentence(step, metric, where, op),
+        op=op.op if op else blame.op if blame else "",
+        sentence=_sentence(step, metric, where, op) if blame is None else _blaming(step, blame),
         before=tuple(_moments(history, step)),
         suspects=tuple(sorted(_suspects(history, step), key=lambda each: -each.factor)[:SUSPECTS]),
         margin=precision.huge / precision.largest if precision and precision.largest else None,
@@ -116,11 +117,15 @@ def _sentence(step: int, metric: Broken, where: str, op: Anomaly | None) -> str:
         passes = "forward" if op.direction == "forward" else "backward"
         return f"at step {step} the {passes} pass of {op.op} in {op.module or 'the model'} made the first of them"
     return {
-        "loss": f"at step {step} the loss is not finite: the forward pass or the batch made it, not the step before",
+        "loss": f"at step {step} the loss is not finite: the forward pass or the batch made it",
         "gradient": f"at step {step} the loss is finite and gradients are not: the backward pass broke at {where}",
         "update": f"at step {step} loss and gradients are finite and the optimiser's step is not, at {where}",
         "weight": f"at step {step} weights are not finite, at {where}",
     }[metric]
+
+
+def _blaming(step: int, blame: Blame) -> str:
+    return f"at step {step} the loss is not finite: {blame.sentence}"
 
 
 def _moments(history: History, step: int) -> Iterator[Moment]:

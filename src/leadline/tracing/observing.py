@@ -153,3 +153,9 @@ def is_observed() -> bool:
     """A recorder is at work on this thread: one pass can be written down by one recorder only."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     return any(isinstance(mode, Recorder) for mode in modes)
+
+
+def is_batched() -> bool:
+    """Inside of `torch.func.vmap`, where no number can be read."""
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(each.key() == torch._C._functorch.TransformType.Vmap for each in levels)

@@ -14,10 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.utils.hooks import RemovableHandle
 
 from leadline.records import Profile, Trace
 from leadline.tracing.ledger import tensors_in
+from leadline.tracing.observing import is_batched
 from leadline.watching.blocks import NOT_MEASURED, Numbers
 from leadline.watching.norms import Norms, one_norm, read_one
 
@@ -92,7 +94,7 @@ class Exits:
 
     def look(self, place: int, passed: Any, number: int) -> None:
         """Measure the value with this number among those that pass here first, and wait for its gradient."""
-        if not self.listening or place in self._forward or not torch.is_grad_enabled():
+        if not self.listening or place in self._forward or not torch.is_grad_enabled() or is_batched():
             return
         start = perf_counter()
         try:
@@ -121,7 +123,8 @@ class Exits:
 class Usher:
     """The hook of one seat, before or after the module. Copies and pickles of it lead nowhere, as those of a `Doorway`.
 
-    It is no `Doorway` itself, as that adds a call within a call, and this one is called once a block and step.
+    It is not there for the compiler, as a `Passage`; it is neither of the two itself, as they add calls within calls,
+    and this one is called once a block and step.
     """
 
     __slots__ = ("exits", "number", "place")
@@ -130,7 +133,7 @@ class Usher:
         self.exits, self.place, self.number = exits, place, number
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], *output: Any) -> None:
-        if self.exits is not None:
+        if not is_compiling() and self.exits is not None:
             self.exits.look(self.place, output[0] if output else args, self.number)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Usher:
@@ -141,9 +144,6 @@ class Usher:
 
     def __reduce__(self) -> tuple[type[Usher], tuple[()]]:
         return Usher, ()
-
-
-Usher.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # as a Doorway's
 
 
 class Glance:

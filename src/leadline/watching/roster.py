@@ -35,6 +35,11 @@ class Roster:
         now = _held(optimizer)
         return len(now) == len(known) and all(a is b for a, b in zip(now, known, strict=True))
 
+    def used_up(self, stepped: Iterable[int]) -> set[int]:
+        """Parameters, by identity, whose gradient is gone since these optimisers have stepped."""
+        held = (each for key in stepped for each in self.held.get(key, ()))
+        return {id(each) for each in held if each.requires_grad and each.grad is None}
+
 
 def make_roster(model: nn.Module, optimizers: Iterable[Optimizer]) -> Roster:
     """Names are those of the user's own module, inside of wrappers, as a trace has them."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -15,11 +16,12 @@ from leadline.records import Trace
 from leadline.tracing.census import take_census
 from leadline.tracing.gathered import is_gathered, is_shard
 from leadline.tracing.lend import unwrap
-from leadline.tracing.observing import Observation, is_observed
-from leadline.watching.doorway import Doorway
+from leadline.tracing.observing import Observation, is_batched, is_observed
+from leadline.watching.doorway import Doorway, Passage
 from leadline.watching.replay import Replay
 
 Pass = Observation | Replay
+USED_UP = "its gradient was used up by an optimiser inside of the backward pass"
 
 
 class Sampler:
@@ -42,6 +44,8 @@ class Sampler:
         """When the pass began, by `perf_counter`; None if there was none since it was armed."""
         self.inside = 0.0
         """Seconds of ours inside of the pass; all of them once it was taken."""
+        self.taken = False
+        """The pass of this step is written down by another watch."""
 
     @property
     def armed(self) -> bool:
@@ -49,7 +53,7 @@ class Sampler:
 
     def arm(self) -> None:
         """Hook the model; `disarm` takes the hooks off again."""
-        self.entered, self.inside = None, 0.0
+        self.entered, self.inside, self.taken = None, 0.0, False
         self._armed = True
         if self._called._compiled_call_impl is not None:
             self._stand_before(self._called._compiled_call_impl)
@@ -57,8 +61,8 @@ class Sampler:
         before, after = Doorway(self._enter), Doorway(self._leave)
         self._doors = [before, after]
         self._handles = [
-            self._called.register_forward_pre_hook(before, with_kwargs=True),
-            self._called.register_forward_hook(after, with_kwargs=True, always_call=True),
+            self._called.register_forward_pre_hook(Passage(before), with_kwargs=True),
+            self._called.register_forward_hook(Passage(after), with_kwargs=True, always_call=True),
         ]
 
     def disarm(self) -> None:
@@ -92,11 +96,13 @@ class Sampler:
         optimizer: Optimizer | None,
         loss: float | None,
         loss_scale: float,
+        gone: Collection[int] = (),
         grad_norms: Mapping[str, float] | None = None,
     ) -> Trace | None:
         """The trace of the pass that was followed; None if there was none. Call it before the step changes weights.
 
-        `grad_norms`: by name, of sharded parameters, whose whole gradients are nowhere.
+        `gone` are parameters, by identity, whose gradients were used up already; `grad_norms`, by name, those of
+        sharded parameters, whose whole gradients are nowhere.
         """
         followed, self._pass = self._pass, None
         error, self._error = self._error, None
@@ -106,8 +112,14 @@ class Sampler:
         if followed is None or not followed.seen:
             return None
         if isinstance(followed, Observation):
-            return followed.finish(optimizer, loss, loss_scale, grad_norms)
-        return followed.finish(optimizer, loss, loss_scale)
+            found = followed.finish(optimizer, loss, loss_scale, grad_norms)
+        else:
+            found = followed.finish(optimizer, loss, loss_scale)
+        return without_gradients(found, self._names(gone))
+
+    def _names(self, parameters: Collection[int]) -> set[str]:
+        found = take_census(self.model).parameters if parameters else {}
+        return {each.names[0] for key, each in found.items() if key in parameters}
 
     @property
     def own_loss(self) -> Tensor | None:
@@ -119,8 +131,11 @@ class Sampler:
             module is not self._called
             or self._pass is not None
             or not torch.is_grad_enabled()
-            or is_observed()
+            or is_batched()
         ):
+            return
+        if is_observed():
+            self.taken = True
             return
         self.entered = perf_counter()
         try:
@@ -162,6 +177,17 @@ def _runs_compiled(module: nn.Module) -> bool:
         or getattr(module, "_compiled_call_impl", None) is not None
         or hasattr(module.forward, "_torchdynamo_orig_callable")
     )
+
+
+def without_gradients(seen: Trace, names: Collection[str]) -> Trace:
+    """The trace, in which these parameters say that their gradient came and could not be read."""
+    if not names:
+        return seen
+    told = (
+        replace(each, unobserved=USED_UP) if each.name in names and each.grad_ms is None else each
+        for each in seen.parameters
+    )
+    return replace(seen, parameters=tuple(told))
 
 
 def why_unsampled(model: nn.Module) -> str:

@@ -14,14 +14,16 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from leadline.alarms import History
 from leadline.alarms.timeline import first_cause, render
 from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert, Event
 from leadline.report import Report
-from leadline.watching.actions import OnAlert, answer
+from leadline.watching.actions import OnAlert, answer, without_escalated
 from leadline.watching.budget import Level, Timetable
+from leadline.watching.checks import refuse_no_number
 from leadline.watching.crash import last_words
 from leadline.watching.doorway import Doorway
 from leadline.watching.intervening import Intervention, Kind
@@ -64,9 +66,10 @@ class Watch:
             self._steps.intervention = Intervention(cast(Kind, on_alert))
         if why:
             journal.event(table.first, "warning", f"no pass of this model can be sampled: {why}")
+        self._handles: list[RemovableHandle] = []
         self._doors = [(each, Doorway(self._before), Doorway(self._after)) for each in optimizers]
-        self._handles = [each.register_step_pre_hook(before) for each, before, _ in self._doors]
-        self._handles += [each.register_step_post_hook(after) for each, _, after in self._doors]
+        for each, before, after in self._doors:
+            self._handles += [each.register_step_pre_hook(before), each.register_step_post_hook(after)]
         self._at_exit = _closer(weakref.ref(self))
         atexit.register(self._at_exit)
 
@@ -115,7 +118,10 @@ class Watch:
             try:  # as `_safely` does, and twice as fast
                 self._steps.loss(loss)
             except Exception as error:
+                refuse_no_number(loss, "loss")
                 self._give_up(error)
+            if self._steps.told:
+                self._tell()
         return loss
 
     def unclipped(self, norm: Watched) -> Watched:
@@ -125,6 +131,7 @@ class Watch:
         removed (T813).
         """
         if not self.closed and not self.trouble:
+            refuse_no_number(norm, "norm")
             self._safely(self._steps.unclipped, norm)
         return norm
 
@@ -140,6 +147,10 @@ class Watch:
         self._journal.close()
         with contextlib.suppress(AlertError):  # training is over; another error may be on its way out
             self._tell()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"gave up ({self.trouble})" if self.trouble else "open"
+        return f"<leadline.Watch at step {self.step}, {state}, {len(self._journal.alerts)} alerts>"
 
     def __enter__(self) -> Watch:
         if self.closed:
@@ -178,7 +189,7 @@ class Watch:
 
     def _tell(self) -> None:
         told, self._steps.told = self._steps.told, []
-        for alert in told:
+        for alert in without_escalated(told):
             self.stopped |= self._on_alert == "stop" and alert.severity == "error" and alert.state == "raised"
             answer(alert, self._on_alert)
 
