@@ -8,18 +8,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from leadline.errors import SchemaError
+from leadline.errors import InputError, SchemaError
 from leadline.records.codec import spell
+from leadline.records.files import read_text
 from leadline.sweeps.cells import Settings
 
 SCHEMA = "leadline.cells/1"
+BEGINNING = f'{{"schema":"{SCHEMA}"'
+"""Of every line: what is torn before any whole line is known by it."""
 
 
 class Store:
     """Results by key. With a path, every result is in the file before the next cell ends.
 
     A line is written at once, so a killed run leaves at most one torn line, at the end; it is skipped when read, and
-    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing.
+    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing. A file of
+    another kind is refused, and never written to.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -27,7 +31,7 @@ class Store:
         self.torn = 0
         """Lines that could not be read."""
         self._cells: dict[str, tuple[Settings, Any]] = {}
-        if path is not None and path.exists():
+        if path is not None and _is_there(path):
             for key, settings, result in self._read(path):
                 self._cells.setdefault(key, (settings, result))
 
@@ -69,27 +73,56 @@ class Store:
         return len(self) - before
 
     def _read(self, path: Path) -> Iterator[tuple[str, Settings, Any]]:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if not line.strip():
-                continue
+        begun = False
+        text = read_text(path, "a file of finished cells", errors="replace")
+        for line in filter(str.strip, text.splitlines()):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
+                if not begun and not (line.startswith(BEGINNING) or BEGINNING.startswith(line)):
+                    raise _of_another_kind(path) from None
                 self.torn += 1
                 continue
+            begun = True
             yield _checked(row, path)
 
 
 def _checked(row: Any, path: Path) -> tuple[str, Settings, Any]:
     """A line that is whole but of another kind means another file: better said than overwritten."""
     if not isinstance(row, Mapping) or row.get("schema") != SCHEMA or not isinstance(row.get("key"), str):
-        raise SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
+        raise _of_another_kind(path)
+    if not isinstance(row.get("settings"), Mapping) or "result" not in row:
+        raise SchemaError(f"{path} has a cell without settings or result: {str(row['key'])[:40]!r}")
     return row["key"], row["settings"], row["result"]
+
+
+def _of_another_kind(path: Path) -> SchemaError:
+    return SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the file is there. One that could not be written is refused now, not behind the first cell."""
+    if path.is_file():
+        return True
+    if path.exists() or not path.absolute().parent.is_dir():
+        raise _unusable(path, "no file, or in no folder")
+    return False
+
+
+def _unusable(path: Path, why: str) -> InputError:
+    return InputError(
+        expected="a file for finished cells, or the name of a new one",
+        got=f"{str(path)!r}: {why}",
+        fix="name another",
+    )
 
 
 def _append(path: Path, text: str) -> None:
     """One write a line: two runs that share a file do not mix theirs. A torn line before it is closed first."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from None
     try:
         end = os.lseek(file, 0, os.SEEK_END)
         torn = end > 0 and os.pread(file, 1, end - 1) != b"\n"

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from leadline.alarms.history import Blame
+from leadline.stats import unobservable
 
 MOST = 20_000  # ops that are looked at; ours: a network of a thousand layers has as many
 RESULTS = ("result", "out", "output")  # how PyTorch calls what an op kept of its own result
@@ -109,7 +110,8 @@ def _giver(node: Node) -> Node | None:
 
 def _broken_weight(node: Node, names: Mapping[int, str]) -> str | None:
     weights = [_weight(each) for each, _ in node.next_functions if each is not None]
-    broken = next((each for each in weights if each is not None and not each.isfinite().all()), None)
+    seen = (each for each in weights if each is not None and not unobservable(each))
+    broken = next((each for each in seen if not each.isfinite().all()), None)
     return None if broken is None else names.get(id(broken), "a weight")
 
 
@@ -139,7 +141,7 @@ def _kept(node: Node) -> Iterator[tuple[str, Tensor]]:
             kept = None if raw is None or raw.unpack_hook is not None else getattr(node, name)
         except (RuntimeError, AttributeError):  # written over in place since, or freed
             continue
-        if type(kept) is Tensor and kept.is_floating_point() and not kept.is_meta:
+        if type(kept) is Tensor and kept.is_floating_point() and not unobservable(kept):
             yield name, kept
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.tracing.census import take_census
+from leadline.tracing.lend import unwrap
 from leadline.watching.norms import is_simple
 
 
@@ -41,7 +42,8 @@ class Roster:
 
 
 def make_roster(model: nn.Module, optimizers: Iterable[Optimizer]) -> Roster:
-    named = take_census(model).parameters
+    """Names are those of the user's own module, inside of wrappers, as a trace has them."""
+    named = take_census(unwrap(model)).parameters
     names = [each.names[0] for each in named.values()]
     places = {key: place for place, key in enumerate(named)}
     held = {id(each): _held(each) for each in optimizers}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.records import Trace
 from leadline.tracing.census import take_census
+from leadline.tracing.gathered import is_gathered, is_shard
 from leadline.tracing.lend import unwrap
 from leadline.tracing.observing import Observation, is_batched, is_observed
 from leadline.watching.doorway import Doorway, Passage
@@ -34,6 +35,7 @@ class Sampler:
         self.model = unwrap(model)
         self._called = model if is_compiled(model) else self.model
         """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
+        self._census = take_census(self.model) if is_gathered(self.model) else None
         self._error: Exception | None = None
         """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
         self._armed = False
@@ -94,11 +96,17 @@ class Sampler:
         self._compiled, self._called._compiled_call_impl = compiled, followed
 
     def take(
-        self, optimizer: Optimizer | None, loss: float | None, loss_scale: float, gone: Collection[int] = ()
+        self,
+        optimizer: Optimizer | None,
+        loss: float | None,
+        loss_scale: float,
+        gone: Collection[int] = (),
+        grad_norms: Mapping[str, float] | None = None,
     ) -> Trace | None:
         """The trace of the pass that was followed; None if there was none. Call it before the step changes weights.
 
-        `gone` are parameters, by identity, whose gradients were used up already.
+        `gone` are parameters, by identity, whose gradients were used up already; `grad_norms`, by name, those of
+        sharded parameters, whose whole gradients are nowhere.
         """
         followed, self._pass = self._pass, None
         error, self._error = self._error, None
@@ -107,7 +115,11 @@ class Sampler:
             raise error
         if followed is None or not followed.seen:
             return None
-        return without_gradients(followed.finish(optimizer, loss, loss_scale), self._names(gone))
+        if isinstance(followed, Observation):
+            found = followed.finish(optimizer, loss, loss_scale, grad_norms)
+        else:
+            found = followed.finish(optimizer, loss, loss_scale)
+        return without_gradients(found, self._names(gone))
 
     def _names(self, parameters: Collection[int]) -> set[str]:
         found = take_census(self.model).parameters if parameters else {}
@@ -131,8 +143,12 @@ class Sampler:
             return
         self.entered = perf_counter()
         try:
-            kind = Replay if is_compiled(self._called) else Observation
-            self._pass = kind(self.model, self._keep)
+            compiled = is_compiled(self._called)
+            self._pass = (
+                Replay(self.model, self._keep)
+                if compiled
+                else Observation(self.model, self._keep, self._census)
+            )
             self._pass.enter(args, kwargs)
         except Exception as error:
             self._keep(error)
@@ -180,7 +196,16 @@ def without_gradients(seen: Trace, names: Collection[str]) -> Trace:
 
 def why_unsampled(model: nn.Module) -> str:
     """Why no pass of this model can be followed; "" if it can."""
-    named = take_census(unwrap(model)).parameters.values()
-    if any(type(each.item.data).__name__ == "DTensor" for each in named):
-        return "its parameters are shards, and whole only inside the pass"
+    shards = [each.item for each in take_census(unwrap(model)).parameters.values() if is_shard(each.item)]
+    if not shards:
+        return ""
+    if not any(is_gathered(module) for module in model.modules()) or any(map(_is_split_twice, shards)):
+        return "its parameters are shards, inside the pass too"
+    if is_compiled(model):
+        return "it is compiled and sharded, and one process cannot repeat a pass by itself"
     return ""
+
+
+def _is_split_twice(shard: Any) -> bool:
+    """Over two dimensions of the mesh: gathering makes it whole along one of them."""
+    return len([placed for placed in shard.placements if placed.is_shard()]) > 1

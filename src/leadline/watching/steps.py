@@ -248,7 +248,8 @@ class Steps:
         if self.round.raw is not None and len(self.optimizers) == 1:
             self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
         gone = self._roster.used_up(self.round.stepped - {id(optimizer)})
-        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0, gone)
+        norms = self.round.gauges.gradient_norms() if self.journal.ranks.sharded else None
+        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0, gone, norms)
         return self.round.took(Level.TRACE, start - self.sampler.inside)
 
     def _end(self) -> None:
@@ -352,12 +353,9 @@ class Steps:
 
     def _learn_exits(self, seen: Trace) -> None:
         """From now on blocks can be looked at without a trace; not those of a compiled model, which has no hooks."""
-        if (
-            self.sampler is not None
-            and not is_compiled(self.sampler.model)
-            and self.samples.profile is not None
-        ):
-            self.exits.learn(self.sampler.model, seen, self.samples.profile)
+        profile = self.samples.profile
+        if self.sampler is not None and not is_compiled(self.sampler.model) and profile is not None:
+            self.exits.learn(self.sampler.model, seen, profile)
             if self.exits.known:
                 self.table.unable.discard(Level.BLOCKS)
 
@@ -381,8 +379,9 @@ class Steps:
         return scalars, vectors
 
     def _note_trouble(self, step: int, scalars: dict[str, float]) -> None:
-        """Where something begins to be no number, the next pass is followed to see where from."""
-        if self.troubles.note(step, scalars) and self.sampler is not None:
+        """The next pass is followed to see where from, unless it is sharded: then all ranks look at the same steps."""
+        begins = self.troubles.note(step, scalars)
+        if begins and self.sampler is not None and not self.journal.ranks.sharded:
             self.table.soon(step)
             self._until = step
 

@@ -50,7 +50,10 @@ class Watch:
             table.lowest = Level.GRADIENTS
         if why:
             table.highest = min(table.highest, Level.UPDATES)
-        sampler = None if why else Sampler(model)
+        alone = (
+            journal.ranks.sharded and not journal.ranks.writes
+        )  # with the norms of shards, which all take together
+        sampler = None if why or alone else Sampler(model)
         self.stopped = False
         """True once an error was seen and `on_alert="stop"`: for loops that ask `if w.stopped: break`."""
         self.closed = False
