@@ -105,8 +105,10 @@ class History:
     remembered is of another future, and is forgotten.
     """
 
-    def __init__(self, layout: Layout | None = None) -> None:
+    def __init__(self, layout: Layout | None = None, *, ranks: int = 1) -> None:
         self.layout = layout or Layout()
+        self.ranks = ranks
+        """Processes that train together: they share gradients, and each has a loss of its own."""
         self._series: dict[str, Series] = {}
         self._shelves: dict[str, Shelf] = {}
         self.step: int | None = None

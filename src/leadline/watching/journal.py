@@ -37,7 +37,7 @@ class Journal:
     def __init__(self, info: RunInfo, store: str | Path | None, ranks: Ranks) -> None:
         self.ranks = ranks
         self.writer = None if store is None or not ranks.writes else _writer(store, info)
-        self.history = History(Layout())
+        self.history = History(Layout(), ranks=ranks.world)
         self.desk = Desk(all_alarms(), rank=ranks.rank)
         self.alerts: deque[Alert] = deque(maxlen=NOTES)
         self.events: deque[Event] = deque(maxlen=NOTES)

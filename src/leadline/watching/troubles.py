@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from leadline.alarms.timeline import first_cause, render
 from leadline.records.run import Alert
 from leadline.tracing.census import take_census
+from leadline.tracing.lend import unwrap
 from leadline.watching.autopsy import find_culprit
 from leadline.watching.journal import Journal
 from leadline.watching.scaling import Scaling
@@ -30,7 +31,7 @@ class Troubles:
         """A loss that is no number: its graph knows which op made it, until the backward pass frees it."""
         if self.sick or not isinstance(loss, Tensor):
             return
-        named = take_census(self.model).parameters
+        named = take_census(unwrap(self.model)).parameters
         culprit = find_culprit(loss, {key: each.names[0] for key, each in named.items()})
         if culprit is not None:
             self.journal.history.blamed.setdefault(step, culprit)
