@@ -72,7 +72,9 @@ def test_what_the_user_raises_comes_out_unchanged_and_leaves_no_footprint(animal
         trace(case)
     assert caught.value is accident
     del caught
-    accident.__traceback__ = None  # torch 2.6 leaves the hooks of a checkpoint in place as long as its frames live
+    accident.__traceback__ = (
+        None  # torch 2.6 leaves the hooks of a checkpoint in place as long as its frames live
+    )
     assert differences(before, footprint(case)) == []
 
 
