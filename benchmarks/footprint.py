@@ -69,7 +69,8 @@ def _process() -> Iterator[tuple[str, object]]:
     )
     yield "function modes", torch._C._len_torch_function_stack()
     yield "dispatch modes", torch._C._len_torch_dispatch_stack()
-    yield "saved-tensor hooks", torch._C._autograd._top_saved_tensors_default_hooks(bool(1)) is None
+    if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):  # not yet in torch 2.6
+        yield "saved-tensor hooks", torch._C._autograd._top_saved_tensors_default_hooks(bool(1)) is None
     yield "compile stance", repr(eval_frame._stance)
     yield "attention fast path", torch.backends.mha.get_fastpath_enabled()
     yield "threads", torch.get_num_threads()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from leadline.errors import InputError
 from leadline.records import Finding, Severity, decode
+from leadline.records.files import read_text
 from leadline.report import Report
 from leadline.report.place import lasting
 from leadline.report.verdict import SEVERITIES
@@ -45,7 +46,7 @@ def read_baseline(path: Path) -> Baseline:
             got=f"{str(path)!r}, which is not there",
             fix=f"write one with `leadline check TARGET --write-baseline {path}`",
         )
-    return decode(path.read_text(encoding="utf-8", errors=ANY_NAME), Baseline, BASELINE_SCHEMA)
+    return decode(read_text(path, "a baseline", errors=ANY_NAME), Baseline, BASELINE_SCHEMA)
 
 
 def write(baseline: Baseline, path: Path) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from leadline.errors import InputError
+from leadline.records.files import read_text
 from leadline.report.formats import FORMATS
 from leadline.report.look import Bar
 
@@ -86,8 +87,8 @@ def read_config(path: Path) -> Config:
 
 def _table(path: Path) -> Mapping[str, Any] | None:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        data = tomllib.loads(read_text(path, "a TOML file"))
+    except (ValueError, RecursionError) as error:
         raise InputError(
             expected="a TOML file that can be read", got=f"{str(path)!r}: {error}", fix="correct the file"
         ) from None

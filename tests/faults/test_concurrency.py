@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +17,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import leadline
 from leadline.records import Trace
 from leadline.runs import Run
+from leadline.tracing.custody import random_states
 from watching.training import remains, unlike
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+PATIENCE = 20  # seconds for what takes milliseconds
 
 
 def small(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer, Tensor]:
@@ -192,6 +197,40 @@ def test_a_child_that_goes_on_training_leaves_the_parents_run_alone(tmp_path):
     with Run(path) as run:
         assert run.steps == [0, 1, 2, 3]
         assert run.state == "ended"
+
+
+def ends(work: Callable[[], object], patience: int = PATIENCE) -> bool:
+    """Whether it comes to its end, in a child that the system stops: one that waits for a lock cannot stop itself."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(patience)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def collecting(read: Callable[[], object]) -> None:
+    """Reads with the collector at work all the time, and collected things that ask for torch's generator."""
+    state = torch.get_rng_state()
+    gc.callbacks.append(lambda phase, about: torch.set_rng_state(state))
+    gc.set_threshold(1)
+    kept = [read() for _ in range(20)]
+    assert len(kept) == 20
+
+
+def test_the_collector_may_ask_for_random_numbers_while_their_state_is_read():
+    assert ends(lambda: collecting(random_states))
+
+
+@pytest.mark.slow  # it waits
+def test_torch_s_own_way_to_read_the_state_stops_there_for_ever():
+    """What the one above would miss if torch, or the test, were otherwise."""
+    assert not ends(lambda: collecting(torch.get_rng_state), patience=3)
 
 
 def test_a_thread_that_fails_is_seen():

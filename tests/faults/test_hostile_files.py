@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -18,14 +19,17 @@ from torch import nn
 import leadline
 from faults import runs
 from faults.damage import spoilt
+from lab.test_standings import made_up
 from leadline.baseline import BASELINE_SCHEMA, read_baseline
 from leadline.cli import main
 from leadline.config import read_config
 from leadline.errors import LONGEST, InputError, LeadlineError, SchemaError
 from leadline.records import Edit, Recipe
 from leadline.report.look import Look
+from leadline.report.phases.record import Phase, Separation
 from leadline.report.saved import formats_of
 from report import samples
+from report.lab.test_pages import lab
 from report.test_mending import repair
 
 MOST = settings.default.max_examples
@@ -70,11 +74,27 @@ RECIPE = Recipe(
         Edit(action="scale", where="2.weight", options={"factor": 0.5}),
     ),
 )
+PHASE = Phase(
+    kind="rate",
+    title="rates",
+    axis="rate",
+    log=True,
+    values=(0.01, 0.1, 1.0),
+    depths=(2, 8),
+    accuracy=((0.9, 0.8, 0.0), (0.5, 0.4, 0.1)),
+    reach=(12.0, 3.0, math.inf),
+    separation=Separation(stated=6.0, at_stated=0.9, fitted=None, at_fitted=None, networks=6),
+    power=-0.5,
+    setting={"width": 8, "seeds": 1, "steps": 3.0, "data": "digits", "rates": (0.1, 1.0)},
+)
 RECORDS: dict[str, tuple[str, Read]] = {
     "report": (samples.whole().to_json(), show),
     "repair": (repair().to_json(), show),
     "forecast": (samples.forecast().to_json(), show),
     "recipe": (RECIPE.to_json(), replay),
+    "lab": (lab().to_json(), show),
+    "race": (made_up().to_json(), show),
+    "phase": (PHASE.to_json(), show),
 }
 
 

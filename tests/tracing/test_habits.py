@@ -249,6 +249,7 @@ def test_a_model_for_distributed_training_is_traced_as_the_users_own_and_keeps_i
     loss_of(case, wrapped(case.inputs)).backward()
 
 
+@pytest.mark.filterwarnings("ignore:DTensor random operators:UserWarning")  # what torch 2.6 says
 @pytest.mark.usefixtures("one_process")
 def test_distributed_tensors_are_said_to_be_unobservable():  # rows 27, 28
     from torch.distributed.tensor import Replicate, distribute_module, init_device_mesh

@@ -56,9 +56,10 @@ OPTIMIZERS: dict[str, Make] = {
     "Rprop": lambda p: torch.optim.Rprop(p),
     "ASGD": lambda p: torch.optim.ASGD(p),
     "LBFGS": lambda p: torch.optim.LBFGS(p, lr=0.01, max_iter=3),
-    "Muon": lambda p: torch.optim.Muon([each for each in p if each.ndim == 2]),
     "a custom one": Lookahead,
 }
+if hasattr(torch.optim, "Muon"):  # since torch 2.9
+    OPTIMIZERS["Muon"] = lambda p: torch.optim.Muon([each for each in p if each.ndim == 2])
 MODELS = ("mlp", "dropout", "conv-batch-norm", "tied-weights", "spectral-norm", "frozen-layers")
 
 

@@ -85,6 +85,8 @@ def test_a_small_table_may_be_looked_at():
 
 REFUSED = {"scripted-submodule", "vmap-in-forward", "conv-batch-norm", "gru-packed", "routed-experts"}
 REFUSED |= {"foreign-functions", "potpourri", "subclass-input", "odd-parts"}
+if torch.__version__ < "2.7":  # it knows no shapes of Fourier transforms
+    REFUSED |= {"complex-fourier"}
 
 
 @pytest.mark.parametrize("specimen", [each for each in animals(without=["deep"]) if each.id not in REFUSED])

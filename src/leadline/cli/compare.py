@@ -21,6 +21,7 @@ from leadline.cli.options import (
 from leadline.cli.output import emit, look_for
 from leadline.cli.past import look_back
 from leadline.errors import InputError
+from leadline.records.files import read_text
 from leadline.report import Report
 from leadline.report.comparing import render
 from leadline.report.comparison import Comparison
@@ -115,7 +116,7 @@ def _load(path: Path) -> Loaded:
     """The one report in a file, or the last of a run."""
     if str(path).endswith(SUFFIX):
         return _of_run(path)
-    reports = read_reports(path.read_text(encoding="utf-8", errors="replace"))
+    reports = read_reports(read_text(path, "a saved report", errors="replace"))
     if len(reports) != 1:
         raise InputError(
             expected="a file with one report",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 
@@ -18,6 +18,7 @@ from leadline.cli.options import (
     output_option,
 )
 from leadline.cli.output import emit, look_for
+from leadline.records.files import read_stream
 from leadline.report.saved import formats_of
 from leadline.report.schema import report_schema
 
@@ -48,14 +49,14 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     callback=_print_schema,
     help="Print the JSON Schema of a saved report and exit.",
 )
-@click.argument("saved", type=click.File("r", encoding="utf-8", errors="replace"))
+@click.argument("saved", type=click.File("rb"))
 @format_option
 @output_option
 @html_option
 @detail_options
 @color_option
 def report(
-    saved: TextIO,
+    saved: BinaryIO,
     form: str,
     output: Path | None,
     page: Path | None,
@@ -66,10 +67,17 @@ def report(
     """Show what was saved as JSON ("-" reads stdin): a report, a repair, a forecast, experiments of the lab, a race or
     a phase diagram. Needs no torch."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    written = formats_of(saved.read(), look)
+    written = formats_of(_text(saved), look)
     if form not in written:
         raise click.UsageError(f"what was saved has no format {form!r}: choose one of {', '.join(written)}")
     if page is not None:
         emit(written["html"](), page)
     emit(written[form](), output)
     return FINE
+
+
+def _text(saved: BinaryIO) -> str:
+    try:
+        return read_stream(saved, errors="replace")
+    except (OSError, ValueError) as error:
+        raise click.FileError(saved.name, getattr(error, "strerror", None) or str(error)) from None

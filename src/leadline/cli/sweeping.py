@@ -31,7 +31,7 @@ class Measurement(Protocol[R_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What was asked of any choices."""
+    """What every command that runs a sweep is told beside the sweep itself."""
 
     form: str
     store: Path | None

@@ -16,6 +16,7 @@ from leadline.case import describe
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes.edits import Bench, Undo, make
 from leadline.records import Recipe
+from leadline.records.files import read_text
 from leadline.tracing.lend import unwrap
 
 
@@ -100,14 +101,7 @@ def _recipe(given: object) -> Recipe:
 
 
 def _read(path: Path) -> Recipe:
-    try:
-        return Recipe.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # of a name that no file can have, or of bytes that are no text
-        raise InputError(
-            expected="a recipe, or the file that `leadline fix --recipe` wrote",
-            got=f"{str(path)!r}: {getattr(error, 'strerror', None) or error}",
-            fix="check the path",
-        ) from None
+    return Recipe.from_json(read_text(path, "a recipe, or a file that `leadline fix --recipe` wrote,"))
 
 
 def _check_model(recipe: Recipe, model: nn.Module) -> None:

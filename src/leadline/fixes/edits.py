@@ -264,7 +264,7 @@ def _missing(edit: Edit, kind: str, names: list[str]) -> InputError:
 
 
 def _write(parameter: Tensor, values: Tensor) -> None:
-    with torch.no_grad(), _unsafe_preserve_version_counter((parameter,)):
+    with torch.no_grad(), _unsafe_preserve_version_counter(parameter):
         parameter.copy_(values)
 
 

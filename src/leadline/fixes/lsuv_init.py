@@ -14,6 +14,7 @@ from leadline.fixes.fix import Patient, Plan, fix
 from leadline.fixes.initialising import fresh_edits
 from leadline.fixes.looking import is_fresh, own_model
 from leadline.records import Edit
+from leadline.tracing.custody import process_state_kept
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -69,7 +70,7 @@ def _measured(patient: Patient, drawn: tuple[Edit, ...]) -> dict[str, float]:
     model, wanted = own_model(patient), {edit.where for edit in drawn}
     found: dict[str, float] = {}
     bench = Bench(model=model)
-    with made(bench, drawn), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with made(bench, drawn), torch.no_grad(), process_state_kept():
         for buffer in model.buffers():
             bench.write(buffer, buffer.clone())
         for path, module in model.named_modules():

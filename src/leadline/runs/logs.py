@@ -25,7 +25,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "loss_scale": ("loss_scale", "grad_scale", "scale"),
     "step_seconds": ("step_seconds", "step_time"),
 }
-_PREFIX = re.compile(r"^(train(ing|er)?|optim)_")
+_PREFIX = re.compile(r"^(train(ing|er)?|optim|leadline)_")
 
 
 def is_log(path: Path) -> bool:
@@ -35,12 +35,16 @@ def is_log(path: Path) -> bool:
 
 def read_log(path: Path, columns: Mapping[str, str]) -> list[Sample]:
     """The numbers of the log, a sample a step. `columns` says which column a metric is in, where names do not."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(
+            expected="a log", got=f"{str(path)!r}, which is a pipe or a device", fix="name a file on a disk"
+        )
     return [*_read_events(path, columns)] if _event_files(path) else [*_read_csv(path, columns)]
 
 
 def _event_files(path: Path) -> list[Path]:
     if path.is_dir():
-        return sorted(each for each in path.iterdir() if EVENTS in each.name)
+        return sorted(each for each in path.iterdir() if EVENTS in each.name and each.is_file())
     return [path] if EVENTS in path.name else []
 
 
@@ -115,8 +119,10 @@ def choose(names: Sequence[str], columns: Mapping[str, str], path: str) -> dict[
                 fix="choose one of these",
             )
     chosen = dict(columns)
+    plain = {_plain(name): name for name in reversed(names)}  # of two that are alike, the first
     for metric, aliases in ALIASES.items():
-        if metric not in chosen and (found := _first(names, aliases)) is not None:
+        found = next((plain[alias] for alias in aliases if alias in plain), None)
+        if metric not in chosen and found is not None:
             chosen[metric] = found
     if not set(chosen) - {"step"}:
         raise InputError(
@@ -125,11 +131,6 @@ def choose(names: Sequence[str], columns: Mapping[str, str], path: str) -> dict[
             fix="say which it is, for instance --column loss=NAME",
         )
     return chosen
-
-
-def _first(names: Sequence[str], aliases: Sequence[str]) -> str | None:
-    plain = [(_plain(name), name) for name in names]
-    return next((name for alias in aliases for short, name in plain if short == alias), None)
 
 
 def _plain(name: str) -> str:

@@ -55,6 +55,14 @@ def connect(path: Path, *, mode: str, options: str = "") -> sqlite3.Connection:
     The file is never opened with `open`: to close any handle of a file drops all locks that this process has on it,
     those of a writer included.
     """
+    if os.path.exists(path) and not (
+        os.path.isfile(path) or os.path.isdir(path)
+    ):  # a pipe would be waited for
+        raise InputError(
+            expected="a run file",
+            got=f"{str(path)!r}, which is a pipe or a device",
+            fix="name a file on a disk",
+        )
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}{options}",
         uri=True,

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from leadline.errors import SchemaError
+from leadline.errors import InputError, SchemaError
 from leadline.records.codec import spell
+from leadline.records.files import read_text
 from leadline.sweeps.cells import Settings
 
 SCHEMA = "leadline.cells/1"
@@ -30,7 +31,7 @@ class Store:
         self.torn = 0
         """Lines that could not be read."""
         self._cells: dict[str, tuple[Settings, Any]] = {}
-        if path is not None and path.exists():
+        if path is not None and _is_there(path):
             for key, settings, result in self._read(path):
                 self._cells.setdefault(key, (settings, result))
 
@@ -72,9 +73,9 @@ class Store:
         return len(self) - before
 
     def _read(self, path: Path) -> Iterator[tuple[str, Settings, Any]]:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         begun = False
-        for line in filter(str.strip, lines):
+        text = read_text(path, "a file of finished cells", errors="replace")
+        for line in filter(str.strip, text.splitlines()):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
@@ -99,9 +100,29 @@ def _of_another_kind(path: Path) -> SchemaError:
     return SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
 
 
+def _is_there(path: Path) -> bool:
+    """Whether the file is there. One that could not be written is refused now, not behind the first cell."""
+    if path.is_file():
+        return True
+    if path.exists() or not path.absolute().parent.is_dir():
+        raise _unusable(path, "no file, or in no folder")
+    return False
+
+
+def _unusable(path: Path, why: str) -> InputError:
+    return InputError(
+        expected="a file for finished cells, or the name of a new one",
+        got=f"{str(path)!r}: {why}",
+        fix="name another",
+    )
+
+
 def _append(path: Path, text: str) -> None:
     """One write a line: two runs that share a file do not mix theirs. A torn line before it is closed first."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from None
     try:
         end = os.lseek(file, 0, os.SEEK_END)
         torn = end > 0 and os.pread(file, 1, end - 1) != b"\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -158,14 +157,8 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
             tensor.copy_(copy)
 
 
-# torch's generator is locked while its state becomes a Python object, which may hand the interpreter to a thread that
-# waits for the generator and does not give the interpreter back. Ours wait for each other here, where they do.
-_GENERATOR = threading.RLock()
-
-
 def random_states() -> dict[str, Any]:
-    with _GENERATOR:
-        states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    states: dict[str, Any] = {"torch": _torch_state(), "python": random.getstate()}
     if torch.cuda.is_available():  # pragma: no cover  (the tests have no such device)
         states["cuda"] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available():  # pragma: no cover  (the tests have no such device)
@@ -175,9 +168,18 @@ def random_states() -> dict[str, Any]:
     return states
 
 
+def _torch_state() -> Tensor:
+    """`torch.get_rng_state()`, read off a copy of the generator.
+
+    torch locks a generator while it makes a tensor of its state. The collector may run in there, and with it code that
+    asks for the same generator, in this thread or, where the interpreter changes hands, in another: it waits for ever.
+    A copy is made without the collector, and nobody else asks for its lock.
+    """
+    return torch.default_generator.clone_state().get_state()
+
+
 def restore_random(states: dict[str, Any]) -> None:
-    with _GENERATOR:
-        torch.set_rng_state(states["torch"])
+    torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     if "cuda" in states:  # pragma: no cover  (the tests have no such device)
         torch.cuda.set_rng_state_all(states["cuda"])

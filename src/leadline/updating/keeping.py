@@ -48,7 +48,9 @@ def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Kept]:
         for parameter, copy in zip(parameters, copies, strict=True):
             _write(parameter, copy)
 
-    with _unsafe_preserve_version_counter(tuple(parameters)):
+    with ExitStack() as stack:
+        for parameter in parameters:  # one by one: older torch takes no more
+            stack.enter_context(_unsafe_preserve_version_counter(parameter))
         try:
             yield Kept(copies=copies, rewind=rewind)
         finally:

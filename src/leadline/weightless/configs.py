@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from leadline.errors import InputError
+from leadline.records.files import read_text
 
 HEADS = (  # in this order: a head with a loss of its own, the one the type is pretrained with first
     "AutoModelForCausalLM",
@@ -23,6 +24,8 @@ HEADS = (  # in this order: a head with a loss of its own, the one the type is p
     "AutoModel",
 )
 
+MOST_LAYERS = 10_000  # ours: they are built one by one; the deepest published networks have some 1000
+MOST_WORDS = 2**31 - 1  # ours: ids of tokens are kept in 32 bits by most tokenisers
 BATCHED = "batched_mm"  # the name transformers has for it
 
 
@@ -74,11 +77,23 @@ def build_model(config: Any) -> Any:
     Experts of a mixture run batched: each token takes along the weights of its experts. The other ways look at how
     many tokens each expert got, or ask for half precision. Mixtures that know no such choice stay as they are.
     """
+    _check_size(config, "num_hidden_layers", range(MOST_LAYERS + 1))
+    _check_size(config, "vocab_size", range(1, MOST_WORDS + 1))
     config.use_cache = False
     found = model_class(config)
     if found._can_set_experts_implementation():
         config._experts_implementation = BATCHED
     return found._from_config(config).train()
+
+
+def _check_size(config: Any, name: str, possible: range) -> None:
+    amount = getattr(config, name, None)
+    if isinstance(amount, int) and amount not in possible:
+        raise InputError(
+            expected=f"a config with a {name} of {possible.start} to {possible.stop - 1}",
+            got=str(amount),
+            fix="correct the config",
+        )
 
 
 def _check_installed() -> None:
@@ -92,14 +107,8 @@ def _check_installed() -> None:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            expected="a config file that can be read",
-            got=f"{str(path)!r}: {error.strerror or error}",
-            fix=f"check the path; it is looked up from {Path.cwd()}",
-        ) from None
-    except ValueError as error:
+        fields = json.loads(read_text(path, "a config file"))
+    except (ValueError, RecursionError) as error:
         raise InputError(
             expected="a config file in JSON",
             got=f"{str(path)!r}: {error}",
@@ -117,7 +126,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _check_type(kind: Any, origin: Any) -> None:
     from transformers import CONFIG_MAPPING
 
-    if kind in CONFIG_MAPPING:
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
         return
     where = "the dict" if isinstance(origin, Mapping) else repr(str(origin))
     close = get_close_matches(str(kind), CONFIG_MAPPING, n=1)

@@ -8,6 +8,7 @@ always made by their kernel. Whatever is special (data-dependent shapes, mixed d
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 Outline = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+_device = attrgetter("_fake_device" if "fake_device" in vars(FakeTensor) else "fake_device")
+"""Of a fake tensor. Newer torch has a property before the attribute, which is asked too often to be gone through."""
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
 
@@ -120,16 +123,16 @@ def _is_quick_view(func: Any) -> bool:
 
 def home_of(given: Sequence[Tensor]) -> torch.device | None:
     """The one device of all tensors, if it is one that needs no care."""
-    home = given[0]._fake_device if given else _CPU  # type: ignore[attr-defined]
+    home: torch.device = _device(given[0]) if given else _CPU
     for each in given:
-        if each._fake_device is not home and each._fake_device != home:  # type: ignore[attr-defined]
+        if (own := _device(each)) is not home and own != home:
             return None
     return home if home in (_CPU, _META) else None
 
 
 def outline_of(tensor: Tensor) -> Outline:
     """All that a new fake tensor is made of."""
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor._fake_device  # type: ignore[attr-defined]
+    return tensor.shape, tensor.stride(), tensor.dtype, _device(tensor)
 
 
 def outline_key(parts: Iterable[Any]) -> Hashable:

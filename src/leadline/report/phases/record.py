@@ -59,6 +59,8 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a row a depth, and a reach a value are needed")
         if any(len(row) != columns for row in self.accuracy):
             raise ValueError("as many accuracies in a row as values are needed")
+        if not all(0 <= each <= 1 for row in self.accuracy for each in row):
+            raise ValueError("an accuracy is a share: 0 to 1")
         if min(self.depths) < 1 or (self.log and not min(self.values) > 0):
             raise ValueError("depths, and values on a logarithmic axis, are above 0")
 
