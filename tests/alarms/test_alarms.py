@@ -296,3 +296,10 @@ def test_nan_is_no_end_of_a_run_that_leaves_out_such_steps():
     assert first("T814", history).forecast
     history.guarded = True
     assert first("T814", history).forecast == ""
+
+
+def test_parameters_that_no_optimiser_holds_are_told_without_waiting_for_updates():
+    """Updates are dear, and a watch with a small budget measures few; who holds what is known for nothing."""
+    rows = {"grad_norm": lambda _: [1.0] * 5 + [UNHELD]}
+    assert first("T811", sampled(40, rows, every=20)).message.startswith("1 of 6 parameters")
+    assert first("T811", sampled(10, rows)) is None, "a group may come a little later"
