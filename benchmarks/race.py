@@ -1,7 +1,9 @@
-"""Every residual scheme on real text at 12 and 48 blocks, the leading ones at 200: the race that docs/race.md shows.
+"""Every residual scheme on real data at 12 and 48 blocks, the leading ones at 200: the races that docs/race.md shows.
 
 python -m benchmarks.race --depth 12 48     all schemes, with and without groups; finished cells are not run again
+python -m benchmarks.race --depth 12 --data images     the same on digits
 python -m benchmarks.race --leading 200     the leading eight of 48 blocks (without groups), at 200
+python -m benchmarks.race --grouped 200     those of the leading eight with groups that do not lead without, at 200
 python -m benchmarks.race --yardstick       CompleteP's three, a = 0, 1/2 and 1, with more seeds at 12 and 48 blocks
 python -m benchmarks.race --seconds 500     begin no further bundle after so much processor time
 python -m benchmarks.race --speed           networks side by side against one after the other
@@ -12,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +24,7 @@ import torch
 from benchmarks.side_by_side import alternate, machine, ratio, rounded
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, run_missing, save, table
 from benchmarks.turn import take, until
+from leadline.lab.racing.entrants import find_entrant
 from leadline.lab.racing.grid import Budget, Grid, cells_of, race_job
 from leadline.lab.racing.lanes import run_lanes
 from leadline.lab.racing.record import race_of
@@ -34,7 +38,9 @@ from leadline.sweeps.cells import Settings
 CELLS = RESULTS / "race_cells.jsonl"
 BUDGET = Budget(steps=80, width=16)
 WIDE, NARROW = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), (3e-3, 1e-2)
-RATES = {12: WIDE, 48: WIDE, 200: NARROW}  # by blocks; fewer where a network costs more
+RATES = {12: WIDE, 48: WIDE, 200: (3e-3, 1e-2, 3e-2)}  # by blocks; fewer where a network costs more
+GROUPED_RATES = (1e-2, 3e-2)  # at 200 blocks: at 48 the best rate of all of them is 0.03
+DATA = ("text", "images")
 SEEDS = 3
 LEADING = 8
 YARDSTICK = (
@@ -50,9 +56,9 @@ def run(grid: Grid, seconds: float) -> None:
     run_sweep(race_job(), cells_of(grid), store=Store(CELLS), executor=find_executor("here"), progress=watch)
 
 
-def cells(seeds: int = SEEDS) -> list[tuple[Settings, Any]]:
-    """All that are there, of the rates and seeds that are asked for."""
-    found = [(settings, result) for _, settings, result in Store(CELLS).items()]
+def cells(seeds: int = SEEDS, data: str = "text") -> list[tuple[Settings, Any]]:
+    """All that are there, of the data, rates and seeds that are asked for."""
+    found = [(settings, result) for _, settings, result in Store(CELLS).items() if settings["data"] == data]
     return [pair for pair in found if pair[0]["rate"] in RATES[pair[0]["depth"]] and pair[0]["seed"] < seeds]
 
 
@@ -66,22 +72,30 @@ def yardstick() -> Race:
     return race_of(mine, base_rate("text"))
 
 
-def leading(at: int, depth: int) -> tuple[str, ...]:
-    """Schemes that lead at a depth, all parameters at one rate, among the rates of the other depth."""
+def leading(at: int, *, rates: Sequence[float] = WIDE, plain: bool = False) -> tuple[str, ...]:
+    """The entrants that lead at a depth among these rates. `plain`: of those without groups."""
     pairs = [
         pair
         for pair in cells()
-        if pair[0]["depth"] == at and pair[0]["rate"] in RATES[depth] and pair[0]["scheme"] in SCHEMES
+        if pair[0]["depth"] == at and pair[0]["rate"] in rates and (pair[0]["scheme"] in SCHEMES or not plain)
     ]
     (table,) = race_of(pairs, base_rate("text")).tables
     return tuple(row.scheme for row in table[:LEADING])
+
+
+def grouped(at: int) -> tuple[str, ...]:
+    """Of the leading entrants those with groups, if their scheme is not among the leading without them."""
+    leaders = leading(at)
+    return tuple(name for name in leaders if name not in SCHEMES and find_entrant(name).scheme not in leaders)
 
 
 def keep() -> Results:
     """The record of the race, from its cells."""
     results = load("race")
     results["machine"] = machine()
-    races = {"text": race_of(cells(), base_rate("text")), "yardstick": yardstick()}
+    found = {data: cells(data=data) for data in DATA}
+    races = {data: race_of(pairs, base_rate(data)) for data, pairs in found.items() if pairs}
+    races["yardstick"] = yardstick()
     results["cases"] = {name: json.loads(found.to_json()) for name, found in races.items()}
     save("race", results)
     return results
@@ -89,18 +103,14 @@ def keep() -> Results:
 
 def render(results: Results) -> str:
     """A league table a depth, and how the best rate moved."""
-    found, more = (Race.from_json(json.dumps(results["cases"][name])) for name in ("text", "yardstick"))
-    budget = (
-        f"{found.steps} steps of {found.batch} windows of {found.time} characters, width {found.width}, "
-        f"{found.seeds} seeds. A constant prediction costs {found.base_rate:.2f}."
-    )
-    parts = [budget]
-    for standing in found.tables:
-        parts += [
-            f"### {standing[0].depth} blocks",
-            grids(standing),
-            table(list(HEAD), league_rows(standing)),
-        ]
+    races = {name: Race.from_json(json.dumps(record)) for name, record in results["cases"].items()}
+    found, more = races["text"], races["yardstick"]
+    parts = [f"{_budget(found)} windows of {found.time} characters, {_rest(found)}", *_tables(found, "")]
+    if "images" in races:
+        images = races["images"]
+        parts += [f"Digits: {_budget(images)} images, {_rest(images)}", *_tables(images, ", digits")]
+        alike = agreement(found.tables[0], images.tables[0])
+        parts.append(f"The order here and that on text at 12 blocks: a rank correlation of {alike:.2f}.")
     parts += [
         "### How the best rate moves with depth",
         table(list(MOVES), transfer_rows(found.transfers)),
@@ -108,6 +118,34 @@ def render(results: Results) -> str:
         table(list(MOVES), transfer_rows(more.transfers)),
     ]
     return "\n\n".join(parts)
+
+
+def agreement(one: Sequence[Standing], other: Sequence[Standing]) -> float:
+    """Spearman's rank correlation of two tables, over the schemes that both have."""
+    places = [{row.scheme: place for place, row in enumerate(table)} for table in (one, other)]
+    shared = sorted(places[0].keys() & places[1].keys())
+    return statistics.correlation(*([each[name] for name in shared] for each in places))
+
+
+def _budget(found: Race) -> str:
+    return f"{found.steps} steps of {found.batch}"
+
+
+def _rest(found: Race) -> str:
+    return f"width {found.width}, {found.seeds} seeds. A constant prediction costs {found.base_rate:.2f}."
+
+
+def _tables(found: Race, of: str) -> list[str]:
+    """By depth: its heading, the rates, the table."""
+    return [
+        part
+        for standing in found.tables
+        for part in (
+            f"### {standing[0].depth} blocks{of}",
+            grids(standing),
+            table(list(HEAD), league_rows(standing)),
+        )
+    ]
 
 
 def grids(standing: Sequence[Standing]) -> str:
@@ -138,7 +176,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--depth", type=int, nargs="*", default=[])
+    parser.add_argument("--data", choices=DATA, default="text", help="with --depth")
     parser.add_argument("--leading", type=int)
+    parser.add_argument("--grouped", type=int)
     parser.add_argument("--schemes", nargs="*", default=[], help="with --depth: only these")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--yardstick", action="store_true")
@@ -150,16 +190,23 @@ def main() -> None:
         run_missing("race_speed", {"12 networks of 12 blocks": measure_speed}, print)
     if asked.table:
         fill_file(ROOT / "docs" / "race.md", "race", render(keep()))
+    for grid in asked_grids(asked):
+        run(grid, asked.seconds)
+
+
+def asked_grids(asked: argparse.Namespace) -> Iterator[Grid]:
+    """What the command line asks to be run."""
     if asked.leading:
-        names = leading(48, asked.leading)
-        grid = Grid(schemes=names, depths=(asked.leading,), rates=RATES[asked.leading], budget=BUDGET)
-        run(grid, asked.seconds)
+        names = leading(48, rates=NARROW, plain=True)
+        yield Grid(schemes=names, depths=(asked.leading,), rates=RATES[asked.leading], budget=BUDGET)
+    if asked.grouped:
+        yield Grid(schemes=grouped(48), depths=(asked.grouped,), rates=GROUPED_RATES, budget=BUDGET)
     if asked.yardstick:
-        grid = Grid(schemes=YARDSTICK, depths=(12, 48), rates=WIDE, seeds=YARDSTICK_SEEDS, budget=BUDGET)
-        run(grid, asked.seconds)
+        yield Grid(schemes=YARDSTICK, depths=(12, 48), rates=WIDE, seeds=YARDSTICK_SEEDS, budget=BUDGET)
     for depth in asked.depth:
-        grid = Grid(schemes=tuple(asked.schemes), depths=(depth,), rates=RATES[depth], budget=BUDGET)
-        run(grid, asked.seconds)
+        yield Grid(
+            schemes=tuple(asked.schemes), depths=(depth,), rates=RATES[depth], data=asked.data, budget=BUDGET
+        )
 
 
 if __name__ == "__main__":

@@ -54,12 +54,12 @@ class StandingClock:
     @contextmanager
     def given_to_watches(self) -> Iterator[None]:
         for module in TIMED:
-            module.perf_counter = self  # type: ignore[attr-defined]
+            module.perf_counter = self  # type: ignore[attr-defined]  # imported there, not exported
         try:
             yield
         finally:
             for module in TIMED:
-                module.perf_counter = perf_counter  # type: ignore[attr-defined]
+                module.perf_counter = perf_counter  # type: ignore[attr-defined]  # as above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -183,8 +184,12 @@ def module_name(path: Path) -> str:
 
 
 def problems_of(path: Path, check: Callable[[ast.Module, str], Problems]) -> list[str]:
-    tree = ast.parse(path.read_text())
-    return [f"{path.relative_to(ROOT)}:{problem}" for problem in check(tree, module_name(path))]
+    return [f"{path.relative_to(ROOT)}:{problem}" for problem in check(parsed(path), module_name(path))]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -176,6 +176,14 @@ def test_a_nested_tensor_is_measured_or_said_to_be_unobservable(layout: torch.la
         assert_agrees(measure(nested), reference(torch.cat(parts)))
 
 
+def test_a_tensor_whose_memory_was_given_back_is_said_to_be_unobservable():
+    """Sharding and some pipelines do that; whoever reads it ends the process."""
+    freed = torch.ones(8)
+    freed.untyped_storage().resize_(0)
+    assert stats.unobservable(freed) == "its memory was given back"
+    assert stats.unobservable(torch.empty(0)) == ""
+
+
 def test_a_meta_tensor_is_said_to_be_unobservable():
     assert "meta" in stats.unobservable(torch.empty(2, device="meta"))
 

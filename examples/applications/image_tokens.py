@@ -1,6 +1,9 @@
 """Vision: a Transformer that reads handwritten digits as sixteen patches; twelve post-norm layers, no warm-up.
 
-python -m examples.applications.image_tokens [--quick]
+A norm after every sum takes half of the input's part of the stream away, and of the gradient behind attention; without
+a warm-up the first steps of Adam are as large as any. The repair moves the norms into the branches.
+
+    python -m examples.applications.image_tokens [--quick]
 """
 
 from __future__ import annotations

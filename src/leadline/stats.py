@@ -70,6 +70,8 @@ def unobservable(x: Tensor) -> str:
             return "inside a function transform (vmap, grad, ...)"
         if x.is_nested and x.layout is torch.strided:
             return "nested tensor of the old (strided) kind"
+        if x.layout is torch.strided and not x.untyped_storage().nbytes() and x.numel():
+            return "its memory was given back"  # reading it would end the process
         return "quantised values" if x.is_quantized else ""
     name = type(x).__name__
     if name in ("FakeTensor", "FunctionalTensor"):

@@ -10,7 +10,7 @@ import pytest
 from leadline.alarms import Desk, History, Layout, all_alarms
 from leadline.alarms.examples import constant, course, noisy, sampled
 from leadline.alarms.heavy_clipping import audit_clipping
-from leadline.alarms.history import ABSENT, FROZEN, UNHELD
+from leadline.alarms.history import ABSENT, FROZEN, UNHELD, Blame
 from leadline.alarms.places import named, of_parameters, runs
 from leadline.alarms.robust import noise, score, slope, spread
 from leadline.records.run import Sample
@@ -149,6 +149,8 @@ def test_the_audit_of_clipping_counts_and_weighs():
         0.75,
     )
     assert (found.before, found.after) == (4.0, 4.0)
+    always = audit_clipping(course(20, grad_clip=constant(0.75), grad_norm=constant(1.0)))
+    assert (always.before, always.after) == (4.0, 1.0), "the optimiser was given what clipping left"
     assert audit_clipping(course(5, loss=constant(1.0))) is None
 
 
@@ -211,3 +213,86 @@ def test_a_loss_that_passes_through_zero_has_a_trend_and_no_error():
 def test_a_trend_is_no_noise():
     rising = [0.01 * step for step in range(100)]
     assert noise(rising) < spread(rising) / 10
+
+
+def test_a_loss_that_jumped_and_stays_there_has_diverged():
+    def loss(height):
+        return lambda step: noisy(constant(0.5), 0.1)(step) * (height if step >= 400 else 1.0)
+
+    seen = first("T803", course(700, loss=loss(3.0)))
+    assert (seen.severity, 380 < seen.since < 400) == ("error", True)
+    assert seen.forecast == "", "it does not rise any more"
+    assert first("T803", course(700, loss=loss(1.1))) is None
+
+    def back(step):
+        return loss(3.0)(step) * (1.0 if step < 690 else 0.4)
+
+    assert first("T803", course(720, loss=back)) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "words"), [(2.0, "it never left its first value"), (1.86, "7% below its first value")]
+)
+def test_a_plateau_is_no_nearer_to_its_start_than_it_says(now, words):
+    history = course(700, loss=lambda step: 2.0 if step < 40 else noisy(constant(now), 0.01)(step))
+    seen = first("T802", history)
+    assert seen.severity == "warning"
+    assert words in seen.message
+
+
+def test_gradients_that_stop_are_dated_to_the_step():
+    rows = {"grad_norm": lambda step: [1.0, ABSENT if step >= 101 else 1.0]}
+    assert first("T812", sampled(120, rows)).since == 101
+
+
+@pytest.mark.parametrize("last", [0.0, 2.0**-20])
+def test_a_loss_scale_of_zero_has_collapsed_too(last):
+    seen = first("T809", course(60, loss_scale=lambda step: 65536.0 if step < 50 else last))
+    assert (seen.severity, seen.since) == ("error", 49)
+    assert math.isfinite(seen.evidence["halvings"])
+
+
+@pytest.mark.parametrize(("code", "metric"), [("T807", "branch_skip"), ("T808", "attention_logit")])
+def test_what_grows_by_factors_is_dated_and_foreseen_by_them(code, metric):
+    """Still for 400 steps, then doubling every 40: it did not begin when it was nearly there."""
+    rows = {metric: lambda step: [1.6 * 2 ** (max(0, step - 400) / 40)]}
+    seen = first(code, sampled(640, rows, every=20))
+    assert 400 <= seen.since <= 470
+    assert seen.trend == pytest.approx(math.log(2) / 40, rel=0.1)
+    expected = 40 * (math.log2(10) if code == "T807" else 1)
+    assert float(seen.forecast.split()[-2]) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_broken_loss_names_its_op_and_what_grew_before_it():
+    def broken(**more):
+        growth = {
+            "grad_norm": lambda step: 1.5 ** max(0, step - 40),
+            "loss": lambda step: math.nan if step == 59 else 2.0,
+        }
+        return course(60, **growth, **more)
+
+    history = broken()
+    assert "the gradient grew to" in first("T814", history).message
+    assert first("T814", history).forecast == "every weight is NaN after the next step"
+    history.blamed[59] = Blame(op="log", sentence="log made it")
+    assert first("T814", history).message.startswith(
+        "at step 59 the loss is not finite: log made it; before it"
+    )
+    assert first("T814", broken(loss_scale=constant(1024.0))).forecast == "", (
+        "a scaler leaves out such a step"
+    )
+
+
+def test_nobody_asks_a_stepping_optimiser_whether_it_steps():
+    rows = {"grad_norm": lambda _: [1.0] * 6, "update_norm": lambda _: [0.0] * 6}
+    assert (
+        "the optimiser steps and no parameter moves"
+        in first("T811", sampled(40, rows, numbers={"lr": constant(0.1)})).message
+    )
+
+
+def test_nan_is_no_end_of_a_run_that_leaves_out_such_steps():
+    history = course(60, loss=lambda step: math.nan if step == 59 else 2.0)
+    assert first("T814", history).forecast
+    history.guarded = True
+    assert first("T814", history).forecast == ""

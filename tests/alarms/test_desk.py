@@ -146,3 +146,34 @@ def test_what_stands_is_listed_worst_first():
         history.add(Sample(step=step, scalars={"loss": 1.0 if step < 55 else math.nan, "grad_norm": 0.5}))
         desk.ask(history)
     assert [alert.code for alert in desk.standing] == ["T814", "T810"]
+
+
+def test_what_grows_more_severe_has_stood_since_it_began():
+    """The toy's symptom is always of today."""
+    said = tell([2, 2, 2, 3])
+    assert [(each.state, each.severity, each.since) for each in said] == [
+        ("raised", "warning", 0),
+        ("cleared", "warning", 0),
+        ("raised", "error", 0),
+    ]
+
+
+def test_the_last_look_needs_no_confirmation():
+    def asked(*, last):
+        desk = Desk([toy(confirm=2)])
+        return [
+            each.state
+            for each in desk.ask(History().extend([Sample(step=9, scalars={"ill": 1.0})]), last=last)
+        ]
+
+    assert asked(last=False) == []
+    assert asked(last=True) == ["raised"]
+
+
+def test_what_was_seen_elsewhere_is_raised_once_and_cleared_as_ever():
+    desk = Desk([toy(confirm=2)])
+    symptom = Symptom(severity="error", where="there", message="seen", evidence={}, since=5)
+    assert [each.message for each in desk.tell("T899", symptom)] == ["seen"]
+    assert desk.tell("T899", symptom) == []
+    history = History().extend([Sample(step=5 + CALM, scalars={"ill": 0.0})])
+    assert [each.state for each in desk.ask(history)] == ["cleared"]

@@ -127,3 +127,17 @@ def test_the_timeline_reads_as_text_with_the_broken_step_marked():
     assert "\n>       40          nan" in text
     assert "Nothing grew before" in text
     assert sum(line.lstrip("> ")[:2].strip().isdigit() for line in text.splitlines()) == BEFORE
+
+
+def test_a_gradient_that_ranks_share_is_not_blamed_on_this_one():
+    def broken(ranks: int) -> str:
+        history = History(Layout(parameters=("stem", "head")), ranks=ranks)
+        for step in range(4):
+            norms = [math.nan if step == 3 else 1.0] * 2
+            history.add(
+                Sample(step=step, scalars={"loss": 1.0, "grad_norm": norms[0]}, vectors={"grad_norm": norms})
+            )
+        return first_cause(history).sentence
+
+    assert broken(1).endswith("gradients are not: the backward pass broke at head")
+    assert "another rank made it, or" in broken(2)

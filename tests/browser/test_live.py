@@ -17,7 +17,7 @@ from live.served import Serving, alert, begin, event, put, row
 from report import samples
 
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-PATIENCE = 30_000  # milliseconds; ours: the machine may be busy, and waiting ends as soon as it may
+PATIENCE = 180_000  # milliseconds; ours: the machine may be busy, and waiting ends as soon as it may
 ALARMED = """() => {
     const canvas = document.querySelector('[data-name=weight_norm] .heat canvas');
     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);

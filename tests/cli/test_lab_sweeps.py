@@ -80,6 +80,7 @@ def test_a_phase_diagram_saved_as_json_is_shown_again(run, tmp_path):
         (("race", "prenorm"), "did you mean"),
         (("race", "--rates", "fast"), "list of numbers"),
         (("race", "--rates", "-1"), "above 0"),
+        (("race", "--width", "5"), "6 is one"),
         (("race", "--address", "auto"), "--executor ray"),
         (("phase", "gain", "--depths", "0"), "1 or more"),
         (("phase", "width"), "gain"),
@@ -88,4 +89,17 @@ def test_a_phase_diagram_saved_as_json_is_shown_again(run, tmp_path):
 def test_what_cannot_be_raced_is_refused(run, arguments, said):
     done = run(*arguments)
     assert done.code == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [((), "with --store FILE"), (("--store", "cells.jsonl"), "are kept in cells.jsonl")]
+)
+def test_an_interrupted_sweep_says_how_it_goes_on(run, monkeypatch, more, said):
+    def stopped(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("leadline.lab.racing.race.race", stopped)
+    done = run(*RACE, *more)
+    assert done.code != 0
     assert said in done.err

@@ -72,6 +72,17 @@ def test_the_power_of_an_edge_is_found():
     assert edge_power(depths, values, columns) == pytest.approx(-1.0, abs=0.01)
 
 
+def test_a_depth_that_does_best_at_the_lowest_value_has_no_edge():
+    depths, values = (4, 8, 16, 32), (0.1, 0.2, 0.4, 0.8, 1.6)
+    best = [0.8, 0.4, 0.2, None]
+    lost = [0.7, 0.3, 0.1, 0.1, 0.1]
+    columns = [
+        [0.9 + (value == top) / 20 if value <= top else 0.1 for top in best[:3]] + [lost[at]]
+        for at, value in enumerate(values)
+    ]
+    assert edge_power(depths, values, columns) == pytest.approx(-1.0, abs=0.01)
+
+
 def test_slow_rates_are_not_held_against_the_theory_of_fast_ones():
     columns = [[0.1, 0.1], [0.9, 0.9], [0.9, 0.1], [0.1, 0.1]]
     found = assemble("rate", Plan(depths=(4, 40)), (0.001, 0.01, 0.1, 1.0), columns)

@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from leadline.lab.racing.record import race_of
@@ -9,7 +10,7 @@ from leadline.lab.racing.standings import Finish, league
 from leadline.lab.racing.transfer import transfer
 from leadline.report.look import Look
 from leadline.report.racing.record import Race
-from leadline.report.racing.showing import RACE_FORMATS, transfer_rows
+from leadline.report.racing.showing import RACE_FORMATS, last_steps, league_rows, sentence, transfer_rows
 
 RATES = (1e-3, 1e-2, 1e-1)
 
@@ -149,3 +150,44 @@ def test_a_race_is_told_in_words_and_on_a_page():
     page = RACE_FORMATS["html"](made_up(), Look())
     assert page.count("<table>") == 3
     assert "How the best rate moves with depth" in page
+
+
+@pytest.mark.parametrize("burst", [5e4, math.nan])
+def test_a_neighbour_that_diverged_does_not_push_the_best_rate_away(burst):
+    """Best at 0.01, a little worse at 0.001, lost at 0.1: the lowest point is at 0.0044, however lost."""
+    losses = {1e-3: 2.5, 1e-2: 2.4}
+    cells = [
+        Finish(scheme="pre", depth=depth, rate=rate, seed=0, valid=loss, held_out=loss, curve=(4.0,))
+        for depth in (4, 16)
+        for rate, loss in {**losses, 1e-1: burst}.items()
+    ]
+    (found,) = transfer(cells, "adam", 3.0)
+    assert found.optima == pytest.approx((4.4e-3, 4.4e-3), rel=0.01)
+
+
+def test_where_nobody_learned_anything_nobody_leads():
+    race = msgspec.structs.replace(made_up(), base_rate=0.5)
+    assert "leads" not in sentence(race)
+    assert sentence(race).count("no scheme learned more") == 2
+
+
+def test_no_line_is_wider_than_a_narrow_terminal_and_losses_are_always_there():
+    text = RACE_FORMATS["text"](made_up(), Look(width=50))
+    assert max(map(len, text.splitlines())) <= 50
+    assert "held-out loss" in text
+    assert "sensitivity" not in text
+    assert "power of depth" in text
+
+
+def test_a_loss_below_the_best_by_rounding_is_not_written_as_minus_nothing():
+    (first, *_), *_ = made_up().tables
+    almost = msgspec.structs.replace(first, sensitivity=-1e-4)
+    assert league_rows([almost])[0][-1] == "0.00"
+
+
+@pytest.mark.parametrize(
+    ("steps", "points", "ends"), [(80, 40, ("2", "80")), (100, 34, ("3", "100")), (3, 3, ("1", "3"))]
+)
+def test_points_of_a_curve_are_named_by_their_steps(steps, points, ends):
+    names = last_steps(steps, points)
+    assert (len(names), names[0], names[-1]) == (points, *ends)

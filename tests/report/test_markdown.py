@@ -24,6 +24,12 @@ from leadline.rules import all_rules
         (r"\left(\mathrm{relu}(x)\right)", "(relu(x))"),
         (r"\lambda_{max} \le \exp(-6)", "λ_max ≤ exp(-6)"),
         (r"\text{fan in} \cdot \|w\|", "fan in · ‖w‖"),
+        (r"\Delta L \approx -\eta\,\lVert g \rVert^2", "ΔL ≈ -η ‖g‖^2"),
+        (r"1 - \tfrac12 g^\top H g", "1 - 1/2 g^T H g"),
+        (r"\Big(\frac{1}{\sqrt d}\Big)", "(1/(√d))"),
+        (r"W \leftarrow \lambda\max(a, b)", "W ← λ max(a, b)"),
+        (r"q\cdot\mathrm{norm}(k)", "q· norm(k)"),
+        (r"\bar x^2 / \sqrt{\hat v}", "x̄^2 / √(v̂)"),
         (r"\unheardof x", "unheardof x"),
     ],
 )

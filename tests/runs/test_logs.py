@@ -27,6 +27,7 @@ def read(tmp_path, text: str, **columns: str):
         "trainer/global_step,train_loss_step",
         "\ufeffstep\tloss",
         "val_loss,step,loss",
+        "step,leadline/loss",
     ],
 )
 def test_the_columns_of_common_loggers_are_found(tmp_path, header):

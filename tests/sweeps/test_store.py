@@ -68,8 +68,27 @@ def test_merging_is_idempotent(tmp_path):
     assert sorted(key for key, _, _ in Store(tmp_path / "one").items()) == list("abcde")
 
 
-def test_another_kind_of_file_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ['{"schema": "leadline.report/1"}\n', "my notes\n", "\x00\xff\n\x01\n", "[1, 2]\n"],
+)
+def test_another_kind_of_file_is_refused_and_left_as_it_is(tmp_path, text):
     path = tmp_path / "other.json"
-    path.write_text('{"schema": "leadline.report/1"}\n')
+    path.write_text(text)
     with pytest.raises(SchemaError, match="another kind"):
+        Store(path)
+    assert path.read_text() == text
+
+
+def test_a_first_line_that_was_torn_is_known_as_ours(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    Store(path).add("a", {}, 1)
+    path.write_bytes(path.read_bytes()[:30])
+    assert Store(path).torn == 1
+
+
+def test_a_cell_without_a_result_is_refused_with_its_name(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    path.write_text('{"schema":"leadline.cells/1","key":"abc"}\n')
+    with pytest.raises(SchemaError, match="abc"):
         Store(path)

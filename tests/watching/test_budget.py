@@ -17,17 +17,18 @@ SLEEP = 5e-3  # seconds
 
 
 def simulate(
-    table: Timetable, costs: dict[Level, float], steps: int, step_seconds: float = 1.0
+    table: Timetable, costs: dict[Level, float], steps: int, first: int | None = None
 ) -> list[Level]:
-    """Run a loop whose clock is ours."""
+    """Run a loop of steps of one second by a clock of ours."""
     levels = []
-    for step in range(table.first, table.first + steps):
+    first = table.first if first is None else first
+    for step in range(first, first + steps):
         level = table.level(step)
         levels.append(level)
         for each in SHARES:
             if each <= level:
                 table.cost(each, costs[each])
-        table.stepped(step_seconds)
+        table.stepped(1.0)
         table.ran(step, level)
         if table.wants_plan(step, level):
             table.plan(step)
@@ -43,13 +44,22 @@ CHEAP = st.floats(1e-6, 0.1)
 
 @settings(max_examples=40)
 @given(CHEAP, CHEAP, CHEAP, st.floats(0.01, 20.0), st.floats(0.002, 0.2))
-def test_what_is_spent_is_the_budget_and_at_most_two_credits_and_looks(
+def test_what_is_spent_is_the_budget_and_at_most_the_first_look_and_a_credit(
     row, gradients, updates, trace, budget
 ):
     table, steps = Timetable(budget, None), 1500
     what = costs(row, gradients, updates, trace)
     simulate(table, what, steps)
-    assert table.spent <= budget * steps + 2 * (CREDIT + sum(what.values()))
+    assert table.spent <= budget * steps + sum(what.values()) + CREDIT + sum(what.values()) - trace
+
+
+@settings(max_examples=40)
+@given(CHEAP, CHEAP, CHEAP, st.floats(0.01, 3.0), st.floats(0.005, 0.2))
+def test_a_trace_beyond_the_first_leaves_no_debt(row, gradients, updates, trace, budget):
+    table, what = Timetable(budget, None), costs(row, gradients, updates, trace)
+    for step in range(1500):
+        level = simulate(table, what, 1, first=step)[0]
+        assert level < Level.TRACE or step == 0 or table.debt <= 64 * row
 
 
 def test_cheap_things_are_measured_at_every_step():
@@ -58,16 +68,20 @@ def test_cheap_things_are_measured_at_every_step():
     assert sum(level == Level.TRACE for level in levels) > 5
 
 
-def test_early_looks_are_spaced_by_powers_of_two():
-    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-4, 1e-4, 0.1), 40)
-    assert [step for step, level in enumerate(levels) if level == Level.TRACE][:5] == [0, 2, 4, 8, 16]
+def test_early_looks_are_spaced_by_powers_of_two_and_the_next_trace_waits_until_it_is_earned():
+    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-3, 1e-2, 0.5), 300)
+    looked = [step for step, level in enumerate(levels) if level >= Level.BLOCKS]
+    assert looked[:6] == [0, 1, 2, 4, 8, 16]
+    traced = [step for step, level in enumerate(levels) if level == Level.TRACE]
+    assert traced[0] == 0
+    assert 100 <= traced[1] <= 250  # 0.5 twice is earned in 100 steps, and the levels below have their shares
 
 
 def test_a_dear_trace_is_taken_first_and_then_seldom():
     levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-4, 1e-4, 3.0), 3000)
     traced = [step for step, level in enumerate(levels) if level == Level.TRACE]
     assert traced[0] == 0
-    assert traced[1] >= 256
+    assert 600 <= traced[1] <= 1000
 
 
 def test_a_fixed_interval_ignores_the_budget():
@@ -84,7 +98,9 @@ def test_with_a_long_interval_blocks_are_looked_at_ten_times_between_traces():
 
 def test_a_resumed_run_begins_with_a_look_and_counts_from_there():
     table = Timetable(0.01, None, first=1000)
-    assert simulate(table, costs(1e-5, 1e-4, 1e-4, 0.02), 10)[:5] == [5, 4, 5, 4, 5]
+    levels = simulate(table, costs(1e-5, 1e-3, 1e-2, 0.5), 10)
+    assert [step for step, level in enumerate(levels) if level >= Level.BLOCKS] == [0, 1, 2, 4, 8]
+    assert levels[0] == Level.TRACE
 
 
 def test_a_pause_for_evaluation_earns_what_a_step_does():

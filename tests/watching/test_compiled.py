@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
 import leadline
+from leadline.watching.sampling import UNSEEN
 from watching.training import SEED
 
 
@@ -112,3 +113,31 @@ def test_a_compiled_optimiser_step_is_compiled_as_often_and_trains_the_same(choi
     assert found[0][0] > 0
     assert found[0][:2] == found[1][:2]
     assert all(torch.equal(a, b) for a, b in zip(found[0][2], found[1][2], strict=True))
+
+
+@pytest.mark.parametrize(
+    "way", ["the model", pytest.param("a function that calls it", marks=pytest.mark.slow)]
+)
+def test_a_watched_model_that_is_compiled_outside_of_the_watch_has_no_break_and_says_so(way):
+    """Whoever watches the plain model and calls a compiled one compiles our hooks too: they compile to nothing."""
+
+    def run(**watch):
+        torch._dynamo.reset()
+        own, counter = stack(), CompileCounter()
+        optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+        w = leadline.watch(own, optimizer, **watch) if watch else None
+        called = torch.compile(own if way == "the model" else lambda x: own(x), backend=counter)
+        torch.manual_seed(SEED)
+        for _ in range(5):
+            called(torch.ones(5, 6)).square().mean().backward()
+            optimizer.step()
+        if w is not None:
+            w.close()
+        return [each.detach() for each in own.parameters()], counter.op_count / counter.frame_count, w
+
+    plain, ops, _ = run()
+    watched, ops_watched, w = run(every=1)
+    assert ops == ops_watched, "one whole graph each"
+    assert all(map(torch.equal, plain, watched))
+    assert w.trouble == ""
+    assert [each.message for each in w.events] == [UNSEEN]

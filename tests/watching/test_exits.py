@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import leadline
 from leadline import Case
@@ -67,6 +70,56 @@ def test_every_block_of_a_common_stack_has_an_exit_that_can_be_seen(animal: Spec
     assert all(each != NOT_MEASURED for _, glanced in looks.values() for each in glanced)
 
 
+class Aside(nn.Module):
+    """A block whose first op does not read the stream and whose last one does not make it."""
+
+    def __init__(self, width: int, *, wrapped: bool) -> None:
+        super().__init__()
+        self.weight, self.wrapped = nn.Parameter(torch.randn(width, width)), wrapped
+
+    def forward(self, shift: torch.Tensor, stream: torch.Tensor):
+        change = shift * 2 + stream @ self.weight
+        stream = stream + change.tanh()
+        aside = 100 * change
+        return (aside, stream) if self.wrapped else stream
+
+
+class Stack(nn.Module):
+    def __init__(self, *, wrapped: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Aside(6, wrapped=wrapped) for _ in range(4))
+        self.head = nn.Linear(6, 1)
+
+    def forward(self, stream: torch.Tensor) -> torch.Tensor:
+        shift = torch.ones(6)
+        for block in self.blocks:
+            out = block(shift, stream)
+            stream = out[1] if isinstance(out, tuple) else out
+        return self.head(stream)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["returned alone", "second of two"])
+def test_an_exit_is_where_it_was_passed_whatever_the_order_of_ops(wrapped):
+    torch.manual_seed(0)
+    case = Case(model=Stack(wrapped=wrapped), inputs=torch.randn(5, 6), loss=lambda out: out.square().mean())
+    looks = two_looks(case)
+    assert assert_alike(looks) == 2 * len(looks["forward_ms"][0]) >= 8
+
+
+def test_a_module_that_returns_less_than_before_is_not_looked_at():
+    torch.manual_seed(0)
+    model = Stack(wrapped=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with leadline.watch(model, optimizer, every=2) as w:
+        for step in range(2):
+            for block in model.blocks:
+                block.wrapped = step == 0
+            model(torch.randn(5, 6)).square().mean().backward()
+            optimizer.step()
+    assert w.trouble == ""
+    assert NOT_MEASURED in w.history.recent("forward_ms").rows[1]
+
+
 def watched_steps(steps: int, step) -> Watch:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -116,3 +169,31 @@ def test_a_pass_that_raises_leaves_no_hook():
     models: list[nn.Module] = []
     watched_steps(3, step)
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in models[0].modules())
+
+
+def test_a_pass_inside_vmap_is_not_looked_at():
+    """No number of it can be read: it is many passes at once."""
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        found = torch.func.vmap(model, randomness="same")(torch.ones(3, 4))
+        found.square().mean().backward()
+        optimizer.step()
+
+    watched_steps(4, step)
+
+
+def test_whoever_compiles_what_calls_a_watched_model_does_not_compile_its_hooks():
+    calls: list[Callable[[], torch.Tensor]] = []
+    counter = CompileCounter()
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if not calls:
+            calls.append(torch.compile(lambda: model(torch.ones(3, 4)).square().mean(), backend=counter))
+        calls[0]().backward()
+        optimizer.step()
+
+    watched_steps(6, step)
+    torch._dynamo.reset()
+    ops = 8  # three linear layers, two activations; batch, square and mean
+    assert counter.op_count == ops * counter.frame_count
+    assert counter.frame_count <= 3  # with the hooks of a trace, with those of exits, and without any

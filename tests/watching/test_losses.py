@@ -10,7 +10,7 @@ from torch import nn
 
 import leadline
 from leadline.alarms.hindsight import judge_run
-from leadline.records.run import RunInfo
+from leadline.records.run import Alert, RunInfo
 from leadline.runs import Run, Writer
 from leadline.watching import tally
 from leadline.watching.budget import Level
@@ -118,3 +118,27 @@ def test_a_check_that_was_stored_does_not_make_a_verdict_of_few_steps(tmp_path):
     quick_loop(steps=STEPS, every=50, store=path)
     with Run(path) as run:
         assert judge_run(run).verdict != "undecided"
+
+
+def test_a_run_that_died_of_an_error_is_said_to_have_ended_by_it(tmp_path):
+    path = tmp_path / "run.leadline"
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(MemoryError), leadline.watch(model, optimizer, store=path):
+        raise MemoryError
+    with Run(path) as run:
+        assert judge_run(run).course.state == "ended by MemoryError"
+
+
+def test_what_grew_more_severe_is_not_told_as_over_beside_itself(tmp_path):
+    words = {"name": "x", "message": "m", "where": "w", "evidence": {}, "code": "T804", "since": 3}
+    with Writer(tmp_path / "run.leadline", RunInfo()) as writer:
+        writer.put(0, {"loss": 1.0}, {})
+        for step, severity, state in (
+            (5, "warning", "raised"),
+            (9, "warning", "cleared"),
+            (9, "error", "raised"),
+        ):
+            writer.alert(Alert(step=step, severity=severity, state=state, **words))
+    with Run(tmp_path / "run.leadline") as run:
+        assert [each.severity for each in judge_run(run).findings] == ["error"]

@@ -18,6 +18,7 @@ from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert
 from leadline.runs.reading import Run
 from leadline.watching import norms, samples
+from leadline.watching.actions import without_escalated
 from leadline.watching.steps import Steps
 from tracing.faults import AccidentError, Tripwire
 
@@ -283,3 +284,100 @@ def test_a_resumed_run_goes_on_behind_its_last_step(tmp_path):
                 w.loss(model(x).square().mean()).backward()
                 optimizer.step()
     assert list(Run(path).steps) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("told", [None, "two", [2.0], torch.ones(1) * 1j], ids=repr)
+def test_a_loss_that_is_no_number_is_an_error_of_whoever_told_it(told):
+    model, optimizer, x = small()
+    with leadline.watch(model, optimizer) as w:
+        for tell in (w.loss, w.unclipped):
+            with pytest.raises(InputError, match="as a tensor of one number, or a float"):
+                tell(told)
+        model(x).mean().backward()
+        optimizer.step()
+    assert (w.trouble, w.step) == ("", 1)
+
+
+def test_an_optimiser_that_a_library_has_wrapped_is_watched_inside():
+    class Wrapper(torch.optim.Optimizer):
+        """As Accelerate's: an optimiser by type, with nothing of its own."""
+
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        param_groups = property(lambda self: self.optimizer.param_groups)
+
+    model, optimizer, x = small()
+    with leadline.watch(model, [Wrapper(optimizer), optimizer]) as w:
+        model(x).mean().backward()
+        optimizer.step()
+        assert (w.step, len(optimizer._optimizer_step_pre_hooks)) == (1, 1), "one optimiser, told twice"
+    assert "at step 1, closed, 0 alerts" in repr(w)
+
+
+def test_a_store_at_home_is_at_home_and_another_file_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model, optimizer, _ = small()
+    leadline.watch(model, optimizer, store="~/run.leadline").close()
+    assert (tmp_path / "run.leadline").exists()
+    (tmp_path / "notes.txt").write_text("no run at all")
+    with pytest.raises(InputError, match="name another file"):
+        leadline.watch(model, optimizer, store=tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="an empty path"):
+        leadline.watch(model, optimizer, store="")
+
+
+def test_of_two_watches_each_gets_its_samples():
+    model, optimizer, x = small()
+    with leadline.watch(model, optimizer, every=3) as one, leadline.watch(model, optimizer, every=3) as other:
+        for _ in range(5):
+            model(x).mean().backward()
+            optimizer.step()
+    assert [[e.step for e in w.events if e.kind == "sample"] for w in (one, other)] == [[0, 3], [1, 4]]
+
+
+def test_optimisers_inside_the_backward_pass_do_not_look_like_a_cut_graph():
+    model, _, x = small()
+    optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
+
+    def used_up(parameter: Tensor) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for each in model.parameters():
+        each.register_post_accumulate_grad_hook(used_up)
+    with leadline.watch(model, list(optimizers.values()), every=1) as w:
+        w.loss(model(x).square().mean()).backward()
+    assert w.report is not None
+    assert "B203" not in {each.code for each in w.report.findings}
+
+
+def test_a_pass_inside_of_vmap_is_not_followed():
+    model, optimizer, x = small()
+    watch = leadline.watch(model, optimizer, every=100)
+    per_sample = torch.func.vmap(lambda row: model(row[None]).sum())(x)
+    per_sample.mean().backward()
+    optimizer.step()
+    watch.close()
+    assert (watch.trouble, watch.step) == ("", 1)
+    assert [each.kind for each in watch.events] == []
+
+
+def test_nobody_is_told_that_what_grew_worse_is_over():
+    def alert(code: str, state: str, step: int) -> Alert:
+        words = {"name": "x", "severity": "error", "message": "m", "where": "w", "evidence": {}}
+        return Alert(code=code, state=state, step=step, since=0, **words)
+
+    told = [alert("T804", "cleared", 5), alert("T804", "raised", 5), alert("T801", "cleared", 5)]
+    assert without_escalated(told) == told[1:]
+
+
+def test_of_findings_with_one_code_the_first_is_the_alert():
+    """A gradient that is no number behind a loss that is none is no cause."""
+    model, optimizer, x = small()
+    x[0, 0] = torch.nan
+    with leadline.watch(model, optimizer, every=1) as w:
+        w.loss(model(x).mean()).backward()
+        optimizer.step()
+    (alert,) = [each for each in w.alerts if each.code == "N701"]
+    assert alert.message.startswith("input is not finite to begin with")

@@ -68,7 +68,10 @@ def absent_gradients(history: History) -> Iterator[Symptom]:
 
 
 def _since(history: History, lost: list[int]) -> int:
-    """The first recording after the last one in which one of them had a gradient."""
-    found = history.spaced("grad_norm")
-    last = [step for step, row in zip(found.steps, found.rows, strict=True) if any(row[i] > 0 for i in lost)]
-    return next((step for step in found.steps if not last or step > last[-1]), history.step or 0)
+    """The first recording after the last one in which one of them had a gradient; the recent ones are the densest."""
+    for found in (history.recent("grad_norm"), history.spaced("grad_norm")):
+        pairs = zip(found.steps, found.rows, strict=True)
+        last = [step for step, row in pairs if any(row[index] > 0 for index in lost)]
+        if last:
+            return next(step for step in found.steps if step > last[-1])
+    return found.steps[0]

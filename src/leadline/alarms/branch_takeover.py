@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import BLOCKS, flat, sampled
 from leadline.alarms.history import History
-from leadline.alarms.trends import Trend, gathered, steps_to
+from leadline.alarms.trends import Trend, gathered
 
 LEAST = 1.0  # branch over skip; derived: above it the block overwrites more than it keeps
 GROWTH = 3.0  # times what it was at the beginning of the history; calibrated by the same script
@@ -46,16 +47,15 @@ def branch_takeover(history: History) -> Iterator[Symptom]:
     if place is None:
         return
     worst = place.worst
-    left = steps_to(10 * worst.last, worst)
     yield Symptom(
         severity="warning",
         where=place.where,
         layers=place.layers,
         since=place.since,
         message=f"branches grew from {worst.first:.2g} to {worst.last:.2g} times their skip since step {place.since}",
-        trend=worst.slope / worst.last,
-        forecast=f"ten times as large in about {left:.0f} steps"
-        if left is not None and worst.slope > 0
+        trend=worst.pace,
+        forecast=f"ten times as large in about {math.log(10) / worst.pace:.0f} steps"
+        if worst.pace > 0
         else "",
         evidence={"branch_over_skip": worst.last, "before": worst.first},
     )

@@ -4,11 +4,13 @@ An alarm that is seen in `confirm` looks in a row is raised; its alert stands un
 steps. One that comes back within `calm` steps of quiet was never gone. Each time it comes back later than that, the
 quiet it must keep doubles, so that a sickness with period $p$ is told at most $2 + \log_2(p/\mathrm{calm})$ times and
 then stands as one alert; after `FORGIVE` times its quiet it starts afresh. While an alert stands, alarms that it
-explains are not raised. A symptom that grows more severe is said again: its alert is cleared, and raised anew.
+explains are not raised. A symptom that grows more severe is said again: its alert is cleared, and raised anew
+with the step since which it has stood.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -53,8 +55,11 @@ class Desk:
         found = [each.standing for each in self._cases if each.standing is not None]
         return tuple(sorted(found, key=lambda alert: (WORST_FIRST[alert.severity], alert.code)))
 
-    def ask(self, history: History) -> list[Alert]:
-        """What changed: alerts raised and cleared at the history's last step."""
+    def ask(self, history: History, *, last: bool = False) -> list[Alert]:
+        """What changed: alerts raised and cleared at the history's last step.
+
+        The `last` look of a run needs no confirmation, for there is none to wait for.
+        """
         if history.step is None or history.step == self._step:
             return []
         went_back = self._step is not None and history.step < self._step
@@ -65,9 +70,16 @@ class Desk:
         explained = self._explained([code for code, symptom in seen.items() if symptom])
         for each in due:
             symptom = seen[each.alarm.code]
+            each.seen_in_a_row += each.alarm.confirm if last else 0
             said += self._judge(each, symptom, step, silent=each.alarm.code in explained)
         history.asked = step
         return said
+
+    def tell(self, code: str, symptom: Symptom) -> list[Alert]:
+        """What was seen elsewhere than in the history, as if the alarm of this code had seen it, and is sure of it."""
+        case = next(each for each in self._cases if each.alarm.code == code)
+        case.seen_in_a_row += case.alarm.confirm
+        return self._judge(case, symptom, symptom.since, silent=False)
 
     def _judge(self, case: Case, symptom: Symptom | None, step: int, *, silent: bool) -> list[Alert]:
         case.looked = step
@@ -83,7 +95,8 @@ class Desk:
             return [self._clear(case, alert, step)] if step - (case.seen or alert.step) >= case.calm else []
         case.seen = step
         if WORST_FIRST[symptom.severity] < WORST_FIRST[alert.severity]:
-            return [self._clear(case, alert, step), self._raise(case, symptom, step)]
+            worse = dataclasses.replace(symptom, since=min(symptom.since, alert.since))
+            return [self._clear(case, alert, step), self._raise(case, worse, step)]
         return []
 
     def _raise(self, case: Case, symptom: Symptom, step: int) -> Alert:

@@ -12,9 +12,13 @@ from leadline.alarms.history import History
 from leadline.alarms.robust import medians, noise, relative_slope
 
 WINDOW = 96
+FORESEEN = 1024  # ours: steps ahead of which something is said; as many as are remembered
 PARTS = 3  # the best before, and two parts that are both above it: one bad stretch is a spike
 RISE = 0.25  # of the loss; calibrated by benchmarks/alarms.py: healthy runs stay below
 SIGMAS = 6.0  # standard errors of a median; calibrated by the same script
+BACK = 3 * math.sqrt(
+    2
+)  # standard errors of a median; derived: three of a difference, below which it is on its way back
 
 
 @alarm(
@@ -36,8 +40,9 @@ def divergence(history: History) -> Iterator[Symptom]:
 
     ## What it measures
     Medians of the last `PARTS` = 3 stretches of 32 steps, $m_1, m_2, m_3$, against the best of all earlier stretches
-    in the history, $b$. Fires if $m_2 > b$ and $m_3 > m_2$ and $m_3$ exceeds $b$ by `RISE` = 25 % and by `SIGMAS` = 6
-    standard errors of a median. An error once the loss is above its start.
+    in the history, $b$. Fires if $m_3$ exceeds $b$ by `RISE` = 25 % and by `SIGMAS` = 6 standard errors of a median,
+    and either rises ($m_3 > m_2 > b$) or stays there ($m_2$ was as high, and $m_3$ is lower by no more than chance). An
+    error once the loss is above its start.
 
     ## Why it hurts
     Past the stability limit each step makes the next one worse. A run that diverges does not return by itself to
@@ -62,16 +67,18 @@ def divergence(history: History) -> Iterator[Symptom]:
     best = min(medians(earlier, len(earlier) // size))
     _, second, third = medians(values[-WINDOW:], PARTS)
     error = 1.2533 * noise(values[-WINDOW:]) / size**0.5  # of a median (derived)
-    if not (second > best and third > second and third - best > max(RISE * abs(best), SIGMAS * error)):
-        return
-    yield _symptom(history, best, third, error)
+    high = best + max(RISE * abs(best), SIGMAS * error)
+    rises = second > best and third > second
+    stays = second > high and third > second - BACK * error
+    if third > high and (rises or stays):
+        yield _symptom(history, best, third, error)
 
 
 def _symptom(history: History, best: float, now: float, error: float) -> Symptom:
     found = history.scalars("loss")
     start = median(history.start("loss") or [best])
     trend = relative_slope(found.steps[-WINDOW:], found.values[-WINDOW:], now)
-    doubling = f"doubles in about {math.log(2) / trend:.0f} steps" if trend > 0 else ""
+    doubling = f"doubles in about {math.log(2) / trend:.0f} steps" if trend * FORESEEN > math.log(2) else ""
     return Symptom(
         severity="error" if now > start else "warning",
         where="the loss",

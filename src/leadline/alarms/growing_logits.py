@@ -52,15 +52,14 @@ def growing_logits(history: History) -> Iterator[Symptom]:
     if place is None:
         return
     worst = place.worst
-    pace = worst.slope / worst.last if worst.last else 0.0
     yield Symptom(
         severity="error" if worst.last > LOST else "warning",
         where=place.where,
         layers=place.layers,
         since=place.since,
         message=f"attention logits grew from {worst.first:.3g} to {worst.last:.3g} since step {place.since}",
-        trend=pace,
-        forecast=f"twice as large in about {1 / pace:.0f} steps" if pace > 0 else "",
+        trend=worst.pace,
+        forecast=f"twice as large in about {math.log(2) / worst.pace:.0f} steps" if worst.pace > 0 else "",
         evidence={"logit": worst.last, "before": worst.first} | _entropy(history, worst.index),
     )
 

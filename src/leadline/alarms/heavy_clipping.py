@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -41,17 +42,15 @@ def audit_clipping(history: History, last: int | None = None) -> ClipAudit | Non
     found = history.scalars("grad_clip", last)
     if not found.values:
         return None
-    before = dict(zip(*_pair(history, "grad_norm"), strict=True))
-    pairs = [
-        (before[step], cut) for step, cut in zip(found.steps, found.values, strict=True) if step in before
-    ]
+    norms = dict(zip(*_pair(history, "grad_norm"), strict=True))  # of what the optimiser was given: clipped
+    pairs = [(norms[step], cut) for step, cut in zip(found.steps, found.values, strict=True) if step in norms]
     return ClipAudit(
         steps=len(found),
         clipped=sum(cut > 0 for cut in found.values),
         removed=median(found.values),
         removed_most=max(found.values),
-        before=median(norm for norm, _ in pairs) if pairs else None,
-        after=median(norm * (1 - cut) for norm, cut in pairs) if pairs else None,
+        before=median(norm / (1 - cut) if cut < 1 else math.inf for norm, cut in pairs) if pairs else None,
+        after=median(norm for norm, _ in pairs) if pairs else None,
     )
 
 

@@ -13,6 +13,7 @@ from leadline.records import Alert, Asked, Course, Coverage, Finding, Gap, Profi
 from leadline.report import Report
 from leadline.report.verdict import SEVERITIES, sentence
 from leadline.runs import Run
+from leadline.words import clean
 
 LEAST_STEPS = (
     2 * START
@@ -33,7 +34,7 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
         last_step=last or 0,
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
-        state=run.state,
+        state=_state(run),
         alarms=len(_able(recorded)),
     )
     said, standing = run.alerts(), run.standing
@@ -141,15 +142,26 @@ def _finding(alert: Alert) -> Finding:
     )
 
 
+def _state(run: Run) -> str:
+    """A loop that died inside its watch has ended by that."""
+    crashes = [each for each in run.events() if each.kind == "crash" and each.step >= (run.extent[1] or 0)]
+    if run.state == "ended" and crashes:
+        return f"ended by {clean(str(crashes[-1].data.get('error', 'an error')))}"
+    return run.state
+
+
 def _over(alerts: Sequence[Alert], standing: Collection[Alert]) -> list[Finding]:
     """What was raised and stands no more: worth a note, and no reason to fail."""
     ended = {
         (alert.code, alert.rank, alert.since): alert.step for alert in alerts if alert.state == "cleared"
     }
+    raised = {(alert.code, alert.rank, alert.step) for alert in alerts if alert.state == "raised"}
     found = []
     for alert in alerts:
         if alert.state == "raised" and alert not in standing:
             step = ended.get((alert.code, alert.rank, alert.since))
+            if step != alert.step and (alert.code, alert.rank, step) in raised:
+                continue  # it grew more severe, and is told as that
             until = "over when the run was resumed" if step is None else f"over at step {step}"
             note = _finding(alert)
             found.append(replace(note, severity="info", message=f"{note.message} ({until})"))

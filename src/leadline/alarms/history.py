@@ -45,6 +45,15 @@ class Layout:
     """Steps in which each of these gets there at rate 1, which go with one over the rate; empty if not known."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """What made a loss that is no number, where somebody saw it."""
+
+    op: str
+    """"" if no op did, but the batch or a weight brought it in."""
+    sentence: str
+
+
 @dataclass(slots=True)
 class Series:
     """One number a step: the steps at which it was measured, and its values."""
@@ -96,8 +105,10 @@ class History:
     remembered is of another future, and is forgotten.
     """
 
-    def __init__(self, layout: Layout | None = None) -> None:
+    def __init__(self, layout: Layout | None = None, *, ranks: int = 1) -> None:
         self.layout = layout or Layout()
+        self.ranks = ranks
+        """Processes that train together: they share gradients, and each has a loss of its own."""
         self._series: dict[str, Series] = {}
         self._shelves: dict[str, Shelf] = {}
         self.step: int | None = None
@@ -106,6 +117,10 @@ class History:
         """The first step that was added, though the ring may no longer hold it."""
         self.asked: int | None = None
         """The last step at which alarms were asked."""
+        self.guarded = False
+        """Steps by numbers that are none are not made: something leaves them out."""
+        self.blamed: dict[int, Blame] = {}
+        """What made the loss of a step a number that is none."""
 
     def add(self, sample: Sample) -> None:
         if self.step is not None and sample.step <= self.step:
@@ -138,6 +153,7 @@ class History:
     def forget(self) -> None:
         self._series.clear()
         self._shelves.clear()
+        self.blamed.clear()
         self.step = self.began = self.asked = None
 
     def scalars(self, name: str, last: int | None = None) -> Window:

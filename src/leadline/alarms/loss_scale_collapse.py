@@ -13,6 +13,7 @@ WINDOW = 256
 HALVINGS = (
     8  # ours: GradScaler starts at 2^16 and may need to halve a few times before it fits; 8 leave 1/256
 )
+SMALLEST = 2.0**-149  # derived: of float32, in which scales are kept; half of it is zero
 FLOOR = 1.0  # derived: below it the loss is scaled down, which is what scaling was to prevent
 
 
@@ -46,10 +47,10 @@ def loss_scale_collapse(history: History) -> Iterator[Symptom]:
     1/2, doubled after 2000 good steps).
     """
     found = history.scalars("loss_scale", WINDOW)
-    if len(found) < 2 or found.values[-1] <= 0:
+    if len(found) < 2 or not 0 <= found.values[-1] < math.inf:
         return
     now, highest = found.values[-1], max(found.values)
-    halvings = math.log2(highest / now) if now > 0 else math.inf
+    halvings = math.log2(highest / max(now, SMALLEST)) if highest > 0 else 0.0
     fell = found.values[0] > now
     if not (halvings >= HALVINGS or (now < FLOOR and fell)):
         return

@@ -9,6 +9,7 @@ from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import constant, course
 from leadline.alarms.history import History
 from leadline.alarms.timeline import first_cause
+from leadline.records.cause import FirstCause
 
 RECENT = 8  # ours: steps judged in one look; an alarm need not be asked every step
 
@@ -52,10 +53,24 @@ def non_finite_step(history: History) -> Iterator[Symptom]:
         where=cause.where,
         layers=cause.layers,
         since=cause.step,
-        message=cause.sentence,
-        forecast="every weight is NaN after the next step" if cause.metric in ("loss", "gradient") else "",
+        message=cause.sentence + _grown(cause),
+        forecast=_forecast(history, cause),
         evidence={"step": float(cause.step), "steps_seen_before": float(len(cause.before))},
     )
+
+
+def _grown(cause: FirstCause) -> str:
+    """What went out of line before."""
+    if not cause.suspects:
+        return ""
+    first = cause.suspects[0]
+    return f"; before it {first.what} grew to {first.factor:.3g} times its usual size, from step {first.since} on"
+
+
+def _forecast(history: History, cause: FirstCause) -> str:
+    if history.guarded or history.has("loss_scale") or cause.metric not in ("loss", "gradient"):
+        return ""  # a scaler leaves out such steps
+    return "every weight is NaN after the next step"
 
 
 def _is_broken(history: History, name: str) -> bool:

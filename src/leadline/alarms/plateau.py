@@ -37,7 +37,7 @@ def plateau(history: History) -> Iterator[Symptom]:
     The last `WINDOW` = 512 losses in `PARTS` = 4 parts: the median of the last part against that of the first. Fires
     if it fell by less than `LEAST` = 1 % and by less than `SIGMAS` = 3 standard errors of a difference of medians,
     $1.25\,\sigma\sqrt{2/n}$, with $n$ the steps of a part and $\sigma$ the noise between neighbouring steps. A
-    warning if the loss is still within `STUCK` = 10 % of what it was in the first 32 steps: then nothing was ever
+    warning if the loss is still within `STUCK` = 10 % of what it was in the first 32 steps: then hardly anything was
     learnt. A note otherwise: it has learnt, and does not learn more.
 
     ## Why it hurts
@@ -69,11 +69,19 @@ def plateau(history: History) -> Iterator[Symptom]:
         where="the loss",
         since=found.steps[0],
         message=f"the loss has stood at {parts[-1]:.4g} for {found.steps[-1] - found.steps[0]} steps"
-        + (f": it never left its first value, {begin:.4g}" if stuck else f" (it began at {begin:.4g})"),
+        + (f": {_from_start(parts[-1], begin)}" if stuck else f" (it began at {begin:.4g})"),
         trend=relative_slope(found.steps, found.values, parts[-1]),
-        forecast="nothing will change by waiting" if stuck else "converged, or a smaller rate is due",
+        forecast="waiting alone seldom changes that" if stuck else "converged, or a smaller rate is due",
         evidence={"loss": parts[-1], "start": begin, "fell": fell, "standard_error": error},
     )
+
+
+def _from_start(now: float, begin: float) -> str:
+    """How far it came, in words that are no stronger than the numbers."""
+    share = (begin - now) / abs(begin) if begin else 0.0
+    if abs(share) < LEAST:
+        return f"it never left its first value, {begin:.4g}"
+    return f"it came no further than {abs(share):.0%} {'below' if share > 0 else 'above'} its first value, {begin:.4g}"
 
 
 def _is_rising(parts: list[float], error: float) -> bool:

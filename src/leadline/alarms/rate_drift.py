@@ -64,7 +64,7 @@ def rate_drift(history: History) -> Iterator[Symptom]:
         since=min(each.since for each in drifted),
         message=f"scale-invariant weights changed their norm by a factor of {factor:.2g}: their effective rate is "
         f"{1 / factor:.2g} (Adam) to {1 / factor**2:.2g} (SGD) times what the schedule says",
-        trend=median(each.slope / each.last for each in drifted),
+        trend=median(each.pace for each in drifted),
         forecast="without weight decay they only grow" if factor > 1 else "",
         evidence={"factor": factor, "parameters": float(len(drifted))},
     )

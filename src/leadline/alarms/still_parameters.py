@@ -67,14 +67,15 @@ def _symptom(history: History, moved: Rows, still: list[int], unheld: list[int])
     why = (
         "no optimiser that is watched holds them"
         if unheld
-        else "has the optimiser got them, and a rate for them?"
+        else "their rate is zero, or their type rounds every step away"
     )
     return Symptom(
         severity="error" if nothing else "info" if meant else "warning",
         where=where,
         layers=layers,
         since=_since(moved.steps, moved.rows, still) if still else history.began or 0,
-        message="no parameter moves, though gradients come: is the optimiser stepped, and with the right parameters?"
+        message="the optimiser steps and no parameter moves, though gradients come: their type rounds every step away, "
+        "or the steps are empty"
         if nothing
         else f"{len(found)} of {len(last)} parameters require a gradient and never move: {why}",
         forecast="they stay as they are",

@@ -41,14 +41,15 @@ def first_cause(
     step, metric = broken
     where, layers = _place(history, step, metric)
     op = next((each for each in anomalies if not each.source), None)
+    blame = history.blamed.get(step) if metric == "loss" else None
     precision = good.facts.precision if good is not None and good.facts else None
     return FirstCause(
         step=step,
         metric=metric,
         where=op.module if op and op.module else where,
         layers=layers,
-        op=op.op if op else "",
-        sentence=_sentence(step, metric, where, op),
+        op=op.op if op else blame.op if blame else "",
+        sentence=_sentence(history, step, metric, where, op),
         before=tuple(_moments(history, step)),
         suspects=tuple(sorted(_suspects(history, step), key=lambda each: -each.factor)[:SUSPECTS]),
         margin=precision.huge / precision.largest if precision and precision.largest else None,
@@ -111,12 +112,20 @@ def _deepest(history: History, bad: list[int]) -> list[int]:
     return [index for index, home in known.items() if home == max(blocks)]
 
 
-def _sentence(step: int, metric: Broken, where: str, op: Anomaly | None) -> str:
+def _sentence(history: History, step: int, metric: Broken, where: str, op: Anomaly | None) -> str:
     if op is not None:
         passes = "forward" if op.direction == "forward" else "backward"
         return f"at step {step} the {passes} pass of {op.op} in {op.module or 'the model'} made the first of them"
+    if metric == "loss":
+        blame = history.blamed.get(step)
+        who = blame.sentence if blame else "the forward pass or the batch made it"
+        return f"at step {step} the loss is not finite: {who}"
+    if metric == "gradient" and history.ranks > 1:
+        return (
+            f"at step {step} the loss of this rank is finite and gradients, which all ranks share, are not: another "
+            f"rank made it, or the backward pass broke at {where}"
+        )
     return {
-        "loss": f"at step {step} the loss is not finite: the forward pass or the batch made it, not the step before",
         "gradient": f"at step {step} the loss is finite and gradients are not: the backward pass broke at {where}",
         "update": f"at step {step} loss and gradients are finite and the optimiser's step is not, at {where}",
         "weight": f"at step {step} weights are not finite, at {where}",

@@ -12,6 +12,7 @@ from leadline.alarms.places import named, span
 from leadline.alarms.robust import slope
 
 SAMPLES = 8  # recordings needed for a trend; ours
+LEFT = 0.2  # of the way from beginning to end; ours: past the noise of the beginning
 ENDS = 3  # recordings whose median stands for the beginning and for the end; ours: one odd batch is outvoted
 
 
@@ -23,7 +24,9 @@ class Trend:
     first: float
     last: float
     slope: float
-    """A step."""
+    """A step, since then."""
+    pace: float
+    """Slope of the logarithm, a step, since then: what grows by itself grows by factors. 0 where it is not positive."""
     since: int
 
 
@@ -36,18 +39,24 @@ def trends(found: Rows) -> list[Trend]:
 
 def _trend(steps: Sequence[int], values: list[float], index: int) -> Trend:
     first, last = median(values[:ENDS]), median(values[-ENDS:])
+    since = _left(steps, values, first, last)
+    begin = min(steps.index(since), len(steps) - ENDS)
+    later, course = steps[begin:], values[begin:]
     return Trend(
         index=index,
         first=first,
         last=last,
-        slope=slope(steps, values) if all(map(math.isfinite, values)) else 0.0,
-        since=_left(steps, values, first, last),
+        slope=slope(later, course) if all(map(math.isfinite, course)) else 0.0,
+        pace=slope(later, [*map(math.log, course)]) if all(0 < each < math.inf for each in course) else 0.0,
+        since=since,
     )
 
 
 def _left(steps: Sequence[int], values: Sequence[float], first: float, last: float) -> int:
-    """The last step at which it was nearer to its beginning than to its end by a fifth of the way."""
-    leave = first + 0.2 * (last - first)
+    """The last step at which it had gone less than a fifth of its way; in logarithms where both ends are positive, so
+    that what grows by factors did not begin when it was nearly there."""
+    ends = (first, last)
+    leave = first * (last / first) ** LEFT if min(ends) > 0 else first + LEFT * (last - first)
     low = [step for step, value in zip(steps, values, strict=True) if (value <= leave) == (first <= last)]
     return low[-1] if low else steps[0]
 

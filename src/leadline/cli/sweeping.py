@@ -31,7 +31,7 @@ class Measurement(Protocol[R_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What was asked of any choices."""
+    """What every command that runs a sweep is told beside the sweep itself."""
 
     form: str
     store: Path | None
@@ -91,14 +91,25 @@ def show_sweep(
 ) -> int:
     """Measure and write what was found. `cells`: what the progress bar counts."""
     executor = _find(choices)
-    with progress_bar(quiet=choices.quiet) as progress:
-        counted = progress and (lambda done, total, text: progress(done, total, cells))
-        found = measure(store=Store(choices.store), executor=executor, progress=counted)
+    try:
+        with progress_bar(quiet=choices.quiet, first=cells) as progress:
+            counted = progress and (lambda done, total, text: progress(done, total, cells))
+            found = measure(store=Store(choices.store), executor=executor, progress=counted)
+    except KeyboardInterrupt:
+        click.echo(_stopped(choices.store, cells), err=True)
+        raise
     look = look_for(no_color=choices.output is not None)
     if choices.page is not None:
         emit(formats["html"](found, look), choices.page)
     emit(formats[choices.form](found, look), choices.output)
     return FINE
+
+
+def _stopped(store: Path | None, cells: str) -> str:
+    """What is left of a sweep that was interrupted, and how it goes on."""
+    if store is None:
+        return f"stopped: nothing is kept; with --store FILE the finished {cells} are, and the next run goes on there"
+    return f"stopped: the finished {cells} are kept in {store}; the same command goes on from there"
 
 
 def _find(choices: Choices) -> Executor:

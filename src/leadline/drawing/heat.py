@@ -10,7 +10,7 @@ from leadline.drawing.svg import element, picture, words
 from leadline.drawing.tones import ACCENT, INK, QUIET, TONES
 
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 8.0, 8.0, 42.0
-MOST_LABELS = 9
+MOST_ACROSS, MOST_UP = 9, 16  # labels that stand side by side, and one above the other, without touching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,8 @@ class Axis:
         index = min(max(sum(each <= wanted for each in at) - 1, 0), len(at) - 2)
         return index + (wanted - at[index]) / (at[index + 1] - at[index])
 
-    def labelled(self) -> list[int]:
-        step = math.ceil(len(self.values) / MOST_LABELS)
-        return list(range(0, len(self.values), step))
+    def labelled(self, most: int) -> list[int]:
+        return list(range(0, len(self.values), math.ceil(len(self.values) / most)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +95,12 @@ def _cells(shares: Sequence[Sequence[float]], frame: _Frame) -> Iterator[str]:
 
 def _labels(frame: _Frame) -> Iterator[str]:
     low = frame.height - BOTTOM + 15
-    for place in frame.across.labelled():
+    for place in frame.across.labelled(MOST_ACROSS):
         yield _text(f"{frame.across.values[place]:.3g}", frame.x(place), low, "middle")
-    for place in frame.up.labelled():
+    for place in frame.up.labelled(MOST_UP):
         yield _text(f"{frame.up.values[place]:.3g}", LEFT - 6, frame.y(place) + 3.5, "end")
     yield _text(frame.across.title, (LEFT + frame.width - RIGHT) / 2, frame.height - 6, "middle")
-    yield _text(frame.up.title, 2, TOP + 10, "start")
+    yield _text(frame.up.title, LEFT - 6, low, "end")
 
 
 def _text(said: str, x: float, y: float, anchor: str) -> str:

@@ -139,6 +139,7 @@ def _weight(
         role=places.roles.get(op.index, ""),
         bias=next((p.name for p in own if len(p.shape) == 1 and p.trainable), ""),
         grad_ms=matrix.grad_ms,
+        grad_unseen=bool(matrix.unobserved),
     )
 
 

@@ -33,6 +33,8 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Name of its bias."""
     grad_ms: float | None = None
     """Mean square of its gradient; None if none arrived."""
+    grad_unseen: bool = False
+    """Its gradient arrived and could not be read: an optimiser inside of the backward pass had used it up."""
 
 
 class Clones(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,7 +93,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     """None: no loss was recorded."""
     last_loss: float | None
     state: str = ""
-    """Of a run file: writing, ended or broken off."""
+    """Of a run file: writing, ended (by which error, if the loop died of one) or broken off."""
     alarms: int = 0
     """How many alarms had the numbers they need."""
 

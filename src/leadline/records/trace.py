@@ -171,6 +171,10 @@ class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It only holds others (ModuleList and the like): there is nothing to call."""
     source: Source | None = None
     """Where its class is written, if that is a file of the user's own."""
+    given: tuple[int | None, ...] = ()
+    """The values among the positional arguments of its first call; None is one that no op had read or made yet."""
+    returned: tuple[int | None, ...] = ()
+    """The values that its first call returned."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

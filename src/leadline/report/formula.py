@@ -11,10 +11,13 @@ SIGNS = {
     "times": "×", "pm": "±", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "ll": "≪",
     "gg": "≫", "approx": "≈", "sim": "~", "propto": "∝", "to": "→", "in": "∈", "langle": "⟨", "rangle": "⟩",
     "lVert": "‖", "rVert": "‖", "mid": "|", "dots": "…", "ldots": "…", "cdots": "…", "quad": " ", "qquad": " ",
-    "left": "", "right": "", "varphi": "φ", "varepsilon": "ε", "lambda": "λ", "Lambda": "Λ",
+    "leftarrow": "←", "rightarrow": "→", "mapsto": "↦", "int": "∫", "odot": "⊙", "lceil": "⌈", "rceil": "⌉",
+    "left": "", "right": "", "big": "", "Big": "", "top": "T", "overline": "mean",
+    "varphi": "φ", "varepsilon": "ε", "lambda": "λ", "Lambda": "Λ",
     "mathrm": "", "mathbf": "", "mathbb": "", "mathcal": "", "operatorname": "", "text": "",
 }
 # fmt: on
+ACCENTS = {"bar": "\u0304", "hat": "\u0302"}  # signs that stand over the letter before them
 
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$", re.DOTALL)
 _MARKS = re.compile(r"(?<!\w)[`*]([^`*]+)[`*](?!\w)")
@@ -22,7 +25,12 @@ _SPACE = re.compile(r"\\[,;: ]")
 _CALL = re.compile(r"\\(?![dt]?frac)([A-Za-z]+)\{([^{}]*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
 _SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
-_PREFIX = re.compile(r"\\(partial|nabla|left|right) ?")
+_SHORT_FRACTION = re.compile(r"\\[dt]?frac *(\w) *(\w)")
+_TOUCHING = re.compile(r"(\\[A-Za-z]+)(?=\\(?:mathrm|operatorname|text|min|max|cos|sin|ln|log|exp)\b)")
+_PREFIX = re.compile(r"\\(left|right|[bB]ig)(?![A-Za-z]) ?")
+_ACCENT = re.compile(r"\\(bar|hat)(?:\{(\w)\}| (\w))")
+_BEFORE_ITS_LETTER = re.compile(r"([∂∇Δ√]) (?=\w)")
+_BETWEEN = re.compile(r"([‖⟨]) ?([^‖⟨⟩]*?) ?([‖⟩])")
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _ONE_THING = re.compile(r"√?\w|\d+|\\?[A-Za-z]+")
 
@@ -40,13 +48,20 @@ def in_signs(phrase: str) -> str:
 def plain(latex: str) -> str:
     r"""`\sigma_w^{2}` as `σ_w^2`: every symbol that has a sign gets it, every other keeps its name."""
     text, before = _SPACE.sub(" ", latex).replace(r"\|", "‖").replace(r"\!", ""), None
+    text = _SHORT_FRACTION.sub(r"\1/\2", _TOUCHING.sub(r"\1 ", text))
+    text = _ACCENT.sub(lambda found: (found[2] or found[3]) + ACCENTS[found[1]], text)
     while before != text:  # from the innermost braces outwards
         before = text
         text = _CALL.sub(lambda found: _applied(found[1], found[2]), text)
         text = _SCRIPT.sub(lambda found: found[1] + _grouped(found[2]), text)
         text = _FRACTION.sub(lambda found: f"{_grouped(found[1])}/{_grouped(found[2])}", text)
-    text = _PREFIX.sub(lambda found: SIGNS[found[1]], text)
-    return " ".join(_COMMAND.sub(lambda found: _sign(found[1]), text).split())
+    text = _COMMAND.sub(lambda found: _sign(found[1]), _PREFIX.sub("", text))
+    return _closed_up(" ".join(text.split()))
+
+
+def _closed_up(text: str) -> str:
+    """A sign stands at its letter, bars and brackets at what is between them: as they are typeset."""
+    return _BETWEEN.sub(r"\1\2\3", _BEFORE_ITS_LETTER.sub(r"\1", text))
 
 
 def _applied(name: str, body: str) -> str:

@@ -40,7 +40,7 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     if profile.facts is None or not profile.backward_ran:
         return
     trained = [each for each in profile.facts.weights if each.trainable and each.block >= 0]
-    cut = [each for each in trained if each.grad_ms is None]
+    cut = [each for each in trained if each.grad_ms is None and not each.grad_unseen]
     if not cut:
         return
     yield Symptom(

@@ -25,7 +25,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "loss_scale": ("loss_scale", "grad_scale", "scale"),
     "step_seconds": ("step_seconds", "step_time"),
 }
-_PREFIX = re.compile(r"^(train(ing|er)?|optim)_")
+_PREFIX = re.compile(r"^(train(ing|er)?|optim|leadline)_")
 
 
 def is_log(path: Path) -> bool:

@@ -14,14 +14,16 @@ from leadline.records.files import read_text
 from leadline.sweeps.cells import Settings
 
 SCHEMA = "leadline.cells/1"
-BEGINS = '{"schema":"leadline.cells/'  # every line of ours, also a torn one
+BEGINNING = f'{{"schema":"{SCHEMA}"'
+"""Of every line: what is torn before any whole line is known by it."""
 
 
 class Store:
     """Results by key. With a path, every result is in the file before the next cell ends.
 
     A line is written at once, so a killed run leaves at most one torn line, at the end; it is skipped when read, and
-    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing.
+    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing. A file of
+    another kind is refused, and never written to.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -71,31 +73,30 @@ class Store:
         return len(self) - before
 
     def _read(self, path: Path) -> Iterator[tuple[str, Settings, Any]]:
-        own = foreign = 0
-        for line in read_text(path, "a file of finished cells", errors="replace").splitlines():
-            if not line.strip():
-                continue
+        begun = False
+        text = read_text(path, "a file of finished cells", errors="replace")
+        for line in filter(str.strip, text.splitlines()):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
+                if not begun and not (line.startswith(BEGINNING) or BEGINNING.startswith(line)):
+                    raise _of_another_kind(path) from None
                 self.torn += 1
-                foreign += line[: len(BEGINS)] != BEGINS[: len(line)]
                 continue
+            begun = True
             yield _checked(row, path)
-            own += 1
-        if foreign and not own:
-            raise _another_kind(path)
 
 
 def _checked(row: Any, path: Path) -> tuple[str, Settings, Any]:
     """A line that is whole but of another kind means another file: better said than overwritten."""
-    is_own = isinstance(row, Mapping) and row.get("schema") == SCHEMA and {"settings", "result"} <= {*row}
-    if not is_own or not isinstance(row.get("key"), str) or not isinstance(row["settings"], Mapping):
-        raise _another_kind(path)
+    if not isinstance(row, Mapping) or row.get("schema") != SCHEMA or not isinstance(row.get("key"), str):
+        raise _of_another_kind(path)
+    if not isinstance(row.get("settings"), Mapping) or "result" not in row:
+        raise SchemaError(f"{path} has a cell without settings or result: {str(row['key'])[:40]!r}")
     return row["key"], row["settings"], row["result"]
 
 
-def _another_kind(path: Path) -> SchemaError:
+def _of_another_kind(path: Path) -> SchemaError:
     return SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
 
 

@@ -25,6 +25,7 @@ from leadline.tracing.composite import inside
 from leadline.tracing.custody import custody, set_aside
 from leadline.tracing.eager import eager
 from leadline.tracing.finish import finish
+from leadline.tracing.gathered import class_of
 from leadline.tracing.optimizer import read_optimizer
 from leadline.tracing.recorder import Recorder, Unseen
 
@@ -89,7 +90,7 @@ def _run(
     inputs, targets = lend.usable((case.inputs, case.targets))
     recorder.name_source(inputs, "input", "input")
     recorder.name_source(targets, "target", "target")
-    with recorder, recorder.calls.follow(recorder.returned):
+    with recorder, recorder.calls.follow(recorder.entered, recorder.returned):
         output = lend.call(model, inputs)
         recorder.phase = "loss"
         loss = lend.find_loss(output, case.loss, targets)
@@ -124,7 +125,7 @@ def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Ten
 def facts_of(model: nn.Module, census: Census, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
     """The fields of a Trace that are known without a pass."""
     return {
-        "model": type(model).__qualname__,
+        "model": class_of(model).__qualname__,
         "device": next((str(named.item.device) for named in census.parameters.values()), "cpu"),
         "training": model.training,
         "optimizer": None if optimizer is None else read_optimizer(optimizer, census),

@@ -13,6 +13,7 @@ from torch.nn.modules import module as global_hooks
 from leadline.tracing.census import Census
 from leadline.tracing.shield import undivided
 
+Entered = Callable[[nn.Module, tuple[Any, ...]], None]
 Returned = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
 
@@ -35,14 +36,15 @@ class CallStack:
         return self._running[-1][1:] if self._running else ("", 0)
 
     @undivided
-    def follow(self, returned: Returned) -> Iterator[None]:
-        """Watch calls made by this thread; `returned` is told what each module took and gave."""
+    def follow(self, entered: Entered, returned: Returned) -> Iterator[None]:
+        """Watch calls made by this thread: `entered` is told what each module took, `returned` what it gave too."""
 
         def enter(module: nn.Module, args: Any) -> None:
             if threading.get_ident() == self._thread and id(module) in self._paths:
                 key = id(module)
                 self._running.append((key, self._paths[key], self.counts[key]))
                 self.counts[key] += 1
+                entered(module, args)
 
         def leave(
             module: nn.Module, args: Any, *rest: Any

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,15 +18,23 @@ from leadline.records import Attended, Gap, Module, Op, Source, Stats, Trace, Un
 from leadline.sources import find_source, repository_root
 from leadline.tracing.census import Census, Named
 from leadline.tracing.gaps import find_gaps
+from leadline.tracing.gathered import class_of, filled
 from leadline.tracing.ledger import Entry
 from leadline.tracing.parameters import read_parameters
 from leadline.tracing.recorder import Recorder, Step
 
 
 def finish(
-    recorder: Recorder, census: Census, grads: Mapping[int, Tensor | None] | None, facts: Mapping[str, Any]
+    recorder: Recorder,
+    census: Census,
+    grads: Mapping[int, Tensor | None] | None,
+    facts: Mapping[str, Any],
+    grad_norms: Mapping[str, float] = MappingProxyType({}),
 ) -> Trace:
-    """Build the Trace. `grads` is by parameter identity, None if no backward pass ran; `facts` are further fields."""
+    """Build the Trace. `grads` is by parameter identity, None if no backward pass ran; `facts` are further fields.
+
+    `grad_norms` is by name, of parameters whose whole gradient is not here.
+    """
     steps, entries = recorder.steps, recorder.ledger.entries
     lost = recorder.gradients.place_recomputed(
         [step.plan.callable for step in steps], [step.outputs for step in steps]
@@ -33,8 +42,8 @@ def finish(
     roles = _roles(steps, entries)
     made_ops = tuple(_op(index, step, roles, entries) for index, step in enumerate(steps))
     values = _values(entries, steps)
-    parameters = read_parameters(census, grads, made_ops)
-    modules = _modules(census, recorder.calls.counts)
+    parameters = filled(read_parameters(census, grads, made_ops), recorder.wholes, grad_norms)
+    modules = _modules(census, recorder)
     gaps = (*facts["gaps"], *_lost_checkpoints(lost), *find_gaps(made_ops, values, parameters, modules))
     return Trace(
         **{**facts, "gaps": gaps},
@@ -134,13 +143,11 @@ def _settled_common(entries: Sequence[Entry]) -> list[float | None]:
     return [None if entry.common is None else next(done) for entry in entries]
 
 
-def _modules(census: Census, counts: Mapping[int, int]) -> tuple[Module, ...]:
+def _modules(census: Census, recorder: Recorder) -> tuple[Module, ...]:
     root = repository_root()
-    kinds = {type(named.item) for named in census.modules.values()}
+    kinds = {class_of(named.item) for named in census.modules.values()}
     sources = {kind: find_source(kind, root) for kind in kinds}
-    return tuple(
-        _module(named, counts[key], sources[type(named.item)]) for key, named in census.modules.items()
-    )
+    return tuple(_module(named, recorder, sources[class_of(named.item)]) for named in census.modules.values())
 
 
 def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
@@ -148,16 +155,18 @@ def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
     return [None if entry.attended is None else next(done) for entry in entries]
 
 
-def _module(named: Named[nn.Module], calls: int, source: Source | None) -> Module:
-    kind = type(named.item)
+def _module(named: Named[nn.Module], recorder: Recorder, source: Source | None) -> Module:
+    kind, key = class_of(named.item), id(named.item)
     unset = inspect.getattr_static(nn.Module, "forward")
     return Module(
         path=named.names[0],
         type=f"{kind.__module__}.{kind.__qualname__}",
-        calls=calls,
+        calls=recorder.calls.counts[key],
         aliases=tuple(named.names[1:]),
         container=inspect.getattr_static(kind, "forward", None) is unset,
         source=source,
+        given=recorder.given.get(key, ()),
+        returned=recorder.made.get(key, ()),
     )
 
 

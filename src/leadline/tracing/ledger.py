@@ -60,9 +60,12 @@ class Ledger:
     def enter(self, tensor: Tensor, entry: Entry) -> int:
         """Note a new value; if the tensor was another value before (it was written in place), it is now this one."""
         self.entries.append(entry)
-        value = len(self.entries) - 1
+        self.alias(tensor, len(self.entries) - 1)
+        return len(self.entries) - 1
+
+    def alias(self, tensor: Tensor, value: int) -> None:
+        """This tensor is that value, as another one may be."""
         self._live[id(tensor)] = (weakref.ref(tensor), value)
-        return value
 
 
 def describe(tensor: Tensor) -> Entry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,8 +14,9 @@ from torch.overrides import _get_current_function_mode_stack
 from leadline.records import Gap, Trace
 from leadline.stats import Reading
 from leadline.tracing import facts_of, lend
-from leadline.tracing.census import take_census
+from leadline.tracing.census import Census, take_census
 from leadline.tracing.finish import finish
+from leadline.tracing.gathered import gathering
 from leadline.tracing.ledger import Entry, tensors_in
 from leadline.tracing.plan import Plan
 from leadline.tracing.recorder import Forgive, Recorder, Step
@@ -40,9 +41,10 @@ class Observation:
     the model; afterwards only the nodes of the pass's own graph know of it. An error of our own goes to `forgive`.
     """
 
-    def __init__(self, model: nn.Module, forgive: Forgive) -> None:
+    def __init__(self, model: nn.Module, forgive: Forgive, census: Census | None = None) -> None:
+        """`census`: of a sharded model, taken between two passes: in this one some of its parameters are whole."""
         self.model = model
-        self.census = take_census(model)
+        self.census = take_census(model) if census is None else census
         self.recorder = Recorder(self.census, Bystander(), forgive=forgive)
         self.entered = self.done = False
         self.loss: Tensor | None = None
@@ -56,7 +58,8 @@ class Observation:
         self.recorder.name_source(args[0] if len(args) == 1 else args, "input", "input")
         self.recorder.name_source(kwargs, "input", "input")
         self.recorder.calls.counts[id(self.model)] += 1
-        self._undo.enter_context(self.recorder.calls.follow(self.recorder.returned_safely))
+        self._undo.enter_context(gathering(self.recorder, self.census))
+        self._undo.enter_context(self.recorder.calls.follow(self.recorder.entered, self.recorder.returned))
         self.recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self, output: Any) -> None:
@@ -86,12 +89,16 @@ class Observation:
         return self.done and bool(self._outputs)
 
     def finish(
-        self, optimizer: torch.optim.Optimizer | None, loss: float | None, loss_scale: float = 1.0
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        loss: float | None,
+        loss_scale: float = 1.0,
+        grad_norms: Mapping[str, float] | None = None,
     ) -> Trace:
         """The trace of the pass; call it when gradients are there and the step has not been made.
 
         Gradients of parameters are those in `.grad`: accumulated over micro-batches and clipped, as the optimiser will
-        see them. Those of activations are divided by `loss_scale`.
+        see them. Those of activations are divided by `loss_scale`. Of sharded parameters only `grad_norms` are told.
         """
         recorder = self.recorder
         recorder.gradients.listening = False
@@ -106,7 +113,7 @@ class Observation:
         grads = {key: named.item.grad for key, named in self.census.parameters.items()}
         found = facts_of(self.model, self.census, optimizer)
         facts = {"loss": loss, "loss_value": value, "gaps": gaps}
-        return finish(recorder, self.census, grads, found | facts)
+        return finish(recorder, self.census, grads, found | facts, grad_norms or {})
 
     def _end(self, loss: float | None) -> tuple[int, tuple[Gap, ...]]:
         """The value that the pass comes down to: the model's own loss, or an op that stands for what made the loss."""
@@ -146,3 +153,9 @@ def is_observed() -> bool:
     """A recorder is at work on this thread: one pass can be written down by one recorder only."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     return any(isinstance(mode, Recorder) for mode in modes)
+
+
+def is_batched() -> bool:
+    """Inside of `torch.func.vmap`, where no number can be read."""
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(each.key() == torch._C._functorch.TransformType.Vmap for each in levels)

@@ -102,8 +102,17 @@ class Recorder(TorchFunctionMode):
         """Trainable tensors that are neither the model's nor the batch's: a learnable temperature in the loss."""
         self.inputs: list[Tensor] = []
         """Trainable tensors of the batch."""
+        self.given: dict[int, tuple[int | None, ...]] = {}
+        self.made: dict[int, tuple[int | None, ...]] = {}
+        """What the first call of a module was given, and what it returned; by the module's identity."""
         self.phase: Phase = "forward"
         self.backward = False
+        self.aside = False
+        """What runs is not the model's: it is not written down."""
+        self.gathered: dict[int, str] = {}
+        """Names of parameters that are whole for the pass only, by identity; the model itself shows shards of them."""
+        self.wholes: dict[str, stats.Reading] = {}
+        """What was measured of these, as far as the pass read them."""
         self.seconds = 0.0
         """What recording took so far, inside of somebody's training; nobody asks elsewhere."""
         self._census = census
@@ -118,7 +127,7 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        plan = None if self._broken else self._safely(self._plan, func)
+        plan = None if self._broken or self.aside else self._safely(self._plan, func)
         if plan is None:
             return func(*args, **kwargs)
         if plan.twin is not None:
@@ -188,25 +197,44 @@ class Recorder(TorchFunctionMode):
                     self.inputs.append(tensor)
                 self.ledger.enter(tensor, entry)
 
+    def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """A module was called."""
+        if not self.backward and not self._broken and self.calls.counts[id(module)] == 1:
+            self._safely(self._given, module, args)
+
     def returned(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """A module returned: outputs that no seen op made (TorchScript, foreign kernels) are put down to it."""
-        if self.backward or self._broken:
-            return
-        with (
-            torch._C.DisableTorchFunction()
-        ):  # a hook runs with the mode active: our own calls are not the model's
-            unseen = [
-                tensor for tensor in tensors_in(output) if self.ledger.find(tensor) is None and tensor.grad_fn
-            ]
+        """A module returned."""
+        if not self.backward and not self._broken:
+            self._safely(self._returned, module, (args, kwargs), output)
+
+    def _given(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.given[id(module)] = tuple(self.ledger.find(tensor) for tensor in tensors_in(args))
+
+    def _returned(self, module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], output: Any) -> None:
+        """Outputs that no seen op made (TorchScript, foreign kernels) are put down to the module."""
+        made = tensors_in(output)
+        with torch._C.DisableTorchFunction():  # the mode is active in hooks: our calls are not the model's
+            unseen = [each for each in made if self.ledger.find(each) is None and each.grad_fn]
             if unseen:
                 name = type(module).__name__
-                read = [self._read(tensor) for tensor in tensors_in((args, kwargs))]
+                read = [self._read(tensor) for tensor in tensors_in(call)]
                 self._note(Plan(name=name, callable=name), read, unseen, ())
+        if self.calls.counts[id(module)] == 1:
+            self.made[id(module)] = tuple(self.ledger.find(tensor) for tensor in made)
 
-    def returned_safely(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
-        self._safely(self.returned, module, args, kwargs, output)
+    def handed_on(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+        """While nobody looked, some of these tensors became views or casts of themselves; a view is the same value."""
+        if not self._broken:
+            self._safely(self._handed_on, before, after)
+
+    def _handed_on(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+        with torch._C.DisableTorchFunction():
+            for old, new in zip(before, after, strict=False):
+                cast = None if old.dtype == new.dtype else self._plan(Tensor.to)
+                if cast is not None:
+                    self._note(cast, [self._read(old)], [new], ())
+                elif old is not new:
+                    self.ledger.alias(new, self._read(old))
 
     def value_of(self, tensor: Tensor) -> int:
         """The id of the value this tensor is, and a last chance to wait for its gradient."""
@@ -234,6 +262,9 @@ class Recorder(TorchFunctionMode):
             entry.source, entry.name = "parameter", parameter.names[0]
         elif (buffer := self._census.buffers.get(id(tensor))) is not None:
             entry.source, entry.name = "buffer", buffer.names[0]
+        elif (whole := self.gathered.get(id(tensor))) is not None:
+            entry.source, entry.name = "parameter", whole
+            self.wholes[whole] = stats.measure_length(tensor)
         elif tensor.requires_grad:
             self.leaves.append(tensor)
         return entry if entry.source == "parameter" else self._observe(tensor, entry)

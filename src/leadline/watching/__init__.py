@@ -17,6 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from leadline.records.run import RunInfo
+from leadline.tracing.gathered import class_of, let_go
 from leadline.tracing.lend import unwrap
 from leadline.watching.actions import OnAlert, checked_on_alert
 from leadline.watching.budget import Timetable
@@ -59,6 +60,7 @@ def watch(
     >>> w.step
     3
     """
+    let_go(unwrap(model))
     optimizers = checked_optimizers(model, optimizer)
     limit, interval = checked_budget(budget), checked_every(every)
     path, reaction = checked_store(store), checked_on_alert(on_alert)
@@ -72,7 +74,7 @@ def watch(
 
 def _info(model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None, ranks: Ranks) -> RunInfo:
     return RunInfo(
-        model=type(model).__qualname__,
+        model=class_of(model).__qualname__,
         optimizer=", ".join(dict.fromkeys(type(each).__name__ for each in optimizers)),
         parameters=sum(each.numel() for each in model.parameters() if each.requires_grad),
         budget=budget,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from leadline.case import describe
@@ -37,6 +37,12 @@ def answer(alert: Alert, on_alert: OnAlert) -> None:
     _LOG.log(LEVELS[alert.severity] if alert.state == "raised" else logging.INFO, "%s", text)
     if on_alert == "raise" and alert.severity == "error" and alert.state == "raised":
         raise AlertError(alert, text)
+
+
+def without_escalated(alerts: Sequence[Alert]) -> list[Alert]:
+    """What has grown more severe is cleared and raised in one look; nobody is told that it is over."""
+    raised = {(each.code, each.step) for each in alerts if each.state == "raised"}
+    return [each for each in alerts if each.state == "raised" or (each.code, each.step) not in raised]
 
 
 def sentence(alert: Alert) -> str:

@@ -7,10 +7,11 @@ its share $a_i$ of what the ones before it left:
 $$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qquad
    r_1 = b\,s, \quad r_{i+1} = r_i - c_i / n_i. $$
 
-The first steps are the most telling and are looked at on credit, at steps 0, 2, 4, 8, ... as long as less than `CREDIT`
-is owed; all seconds spent and all seconds earned are in one account. While it is in the red, `PAYBACK` of the budget
-goes into paying it back, and beyond `CREDIT` no pass is traced; if all the other levels owe as much, only losses are
-kept.
+All seconds spent and all seconds earned are in one account. The first step is traced on credit, and a further one only
+when the account holds its price: once the first trace is paid, all traces together stay within the budget at every
+step from there on. The first steps are the most telling, so the levels below look at steps 1, 2, 4, 8, ... on credit,
+as long as less than `CREDIT` is owed. While the account is in the red, `PAYBACK` of the budget pays it back;
+if the levels below owe `CREDIT` by themselves, only losses are kept.
 
 The loss of every step is kept whatever it costs, some microseconds. It is paid like everything else, but with at most
 `KEEPING` of the budget: on a loop so fast that this does not suffice, watching costs more than the budget, and says so.
@@ -23,7 +24,7 @@ import statistics
 from collections import deque
 from enum import IntEnum
 
-CREDIT = 1.0  # steps' worth of time that may be owed before a further early look is taken; ours
+CREDIT = 1.0  # steps' worth of time that may be owed before a further early look below a trace is taken; ours
 RECENT = 31  # steps whose median is the step time; ours: one evaluation among them does not count as a step
 PAUSE = 10  # usual steps; ours: what takes longer is an evaluation or another loop, and earns what a usual step does
 PAYBACK = (
@@ -168,28 +169,36 @@ class Timetable:
         self._planned = step
         if self._steps:
             self._usual = statistics.median(self._steps)
-        early = _next_power_of_two(step - self.first)
-        seconds = self.step_seconds
-        on_credit = seconds is None or self.debt <= CREDIT * seconds
-        self._interval = self._intervals(seconds)
+        early = self.first + _next_power_of_two(step - self.first)
+        owed = self.debt - CREDIT * (self._usual or 0.0)
+        self._interval = self._intervals()
         for level, interval in self._interval.items():
             due = self._last[level] + interval
-            look = self.first + (max(early, 2) if level == Level.TRACE else early)
-            rest = self._rest(self.debt if level == Level.TRACE else self.debt - self._traced)
-            self.due[level] = max(min(due, look) if on_credit else due, step + rest)
+            if level == Level.TRACE:
+                price = sum(
+                    self._price(each) for each in SHARES
+                )  # a traced step is measured in every other way too
+                self.due[level] = max(due, step + self._until_earned(self.debt + price))
+            else:
+                due = min(due, early) if owed <= 0 else due
+                self.due[level] = max(due, step + self._until_earned(owed - self._traced))
         self.due |= dict.fromkeys(self.unable, NEVER)
 
-    def _rest(self, debt: float) -> int:
-        """Steps until no more than the credit is owed."""
-        return max(1, math.ceil((debt / self._usual - CREDIT) / self.budget)) if self._usual else 1
+    def _until_earned(self, seconds: float) -> int:
+        """Steps until the budget has given so many seconds; the next one, if it need not give any."""
+        return max(1, math.ceil(seconds / (self.budget * self._usual))) if self._usual else 1
 
-    def _intervals(self, seconds: float | None) -> dict[Level, int]:
+    def _price(self, level: Level) -> float:
+        """What a look costs beyond the levels below it."""
+        return statistics.median(self._costs[level]) if self._costs[level] else 0.0
+
+    def _intervals(self) -> dict[Level, int]:
         pace = 1 - PAYBACK if self.debt > 0 else 1.0
-        left = self.budget * (seconds or 0.0) * pace
+        left = self.budget * (self._usual or 0.0) * pace
         left -= min(self._kept / max(1, self._seen), KEEPING * left)
         found = {}
         for level, share in SHARES.items():
-            cost = statistics.median(self._costs[level]) if self._costs[level] else 0.0
+            cost = self._price(level)
             found[level] = max(1, math.ceil(cost / max(share * left, 1e-12))) if cost else 1
             left -= cost / found[level]
         return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.case import describe
@@ -26,7 +27,8 @@ def checked_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...
             got=f"{type(model).__name__}, which has none",
             fix="pass the module that is trained; lazy layers must have run once before",
         )
-    found = tuple(optimizer) if isinstance(optimizer, Sequence | set | frozenset) else (optimizer,)
+    given = tuple(optimizer) if isinstance(optimizer, Sequence | set | frozenset) else (optimizer,)
+    found = tuple(dict.fromkeys(map(_bare, given)))
     if not found or any(each is None for each in found):
         raise InputError(
             expected="an optimiser, or a list of them",
@@ -36,6 +38,31 @@ def checked_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...
     for each in found:
         check_optimizer(each, census)
     return found
+
+
+def _bare(optimizer: Any) -> Any:
+    """What a library has wrapped, as Accelerate does: the optimiser that steps, and has the hooks, is inside."""
+    found = optimizer
+    while isinstance(found, Optimizer) and "_optimizer_step_pre_hooks" not in vars(found):
+        found = getattr(found, "optimizer", None)
+    return optimizer if found is None else found
+
+
+def refuse_no_number(told: Any, what: str) -> None:
+    """Whoever tells something that is no number is told so; it is no error of the watch."""
+    if isinstance(told, Tensor):
+        if not told.is_complex():
+            return
+    else:
+        with contextlib.suppress(TypeError, ValueError):
+            float(told)
+            return
+    raise InputError(
+        expected=f"the {what} as a tensor of one number, or a float",
+        got=f"a complex tensor of shape {tuple(told.shape)}" if isinstance(told, Tensor) else describe(told),
+        fix=f"w.{'loss(loss)' if what == 'loss' else 'unclipped(norm)'} with what your loop made; leave it out where "
+        "there is none",
+    )
 
 
 def checked_budget(budget: Any) -> float:
@@ -66,7 +93,11 @@ def checked_store(store: Any) -> Path | None:
         raise InputError(
             expected="store as the path of a file", got=describe(store), fix=f'store="run{SUFFIX}"'
         )
-    path = Path(store)
+    path = Path(store).expanduser() if store else Path()
+    if path == Path():
+        raise InputError(
+            expected="store as the path of a file", got="an empty path", fix=f'store="run{SUFFIX}"'
+        )
     if path.is_dir():
         raise InputError(
             expected="store as the path of a file",

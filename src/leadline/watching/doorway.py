@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch._C._dynamo.eval_frame import set_eval_frame
+from torch.compiler import is_compiling
 
 
 class Doorway:
@@ -38,6 +39,20 @@ class Doorway:
 
     def __reduce__(self) -> tuple[type[Doorway], tuple[()]]:
         return Doorway, ()
+
+
+class Passage:
+    """A hook of the model that is not there for the compiler: a pass that is being compiled goes by it untouched.
+
+    Whoever compiles a model, or the function that calls it, after it was given to a watch compiles its hooks too. This
+    one compiles to nothing.
+    """
+
+    def __init__(self, door: Doorway) -> None:
+        self._door = door
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return None if is_compiling() else self._door(*args, **kwargs)
 
 
 # What `torch.compiler.disable` marks a function with, but without loading the compiler and at a tenth of the cost: a

@@ -8,24 +8,32 @@ more often than the rest of what a trace tells.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.utils.hooks import RemovableHandle
 
-from leadline.records import Op, Profile, Trace
+from leadline.records import Profile, Trace
+from leadline.tracing.ledger import tensors_in
+from leadline.tracing.observing import is_batched
 from leadline.watching.blocks import NOT_MEASURED, Numbers
 from leadline.watching.norms import Norms, one_norm, read_one
 
 Measured = tuple[Tensor | Norms, int]
 """A norm, and of how many elements."""
 Side = Literal["given", "returned"]
-Seat = tuple[str, Side]
-"""Where an exit can be seen: the path of a module, and whether it is given the value or returns it."""
+
+
+class Seat(NamedTuple):
+    """Where an exit can be seen: the module at this path is given it or returns it, as this one of its tensors."""
+
+    path: str
+    side: Side
+    number: int
 
 
 class Exits:
@@ -36,7 +44,7 @@ class Exits:
         """Seconds of ours inside of the pass."""
         self.listening = False
         """Between `arm` and `take`."""
-        self._seats: dict[int, tuple[nn.Module, Side]] = {}
+        self._seats: dict[int, tuple[nn.Module, Seat]] = {}
         self._count = 0
         self._hooks: list[Usher] = []
         self._handles: list[RemovableHandle] = []
@@ -52,8 +60,8 @@ class Exits:
     def learn(self, model: nn.Module, seen: Trace, profile: Profile) -> None:
         """Where the exits are, from a trace of the model and what was read off it."""
         modules = dict(model.named_modules())
-        seats = {place: seat for place, seat in seats_of(seen, profile).items() if seat[0] in modules}
-        self._seats = {place: (modules[path], side) for place, (path, side) in seats.items()}
+        seats = seats_of(seen, profile).items()
+        self._seats = {place: (modules[seat.path], seat) for place, seat in seats if seat.path in modules}
         self._count = len(profile.blocks)
 
     def arm(self) -> None:
@@ -61,10 +69,11 @@ class Exits:
         self.inside, self._forward, self._backward = 0.0, {}, {}
         self.listening = True
         if not self._handles:
-            for place, (module, side) in self._seats.items():
-                usher = Usher(self, place, side)
+            for place, (module, seat) in self._seats.items():
+                usher = Usher(self, place, seat.number)
                 self._hooks.append(usher)
-                hook = module.register_forward_pre_hook if side == "given" else module.register_forward_hook
+                given = seat.side == "given"
+                hook = module.register_forward_pre_hook if given else module.register_forward_hook
                 self._handles.append(hook(usher))
 
     def disarm(self) -> None:
@@ -83,13 +92,15 @@ class Exits:
             raise error
         return Glance(self._count, self._forward, self._backward, loss_scale)
 
-    def look(self, place: int, value: Any) -> None:
-        """Measure the first value that passes here, and wait for its gradient."""
-        if not self.listening or place in self._forward or not torch.is_grad_enabled():
+    def look(self, place: int, passed: Any, number: int) -> None:
+        """Measure the value with this number among those that pass here first, and wait for its gradient."""
+        if not self.listening or place in self._forward or not torch.is_grad_enabled() or is_batched():
             return
         start = perf_counter()
         try:
-            if isinstance(value, Tensor) and value.is_floating_point():
+            found = tensors_in(passed)  # may hold less than in the pass that was traced
+            value = found[number] if number < len(found) else None
+            if value is not None and value.is_floating_point():
                 self._forward[place] = (one_norm(value.detach()), value.numel())
                 if value.grad_fn is not None:
                     value.grad_fn.register_prehook(partial(self._arrived, place, value.output_nr))
@@ -110,17 +121,20 @@ class Exits:
 
 
 class Usher:
-    """The hook of one seat. Copies and pickles of it lead nowhere, as those of a `Doorway`; it is called once a block
-    and step, so it does without a frame of its own for that."""
+    """The hook of one seat, before or after the module. Copies and pickles of it lead nowhere, as those of a `Doorway`.
 
-    __slots__ = ("exits", "place", "side")
+    It is not there for the compiler, as a `Passage`; it is neither of the two itself, as they add calls within calls,
+    and this one is called once a block and step.
+    """
 
-    def __init__(self, exits: Exits | None = None, place: int = 0, side: Side = "returned") -> None:
-        self.exits, self.place, self.side = exits, place, side
+    __slots__ = ("exits", "number", "place")
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any = None) -> None:
-        if self.exits is not None:
-            self.exits.look(self.place, output if self.side == "returned" else args[0] if args else None)
+    def __init__(self, exits: Exits | None = None, place: int = 0, number: int = 0) -> None:
+        self.exits, self.place, self.number = exits, place, number
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], *output: Any) -> None:
+        if not is_compiling() and self.exits is not None:
+            self.exits.look(self.place, output[0] if output else args, self.number)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Usher:
         return Usher()
@@ -130,9 +144,6 @@ class Usher:
 
     def __reduce__(self) -> tuple[type[Usher], tuple[()]]:
         return Usher, ()
-
-
-Usher.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # as a Doorway's
 
 
 class Glance:
@@ -166,37 +177,14 @@ class Glance:
 def seats_of(seen: Trace, profile: Profile) -> dict[int, Seat]:
     """By the block's place, where its exit can be seen.
 
-    A module returns what its last op made, and is given what its first op reads first. A block that begins and ends
-    inside of modules, or in one that the pass called several times, has no seat.
+    A block that begins and ends inside of modules, or in one that the pass called several times, has no seat.
     """
-    forward = [op for op in seen.ops if op.phase == "forward"]
-    first, last = _first_and_last(forward)
-    once = {module.path for module in seen.modules if module.calls == 1}
-    found: dict[int, Seat] = {}
-    returned = {
-        op.outputs[0]: op.module for op in forward if last[op.module] == op.index and op.module in once
-    }
-    given = {
-        op.inputs[0]: op.module
-        for op in forward
-        if op.inputs and first[op.module] == op.index and op.module in once
-    }
-    for place, block in enumerate(profile.blocks):
-        if block.exit in returned:
-            found[place] = (returned[block.exit], "returned")
-        elif block.exit in given:
-            found[place] = (given[block.exit], "given")
-    return found
-
-
-def _first_and_last(ops: Sequence[Op]) -> tuple[dict[str, int], dict[str, int]]:
-    """Of each module, the index of the first op and of the last one that ran inside of it."""
-    last = {path: op.index for op in ops for path in _around(op.module)}
-    first = {path: op.index for op in reversed(ops) for path in _around(op.module)}
-    return first, last
-
-
-def _around(path: str) -> list[str]:
-    """The path itself, and those of the modules around it."""
-    parts = path.split(".")
-    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)] + ([""] if path else [])
+    once = [module for module in seen.modules if module.calls == 1]
+    seats: dict[int | None, Seat] = {}
+    for module in once:
+        seats |= {value: Seat(module.path, "given", number) for number, value in enumerate(module.given)}
+    for module in once:
+        seats |= {
+            value: Seat(module.path, "returned", number) for number, value in enumerate(module.returned)
+        }
+    return {place: seats[block.exit] for place, block in enumerate(profile.blocks) if block.exit in seats}

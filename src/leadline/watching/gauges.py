@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from leadline.alarms.history import ABSENT, FROZEN, UNHELD
 from leadline.watching.norms import total
 from leadline.watching.roster import Roster
-from leadline.watching.shards import ShardNorms
+from leadline.watching.shards import ShardNorms, local
 
 AXIS = "parameters"
 Vectors = dict[str, "array[float]"]
@@ -68,8 +68,8 @@ class Gauges:
     @torch.no_grad()
     def keep_weights(self, optimizer: Optimizer) -> None:
         """Copy what the step will change; `read_updates` gives the memory back."""
-        held = self.roster.held[id(optimizer)]
-        self._before[id(optimizer)] = [each.detach().clone() for each in held]
+        held = [each.detach() for each in self.roster.held[id(optimizer)]]
+        self._before[id(optimizer)] = [each.clone() for each in local(held, simple=self.roster.simple)]
 
     @torch.no_grad()
     def read_updates(self, optimizer: Optimizer) -> None:
@@ -78,15 +78,20 @@ class Gauges:
         if not copies:
             return
         places, simple = self.roster.spots[id(optimizer)], self.roster.simple
-        now = [parameter.detach() for parameter in self.roster.held[id(optimizer)]]
+        held = [parameter.detach() for parameter in self.roster.held[id(optimizer)]]
+        now = local(held, simple=simple)
         torch._foreach_sub_(copies, now)
-        self.updates.append(Reading(places, ShardNorms(copies, simple=simple)))
-        self.weights.append(Reading(places, ShardNorms(now, simple=simple)))
+        self.updates.append(Reading(places, ShardNorms(held, copies, simple=simple)))
+        self.weights.append(Reading(places, ShardNorms(held, now, simple=simple)))
 
     def latest_norm(self) -> float:
         """Of all gradients that were read last; waits for a device."""
         reading = self.gradients[-1]
         return total([norm / reading.divisor for norm in reading.norms.read() if norm is not None])
+
+    def gradient_norms(self) -> dict[str, float]:
+        """Those that were read, by name."""
+        return dict(zip(self.roster.names, self.vectors().get("grad_norm", ()), strict=False))
 
     def vectors(self) -> Vectors:
         """One number for each parameter; gradients that did not come are `ABSENT`, those nobody asked for `FROZEN`."""

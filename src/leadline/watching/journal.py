@@ -15,6 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from leadline.alarms import Desk, History, Layout, all_alarms
+from leadline.alarms.alarm import Symptom
+from leadline.errors import InputError, SchemaError
 from leadline.records import Finding
 from leadline.records.run import Alert, Event, EventKind, RunInfo, Sample
 from leadline.report import Report
@@ -34,8 +36,8 @@ class Journal:
 
     def __init__(self, info: RunInfo, store: str | Path | None, ranks: Ranks) -> None:
         self.ranks = ranks
-        self.writer = None if store is None or not ranks.writes else Writer(store, info)
-        self.history = History(Layout())
+        self.writer = None if store is None or not ranks.writes else _writer(store, info)
+        self.history = History(Layout(), ranks=ranks.world)
         self.desk = Desk(all_alarms(), rank=ranks.rank)
         self.alerts: deque[Alert] = deque(maxlen=NOTES)
         self.events: deque[Event] = deque(maxlen=NOTES)
@@ -91,9 +93,13 @@ class Journal:
             self._hand_over(self.writer)
             self.writer.rows(rows)
 
-    def ask(self) -> list[Alert]:
-        """What alarms make of all that was noted so far."""
-        return [self.alert(each) for each in self.desk.ask(self.history)]
+    def ask(self, *, last: bool = False) -> list[Alert]:
+        """What alarms make of all that was noted so far; `last` if nothing will follow."""
+        return [self.alert(each) for each in self.desk.ask(self.history, last=last)]
+
+    def tell(self, code: str, symptom: Symptom) -> list[Alert]:
+        """What was seen elsewhere than in the history, as if the alarm of this code had seen it."""
+        return [self.alert(each) for each in self.desk.tell(code, symptom)]
 
     def _hand_over(self, writer: Writer) -> None:
         """Steps that are slower than the hold are handed over at once: a kill takes no more than the last."""
@@ -106,9 +112,10 @@ class Journal:
         """A whole check; its warnings and errors are alerts, once each, until a later check does not find them."""
         if self.writer is not None:
             self.writer.report(step, report.to_json())
-        found = {
-            each.code: each for each in report.findings if each.severity != "info" and not each.explained_by
-        }
+        found: dict[str, Finding] = {}
+        for each in report.findings:
+            if each.severity != "info" and not each.explained_by:
+                found.setdefault(each.code, each)  # the first is the cause of those after it
         gone = [each for code, each in self._standing.items() if code not in found]
         new = [
             _as_alert(each, step, self.desk.rank)
@@ -152,6 +159,17 @@ class Journal:
         if self.writer is not None:
             self._hand_over(self.writer)
             self.writer.close()
+
+
+def _writer(store: str | Path, info: RunInfo) -> Writer:
+    try:
+        return Writer(store, info)
+    except SchemaError as error:
+        raise InputError(
+            expected="store as a new file, or one that a watch has written",
+            got=str(error),
+            fix="name another file",
+        ) from None
 
 
 def _as_alert(finding: Finding, step: int, rank: int) -> Alert:

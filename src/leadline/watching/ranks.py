@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 from leadline.records.run import Event, note_from_json, note_to_json
+from leadline.tracing.gathered import is_shard
 from leadline.watching.budget import Level, Timetable
-from leadline.watching.shards import is_shard
 
 
 class Ranks:
@@ -45,9 +45,9 @@ class Ranks:
     @property
     def highest(self) -> Level:
         """What is measured by plan. In data parallel training all wait for the slowest, so only one takes samples."""
-        if self.sharded:
-            return Level.UPDATES
-        return Level.TRACE if self.writes else Level.GRADIENTS
+        if self.writes:
+            return Level.TRACE
+        return Level.UPDATES if self.sharded else Level.GRADIENTS
 
     def agree(self, table: Timetable) -> None:
         """Where shards are measured, all must do so at the same step: the first process's plan is everybody's."""

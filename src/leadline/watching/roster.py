@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.tracing.census import take_census
+from leadline.tracing.lend import unwrap
 from leadline.watching.norms import is_simple
 
 
@@ -34,9 +35,15 @@ class Roster:
         now = _held(optimizer)
         return len(now) == len(known) and all(a is b for a, b in zip(now, known, strict=True))
 
+    def used_up(self, stepped: Iterable[int]) -> set[int]:
+        """Parameters, by identity, whose gradient is gone since these optimisers have stepped."""
+        held = (each for key in stepped for each in self.held.get(key, ()))
+        return {id(each) for each in held if each.requires_grad and each.grad is None}
+
 
 def make_roster(model: nn.Module, optimizers: Iterable[Optimizer]) -> Roster:
-    named = take_census(model).parameters
+    """Names are those of the user's own module, inside of wrappers, as a trace has them."""
+    named = take_census(unwrap(model)).parameters
     names = [each.names[0] for each in named.values()]
     places = {key: place for place, key in enumerate(named)}
     held = {id(each): _held(each) for each in optimizers}

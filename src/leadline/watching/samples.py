@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from leadline.alarms.timeline import first_cause, render
 from leadline.diagnosis import conclude, study
 from leadline.readings import read
-from leadline.records import Profile, Trace
+from leadline.records import Anomaly, Profile, Trace
 from leadline.records.run import Alert
 from leadline.report import Report
 from leadline.tracing.custody import process_state_kept
@@ -35,6 +35,8 @@ class Samples:
         self._good: Profile | None = None
         self._parameters: tuple[str, ...] = ()
         self._owed: list[tuple[int, Trace]] = []
+        self._over = False
+        """The weights were no numbers in the last pass."""
 
     def add(self, step: int, seen: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
         """Block metrics of the pass, as vectors on their axis."""
@@ -43,11 +45,14 @@ class Samples:
         self.profile = profile
         self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
         self.last = (step, seen)
-        if profile.anomalies:
+        over = _is_over(profile, parameters)
+        if profile.anomalies and not (over and self._over):
             self._trace_back(step, profile)
-        else:
+        if not profile.anomalies:
             self.last_good, self._good = self.last, profile
-        self._owed = [*self._owed[:1], self.last]
+        if not over:  # a check of weights that are no numbers says nothing
+            self._owed = [*self._owed[:1], self.last]
+        self._over = over
         self._parameters = parameters
         if block_labels(profile) != self.journal.history.layout.blocks:
             self.journal.lay_out(layout_of(parameters, profile))
@@ -56,15 +61,13 @@ class Samples:
     def _trace_back(self, step: int, profile: Profile) -> None:
         """Say where what is not finite came from: the op of this pass, and what happened in the steps before."""
         first = profile.anomalies[0]
-        what = f"{first.direction}: first at {first.op} in {first.module or 'the model'}"
         data = {"op": first.op, "module": first.module, "direction": first.direction, "source": first.source}
         good = None if self.last_good is None else self.last_good[0]
-        cause = first_cause(
-            self.journal.history, good=self._good, good_step=good, anomalies=profile.anomalies
-        )
+        seen = () if first.source else profile.anomalies
+        cause = first_cause(self.journal.history, good=self._good, good_step=good, anomalies=seen)
         if cause is not None:
             data["timeline"] = render(cause)
-        self.journal.event(step, "non-finite", what, data)
+        self.journal.event(step, "non-finite", _origin(first), data)
 
     def make_affordable(self) -> list[Alert]:
         """Make the oldest report that is owed, if the account pays for it."""
@@ -83,3 +86,14 @@ class Samples:
         self.report = replace(conclude(seen, profile, coverage), target=f"step {step}")
         self.journal.lay_out(layout_of(self._parameters, profile))
         return self.journal.report(step, self.report)
+
+
+def _is_over(profile: Profile, parameters: tuple[str, ...]) -> bool:
+    """The weights are no numbers any more: the pass shows what came of it, and not where it came from."""
+    return bool(profile.anomalies) and profile.anomalies[0].source in parameters
+
+
+def _origin(first: Anomaly) -> str:
+    if first.source:
+        return f"{first.direction}: {first.source} is not finite to begin with"
+    return f"{first.direction}: first at {first.op or 'the output'} in {first.module or 'the model'}"

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from leadline.records import Trace
 from leadline.tracing.census import take_census
+from leadline.tracing.gathered import is_gathered, is_shard
 from leadline.tracing.lend import unwrap
-from leadline.tracing.observing import Observation, is_observed
-from leadline.watching.doorway import Doorway
+from leadline.tracing.observing import Observation, is_batched, is_observed
+from leadline.watching.doorway import Doorway, Passage
 from leadline.watching.replay import Replay
 
 Pass = Observation | Replay
+UNSEEN = (
+    "no samples: the model itself was not called with gradients, but its parts, or inside of compiled code; "
+    "watch the module that your loop calls, as torch.compile returned it"
+)
+USED_UP = "its gradient was used up by an optimiser inside of the backward pass"
 
 
 class Sampler:
@@ -28,6 +35,7 @@ class Sampler:
         self.model = unwrap(model)
         self._called = model if is_compiled(model) else self.model
         """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
+        self._census = take_census(self.model) if is_gathered(self.model) else None
         self._error: Exception | None = None
         """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
         self._armed = False
@@ -40,6 +48,8 @@ class Sampler:
         """When the pass began, by `perf_counter`; None if there was none since it was armed."""
         self.inside = 0.0
         """Seconds of ours inside of the pass; all of them once it was taken."""
+        self.taken = False
+        """The pass of this step is written down by another watch."""
 
     @property
     def armed(self) -> bool:
@@ -47,7 +57,7 @@ class Sampler:
 
     def arm(self) -> None:
         """Hook the model; `disarm` takes the hooks off again."""
-        self.entered, self.inside = None, 0.0
+        self.entered, self.inside, self.taken = None, 0.0, False
         self._armed = True
         if self._called._compiled_call_impl is not None:
             self._stand_before(self._called._compiled_call_impl)
@@ -55,8 +65,8 @@ class Sampler:
         before, after = Doorway(self._enter), Doorway(self._leave)
         self._doors = [before, after]
         self._handles = [
-            self._called.register_forward_pre_hook(before, with_kwargs=True),
-            self._called.register_forward_hook(after, with_kwargs=True, always_call=True),
+            self._called.register_forward_pre_hook(Passage(before), with_kwargs=True),
+            self._called.register_forward_hook(Passage(after), with_kwargs=True, always_call=True),
         ]
 
     def disarm(self) -> None:
@@ -85,8 +95,19 @@ class Sampler:
 
         self._compiled, self._called._compiled_call_impl = compiled, followed
 
-    def take(self, optimizer: Optimizer | None, loss: float | None, loss_scale: float) -> Trace | None:
-        """The trace of the pass that was followed; None if there was none. Call it before the step changes weights."""
+    def take(
+        self,
+        optimizer: Optimizer | None,
+        loss: float | None,
+        loss_scale: float,
+        gone: Collection[int] = (),
+        grad_norms: Mapping[str, float] | None = None,
+    ) -> Trace | None:
+        """The trace of the pass that was followed; None if there was none. Call it before the step changes weights.
+
+        `gone` are parameters, by identity, whose gradients were used up already; `grad_norms`, by name, those of
+        sharded parameters, whose whole gradients are nowhere.
+        """
         followed, self._pass = self._pass, None
         error, self._error = self._error, None
         self.inside += 0.0 if followed is None else followed.seconds
@@ -94,7 +115,15 @@ class Sampler:
             raise error
         if followed is None or not followed.seen:
             return None
-        return followed.finish(optimizer, loss, loss_scale)
+        if isinstance(followed, Observation):
+            found = followed.finish(optimizer, loss, loss_scale, grad_norms)
+        else:
+            found = followed.finish(optimizer, loss, loss_scale)
+        return without_gradients(found, self._names(gone))
+
+    def _names(self, parameters: Collection[int]) -> set[str]:
+        found = take_census(self.model).parameters if parameters else {}
+        return {each.names[0] for key, each in found.items() if key in parameters}
 
     @property
     def own_loss(self) -> Tensor | None:
@@ -106,13 +135,20 @@ class Sampler:
             module is not self._called
             or self._pass is not None
             or not torch.is_grad_enabled()
-            or is_observed()
+            or is_batched()
         ):
+            return
+        if is_observed():
+            self.taken = True
             return
         self.entered = perf_counter()
         try:
-            kind = Replay if is_compiled(self._called) else Observation
-            self._pass = kind(self.model, self._keep)
+            compiled = is_compiled(self._called)
+            self._pass = (
+                Replay(self.model, self._keep)
+                if compiled
+                else Observation(self.model, self._keep, self._census)
+            )
             self._pass.enter(args, kwargs)
         except Exception as error:
             self._keep(error)
@@ -147,9 +183,29 @@ def _runs_compiled(module: nn.Module) -> bool:
     )
 
 
+def without_gradients(seen: Trace, names: Collection[str]) -> Trace:
+    """The trace, in which these parameters say that their gradient came and could not be read."""
+    if not names:
+        return seen
+    told = (
+        replace(each, unobserved=USED_UP) if each.name in names and each.grad_ms is None else each
+        for each in seen.parameters
+    )
+    return replace(seen, parameters=tuple(told))
+
+
 def why_unsampled(model: nn.Module) -> str:
     """Why no pass of this model can be followed; "" if it can."""
-    named = take_census(unwrap(model)).parameters.values()
-    if any(type(each.item.data).__name__ == "DTensor" for each in named):
-        return "its parameters are shards, and whole only inside the pass"
+    shards = [each.item for each in take_census(unwrap(model)).parameters.values() if is_shard(each.item)]
+    if not shards:
+        return ""
+    if not any(is_gathered(module) for module in model.modules()) or any(map(_is_split_twice, shards)):
+        return "its parameters are shards, inside the pass too"
+    if is_compiled(model):
+        return "it is compiled and sharded, and one process cannot repeat a pass by itself"
     return ""
+
+
+def _is_split_twice(shard: Any) -> bool:
+    """Over two dimensions of the mesh: gathering makes it whole along one of them."""
+    return len([placed for placed in shard.placements if placed.is_shard()]) > 1

@@ -11,6 +11,8 @@ from typing import Any
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from leadline.alarms.loss_scale_collapse import SMALLEST
+
 FRAMES = 12  # between a step hook and `GradScaler.step`; ours: PyTorch's own wrappers take five
 _STEP: CodeType = GradScaler.step.__code__
 
@@ -57,10 +59,11 @@ class Scaling:
 
 
 def _skipped(before: float | None, now: float, backoff: float) -> int:
-    r"""$\log(\mathrm{now}/\mathrm{before}) / \log(\mathrm{backoff})$, where the scale fell."""
-    if before is None or not 0 < now < before:
+    r"""$\log(\mathrm{now}/\mathrm{before}) / \log(\mathrm{backoff})$, where the scale fell; of a scale of zero, how
+    many it takes to get there."""
+    if before is None or not 0 <= now < before:
         return 0
-    return round(math.log(now / before) / math.log(backoff))
+    return round(math.log(max(now, SMALLEST) / before) / math.log(backoff))
 
 
 def pending_scale(optimizer: Optimizer) -> float:

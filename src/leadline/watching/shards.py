@@ -9,15 +9,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from leadline.tracing.gathered import is_shard
 from leadline.watching.norms import Norms
 
 
 class ShardNorms:
-    """As `Norms`, with shards (DTensor) summed over the processes that hold them: then all of these must call it."""
+    """As `Norms`, with shards (DTensor) summed over the processes that hold them: then all of these must call it.
 
-    def __init__(self, tensors: list[Tensor], *, simple: bool = False) -> None:
+    `parts` are the tensors as this process has them, or something of the same shapes that is asked about instead.
+    """
+
+    def __init__(
+        self, tensors: list[Tensor], parts: list[Tensor] | None = None, *, simple: bool = False
+    ) -> None:
         sharded = [] if simple else [at for at, tensor in enumerate(tensors) if is_shard(tensor)]
-        self._norms = Norms([_local(tensor) for tensor in tensors] if sharded else tensors, simple=simple)
+        self._norms = Norms(local(tensors, simple=simple) if parts is None else parts, simple=simple)
         self._whole = _summed(tensors, sharded, self._norms) if sharded else {}
         self.ready = self._norms.ready
 
@@ -28,13 +34,9 @@ class ShardNorms:
         return found
 
 
-def is_shard(tensor: Tensor) -> bool:
-    return type(tensor).__name__ == "DTensor" or type(tensor.data).__name__ == "DTensor"
-
-
-def _local(tensor: Any) -> Tensor:
-    found: Tensor = tensor.to_local() if is_shard(tensor) else tensor
-    return found
+def local(tensors: list[Any], *, simple: bool = False) -> list[Tensor]:
+    """The parts that this process has: of a shard its own, of any other tensor all."""
+    return tensors if simple else [each.to_local() if is_shard(each) else each for each in tensors]
 
 
 def _summed(tensors: Sequence[Any], sharded: Sequence[int], norms: Norms) -> dict[int, float]:

@@ -27,9 +27,10 @@ from leadline.watching.norms import total
 from leadline.watching.roster import Roster, highest_rate, make_roster
 from leadline.watching.round import Round
 from leadline.watching.samples import Samples
-from leadline.watching.sampling import Sampler, is_compiled
-from leadline.watching.scaling import Scaling, overflowed, pending_scale
+from leadline.watching.sampling import UNSEEN, Sampler, is_compiled
+from leadline.watching.scaling import overflowed, pending_scale
 from leadline.watching.tally import Tally, mean, number
+from leadline.watching.troubles import Troubles
 
 TOGETHER = 64  # light steps that are entered into the account at once; ours: as many as between two plans
 PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
@@ -51,14 +52,14 @@ class Steps:
         self.samples = Samples(journal, table)
         self.exits = Exits()
         table.unable.add(Level.BLOCKS)
-        self.scaling = Scaling()
+        self.troubles = Troubles(model, journal)
+        self.scaling, self.patience = self.troubles.scaling, self.troubles.patience
         self.intervention: Intervention | None = None
         self.told: list[Alert] = []
         """Alerts that nobody was told of yet."""
         self._roster = self._make_roster()
         self._tally = Tally()
         self._late: Round | None = None
-        self._sick = False
         self._written = 0.0
         self._unseen = 0
         self._until = table.first
@@ -100,7 +101,13 @@ class Steps:
 
     def loss(self, loss: Tensor | float) -> None:
         start = perf_counter()
-        self.round.losses.append(number(loss))
+        told, losses = number(loss), self.round.losses
+        losses.append(told)
+        if type(told) is float and not math.isfinite(told):
+            self.troubles.blame(self.round.step, loss)
+        if self.patience.wears_out(loss):
+            self.told += self.troubles.note_stall(self.round.step)
+            del losses[:-1]
         self.round.telling += perf_counter() - start
 
     def unclipped(self, norm: Tensor | float) -> None:
@@ -129,8 +136,8 @@ class Steps:
             self._finish(self.round)
             self.round.stepped.clear()
         self.hand_over()
-        self._note_scale(self.round.step)
-        self.told += self.journal.ask()
+        self.told += self.troubles.at_end(self.round.step)
+        self.told += self.journal.ask(last=True)
         self.told += self.samples.make_all()
 
     def _open(self, step: int, began: float | None) -> Round:
@@ -154,6 +161,7 @@ class Steps:
         self._tally.add(here.step, now, here.losses, highest_rate(self.optimizers), here.telling)
         if here.losses:
             self._note_loss(here)
+            self.patience.stepped()
             here.losses = []
         here.step += 1
         here.telling = perf_counter() - now  # of the next step, which has just begun
@@ -183,7 +191,9 @@ class Steps:
     def _note_loss(self, here: Round) -> None:
         """A loss that is not finite is said at once, where reading it costs no wait."""
         last = here.losses[-1]
-        if self._sick or (type(last) is float and not math.isfinite(last)):
+        if self.troubles.sick or (type(last) is float and not math.isfinite(last)):
+            if not self.troubles.sick:
+                self.hand_over()  # so that the timeline has this step
             self._note_trouble(here.step, {"loss": mean(here.losses) or 0.0})
 
     def _hand_over_ready(self) -> None:
@@ -237,12 +247,15 @@ class Steps:
         scale, _ = self.scaling.read(peek=True)
         if self.round.raw is not None and len(self.optimizers) == 1:
             self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
-        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0)
+        gone = self._roster.used_up(self.round.stepped - {id(optimizer)})
+        norms = self.round.gauges.gradient_norms() if self.journal.ranks.sharded else None
+        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0, gone, norms)
         return self.round.took(Level.TRACE, start - self.sampler.inside)
 
     def _end(self) -> None:
         """All optimisers have stepped: settle the account, write the step down, and open the next."""
         here = self.round
+        self.patience.stepped()
         if here.level >= Level.TRACE:
             self._take(None, perf_counter())
             self._note_unseen(here)
@@ -280,12 +293,14 @@ class Steps:
 
     def _note_unseen(self, here: Round) -> None:
         """A model whose parts are called one by one is never called itself: do not wait for it at every step."""
+        if here.trace is None and self.sampler is not None and self.sampler.taken:
+            self.table.soon(here.step)  # another watch has it: take the next
+            return
         self._unseen = 0 if here.trace is not None else self._unseen + 1
-        if self._unseen == PATIENCE and self.table.every is None:
-            self.table.highest = Level.UPDATES
-            self.journal.event(
-                here.step, "warning", "no samples: the model itself was not called with gradients"
-            )
+        if self._unseen == PATIENCE:
+            if self.table.every is None:
+                self.table.highest = Level.UPDATES
+            self.journal.event(here.step, "warning", UNSEEN)
 
     def _settle(self, done: Round) -> None:
         """Enter the step into the account, and plan. What the writing thread takes counts as if it were ours."""
@@ -338,12 +353,9 @@ class Steps:
 
     def _learn_exits(self, seen: Trace) -> None:
         """From now on blocks can be looked at without a trace; not those of a compiled model, which has no hooks."""
-        if (
-            self.sampler is not None
-            and not is_compiled(self.sampler.model)
-            and self.samples.profile is not None
-        ):
-            self.exits.learn(self.sampler.model, seen, self.samples.profile)
+        profile = self.samples.profile
+        if self.sampler is not None and not is_compiled(self.sampler.model) and profile is not None:
+            self.exits.learn(self.sampler.model, seen, profile)
             if self.exits.known:
                 self.table.unable.discard(Level.BLOCKS)
 
@@ -362,27 +374,16 @@ class Steps:
             scalars["grad_clip"] = share
         if "grad_norm" in vectors:
             scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
-        if (scale := self._note_scale(done.step)) is not None:
+        if (scale := self.troubles.note_scale(done.step)) is not None:
             scalars["loss_scale"] = scale
         return scalars, vectors
 
-    def _note_scale(self, step: int) -> float | None:
-        scale, skipped = self.scaling.read()
-        if skipped:
-            what = f"{skipped} step{'s' if skipped > 1 else ''} skipped: gradients overflowed at their loss scale"
-            self.journal.event(step, "skipped step", what, {"steps": skipped, "loss_scale": scale})
-        return scale
-
     def _note_trouble(self, step: int, scalars: dict[str, float]) -> None:
-        """Numbers that are no numbers: said when they begin, and the next pass is followed to see where from."""
-        broken = [name for name in ("loss", "grad_norm") if not math.isfinite(scalars.get(name, 0.0))]
-        if broken and not self._sick:
-            data = {"parameters": int(scalars.get("non_finite", 0))}
-            self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
-            if self.sampler is not None:
-                self.table.soon(step)
-                self._until = step
-        self._sick = bool(broken)
+        """The next pass is followed to see where from, unless it is sharded: then all ranks look at the same steps."""
+        begins = self.troubles.note(step, scalars)
+        if begins and self.sampler is not None and not self.journal.ranks.sharded:
+            self.table.soon(step)
+            self._until = step
 
     def _make_roster(self) -> Roster:
         roster = make_roster(self.model, self.optimizers)

@@ -14,14 +14,16 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from leadline.alarms import History
 from leadline.alarms.timeline import first_cause, render
 from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert, Event
 from leadline.report import Report
-from leadline.watching.actions import OnAlert, answer
+from leadline.watching.actions import OnAlert, answer, without_escalated
 from leadline.watching.budget import Level, Timetable
+from leadline.watching.checks import refuse_no_number
 from leadline.watching.crash import last_words
 from leadline.watching.doorway import Doorway
 from leadline.watching.intervening import Intervention, Kind
@@ -48,7 +50,10 @@ class Watch:
             table.lowest = Level.GRADIENTS
         if why:
             table.highest = min(table.highest, Level.UPDATES)
-        sampler = None if why else Sampler(model)
+        alone = (
+            journal.ranks.sharded and not journal.ranks.writes
+        )  # with the norms of shards, which all take together
+        sampler = None if why or alone else Sampler(model)
         self.stopped = False
         """True once an error was seen and `on_alert="stop"`: for loops that ask `if w.stopped: break`."""
         self.closed = False
@@ -59,11 +64,13 @@ class Watch:
         self._steps = Steps(model, optimizers, journal, table, sampler)
         if on_alert in ("skip_step", "clip"):
             self._steps.intervention = Intervention(cast(Kind, on_alert))
+            journal.history.guarded = True
         if why:
             journal.event(table.first, "warning", f"no pass of this model can be sampled: {why}")
+        self._handles: list[RemovableHandle] = []
         self._doors = [(each, Doorway(self._before), Doorway(self._after)) for each in optimizers]
-        self._handles = [each.register_step_pre_hook(before) for each, before, _ in self._doors]
-        self._handles += [each.register_step_post_hook(after) for each, _, after in self._doors]
+        for each, before, after in self._doors:
+            self._handles += [each.register_step_pre_hook(before), each.register_step_post_hook(after)]
         self._at_exit = _closer(weakref.ref(self))
         atexit.register(self._at_exit)
 
@@ -112,7 +119,10 @@ class Watch:
             try:  # as `_safely` does, and twice as fast
                 self._steps.loss(loss)
             except Exception as error:
+                refuse_no_number(loss, "loss")
                 self._give_up(error)
+            if self._steps.told:
+                self._tell()
         return loss
 
     def unclipped(self, norm: Watched) -> Watched:
@@ -122,6 +132,7 @@ class Watch:
         removed (T813).
         """
         if not self.closed and not self.trouble:
+            refuse_no_number(norm, "norm")
             self._safely(self._steps.unclipped, norm)
         return norm
 
@@ -137,6 +148,10 @@ class Watch:
         self._journal.close()
         with contextlib.suppress(AlertError):  # training is over; another error may be on its way out
             self._tell()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"gave up ({self.trouble})" if self.trouble else "open"
+        return f"<leadline.Watch at step {self.step}, {state}, {len(self._journal.alerts)} alerts>"
 
     def __enter__(self) -> Watch:
         if self.closed:
@@ -175,7 +190,7 @@ class Watch:
 
     def _tell(self) -> None:
         told, self._steps.told = self._steps.told, []
-        for alert in told:
+        for alert in without_escalated(told):
             self.stopped |= self._on_alert == "stop" and alert.severity == "error" and alert.state == "raised"
             answer(alert, self._on_alert)
 

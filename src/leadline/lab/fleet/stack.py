@@ -77,19 +77,19 @@ class Pass:
 def forward(stack: Stack, x: Tensor) -> Pass:
     """(batch, features), the same for all, to logits (networks, batch, classes)."""
     z = torch.baddbmm(stack.first_bias, x.expand(len(stack.first), *x.shape), stack.first)
-    last_z = z if not stack.square else torch.empty_like(z)
-    before, after = [], []
+    before, after, ended = [], [], []
     for weight, bias in zip(stack.square, stack.square_bias, strict=True):
         going = len(weight)
-        last_z[going : len(z)] = z[going:]
-        z = z[:going]
+        if going < len(z):
+            ended.append(z[going:])
+            z = z[:going]
         y = _activated(stack, z)
         before.append(z)
         after.append(y)
         branch = torch.baddbmm(bias, y, weight)
         z = branch if stack.plain else _added(stack, z, branch)
-    last_z[: len(z)] = z
-    last_y = stack.slope.forward(last_z)
+    last_z = torch.cat([z, *reversed(ended)]) if ended else z
+    last_y = _activated(stack, last_z)
     return Pass(
         before=before,
         after=after,

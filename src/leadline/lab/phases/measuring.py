@@ -74,11 +74,18 @@ def assemble(name: str, plan: Plan, values: Sequence[float], columns: Sequence[S
 def edge_power(
     depths: Sequence[int], values: Sequence[float], columns: Sequence[Sequence[float]]
 ) -> float | None:
-    """Slope of the upper edge, where both sides of it were measured: log(highest trained value) against log(depth)."""
+    """Slope of the upper edge, where both sides of it were measured: log(highest trained value) against log(depth).
+
+    A depth at which the lowest value does better than every other has no edge here: what trains it well lies below the
+    grid, or it is lost at every value for a reason of its own.
+    """
+    lowest = values.index(min(values))
     points = []
     for row, depth in enumerate(depths):
-        trained = [value for value, column in zip(values, columns, strict=True) if column[row] >= TRAINED]
-        if trained and max(trained) < max(values):
+        reached = [column[row] for column in columns]
+        trained = [value for value, share in zip(values, reached, strict=True) if share >= TRAINED]
+        others = [share for at, share in enumerate(reached) if at != lowest]
+        if trained and max(trained) < max(values) and reached[lowest] <= max(others):
             points.append((math.log(depth), math.log(max(trained))))
     if len(points) < 3:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from leadline.errors import InputError
 from leadline.lab.racing.entrants import every_entrant, find_entrant
 from leadline.lab.racing.stepping import OPTIMISERS
-from leadline.lab.racing.tracks import find_track
+from leadline.lab.racing.tracks import HEADS, find_track
 from leadline.sweeps import Job
 from leadline.sweeps.cells import Settings
 
@@ -57,6 +57,12 @@ class Grid:
                 expected="at least one depth (1 or more blocks), one rate (above 0) and one seed",
                 got=f"depths={self.depths}, rates={self.rates}, seeds={self.seeds}",
                 fix="leave out what you do not mean to choose",
+            )
+        if self.budget.width % HEADS:
+            raise InputError(
+                expected=f"a width that {HEADS} heads divide",
+                got=f"width={self.budget.width}",
+                fix=f"{self.budget.width + HEADS - self.budget.width % HEADS} is one",
             )
         if self.optimizer not in OPTIMISERS:
             raise InputError(

@@ -30,7 +30,7 @@ def race(
     if not done:
         raise InputError(
             expected="at least one network that could be trained",
-            got=f"{len(failed)} failures, the first: {failed[0]}",
+            got=f"none of {len(failed)}; the first, {failed[0]}",
             fix="see its reason; nothing was stored",
         )
     return race_of(done, base_rate(grid.data), failed)

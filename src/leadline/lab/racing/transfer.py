@@ -32,7 +32,7 @@ def _by_depth(cells: Sequence[Finish]) -> Tables:
 
 def _transfer(scheme: str, tables: Tables, predicted: float | None, base_rate: float) -> Transfer:
     seeds = sorted(set.intersection(*({cell.seed for cell in table} for table in tables.values())))
-    optima = {depth: [_optimum(table, seed) for seed in seeds] for depth, table in tables.items()}
+    optima = {depth: [_optimum(table, seed, base_rate) for seed in seeds] for depth, table in tables.items()}
     known = {depth: _is_known(table, base_rate) for depth, table in tables.items()}
     return Transfer(
         scheme=scheme,
@@ -71,13 +71,18 @@ def _predicted(scheme: str, optimizer: str) -> float | None:
     return None if a is None else (a - 1 if optimizer == "adam" else 2 * a - 1)
 
 
-def _optimum(cells: Sequence[Finish], seed: int) -> float:
-    """The lowest point of the parabola through the best rate and its neighbours, in log rate; at an edge, the edge."""
+def _optimum(cells: Sequence[Finish], seed: int, base_rate: float) -> float:
+    """The lowest point of the parabola through the best rate and its neighbours, in log rate; at an edge, the edge.
+
+    A neighbour that diverged counts as a constant prediction: by its own loss, of any size, it would push the lowest
+    point half way to the other neighbour, and as infinity it would leave no parabola.
+    """
     points = sorted((math.log(cell.rate), ranked(cell.valid)) for cell in cells if cell.seed == seed)
     at = min(range(len(points)), key=lambda index: points[index][1])
-    if at in (0, len(points) - 1) or not math.isfinite(points[at - 1][1] + points[at + 1][1]):
+    if at in (0, len(points) - 1):
         return math.exp(points[at][0])
-    (x0, y0), (x1, y1), (x2, y2) = points[at - 1 : at + 2]
+    worst = max(base_rate, points[at][1])
+    (x0, y0), (x1, y1), (x2, y2) = ((x, min(y, worst)) for x, y in points[at - 1 : at + 2])
     left, right = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
     bend = (right - left) / (x2 - x0)
     return math.exp((x0 + x1) / 2 - left / (2 * bend) if bend > 0 else x1)

@@ -141,7 +141,10 @@ Normalisation does not always prevent explosion: plain stacks with batch norm ex
 The slope of ReLU is 1 on half of the units only, and the weight is still a factor (S4-10).
 
 The sum in the residual identity starts at $l$, the 1 is the identity matrix, and nothing may stand behind the
-sum; the block drawn there has a ReLU (S4-8).
+sum; the block drawn there has a ReLU. "The sum cannot be $-1$ everywhere" is an argument about numbers: what counts is
+$\prod(I + J_i)$, which can shrink a direction without any $J_i$ being $-I$ (S4-8).
+
+Clipping each value bends the gradient; clipping its norm keeps the direction (S4-9). The article does not say which.
 
 A warm-up makes the *step* small, not the gradient.
 

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from leadline.drawing.heat import Axis, Curve, heat_map
 from leadline.drawing.numbers import number
 from leadline.report.html.sheet import Section, Sheet, figure, render_sheet
+from leadline.report.layout import wrapped
 from leadline.report.look import Look
 from leadline.report.phases.record import TRAINED, Phase
 from leadline.report.text import clean, clean_lines
 
 SHADES = " ░▒▓█"
 LAWS = {
-    "gain": "{} ξ, the depth scale of the correlation between two inputs",
+    "gain": "depth = {} ξ",
     "rate": "rate × depth = {}",
-    "residual": "depth × ln(1 + scale²) = {}: for small scales, scale ~ depth^-1/2",
+    "residual": "depth × ln(1 + scale²) = {}",
 }
 
 
@@ -37,23 +38,32 @@ def draw(phase: Phase) -> str:
 def sentence(phase: Phase) -> str:
     """What the diagram says, in words."""
     found = phase.separation
+    trained = sum(each >= TRAINED for row in phase.accuracy for each in row)
     said = [
-        f"{sum(each >= TRAINED for row in phase.accuracy for each in row)} of {_places(phase)} places trained"
+        f"{trained} of {_places(phase)} places trained: they tell {TRAINED:.0%} of the digits right, or more"
     ]
     if found.at_stated is not None and phase.kind != "rate":
-        said.append(f"{law(phase, found.stated)} separates them with balanced accuracy {found.at_stated:.0%}")
+        said.append(
+            f"Theory's line, {law(phase, found.stated)}, separates these from the others with a balanced accuracy of "
+            f"{found.at_stated:.0%}"
+        )
     if found.fitted is not None and found.at_fitted is not None:
         said.append(
-            f"the multiple fitted on every other column is {number(found.fitted)}: {found.at_fitted:.0%} on the rest"
+            f"The line {law(phase, found.fitted)}, fitted on every other column, separates the rest with "
+            f"{found.at_fitted:.0%}"
         )
     if phase.power is not None:
         said.append(
-            f"the upper edge falls like depth^{phase.power:.2f} (theory: {THEORY_POWER[phase.kind]:+.1f})"
+            f"The highest {HIGHEST[phase.kind]} that trains falls with depth to the power {phase.power:.2f}; theory "
+            f"says {THEORY_POWER[phase.kind]:g}"
         )
-    return "; ".join(said) + "."
+    if phase.kind == "gain" and len(said) > 1:
+        said.append("ξ is the depth scale of the correlation between two inputs")
+    return ". ".join(said) + "."
 
 
 THEORY_POWER = {"rate": -1.0, "residual": -0.5}
+HIGHEST = {"rate": "rate", "residual": "scale"}
 
 
 def law(phase: Phase, multiple: float) -> str:
@@ -83,14 +93,16 @@ def render_text(phase: Phase, look: Look) -> str:
     """A character a place, deepest above; theory's curve as a mark where it passes. The verdict alone: the sentence."""
     if look.detail == "verdict":
         return clean(sentence(phase)) + "\n"
-    rows = [f"{phase.title}: share of the digits told right (space 0, █ all); · theory's curve"]
+    rows = [f"{phase.title}: share of the digits told right"]
     multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
     curve = phase.curve(multiple) if multiple is not None else ()
     for place in reversed(range(len(phase.depths))):
         cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
         rows.append(f"{phase.depths[place]:>6} │{cells}│")
     rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
-    return clean_lines("\n".join([*rows, "", sentence(phase)])) + "\n"
+    rows.append(f"{'':>6}  space none, █ all, · theory's curve")
+    words = [line.plain for line in wrapped(clean(sentence(phase)), look.width)]
+    return clean_lines("\n".join([*rows, "", *words])) + "\n"
 
 
 def _cell(phase: Phase, row: int, column: int, curve: tuple[float, ...]) -> str:

@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 
 from leadline.drawing.chart import Line, line_chart
-from leadline.drawing.numbers import number
+from leadline.drawing.numbers import number, plural
 from leadline.report.html.sheet import Figure, Section, Sheet, figure, render_sheet
+from leadline.report.layout import wrapped
 from leadline.report.look import Look
 from leadline.report.racing.record import Interval, Race, Standing, Transfer
 from leadline.report.text import clean, clean_lines
 
 HEAD = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
 MOVES = ("scheme", "best rate by depth", "power of depth", "theory")
+SPARE_IN_HEAD, SPARE_IN_MOVES = (4, 3), (1,)  # columns that a narrow terminal does without, in this order
+LEGEND = "= level with the leader (95 %)   † the best rate is at the edge of the grid   (…) no best rate"
 SHOWN = 8  # schemes with a picture of their own
 
 
@@ -21,7 +24,7 @@ def said(interval: Interval, *, sign: bool = False) -> str:
     """ "2.41 ± 0.05"."""
     if not math.isfinite(interval.mean):
         return "diverged"
-    mean = f"{interval.mean:+.2f}" if sign else f"{interval.mean:.2f}"
+    mean = f"{interval.mean:+z.2f}" if sign else f"{interval.mean:z.2f}"
     return mean if interval.half is None else f"{mean} ± {interval.half:.2f}"
 
 
@@ -33,7 +36,7 @@ def league_rows(table: Sequence[Standing]) -> list[list[str]]:
             said(row.loss),
             said(row.behind, sign=True),
             f"{row.rate:g}{' †' if row.at_edge else ''}",
-            f"{row.sensitivity:.2f}",
+            f"{row.sensitivity:z.2f}",
         ]
         for row in table
     ]
@@ -62,35 +65,48 @@ def _optima(row: Transfer) -> list[str]:
 
 def sentence(race: Race) -> str:
     """Who leads where, and who learned anything."""
-    parts = []
-    for table in race.tables:
-        level = sum(row.level for row in table) - 1
-        learned = sum(row.loss.mean < race.base_rate for row in table)
-        parts.append(
-            f"At {table[0].depth} blocks {table[0].scheme} leads with {said(table[0].loss)}, {level} others are level "
-            f"with it, and {learned} of {len(table)} learned more than how often each answer is right"
+    return ". ".join(_told(table, race.base_rate) for table in race.tables) + "."
+
+
+def _told(table: Sequence[Standing], base_rate: float) -> str:
+    """Of one depth. Where nobody learned anything, the first of the table is no leader."""
+    leader, learned = table[0], sum(row.loss.mean < base_rate for row in table)
+    if not learned:
+        return (
+            f"At {plural(leader.depth, 'block')} no scheme learned more than a constant prediction knows: "
+            "the order says nothing"
         )
-    return ". ".join(parts) + "."
+    return (
+        f"At {plural(leader.depth, 'block')} {leader.scheme} leads with {said(leader.loss)}, "
+        f"{_others(sum(row.level for row in table) - 1)} level with it, and {learned} of {len(table)} learned more "
+        "than a constant prediction knows"
+    )
+
+
+def _others(count: int) -> str:
+    return {0: "no other is", 1: "1 other is"}.get(count, f"{count} others are")
 
 
 def render_text(race: Race, look: Look) -> str:
     """The league tables; with the verdict alone asked for, the sentence."""
     if look.detail == "verdict":
         return clean(sentence(race)) + "\n"
-    lines = [sentence(race), "", f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", ""]
+    width = look.width
+    lines = [*_lines(sentence(race), width), ""]
+    lines += [*_lines(f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", width), ""]
     for table in race.tables:
-        lines += [f"{table[0].depth} blocks", *_columns([list(HEAD), *league_rows(table)]), ""]
+        rows = [list(HEAD), *league_rows(table)]
+        lines += [plural(table[0].depth, "block"), *_columns(rows, width, SPARE_IN_HEAD), ""]
     if race.transfers:
-        lines += [
-            "how the best rate moves with depth",
-            *_columns([list(MOVES), *transfer_rows(race.transfers)]),
-            "",
-        ]
-    lines.append(
-        "= level with the leader (95 %)   † the best rate is at the edge of the grid   ( ) no best rate"
-    )
+        rows = [list(MOVES), *transfer_rows(race.transfers)]
+        lines += ["how the best rate moves with depth", *_columns(rows, width, SPARE_IN_MOVES), ""]
+    lines += _lines(LEGEND, width)
     lines += [f"failed: {each}" for each in race.failed]
     return clean_lines("\n".join(lines)) + "\n"
+
+
+def _lines(text: str, width: int) -> list[str]:
+    return [line.plain for line in wrapped(clean(text), width)]
 
 
 def sheet_of(race: Race) -> Sheet:
@@ -115,42 +131,58 @@ def sheet_of(race: Race) -> Sheet:
 
 
 def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
-    depth = table[0].depth
+    blocks = plural(table[0].depth, "block")
     note = (
         f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant prediction "
         f"costs {race.base_rate:.2f}. = level with the leader; † the best rate is at the edge of the grid. "
         "Sensitivity: mean over all rates of the loss above the best one's."
     )
     return [
-        Section(heading=f"{depth} blocks", words=[note], table=[list(HEAD), *league_rows(table)]),
+        Section(heading=blocks, words=[note], table=[list(HEAD), *league_rows(table)]),
         Section(
-            heading=f"{depth} blocks: loss over the rate, and over training",
+            heading=f"{blocks}: loss over the rate, and over training",
             words=[
-                "Validation loss at each rate (line); training loss at the best rate (the second picture)."
+                "Left: validation loss at each rate; a red triangle is a network that diverged. Right: training "
+                f"loss at the best rate, over {race.steps} steps. The first {SHOWN} of the table."
             ],
-            figures=[each for row in table[:SHOWN] for each in _pictures(row)],
+            figures=[each for row in table[:SHOWN] for each in _pictures(row, race.steps)],
         ),
     ]
 
 
-def _pictures(row: Standing) -> list[Figure]:
+def _pictures(row: Standing, steps: int) -> list[Figure]:
     losses = [loss if math.isfinite(loss) else math.inf for _, loss in row.by_rate]
     names = [f"{rate:g}" for rate, _ in row.by_rate]
     rates = line_chart([Line(values=losses)], label=f"{row.scheme}: loss by rate", kind="linear", names=names)
-    curve = line_chart([Line(values=row.curve)], label=f"{row.scheme}: loss by step", kind="linear")
+    curve = line_chart(
+        [Line(values=row.curve)],
+        label=f"{row.scheme}: loss by step",
+        kind="linear",
+        names=last_steps(steps, len(row.curve)),
+    )
     return [figure(row.scheme, rates, "by rate"), figure(row.scheme, curve, f"over training at {row.rate:g}")]
 
 
+def last_steps(steps: int, points: int) -> list[str]:
+    """Of each point of a curve, which is the mean of some steps, the last of these, counted from 1."""
+    size = math.ceil(steps / max(points, 1))
+    return [str(min(size * (at + 1), steps)) for at in range(points)]
+
+
 def _setting(race: Race) -> str:
-    return f"{race.data}, {race.optimizer}, {race.steps} steps of {race.batch}, width {race.width}, {race.seeds} seeds"
+    budget = f"{plural(race.steps, 'step')} of {race.batch}, width {race.width}, {plural(race.seeds, 'seed')}"
+    return f"{race.data}, {race.optimizer}, {budget}"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+def _columns(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[str]:
+    """The rows, set in columns. Columns of `spare` are left out, one after the other, until a row fits `width`."""
+    sizes = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    kept = list(range(len(sizes)))
+    for each in spare:
+        if sum(2 + sizes[at] for at in kept) <= width:
+            break
+        kept.remove(each)
+    return ["".join(f"  {row[at]:<{sizes[at]}}" for at in kept).rstrip() for row in rows]
 
 
 RACE_FORMATS: dict[str, Callable[[Race, Look], str]] = {

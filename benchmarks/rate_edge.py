@@ -1,0 +1,174 @@
+r"""Why the highest rate falls as it does: the edge of the (rate, depth) diagram beside the sharpness it should follow.
+
+python -m benchmarks.rate_edge            measure the cases that are missing, fill docs/phase.md
+python -m benchmarks.rate_edge --table    only fill docs/phase.md
+
+A step of gradient descent is stable up to $\eta = 2/\lambda$, where $\lambda$ is the largest eigenvalue of the
+Gauss-Newton matrix $\frac1B \sum_i J_i^\top (\mathrm{diag}(p_i) - p_i p_i^\top) J_i$, with $J_i$ the Jacobian of the
+logits of sample $i$ and $p_i$ its probabilities. In a plain network at the critical gain $\lambda$ is a sum over
+layers: theory's $\eta \sim 1/N$.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks.side_by_side import significant
+from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
+from leadline.lab.data import standardised_digits
+from leadline.lab.fleet import Net, Task, build_alone, train_fleet
+from leadline.lab.phases.plan import KINDS
+from leadline.report.phases.record import TRAINED
+
+KIND = KINDS["rate"]
+SAMPLES, BATCH = 1024, 64
+SHARPNESS_SEEDS, ROUNDS = (
+    3,
+    12,
+)  # of the power iteration: its ratio of successive values is then within a percent
+SEEDS = 2
+MULTIPLES = tuple(2 ** (half / 2) for half in range(-2, 8))  # of 2/lambda: 1/2 to 11, in half octaves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Networks of one width and depth, at every multiple of the rate that is stable at the start."""
+
+    width: int
+    depth: int
+    steps: int = 300
+
+    @property
+    def name(self) -> str:
+        return f"width {self.width}, {self.depth} layers, {self.steps} steps"
+
+
+CASES = [
+    *(Case(width=64, depth=depth) for depth in (4, 9, 20, 45, 100)),
+    *(Case(width=64, depth=depth, steps=1200) for depth in (45, 100)),
+    *(Case(width=256, depth=depth) for depth in (4, 9, 20, 45)),
+]
+
+
+def task_of(case: Case) -> Task:
+    inputs, targets = standardised_digits()
+    order = torch.Generator().manual_seed(0)
+    return Task(
+        inputs=inputs[:SAMPLES],
+        targets=targets[:SAMPLES],
+        batches=torch.randint(SAMPLES, (case.steps, BATCH), generator=order),
+        width=case.width,
+    )
+
+
+def net_of(case: Case, seed: int, rate: float = 0.1) -> Net:
+    return Net(
+        depth=case.depth, gain=KIND.gain, bias=KIND.bias, rate=rate, activation=KIND.activation, seed=seed
+    )
+
+
+def sharpness(net: Net, task: Task) -> float:
+    """The largest eigenvalue of the Gauss-Newton matrix on one batch, at the start."""
+    model = build_alone(net, task)
+    weights = list(model.parameters())
+    logits = model(task.inputs[task.batches[0]])
+    p = logits.softmax(1).detach()
+    dummy = torch.zeros_like(logits, requires_grad=True)
+    pulled = torch.autograd.grad(logits, weights, dummy, create_graph=True)
+    direction = [torch.randn(each.shape, generator=torch.Generator().manual_seed(1)) for each in weights]
+    found = 0.0
+    for _ in range(ROUNDS):
+        length = math.sqrt(sum(float(each.square().sum()) for each in direction))
+        (moved,) = torch.autograd.grad(
+            pulled, dummy, [each / length for each in direction], retain_graph=True
+        )
+        curved = (p * moved - p * (p * moved).sum(1, keepdim=True)) / BATCH
+        direction = list(torch.autograd.grad(logits, weights, curved, retain_graph=True))
+        found = math.sqrt(sum(float(each.square().sum()) for each in direction))
+    return found
+
+
+def measure(case: Case) -> dict[str, Any]:
+    task = task_of(case)
+    sharp = statistics.median(sharpness(net_of(case, seed), task) for seed in range(SHARPNESS_SEEDS))
+    rates = [multiple * 2 / sharp for multiple in MULTIPLES]
+    nets = [net_of(case, seed, rate) for rate in rates for seed in range(SEEDS)]
+    reached = train_fleet(nets, task).accuracy.view(len(rates), SEEDS).mean(1).tolist()
+    trained = [rate for rate, share in zip(rates, reached, strict=True) if share >= TRAINED]
+    return {
+        "width": case.width,
+        "depth": case.depth,
+        "steps": case.steps,
+        "stable": significant(2 / sharp, 3),
+        "accuracy": [round(each, 3) for each in reached],
+        "edge": significant(max(trained), 3) if trained else None,
+    }
+
+
+def power(found: list[dict[str, Any]], name: str) -> float | None:
+    """Slope of log(`name`) against log(depth), over the depths that have one."""
+    points = [(math.log(each["depth"]), math.log(each[name])) for each in found if each[name] is not None]
+    if len(points) < 3:
+        return None
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+def render(results: Results) -> str:
+    cases = list(results["cases"].values())
+    rows = [
+        [
+            str(each["width"]),
+            str(each["depth"]),
+            str(each["steps"]),
+            f"{each['stable']:.3g}",
+            "none" if each["edge"] is None else f"{each['edge']:.3g}",
+            "" if each["edge"] is None else f"{each['edge'] / each['stable']:.2g}",
+            f"{max(each['accuracy']):.0%}",
+        ]
+        for each in cases
+    ]
+    head = [
+        "width",
+        "layers",
+        "steps",
+        "2/λ at the start",
+        "highest rate that trains",
+        "over 2/λ",
+        "best accuracy",
+    ]
+    said = [table(head, rows)]
+    for width in sorted({each["width"] for each in cases}):
+        mine = [each for each in cases if each["width"] == width and each["steps"] == 300]
+        told = [f"{name} falls like depth^{found:.2f}" for name, found in _powers(mine)]
+        said.append(f"Width {width}, 300 steps: {', '.join(told)}.")
+    return "\n\n".join(said)
+
+
+def _powers(found: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    named = {"2/λ": power(found, "stable"), "the highest rate that trains": power(found, "edge")}
+    return [(name, slope) for name, slope in named.items() if slope is not None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--no-docs", action="store_true", help="measure only")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    if not asked.table:
+        run_missing("rate_edge", {case.name: partial(measure, case) for case in CASES}, print)
+    if not asked.no_docs:
+        fill_file(ROOT / "docs" / "phase.md", "rate_edge", render(load("rate_edge")))
+
+
+if __name__ == "__main__":
+    main()
