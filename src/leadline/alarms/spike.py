@@ -134,8 +134,8 @@ def _loudest(judged: Window, name: str) -> tuple[int, float] | None:
     """Step and score of the recent value that counts; None without enough to compare it with, or if it is not loud.
 
     It is the largest one; of the loss the `LASTING`-th largest, so that one odd batch is no spike, and the first step
-    of those as large. A score is at most the distance from the median over `LEAST`, which is quick to see and spares the
-    logarithms of all the others.
+    of those as large. A score is at most the distance from the median over `LEAST`, which is quick to see and spares
+    the logarithms of all the others.
     """
     if len(judged) < ENOUGH + RECENT:
         return None
