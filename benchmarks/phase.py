@@ -17,7 +17,7 @@ from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, save, tabl
 from benchmarks.turn import take, until
 from leadline.lab.phases import KINDS, Phase, Plan, phase
 from leadline.lab.phases.plan import geometric
-from leadline.report.phases.showing import THEORY_POWER, draw
+from leadline.report.phases.showing import HIGHEST, THEORY_POWER, draw
 from leadline.sweeps import Store
 
 CELLS = RESULTS / "phase_cells.jsonl"
@@ -69,7 +69,8 @@ def render(results: Results) -> str:
             ]
         )
     edges = [
-        f"The upper edge of the {kind} falls like depth^{found.power:.2f}; theory says {THEORY_POWER[kind]:+.1f}."
+        f"The highest {HIGHEST[kind]} that trains falls like depth^{found.power:.2f}; "
+        f"theory says {THEORY_POWER[kind]:g}."
         for kind, found in diagrams(results).items()
         if found.power is not None
     ]

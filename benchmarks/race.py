@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -108,6 +109,8 @@ def render(results: Results) -> str:
     if "images" in races:
         images = races["images"]
         parts += [f"Digits: {_budget(images)} images, {_rest(images)}", *_tables(images, ", digits")]
+        alike = agreement(found.tables[0], images.tables[0])
+        parts.append(f"The order here and that on text at 12 blocks: a rank correlation of {alike:.2f}.")
     parts += [
         "### How the best rate moves with depth",
         table(list(MOVES), transfer_rows(found.transfers)),
@@ -115,6 +118,13 @@ def render(results: Results) -> str:
         table(list(MOVES), transfer_rows(more.transfers)),
     ]
     return "\n\n".join(parts)
+
+
+def agreement(one: Sequence[Standing], other: Sequence[Standing]) -> float:
+    """Spearman's rank correlation of two tables, over the schemes that both have."""
+    places = [{row.scheme: place for place, row in enumerate(table)} for table in (one, other)]
+    shared = sorted(places[0].keys() & places[1].keys())
+    return statistics.correlation(*([each[name] for name in shared] for each in places))
 
 
 def _budget(found: Race) -> str:

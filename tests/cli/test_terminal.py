@@ -26,10 +26,11 @@ def look_at(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> io.StringIO
 
 def test_a_bar_shows_how_far_it_is_and_names_cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch):
     terminal = look_at(monkeypatch, Terminal())
-    with progress_bar(quiet=False) as show:
+    with progress_bar(quiet=False, first="claims") as show:
         show(1, 4, "layers\x1b[2J[bold]")
         show(2, 0, "of unknown length")
     assert "of unknown length" in terminal.getvalue()
+    assert "claims" in terminal.getvalue()
     assert "\x1b[2J" not in terminal.getvalue()
 
 

@@ -53,24 +53,28 @@ FAULTS = {
 }
 
 
-ACCIDENTS = {
-    "in the first module": faults.AccidentError("mine"),
-    "in a middle module": KeyboardInterrupt(),
-    "in the loss": faults.AccidentError("mine"),
-    "in the backward pass": KeyboardInterrupt(),
+ACCIDENTS: dict[str, type[BaseException]] = {
+    "in the first module": faults.AccidentError,
+    "in a middle module": KeyboardInterrupt,
+    "in the loss": faults.AccidentError,
+    "in the backward pass": KeyboardInterrupt,
 }
 
 
 @pytest.mark.parametrize("where", FAULTS)
 @pytest.mark.parametrize("animal", animals(without=["deep"]))
 def test_what_the_user_raises_comes_out_unchanged_and_leaves_no_footprint(animal: Specimen, where: str):
-    accident = ACCIDENTS[where]
+    accident = ACCIDENTS[where]()
     case = FAULTS[where](animal, accident)
     populate_gradients(case)
     before = footprint(case)
     with pytest.raises(type(accident)) as caught:
         trace(case)
     assert caught.value is accident
+    del caught
+    accident.__traceback__ = (
+        None  # torch 2.6 leaves the hooks of a checkpoint in place as long as its frames live
+    )
     assert differences(before, footprint(case)) == []
 
 

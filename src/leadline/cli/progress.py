@@ -12,8 +12,11 @@ Progress = Callable[[int, int, str], object]
 
 
 @contextmanager
-def progress_bar(*, quiet: bool) -> Iterator[Progress | None]:
-    """What is called with (done, total, what is being done); a total of 0 is unknown. None if nobody looks."""
+def progress_bar(*, quiet: bool, first: str = "tracing") -> Iterator[Progress | None]:
+    """What is called with (done, total, what is being done); a total of 0 is unknown. None if nobody looks.
+
+    `first`: what is being done before the first call.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -24,7 +27,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("tracing", total=None)
+        task = bar.add_task(first, total=None)
 
         def show(done: int, total: int, text: str) -> None:
             bar.update(task, completed=done, total=total or None, description=escape(clean(text)))

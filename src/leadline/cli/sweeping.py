@@ -92,7 +92,7 @@ def show_sweep(
     """Measure and write what was found. `cells`: what the progress bar counts."""
     executor = _find(choices)
     try:
-        with progress_bar(quiet=choices.quiet) as progress:
+        with progress_bar(quiet=choices.quiet, first=cells) as progress:
             counted = progress and (lambda done, total, text: progress(done, total, cells))
             found = measure(store=Store(choices.store), executor=executor, progress=counted)
     except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from leadline.errors import InputError
@@ -11,7 +10,7 @@ from leadline.errors import InputError
 def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     """An `nn.Linear` on the default device, uninitialised."""
     _check_sizes(inputs, outputs)
-    layer: nn.Linear = _Linear(inputs, outputs, bias=bias, device=torch.get_default_device())
+    layer: nn.Linear = _Linear(inputs, outputs, bias=bias)
     layer.__class__ = nn.Linear
     return layer
 
@@ -19,10 +18,7 @@ def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
 def make_conv(inputs: int, outputs: int, kernel: int, *, stride: int = 1, bias: bool = True) -> nn.Conv2d:
     """An `nn.Conv2d` on the default device, uninitialised, padded so that stride 1 keeps the resolution."""
     _check_sizes(inputs, outputs)
-    device = torch.get_default_device()
-    layer: nn.Conv2d = _Conv2d(
-        inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias, device=device
-    )
+    layer: nn.Conv2d = _Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias)
     layer.__class__ = nn.Conv2d
     return layer
 

@@ -96,7 +96,7 @@ def run_chosen(
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     chosen = _chosen(codes, everything=everything, quick=quick)
-    with progress_bar(quiet=quiet) as progress:
+    with progress_bar(quiet=quiet, first="claims") as progress:
         found = _run(chosen, seeds, progress)
     if page is not None:
         emit(LAB_FORMATS["html"](found, look), page)
