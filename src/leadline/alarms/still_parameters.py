@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import BLOCKS, constant, flat, sampled
 from leadline.alarms.history import UNHELD, History, Rows
-from leadline.alarms.places import of_parameters
+from leadline.alarms.places import named, of_parameters
 
 MEANT = 0.5  # ours: who trains less than half of a network does so on purpose
 STEPS = 16  # recordings in a row; ours: a skipped step or two are not it
@@ -68,7 +68,7 @@ def _still(rows: Sequence[Sequence[float]], pulls: Sequence[Sequence[float]]) ->
 
 def _symptom(history: History, moved: Rows, still: list[int], unheld: list[int]) -> Symptom:
     count, found = len(history.recent("grad_norm").rows[-1]), sorted([*still, *unheld])
-    where, layers = of_parameters(history.layout, found)
+    _, layers = of_parameters(history.layout, found)
     nothing = bool(still) and not any(each > 0 for each in moved.rows[-1])
     meant = not still and len(unheld) > MEANT * count
     why = (
@@ -78,7 +78,7 @@ def _symptom(history: History, moved: Rows, still: list[int], unheld: list[int])
     )
     return Symptom(
         severity="error" if nothing else "info" if meant else "warning",
-        where=where,
+        where=named(history.layout.parameters, found),  # a block may hold others that move
         layers=layers,
         since=_since(moved.steps, moved.rows, still) if still else history.began or 0,
         message="the optimiser steps and no parameter moves, though gradients come: their type rounds every step away, "
