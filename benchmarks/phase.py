@@ -21,11 +21,10 @@ from leadline.report.phases.showing import HIGHEST, THEORY_POWER, draw
 from leadline.sweeps import Store
 
 CELLS = RESULTS / "phase_cells.jsonl"
-SEEDS = 2
 PLANS = {
-    "gain": Plan(seeds=SEEDS),
-    "rate": Plan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150), seeds=SEEDS),
-    "residual": Plan(depths=(4, 7, 12, 20, 35, 60, 100), values=geometric(0.05, 1.6, 7), seeds=SEEDS),
+    "gain": Plan(),
+    "rate": Plan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150), seeds=2),
+    "residual": Plan(depths=(4, 7, 12, 20, 35, 60, 100), values=geometric(0.05, 1.6, 7)),
 }
 
 
