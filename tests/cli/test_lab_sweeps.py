@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from leadline.cli.phase import phase
+from leadline.lab.phases import Plan
+
 RACE = (
     "race",
     "pre",
@@ -72,6 +75,11 @@ def test_a_phase_diagram_saved_as_json_is_shown_again(run, tmp_path):
     refused = run("report", "phase.json", "--format", "md")
     assert refused.code == 2
     assert "choose one of text, json, html" in refused.err
+
+
+def test_what_the_command_line_leaves_out_is_as_the_plan_has_it():
+    given = {option.name: option.default for option in phase.params}
+    assert Plan() == Plan(**{name: given[name] for name in ("seeds", "steps", "width")})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from leadline.lab.racing.record import race_of
 from leadline.lab.racing.standings import Finish, league
 from leadline.lab.racing.transfer import transfer
 from leadline.report.look import Look
-from leadline.report.racing.record import Race
+from leadline.report.racing.record import Interval, Race
 from leadline.report.racing.showing import RACE_FORMATS, last_steps, league_rows, sentence, transfer_rows
 
 RATES = (1e-3, 1e-2, 1e-1)
@@ -169,6 +169,15 @@ def test_where_nobody_learned_anything_nobody_leads():
     race = msgspec.structs.replace(made_up(), base_rate=0.5)
     assert "leads" not in sentence(race)
     assert sentence(race).count("no scheme learned more") == 2
+
+
+def test_one_seed_tells_nobody_apart():
+    race = made_up()
+    (first, *rest), *_ = race.tables
+    alone = msgspec.structs.replace(first, loss=Interval(mean=1.0, half=None))
+    told = sentence(msgspec.structs.replace(race, tables=((alone, *rest),)))
+    assert "one seed tells nobody apart" in told
+    assert "level" not in told
 
 
 def test_no_line_is_wider_than_a_narrow_terminal_and_losses_are_always_there():

@@ -12,6 +12,8 @@ from leadline.cli.numbers import Numbers
 from leadline.cli.options import examples
 from leadline.cli.sweeping import Choices, show_sweep, sweep_options
 
+AT_LEAST_ONE = click.IntRange(min=1)
+
 
 @click.command(
     epilog=examples(
@@ -24,18 +26,20 @@ from leadline.cli.sweeping import Choices, show_sweep, sweep_options
 @click.option("--values", type=Numbers(), help="What varies across, with commas; left out: a good range.")
 @click.option("--depths", type=Depths(), help="Layers, with commas.")
 @click.option("--rates", type=Numbers(), help="Rates of SGD; a place is as good as the best of them.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Networks at each place and rate.")
-@click.option("--steps", type=click.IntRange(min=1), help="How long each network is trained.")
-@click.option("--width", type=click.IntRange(min=1), help="Units in a layer.")
+@click.option(
+    "--seeds", type=AT_LEAST_ONE, default=1, show_default=True, help="Networks at each place and rate."
+)
+@click.option("--steps", type=AT_LEAST_ONE, default=300, show_default=True, help="How long each is trained.")
+@click.option("--width", type=AT_LEAST_ONE, default=64, show_default=True, help="Units in a layer.")
 @sweep_options
 def phase(
     kind: str,
     values: tuple[float, ...] | None,
     depths: tuple[int, ...] | None,
     rates: tuple[float, ...] | None,
-    seeds: int | None,
-    steps: int | None,
-    width: int | None,
+    seeds: int,
+    steps: int,
+    width: int,
     choices: Choices,
 ) -> int:
     """Train thousands of small networks on digits and draw which of them learn.
@@ -47,13 +51,7 @@ def phase(
     from leadline.lab.phases import phase as measure
     from leadline.report.phases.showing import PHASE_FORMATS
 
-    asked = {
-        "values": values,
-        "depths": depths,
-        "rates": rates,
-        "seeds": seeds,
-        "steps": steps,
-        "width": width,
-    }
-    plan = replace(Plan(), **{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
+    asked = {"values": values, "depths": depths, "rates": rates}
+    chosen = {name: value for name, value in asked.items() if value is not None}
+    plan = replace(Plan(seeds=seeds, steps=steps, width=width), **chosen)  # type: ignore[arg-type]
     return show_sweep(choices, "columns", partial(measure, kind, plan), PHASE_FORMATS)

@@ -76,15 +76,16 @@ def _told(table: Sequence[Standing], base_rate: float) -> str:
             f"At {plural(leader.depth, 'block')} no scheme learned more than a constant prediction knows: "
             "the order says nothing"
         )
+    level = sum(row.level for row in table) - 1
     return (
         f"At {plural(leader.depth, 'block')} {leader.scheme} leads with {said(leader.loss)}, "
-        f"{_others(sum(row.level for row in table) - 1)} level with it, and {learned} of {len(table)} learned more "
-        "than a constant prediction knows"
+        f"{_level(level) if leader.loss.half is not None else 'but one seed tells nobody apart'}, and {learned} of "
+        f"{len(table)} learned more than a constant prediction knows"
     )
 
 
-def _others(count: int) -> str:
-    return {0: "no other is", 1: "1 other is"}.get(count, f"{count} others are")
+def _level(others: int) -> str:
+    return {0: "no other is", 1: "1 other is"}.get(others, f"{others} others are") + " level with it"
 
 
 def render_text(race: Race, look: Look) -> str:
