@@ -296,3 +296,25 @@ def test_nan_is_no_end_of_a_run_that_leaves_out_such_steps():
     assert first("T814", history).forecast
     history.guarded = True
     assert first("T814", history).forecast == ""
+
+
+def test_parameters_that_no_optimiser_holds_are_told_without_waiting_for_updates():
+    """Updates are dear, and a watch with a small budget measures few; who holds what is known for nothing."""
+    rows = {"grad_norm": lambda _: [1.0] * 5 + [UNHELD]}
+    assert first("T811", sampled(40, rows, every=20)).message.startswith("1 of 6 parameters")
+    assert first("T811", sampled(10, rows)) is None, "a group may come a little later"
+
+
+def test_a_loss_that_swings_around_zero_has_no_plateau():
+    draw = random.Random(0)
+    swings = [draw.gauss(0.02, 0.3) for _ in range(700)]
+    assert first("T802", course(700, loss=lambda step: swings[step])) is None
+    assert first("T802", course(700, loss=lambda step: swings[step] + 2)).severity == "warning"
+
+
+def test_a_spike_of_the_loss_is_dated_to_its_first_step():
+    heights = {195: 4.0, 196: 9.0, 197: 5.0}
+    alert = first(
+        "T801", course(199, loss=lambda step: noisy(constant(2.0), 0.02)(step) * heights.get(step, 1.0))
+    )
+    assert alert.since == 195

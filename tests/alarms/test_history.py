@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.alarms import History
-from leadline.alarms.history import RECENT, SPACED, SPACING, START, STEPS
+from leadline.alarms import History, Layout
+from leadline.alarms.history import FROZEN, RECENT, SPACED, SPACING, START, STEPS, UNKNOWN, Rows
+from leadline.alarms.trends import trends
 from leadline.records.run import Sample
 
 gaps = st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=300)
@@ -85,3 +87,17 @@ def test_nan_is_kept_as_measured():
     history = History().extend([Sample(step=0, scalars={"loss": math.nan})])
     assert math.isnan(history.latest("loss"))
     assert list(history.start("loss")) == []
+
+
+def test_what_was_recorded_on_another_axis_is_found_by_name_on_the_new_one():
+    history = History(Layout(parameters=("a", "b"), blocks=("x", "x", "y")))
+    history.add(Sample(step=0, scalars={}, vectors={"grad_norm": [1.0, 2.0], "dead": [0.1, 0.2, 0.3]}))
+    history.lay_out(Layout(parameters=("b", "new", "a"), blocks=("x", "w", "x", "y")))
+    assert [*history.recent("grad_norm").rows[0]] == [2.0, FROZEN, 1.0]
+    assert [*history.spaced("dead").rows[0]] == pytest.approx([0.1, UNKNOWN, 0.2, 0.3])
+
+
+def test_what_was_not_measured_is_no_part_of_a_trend():
+    rows = [[0.5, UNKNOWN if step % 2 else 1.0 + step, UNKNOWN if step < 10 else 0.0] for step in range(16)]
+    found = trends(Rows(steps=list(range(16)), rows=rows))
+    assert [(each.index, each.first, each.last) for each in found] == [(0, 0.5, 0.5), (1, 3.0, 13.0)]

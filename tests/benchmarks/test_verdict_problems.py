@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from benchmarks.verdicts.build import build, problem_batches
 from benchmarks.verdicts.cases import load_labels
@@ -87,6 +88,9 @@ def test_every_committed_label_belongs_to_a_problem_of_the_generator():
         assert case.problem == known[key]
 
 
+@pytest.mark.skipif(
+    torch.__version__ < TorchVersion("2.13"), reason="labelled with torch 2.13: older ones draw other weights"
+)
 def test_the_models_built_today_are_those_that_were_labelled():
     cases = [
         case for case in load_labels().values() if case.problem.depth <= 6 and case.first_loss is not None

@@ -272,3 +272,15 @@ def test_a_run_with_gaps_is_listed_with_how_many_steps_were_recorded_of_how_many
             writer.put(step, {"loss": 1.0})
     assert "10 of 901" in run("runs").out
     assert "10 of 901 steps" in run("check", "a.leadline").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["export run.leadline --to csv -o", "check run.leadline --format json -o", "check run.leadline --html"],
+)
+def test_no_result_is_written_over_a_run(run, tmp_path, command):
+    train(tmp_path / "run.leadline")
+    before = (tmp_path / "run.leadline").read_bytes()
+    done = run(*command.split(), "run.leadline")
+    assert (done.code, "holds a run, which would be lost" in done.err) == (2, True)
+    assert (tmp_path / "run.leadline").read_bytes() == before

@@ -244,3 +244,10 @@ def test_one_useless_bias_is_named_and_several_are_named_from_first_to_last():
         "layers.0.bias … layers.2.bias",
         "3 biases have no effect",
     )
+
+
+def test_norms_behind_the_sum_are_told_from_the_first_such_block_to_the_last():
+    sick = RULES["R402"].sick
+    (found,) = findings("R402", sick)
+    assert found.layers == (0, len(sick.blocks) - 1)
+    assert found.where == f"{sick.blocks[0].name} … {sick.blocks[-1].name}"

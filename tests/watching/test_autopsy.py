@@ -84,6 +84,11 @@ def test_a_batch_that_brought_it_is_named_and_no_op():
     assert blamed(Middle(torch.relu), x).sentence == "the batch, or a constant, brought it to addmm"
 
 
+@pytest.mark.parametrize("between", [lambda h: h * torch.inf, lambda h: torch.full((8, 4), torch.nan) * h])
+def test_a_constant_that_brought_it_is_no_fault_of_the_op_before(between):
+    assert blamed(Middle(between)).sentence == "the batch, or a constant, brought it to mul"
+
+
 def test_reading_the_graph_runs_no_hook_and_changes_no_gradient():
     def gradients(look: bool) -> tuple[list[bytes], int]:
         model, runs = Middle(torch.relu), []

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import leadline
+from leadline.alarms import Layout
 from leadline.records import ParamGroup
 from leadline.symmetry.equilibrium import equilibrium
+from leadline.watching.layout import joined, union
 
 
 class Normed(nn.Module):
@@ -59,3 +61,61 @@ def test_what_is_not_finite_is_said_once_and_traced_to_the_op_it_came_from():
     assert ops[0] == "linear"
     assert sum("op" not in event.data for event in told) == 1
     assert any("timeline" in event.data for event in told)
+
+
+def test_blocks_are_only_added_to_the_axis_and_each_where_it_lies():
+    assert union(("a", "c", "head"), ("a", "b", "head")) == ("a", "b", "c", "head")
+    assert union((), ("a", "b")) == ("a", "b")
+    assert union(("a", "b"), ("b",)) == ("a", "b")
+    known = Layout(parameters=("p", "q"), blocks=("a", "c"), homes=(0, 1), invariant=(True, False))
+    found = joined(known, Layout(parameters=("q", "r"), blocks=("b", "c"), homes=(1, 0)))
+    assert (found.blocks, found.homes, found.invariant) == (("b", "a", "c"), (2, 0), (False, False))
+
+
+class Growing(nn.Module):
+    """Blocks that are left out at random, as stochastic depth does, and one that comes later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.ReLU()) for _ in range(4)
+        )
+        self.head = nn.Linear(4, 1)
+        self.passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        for at, block in enumerate(self.blocks):
+            if at != self.passes % 5:
+                x = x + block(x)
+        return self.head(x)
+
+
+def test_a_model_whose_blocks_and_parameters_come_and_go_is_watched_to_the_end(tmp_path):
+    torch.manual_seed(0)
+    model = Growing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    alone = nn.Parameter(torch.zeros(3))
+    with leadline.watch(model, optimizer, every=8, store=tmp_path / "run.leadline") as w:
+        for step in range(100):
+            if step == 20:
+                optimizer.add_param_group({"params": [alone]})
+            if step == 40:
+                model.blocks.append(nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.ReLU()))
+                optimizer.add_param_group({"params": model.blocks[-1].parameters()})
+            w.loss(model(torch.randn(6, 4)).square().mean()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert (w.trouble, w.step) == ("", 100)
+    layout = w.history.layout
+    assert len(layout.blocks) == len(set(layout.blocks))
+    assert len(layout.homes) == len(layout.parameters) == len(w.history.recent("grad_norm").rows[0])
+    assert len(w.history.spaced("forward_ms").rows[0]) == len(layout.blocks)
+    homes = {
+        name: layout.blocks[home]
+        for name, home in zip(layout.parameters, layout.homes, strict=True)
+        if home is not None
+    }
+    assert all(block.startswith(name[: len("blocks.0")]) for name, block in homes.items() if "blocks" in name)
+    others = [each for each in w.events if "others now" in each.message]
+    assert len(others) <= 6, "as many as new blocks and groups, and not one a pass"

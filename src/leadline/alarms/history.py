@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -21,6 +21,12 @@ ABSENT = (
 )  # in a vector of gradient norms: asked for, and did not come; no norm is negative, NaN is a measured NaN
 FROZEN = -2.0  # in a vector of gradient norms: not asked for, the parameter requires none
 UNHELD = -3.0  # in a vector of gradient norms: it requires one, and no optimiser that is watched holds it
+UNKNOWN = -1.0  # in a vector over blocks: not measured; none of these numbers is negative
+PER_PARAMETER = (
+    "grad_norm",
+    "update_norm",
+    "weight_norm",
+)  # vectors over parameters; all others run over blocks
 START = 32  # ours: steps that make up "the start", with which a run that goes nowhere is compared
 
 
@@ -96,6 +102,13 @@ class Shelf:
     recent: deque[Row]
     spaced: deque[Row]
 
+    def move(self, places: Sequence[int | None], missing: float) -> None:
+        """Rows on another axis: which of their numbers comes where, and what stands for those they lack."""
+        for ring in (self.recent, self.spaced):
+            moved = [(step, moved_row(row, places, missing)) for step, row in ring]
+            ring.clear()
+            ring.extend(moved)
+
 
 class History:
     """A ring of recent steps: the last `STEPS` values of each number; of each vector the last `RECENT` recordings, and
@@ -144,6 +157,16 @@ class History:
             for step, value in zip(steps, values, strict=True):
                 if value is not None:
                     self._note(name, step, value)
+
+    def lay_out(self, layout: Layout) -> None:
+        """The axes are these from now on. What was recorded on others is moved to its place by name: a model may grow,
+        and an optimiser may get more parameters."""
+        known, self.layout = self.layout, layout
+        for name, shelf in self._shelves.items():
+            own = name in PER_PARAMETER
+            before, now = (known.parameters, layout.parameters) if own else (known.blocks, layout.blocks)
+            if before != now:
+                shelf.move(places(before, now), FROZEN if own else UNKNOWN)
 
     def extend(self, samples: Iterable[Sample]) -> History:
         for sample in samples:
@@ -211,6 +234,25 @@ class History:
         shelf.recent.append((step, row))
         if not shelf.spaced or step - shelf.spaced[-1][0] >= SPACING:
             shelf.spaced.append((step, row))
+
+
+def places(before: Sequence[str], now: Sequence[str]) -> list[int | None]:
+    """For each label of an axis its place on the axis before; None if it is new. Equal names are told by order."""
+    seen: Counter[str] = Counter()
+    known = {}
+    for place, label in enumerate(before):
+        known[label, seen[label]] = place
+        seen[label] += 1
+    seen.clear()
+    found = []
+    for label in now:
+        found.append(known.get((label, seen[label])))
+        seen[label] += 1
+    return found
+
+
+def moved_row(row: array[float], places: Sequence[int | None], missing: float) -> array[float]:
+    return array("f", [missing if at is None or at >= len(row) else row[at] for at in places])
 
 
 def _rows(kept: Iterable[Row]) -> Rows:

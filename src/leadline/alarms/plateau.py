@@ -38,7 +38,8 @@ def plateau(history: History) -> Iterator[Symptom]:
     if it fell by less than `LEAST` = 1 % and by less than `SIGMAS` = 3 standard errors of a difference of medians,
     $1.25\,\sigma\sqrt{2/n}$, with $n$ the steps of a part and $\sigma$ the noise between neighbouring steps. A
     warning if the loss is still within `STUCK` = 10 % of what it was in the first 32 steps: then hardly anything was
-    learnt. A note otherwise: it has learnt, and does not learn more.
+    learnt. A note otherwise: it has learnt, and does not learn more. A loss smaller than its own noise (of policy
+    gradients, around zero) has no level of which to take shares, and is not judged.
 
     ## Why it hurts
     A loss that never left its start means that gradients do not reach the layers that must change, that the rate is
@@ -46,7 +47,7 @@ def plateau(history: History) -> Iterator[Symptom]:
 
     ## When it is wrong
     Training that has converged is a plateau: hence a note. Losses that are not supposed to fall (a generator against
-    its critic, policy gradients) say nothing. Some tasks sit on a plateau for long and leave it.
+    its critic) say nothing. Some tasks sit on a plateau for long and leave it.
 
     ## References
     The vocabulary of loss-not-decreasing checks (SageMaker Debugger); standard error of a median: derived.
@@ -61,6 +62,8 @@ def plateau(history: History) -> Iterator[Symptom]:
     )  # of a difference of medians; sqrt(pi/2) (derived)
     fell = parts[0] - parts[-1]
     if fell > LEAST * abs(parts[0]) or fell > SIGMAS * error or _is_rising(parts, error):
+        return
+    if abs(parts[-1]) < noise(values):  # around zero, as of policy gradients: a share of that says nothing
         return
     begin = median(history.start("loss") or parts[:1])
     stuck = parts[-1] > begin - STUCK * abs(begin)
@@ -81,7 +84,9 @@ def _from_start(now: float, begin: float) -> str:
     share = (begin - now) / abs(begin) if begin else 0.0
     if abs(share) < LEAST:
         return f"it never left its first value, {begin:.4g}"
-    return f"it came no further than {abs(share):.0%} {'below' if share > 0 else 'above'} its first value, {begin:.4g}"
+    if share < 0:
+        return f"it is above its first value, {begin:.4g}"
+    return f"it came no further than {share:.0%} below its first value, {begin:.4g}"
 
 
 def _is_rising(parts: list[float], error: float) -> bool:

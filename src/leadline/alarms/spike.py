@@ -133,13 +133,15 @@ def _least(name: str) -> float:
 def _loudest(judged: Window, name: str) -> tuple[int, float] | None:
     """Step and score of the recent value that counts; None without enough to compare it with, or if it is not loud.
 
-    It is the largest one; of the loss the `LASTING`-th largest, so that one odd batch is no spike. A score is at most
-    the distance from the median over `LEAST`, which is quick to see and spares the logarithms of all the others.
+    It is the largest one; of the loss the `LASTING`-th largest, so that one odd batch is no spike, and the first step
+    of those as large. A score is at most the distance from the median over `LEAST`, which is quick to see and spares
+    the logarithms of all the others.
     """
     if len(judged) < ENOUGH + RECENT:
         return None
     recent = sorted(zip(judged.values[-RECENT:], judged.steps[-RECENT:], strict=True), reverse=True)
-    value, step = recent[LASTING - 1] if name == "loss" else recent[0]
+    count = LASTING if name == "loss" else 1
+    value, step = recent[count - 1][0], min(each for _, each in recent[:count])
     window = judged.values[:-RECENT]
     if value < median_low(window) * _least(name):
         return None

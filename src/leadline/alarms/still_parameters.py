@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from leadline.alarms.alarm import Symptom, alarm
 from leadline.alarms.examples import BLOCKS, constant, flat, sampled
 from leadline.alarms.history import UNHELD, History, Rows
-from leadline.alarms.places import of_parameters
+from leadline.alarms.places import named, of_parameters
 
 MEANT = 0.5  # ours: who trains less than half of a network does so on purpose
 STEPS = 16  # recordings in a row; ours: a skipped step or two are not it
@@ -17,7 +17,7 @@ STEPS = 16  # recordings in a row; ours: a skipped step or two are not it
     code="T811",
     name="still-parameters",
     since="0.1",
-    needs=("update_norm",),
+    needs=("update_norm", "grad_norm"),
     sick=sampled(
         40,
         {"grad_norm": flat(1.0), "update_norm": lambda _: [0.0, 0.0] + [0.1] * (BLOCKS - 2)},
@@ -32,9 +32,9 @@ def still_parameters(history: History) -> Iterator[Symptom]:
 
     ## What it measures
     In the last `STEPS` = 16 recordings, which parameters had a gradient that is not zero and an update of exactly
-    zero each time, while the rate was not zero; and which require a gradient and are held by no optimiser that is
-    watched (a note if these are more than half: then only a head is trained, on purpose). An error if none moves at
-    all.
+    zero each time, while the rate was not zero; and, once there were as many steps, which require a gradient and are
+    held by no optimiser that is watched (a note if these are more than half: then only a head is trained, on purpose).
+    An error if none moves at all.
 
     ## Why it hurts
     The optimiser does not know them (built before they were, or given `head.parameters()` only), their group's rate
@@ -49,21 +49,28 @@ def still_parameters(history: History) -> Iterator[Symptom]:
     """
     moved, pulled = history.recent("update_norm"), history.recent("grad_norm")
     rates = history.scalars("lr", STEPS).values
-    if len(moved) < STEPS or len(pulled) < STEPS or (rates and min(rates) <= 0):
+    if not pulled or (rates and min(rates) <= 0):
         return
-    rows, pulls = moved.rows[-STEPS:], pulled.rows[-STEPS:]
-    unheld = [index for index, pull in enumerate(pulls[-1]) if pull == UNHELD]
-    candidates = [index for index, each in enumerate(rows[-1]) if each == 0 and pulls[-1][index] > 0]
-    still = [i for i in candidates if all(row[i] == 0 for row in rows) and all(row[i] > 0 for row in pulls)]
+    begun = (history.step or 0) - (history.began or 0) >= STEPS - 1
+    unheld = [index for index, pull in enumerate(pulled.rows[-1]) if pull == UNHELD] if begun else []
+    still = _still(moved.rows[-STEPS:], pulled.rows[-STEPS:])
     if still or unheld:
         yield _symptom(history, moved, still, unheld)
 
 
+def _still(rows: Sequence[Sequence[float]], pulls: Sequence[Sequence[float]]) -> list[int]:
+    """Those that were pulled at and did not move, each time."""
+    if len(rows) < STEPS or len(pulls) < STEPS:
+        return []
+    candidates = [index for index, each in enumerate(rows[-1]) if each == 0 and pulls[-1][index] > 0]
+    return [i for i in candidates if all(row[i] == 0 for row in rows) and all(row[i] > 0 for row in pulls)]
+
+
 def _symptom(history: History, moved: Rows, still: list[int], unheld: list[int]) -> Symptom:
-    last, found = moved.rows[-1], sorted([*still, *unheld])
-    where, layers = of_parameters(history.layout, found)
-    nothing = not any(each > 0 for each in last)
-    meant = not still and len(unheld) > MEANT * len(last)
+    count, found = len(history.recent("grad_norm").rows[-1]), sorted([*still, *unheld])
+    _, layers = of_parameters(history.layout, found)
+    nothing = bool(still) and not any(each > 0 for each in moved.rows[-1])
+    meant = not still and len(unheld) > MEANT * count
     why = (
         "no optimiser that is watched holds them"
         if unheld
@@ -71,15 +78,15 @@ def _symptom(history: History, moved: Rows, still: list[int], unheld: list[int])
     )
     return Symptom(
         severity="error" if nothing else "info" if meant else "warning",
-        where=where,
+        where=named(history.layout.parameters, found),  # a block may hold others that move
         layers=layers,
         since=_since(moved.steps, moved.rows, still) if still else history.began or 0,
         message="the optimiser steps and no parameter moves, though gradients come: their type rounds every step away, "
         "or the steps are empty"
         if nothing
-        else f"{len(found)} of {len(last)} parameters require a gradient and never move: {why}",
+        else f"{len(found)} of {count} parameters require a gradient and never move: {why}",
         forecast="they stay as they are",
-        evidence={"still": float(len(found)), "parameters": float(len(last))},
+        evidence={"still": float(len(found)), "parameters": float(count)},
     )
 
 

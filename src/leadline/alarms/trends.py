@@ -31,10 +31,20 @@ class Trend:
 
 
 def trends(found: Rows) -> list[Trend]:
-    """A trend for each block, over all recordings that the history holds; empty if they are too few."""
+    """A trend for each block of which there are enough recordings; those in which it was not measured do not count."""
     if len(found) < SAMPLES:
         return []
-    return [_trend(found.steps, found.column(index), index) for index in range(len(found.rows[-1]))]
+    courses = [_measured(found, index) for index in range(len(found.rows[-1]))]
+    return [
+        _trend(steps, values, index) for index, (steps, values) in enumerate(courses) if len(steps) >= SAMPLES
+    ]
+
+
+def _measured(found: Rows, index: int) -> tuple[list[int], list[float]]:
+    kept = [
+        (step, row[index]) for step, row in zip(found.steps, found.rows, strict=True) if not row[index] < 0
+    ]
+    return [step for step, _ in kept], [value for _, value in kept]
 
 
 def _trend(steps: Sequence[int], values: list[float], index: int) -> Trend:

@@ -16,6 +16,7 @@ from leadline.report.verdict import SEVERITIES
 FINE, FOUND, FAILED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+SQLITE = b"SQLite format 3\0"  # what every run file begins with
 
 
 def examples(*commands: str) -> str:
@@ -79,17 +80,27 @@ def detail_options(command: Command) -> Command:
     return quiet(verbose(command))
 
 
-def _check_folder(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file that cannot be written before the work is done, not after."""
+def _check_target(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before the work is done, not after; and one that holds a run, for good."""
     if path is not None and not path.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(path.parent)!r}")
+    if path is not None and _is_run(path):
+        raise click.BadParameter(f"{str(path)!r} holds a run, which would be lost: name another file")
     return path
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:  # not there yet, or not to be read
+        return False
 
 
 def file_option(*names: str, text: str) -> Callable[[Command], Command]:
     """An option that names a file to be written."""
     kind = click.Path(dir_okay=False, writable=True, path_type=Path)
-    return click.option(*names, type=kind, callback=_check_folder, help=text)
+    return click.option(*names, type=kind, callback=_check_target, help=text)
 
 
 def output_option(command: Command) -> Command:

@@ -78,10 +78,11 @@ def _trace_back(node: Node, names: Mapping[int, str]) -> Blame:
     while True:
         if (held := _broken_weight(node, names)) is not None:
             return Blame(op="", sentence=f"{held} was not finite before the pass")
-        given = [kept for name, kept in _kept(node) if not _is_result(name)]
+        given = {name: kept for name, kept in _kept(node) if not _is_result(name)}
+        broken = [name for name, kept in given.items() if not kept.isfinite().all()]
         giver = _giver(node)
-        if any(not each.isfinite().all() for each in given):
-            if giver is None:
+        if broken:
+            if giver is None or all(_is_constant(node, name) for name in broken):
                 return Blame(op="", sentence=f"the batch, or a constant, brought it to {_op(node)}")
             unsure = []
         elif given or giver is None or (unsure and _is_sound(node)):
@@ -89,6 +90,12 @@ def _trace_back(node: Node, names: Mapping[int, str]) -> Blame:
         else:
             unsure.append(node)
         node = giver
+
+
+def _is_constant(node: Node, name: str) -> bool:
+    """One of two operands that no op made: a number, or a tensor without a graph."""
+    place = {"_saved_self": 0, "_saved_other": 1}.get(name)
+    return place is not None and len(node.next_functions) == 2 and node.next_functions[place][0] is None
 
 
 def _blame(suspects: Sequence[Node], names: Mapping[int, str]) -> Blame:

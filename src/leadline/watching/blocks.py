@@ -6,10 +6,11 @@ import math
 from array import array
 from collections.abc import Callable
 
+from leadline.alarms.history import UNKNOWN
 from leadline.records import Attention, Block, Profile
 
 AXIS = "blocks"
-NOT_MEASURED = -1.0  # none of these numbers is negative; NaN means measured, and it was NaN
+NOT_MEASURED = UNKNOWN  # none of these numbers is negative; NaN means measured, and it was NaN
 Numbers = dict[str, "array[float]"]
 
 

@@ -69,7 +69,7 @@ class Journal:
             layout = dataclasses.replace(
                 layout, invariant=known.invariant, rotation=known.rotation, settling=known.settling
             )
-        self.history.layout = layout
+        self.history.lay_out(layout)
         self.axis("parameters", layout.parameters)
         if layout.blocks:
             self.axis("blocks", layout.blocks)

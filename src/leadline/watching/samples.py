@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from msgspec.structs import replace
 
+from leadline.alarms.history import moved_row, places
 from leadline.alarms.timeline import first_cause, render
 from leadline.diagnosis import conclude, study
 from leadline.readings import read
@@ -13,10 +15,10 @@ from leadline.records import Anomaly, Profile, Trace
 from leadline.records.run import Alert
 from leadline.report import Report
 from leadline.tracing.custody import process_state_kept
-from leadline.watching.blocks import AXIS, block_labels, block_numbers
+from leadline.watching.blocks import AXIS, NOT_MEASURED, block_labels, block_numbers
 from leadline.watching.budget import Timetable
 from leadline.watching.journal import Journal
-from leadline.watching.layout import layout_of
+from leadline.watching.layout import joined, layout_of
 
 REPORT_PER_OP = 2e-3  # seconds; ours: an upper end, 0.5 to 2 ms in the networks of benchmarks/watch.py
 
@@ -33,7 +35,6 @@ class Samples:
         self.profile: Profile | None = None
         """What was read off the last pass."""
         self._good: Profile | None = None
-        self._parameters: tuple[str, ...] = ()
         self._owed: list[tuple[int, Trace]] = []
         self._over = False
         """The weights were no numbers in the last pass."""
@@ -53,10 +54,15 @@ class Samples:
         if not over:  # a check of weights that are no numbers says nothing
             self._owed = [*self._owed[:1], self.last]
         self._over = over
-        self._parameters = parameters
         if block_labels(profile) != self.journal.history.layout.blocks:
-            self.journal.lay_out(layout_of(parameters, profile))
-        return {name: (AXIS, values) for name, values in block_numbers(profile).items()}
+            self.journal.lay_out(joined(self.journal.history.layout, layout_of(parameters, profile)))
+        return {name: (AXIS, self.on_axis(values)) for name, values in block_numbers(profile).items()}
+
+    def on_axis(self, values: array[float]) -> array[float]:
+        """Numbers of the last pass's blocks, each in its place among all blocks that were ever seen."""
+        own = () if self.profile is None else block_labels(self.profile)
+        axis = self.journal.history.layout.blocks
+        return values if own == axis else moved_row(values, places(own, axis), NOT_MEASURED)
 
     def _trace_back(self, step: int, profile: Profile) -> None:
         """Say where what is not finite came from: the op of this pass, and what happened in the steps before."""
@@ -84,7 +90,8 @@ class Samples:
         with process_state_kept():  # what is imported on first use may draw random numbers
             profile, coverage = study(seen)
         self.report = replace(conclude(seen, profile, coverage), target=f"step {step}")
-        self.journal.lay_out(layout_of(self._parameters, profile))
+        known = self.journal.history.layout
+        self.journal.lay_out(joined(known, layout_of(known.parameters, profile)))
         return self.journal.report(step, self.report)
 
 

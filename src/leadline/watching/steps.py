@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from leadline.alarms import Layout
 from leadline.records import Trace
 from leadline.records.run import Alert
 from leadline.watching import gauges as per_parameter
@@ -23,6 +22,7 @@ from leadline.watching.exits import Exits
 from leadline.watching.gauges import Gauges
 from leadline.watching.intervening import Intervention
 from leadline.watching.journal import Journal
+from leadline.watching.layout import carried
 from leadline.watching.norms import total
 from leadline.watching.roster import Roster, highest_rate, make_roster
 from leadline.watching.round import Round
@@ -344,7 +344,8 @@ class Steps:
             self._learn_exits(done.trace)
             done.read = done.took(Level.TRACE, start) - start
         if done.glance is not None:
-            placed |= {name: (AXIS, values) for name, values in done.glance.numbers().items()}
+            numbers = done.glance.numbers()
+            placed |= {name: (AXIS, self.samples.on_axis(values)) for name, values in numbers.items()}
         scalars["watch_seconds"] = done.own
         self.hand_over()
         self.told += self.journal.put(done.step, scalars, placed)
@@ -387,7 +388,7 @@ class Steps:
 
     def _make_roster(self) -> Roster:
         roster = make_roster(self.model, self.optimizers)
-        self.journal.lay_out(Layout(parameters=roster.names, blocks=self.journal.history.layout.blocks))
+        self.journal.lay_out(carried(self.journal.history.layout, roster.names))
         return roster
 
     def _renew_roster(self, optimizer: Optimizer) -> None:
