@@ -13,7 +13,7 @@ RACE = load("race")["cases"]["text"]
 PHASE = load("phase")["cases"]["gain"]
 
 
-@pytest.mark.parametrize(("record", "said"), [(RACE, "At 12 blocks"), (PHASE, "balanced")])
+@pytest.mark.parametrize(("record", "said"), [(RACE, "At 12 blocks"), (PHASE, "balanced accuracy of 89%")])
 def test_what_was_saved_is_written_as_text_as_a_page_and_as_it_was(record, said):
     written = formats_of(json.dumps(record), Look())
     assert list(written) == ["text", "json", "html"]
