@@ -73,7 +73,8 @@ def pre_edits(patient: Patient, found: list[Branch]) -> tuple[tuple[Edit, ...], 
     posts = [path for path, layer in _torch_layers(patient) if not layer.norm_first]
     if posts:
         ends = [Edit(action="final-norm", where=path) for path in _without_norm(patient)]
-        title = f"{len(posts)} Transformer layers made pre-norm, {len(ends)} final norm added"
+        title = f"{len(posts)} Transformer layers made pre-norm"
+        title += f", {len(ends)} final norm{'s' if len(ends) > 1 else ''} added" if ends else ""
         return (*(Edit(action="norm-first", where=path) for path in posts), *ends), title
     if len(found) < LEAST or not all(each.entry and each.norm for each in found):
         return (), ""
