@@ -52,7 +52,7 @@ def _worse(item: Any) -> list[Any]:
     return [*(WORDS if isinstance(item, str) else WHOLE if isinstance(item, int) else REAL)]
 
 
-def _at(data: Any, place: Path) -> Any:
+def at(data: Any, place: Path) -> Any:
     for key in place:
         data = data[key]
     return data
@@ -65,7 +65,7 @@ def spoilt(data: Any, most: int = 3) -> st.SearchStrategy[str]:
         by_depth.setdefault(len(place), []).append(place)
     anywhere = st.sampled_from(sorted(by_depth)).flatmap(lambda depth: st.sampled_from(by_depth[depth]))
     alike = anywhere.flatmap(
-        lambda place: st.tuples(st.just(place), st.sampled_from(_worse(_at(data, place))))
+        lambda place: st.tuples(st.just(place), st.sampled_from(_worse(at(data, place))))
     )
     unlike = st.tuples(anywhere, st.sampled_from([*WHOLE, *REAL, *WORDS, *OTHERS, ...]))
     changes = st.lists(alike | alike | alike | unlike, min_size=1, max_size=most)

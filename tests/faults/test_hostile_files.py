@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import re
 import resource
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from torch import nn
 
 import leadline
 from faults import runs
-from faults.damage import spoilt
+from faults.damage import at, places, replaced, spoilt
 from lab.test_standings import made_up
 from leadline.baseline import BASELINE_SCHEMA, read_baseline
 from leadline.cli import main
@@ -110,6 +112,22 @@ def accepted(read: Read, text: str) -> bool:
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_sound_record_is_read(name):
     assert accepted(RECORDS[name][1], RECORDS[name][0])
+
+
+@pytest.mark.parametrize("name", [each for each in RECORDS if each != "recipe"])
+def test_no_word_of_a_record_moves_the_cursor_or_cannot_be_written(name):
+    text, _ = RECORDS[name]
+    data = json.loads(text)
+    words = {
+        tuple(key if isinstance(key, str) else "" for key in place): place
+        for place in places(data)
+        if isinstance(at(data, place), str)
+    }  # of entries of the same kind one
+    for place in words.values():
+        spoiled = json.dumps(replaced(data, place, "a\x1b[2J\ud800\u202eb"))
+        with contextlib.suppress(LeadlineError):  # not any word will do here
+            write = formats_of(spoiled, Look(detail="everything"))["text"]
+            assert not re.search("\x1b\\[2J|\ud800|\u202e", write())
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -20,6 +20,7 @@ from leadline.report.phases.showing import PHASE_FORMATS
 from leadline.report.racing.record import RACE_SCHEMA, Race
 from leadline.report.racing.showing import RACE_FORMATS
 from leadline.report.repair import REPAIR_SCHEMA, RepairReport
+from leadline.words import clean
 
 FORECAST_FORMATS: dict[str, Callable[[Forecast, Look], str]] = {
     "text": render_forecast,
@@ -39,17 +40,37 @@ KINDS: dict[str, tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], 
 
 def formats_of(text: str, look: Look) -> dict[str, Callable[[], str]]:
     """By name, the ways in which what was saved can be written. Raises SchemaError if it is no record of ours."""
-    read, written = KINDS.get(_schema_of(text), (read_reports, FORMATS))
-    saved = read(text)
+    data = _loaded(text)
+    known = KINDS.get(_schema_of(data))
+    if known is None:  # a report, whose names are cleaned where they are written
+        read, written = read_reports, FORMATS
+        saved = read(text)
+    else:
+        read, written = known
+        saved = read(json.dumps(_spelled_out(data)))
     return {name: partial(write, saved, look) for name, write in written.items()}
 
 
-def _schema_of(text: str) -> str:
-    """The schema that this program writes of the kind that the text names, of whatever version."""
+def _loaded(text: str) -> Any:
     try:
-        saved = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return ""
+        return None
+
+
+def _spelled_out(data: Any) -> Any:
+    """The same, without a character that a terminal would obey or nobody could write: a saved file may be anybody's."""
+    if isinstance(data, str):
+        return "\n".join(map(clean, data.split("\n")))
+    if isinstance(data, list):
+        return [_spelled_out(each) for each in data]
+    if isinstance(data, dict):
+        return {_spelled_out(key): _spelled_out(each) for key, each in data.items()}
+    return data
+
+
+def _schema_of(saved: Any) -> str:
+    """The schema that this program writes of the kind that was named, of whatever version."""
     named = str(saved.get("schema")) if isinstance(saved, dict) else ""
     return next((known for known in KINDS if _kind(known) == _kind(named)), "")
 
