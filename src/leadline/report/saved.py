@@ -41,13 +41,10 @@ KINDS: dict[str, tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], 
 def formats_of(text: str, look: Look) -> dict[str, Callable[[], str]]:
     """By name, the ways in which what was saved can be written. Raises SchemaError if it is no record of ours."""
     data = _loaded(text)
-    known = KINDS.get(_schema_of(data))
-    if known is None:  # a report, whose names are cleaned where they are written
-        read, written = read_reports, FORMATS
-        saved = read(text)
-    else:
-        read, written = known
-        saved = read(json.dumps(_spelled_out(data)))
+    schema = _schema_of(data)
+    read, written = KINDS.get(schema, (read_reports, FORMATS))
+    # names in a report are cleaned where they are written: they are also what a baseline compares
+    saved = read(json.dumps(_spelled_out(data)) if schema else text)
     return {name: partial(write, saved, look) for name, write in written.items()}
 
 
