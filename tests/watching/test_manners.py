@@ -183,6 +183,19 @@ def test_passes_without_gradient_are_not_taken_for_the_training_pass():
     assert seen.values[0].shape == (5, 4)
 
 
+def test_parameters_keep_their_own_hooks_and_no_empty_list_of_ours():
+    """For an empty list of hooks autograd asks Python at every parameter of every later pass."""
+    model = nn.Linear(2, 1)
+    model.bias.register_post_accumulate_grad_hook(own := lambda parameter: None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with leadline.watch(model, optimizer, every=1) as w:
+        model(torch.ones(3, 2)).mean().backward()
+        optimizer.step()
+        assert any(each.kind == "sample" for each in w.events)
+    assert model.weight._post_accumulate_grad_hooks is None
+    assert list(model.bias._post_accumulate_grad_hooks.values()) == [own]
+
+
 def test_a_watch_is_freed_with_its_model():
     model, optimizer, _ = small()
     known = weakref.ref(leadline.watch(model, optimizer))

@@ -25,18 +25,24 @@ class RawGradients:
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self._parameters = list(parameters)
         self._norms: dict[int, Tensor | Norms] = {}
+        self._hooked: list[Tensor] = []
         self._handles: list[RemovableHandle] = []
         self._error: Exception | None = None
 
     def arm(self) -> None:
-        trained = [each for each in self._parameters if each.requires_grad and each.is_leaf]
+        self._hooked = [each for each in self._parameters if each.requires_grad and each.is_leaf]
         hook: Any = Tensor.register_post_accumulate_grad_hook  # has no types
-        self._handles = [hook(each, self._made) for each in trained]
+        self._handles = [hook(each, self._made) for each in self._hooked]
 
     def disarm(self) -> None:
+        """Take the hooks off, and the empty list of hooks, for which every backward pass would go on to ask Python."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        for each in self._hooked:
+            if not each._post_accumulate_grad_hooks:  # type: ignore[attr-defined]  # torch has no public name for it
+                each._post_accumulate_grad_hooks = None  # type: ignore[attr-defined]
+        self._hooked = []
 
     def _made(self, parameter: Tensor) -> None:
         if parameter.grad is None:  # an optimiser inside the backward pass has used it up already

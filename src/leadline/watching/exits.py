@@ -42,6 +42,8 @@ class Exits:
     def __init__(self) -> None:
         self.inside = 0.0
         """Seconds of ours inside of the pass."""
+        self.entered: float | None = None
+        """When the first exit was passed since it was armed, by `perf_counter`."""
         self.listening = False
         """Between `arm` and `take`."""
         self._seats: dict[int, tuple[nn.Module, Seat]] = {}
@@ -66,7 +68,7 @@ class Exits:
 
     def arm(self) -> None:
         """Hook the modules, if they are not hooked still; `disarm` takes the hooks off again."""
-        self.inside, self._forward, self._backward = 0.0, {}, {}
+        self.inside, self.entered, self._forward, self._backward = 0.0, None, {}, {}
         self.listening = True
         if not self._handles:
             for place, (module, seat) in self._seats.items():
@@ -97,6 +99,7 @@ class Exits:
         if not self.listening or place in self._forward or not torch.is_grad_enabled() or is_batched():
             return
         start = perf_counter()
+        self.entered = self.entered or start
         try:
             found = tensors_in(passed)  # may hold less than in the pass that was traced
             value = found[number] if number < len(found) else None

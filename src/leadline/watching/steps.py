@@ -308,9 +308,11 @@ class Steps:
         done.costs[Level.ROW] = done.costs.get(Level.ROW, 0.0) + self._written - written
         usual = self.table.step_seconds
         if done.began is not None:
-            if done.level >= Level.TRACE and usual is not None:
-                done.plain -= self._paused(done.began, usual)
-                done.costs[Level.TRACE] = done.costs.get(Level.TRACE, 0.0) + max(0.0, done.plain - usual)
+            if (
+                done.level >= Level.BLOCKS and usual is not None
+            ):  # what hooks cost beyond what they do is ours too
+                done.plain -= self._paused(done, usual)
+                done.costs[done.level] = done.costs.get(done.level, 0.0) + max(0.0, done.plain - usual)
                 done.plain = min(done.plain, usual)
             self.table.stepped(done.plain)
         self.table.kept(done.telling)
@@ -323,10 +325,12 @@ class Steps:
         if self.table.wants_plan(done.step, done.level):
             self._plan(done.step)
 
-    def _paused(self, began: float, usual: float) -> float:
+    def _paused(self, done: Round, usual: float) -> float:
         """Seconds of an evaluation, say, that lay between the last step and the pass that was followed."""
-        entered = None if self.sampler is None else self.sampler.entered
-        waited = 0.0 if entered is None else entered - began
+        entered = (
+            self.exits.entered if self.sampler is None or done.level is Level.BLOCKS else self.sampler.entered
+        )
+        waited = 0.0 if entered is None or done.began is None else entered - done.began
         return waited if waited > PAUSE * usual else 0.0
 
     def _plan(self, step: int) -> None:
