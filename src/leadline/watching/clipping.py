@@ -40,8 +40,8 @@ class RawGradients:
             handle.remove()
         self._handles = []
         for each in self._hooked:
-            if not each._post_accumulate_grad_hooks:  # type: ignore[attr-defined]  # torch has no public name for it
-                each._post_accumulate_grad_hooks = None  # type: ignore[attr-defined]
+            if not each._post_accumulate_grad_hooks:
+                each._post_accumulate_grad_hooks = None  # type: ignore[assignment]  # as it is before the first hook
         self._hooked = []
 
     def _made(self, parameter: Tensor) -> None:
