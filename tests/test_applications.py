@@ -27,7 +27,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", ["letters", pytest.param("vowels", marks=pytest.mark.slow)])
 def test_a_network_that_fails_is_repaired_and_scores_better(name):
     found = solve(application(name), quick=True, steps=QUICK[name])
     assert found.verdict in ("poor", "fails")

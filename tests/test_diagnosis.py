@@ -92,6 +92,7 @@ def test_the_reason_is_in_the_report_and_confidence_needs_an_optimiser():
     assert 0.5 < known.confidence < 1
 
 
+@pytest.mark.slow
 def test_a_resnet_50_at_initialisation_is_not_called_sick():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

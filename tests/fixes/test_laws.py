@@ -36,6 +36,12 @@ LONG = (
     "pre-norm",
 )  # traced again as deep stacks
 
+but_long = pytest.mark.parametrize(
+    "each",
+    [pytest.param(each, marks=pytest.mark.slow) if each.name in LONG else each for each in FIXES],
+    ids=lambda each: each.name,
+)
+
 
 @cache
 def proposals(name: str) -> tuple[Plan, ...]:
@@ -218,11 +224,7 @@ def test_the_code_of_a_plan_does_the_same_as_its_edits(each: Fix):
         assert torch.equal(outputs(treated), outputs(by_hand))
 
 
-@pytest.mark.parametrize(
-    "each",
-    [pytest.param(each, marks=pytest.mark.slow) if each.name in LONG else each for each in FIXES],
-    ids=lambda each: each.name,
-)
+@but_long
 def test_a_fix_removes_what_it_was_tried_for(each: Fix):
     _, codes = CLINIC[each.name]
     before = {finding.code for finding in patient_of(each.name).report.findings}
@@ -291,7 +293,7 @@ def further(each: Fix, plan: Plan, case: Case, patient: Patient) -> list[str]:
     return found
 
 
-@by_name
+@but_long
 def test_looked_for_again_a_fix_that_was_made_has_nothing_more_to_change(each: Fix):
     """Of alternatives that differ in a number the first: at another, the fix may well prefer what it preferred."""
     sorts = [sort_of(plan) for plan in edited(each)]

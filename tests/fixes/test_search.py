@@ -75,6 +75,7 @@ def test_what_cannot_be_made_and_what_is_only_advice_was_not_run(mended):
     assert outcome(mended, "toy-advice").code == "# fewer layers"
 
 
+@pytest.mark.slow
 def test_a_fix_that_heals_the_trace_and_not_the_training_is_refuted_and_left_out():
     found = repair(toys.deep(), fixes=[toys.toy_stop, toys.toy_advice])
     assert outcome(found, "toy-stop").state == "refuted"

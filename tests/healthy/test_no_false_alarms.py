@@ -22,7 +22,22 @@ DEEP = (
     ),
     *(
         f"language model {name}"
-        for name in ("layerscale", "sandwich", "skipinit", "magneto", "res-post", "b2t", "mix", "t-fixup")
+        for name in (
+            "layerscale",
+            "sandwich",
+            "skipinit",
+            "magneto",
+            "res-post",
+            "b2t",
+            "mix",
+            "t-fixup",
+            "rezero",
+            "peri",
+            "gpt2-init",
+            "layernorm-scaling",
+            "deepnorm-adam",
+            "residual-sqrt",
+        )
     ),
 )
 """These take longest; the like of each is among the rest."""

@@ -130,6 +130,7 @@ def test_whoever_does_not_use_it_pays_nothing(tmp_path):
     assert "heavy: []" in done.stdout
 
 
+@pytest.mark.slow
 def test_pytest_finds_the_plugin_by_the_entry_point_of_the_package(tmp_path):
     """As if it were installed: the metadata that an installer would write, made of our own pyproject.toml."""
     root = Path(__file__).parents[2]

@@ -187,6 +187,7 @@ def test_a_bfloat16_model_at_a_tiny_rate_is_found():
     assert "U506" in codes(report, "warning")
 
 
+@pytest.mark.slow
 def test_a_scheme_for_sgd_trained_with_adam_is_noted_and_with_sgd_is_not():
     torch.manual_seed(0)
     case = residual_mlp()  # branches scaled by 1/sqrt(N)

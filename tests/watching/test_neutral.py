@@ -144,6 +144,7 @@ assert random.getstate() == before
 """
 
 
+@pytest.mark.slow
 def test_what_a_watch_imports_draws_none_of_the_users_random_numbers():
     source = Path(leadline.__file__).parents[1]
     run = subprocess.run(

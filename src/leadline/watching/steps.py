@@ -308,9 +308,7 @@ class Steps:
         done.costs[Level.ROW] = done.costs.get(Level.ROW, 0.0) + self._written - written
         usual = self.table.step_seconds
         if done.began is not None:
-            if (
-                done.level >= Level.BLOCKS and usual is not None
-            ):  # what hooks cost beyond what they do is ours too
+            if done.level >= Level.BLOCKS and usual is not None:  # hooks cost more than what they do
                 done.plain -= self._paused(done, usual)
                 done.costs[done.level] = done.costs.get(done.level, 0.0) + max(0.0, done.plain - usual)
                 done.plain = min(done.plain, usual)
@@ -327,9 +325,8 @@ class Steps:
 
     def _paused(self, done: Round, usual: float) -> float:
         """Seconds of an evaluation, say, that lay between the last step and the pass that was followed."""
-        entered = (
-            self.exits.entered if self.sampler is None or done.level is Level.BLOCKS else self.sampler.entered
-        )
+        follower = self.exits if self.sampler is None or done.level is Level.BLOCKS else self.sampler
+        entered = follower.entered
         waited = 0.0 if entered is None or done.began is None else entered - done.began
         return waited if waited > PAUSE * usual else 0.0
 
