@@ -125,27 +125,6 @@ def test_a_config_that_transformers_would_fall_over_is_refused_with_words(tmp_pa
         read_config(path)
 
 
-FOREIGN = (b"my notes\nof today\n", b"\0" * 64, b"[" * 9000, b'{"schema": "leadline.report/1"}\n')
-
-
-@pytest.mark.parametrize("content", FOREIGN, ids=["notes", "zeros", "nested", "a report"])
-def test_cells_are_never_written_to_the_file_of_something_else(tmp_path, content):
-    path = tmp_path / "mine.txt"
-    path.write_bytes(content)
-    with pytest.raises(SchemaError, match="another kind of file"):
-        Store(path)
-    assert path.read_bytes() == content
-
-
-def test_a_first_cell_that_was_torn_is_run_again(tmp_path):
-    path = tmp_path / "cells.jsonl"
-    Store(path).add("a", {}, 1)
-    whole = path.read_bytes()
-    for length in (1, 20, len(whole) - 2):
-        path.write_bytes(whole[:length])
-        assert len(Store(path)) == 0
-
-
 @pytest.mark.parametrize(
     "row", [{}, {"settings": 3}, {"settings": {}}], ids=["bare", "wrong", "without result"]
 )

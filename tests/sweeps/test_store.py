@@ -68,23 +68,28 @@ def test_merging_is_idempotent(tmp_path):
     assert sorted(key for key, _, _ in Store(tmp_path / "one").items()) == list("abcde")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['{"schema": "leadline.report/1"}\n', "my notes\n", "\x00\xff\n\x01\n", "[1, 2]\n"],
-)
-def test_another_kind_of_file_is_refused_and_left_as_it_is(tmp_path, text):
+FOREIGN = (
+    b'{"schema": "leadline.report/1"}\n', b"my notes\nof today\n", b"\0" * 64, b"\0\xff\n\1\n", b"[1, 2]\n", b"[" * 9000
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FOREIGN, ids=["report", "notes", "zeros", "bytes", "list", "nested"])
+def test_another_kind_of_file_is_refused_and_left_as_it_is(tmp_path, content):
     path = tmp_path / "other.json"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(SchemaError, match="another kind"):
         Store(path)
-    assert path.read_text() == text
+    assert path.read_bytes() == content
 
 
-def test_a_first_line_that_was_torn_is_known_as_ours(tmp_path):
+def test_a_first_line_that_was_torn_is_known_as_ours_and_its_cell_run_again(tmp_path):
     path = tmp_path / "cells.jsonl"
     Store(path).add("a", {}, 1)
-    path.write_bytes(path.read_bytes()[:30])
-    assert Store(path).torn == 1
+    whole = path.read_bytes()
+    for length in (1, 20, 30, len(whole) - 2):
+        path.write_bytes(whole[:length])
+        found = Store(path)
+        assert (found.torn, len(found)) == (1, 0)
 
 
 def test_a_cell_without_a_result_is_refused_with_its_name(tmp_path):
