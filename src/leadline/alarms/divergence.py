@@ -16,9 +16,8 @@ FORESEEN = 1024  # ours: steps ahead of which something is said; as many as are 
 PARTS = 3  # the best before, and two parts that are both above it: one bad stretch is a spike
 RISE = 0.25  # of the loss; calibrated by benchmarks/alarms.py: healthy runs stay below
 SIGMAS = 6.0  # standard errors of a median; calibrated by the same script
-BACK = 3 * math.sqrt(
-    2
-)  # standard errors of a median; derived: three of a difference, below which it is on its way back
+# standard errors of a median; derived: three of a difference, below which it is on its way back
+BACK = 3 * math.sqrt(2)
 
 
 @alarm(

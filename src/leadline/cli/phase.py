@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import click
 
@@ -52,6 +53,6 @@ def phase(
     from leadline.report.phases.showing import PHASE_FORMATS
 
     asked = {"values": values, "depths": depths, "rates": rates}
-    chosen = {name: value for name, value in asked.items() if value is not None}
-    plan = replace(Plan(seeds=seeds, steps=steps, width=width), **chosen)  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    plan = replace(Plan(seeds=seeds, steps=steps, width=width), **chosen)
     return show_sweep(choices, "columns", partial(measure, kind, plan), PHASE_FORMATS)

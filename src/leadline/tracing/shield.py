@@ -75,8 +75,7 @@ class _Undivided(AbstractContextManager[T]):
                 begun = True
                 return self._inner.__exit__(kind, error, trace)
         except BaseException:
-            if (
-                not begun
-            ):  # Ctrl-C before the shield was up; left open, the collector would put things back at any time
+            # Ctrl-C before the shield was up: left open, the collector would put things back at any time
+            if not begun:
                 self._inner.__exit__(kind, error, trace)
             raise
