@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-import leadline.live
+from leadline.live import show
 from leadline.cli import main
 from leadline.errors import InputError
 
@@ -52,7 +52,7 @@ def test_a_folder_without_runs_is_refused(tmp_path, capsys):
 
 
 def test_a_notebook_gets_a_frame_whose_process_ends_with_it(run):
-    shown = leadline.live.show(run)
+    shown = show(run)
     assert shown._repr_html_().startswith(f'<iframe src="{shown.url}"')
     with urllib.request.urlopen(shown.url, timeout=20) as answer:
         assert answer.status == 200
@@ -63,4 +63,4 @@ def test_a_notebook_gets_a_frame_whose_process_ends_with_it(run):
 
 def test_a_notebook_is_told_what_is_wrong_with_a_file(tmp_path):
     with pytest.raises(InputError, match="no such file"):
-        leadline.live.show(tmp_path / "nothing.leadline")
+        show(tmp_path / "nothing.leadline")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
-import leadline.theory
+from leadline.theory import predict_moments
 from benchmarks.verdicts.build import build
 from benchmarks.verdicts.generate import generate
 from leadline.records import Trace
@@ -133,7 +133,7 @@ def test_an_op_without_a_rule_is_reported_and_prediction_goes_on_behind_it():
     strange = next(op for op in found.ops if "bessel" in op.name)
     assert strange.index in said.forward.refusals
     assert strange.index in said.forward.anchors
-    last = leadline.theory.predict_moments(found).ops[strange.index + 1]
+    last = predict_moments(found).ops[strange.index + 1]
     stats = found.values[last.outputs[0]].forward
     assert last.forward_ms_predicted == pytest.approx(stats.ms, rel=0.1)
 
@@ -153,7 +153,7 @@ def test_prediction_does_not_need_any_measured_value_of_the_pass():
             for value in found.values
         ),
     )
-    guessed = leadline.theory.predict_moments(blind)
+    guessed = predict_moments(blind)
     for op, measured in zip(guessed.ops, found.ops, strict=True):
         stats = found.values[measured.outputs[0]].forward
         if op.forward_ms_predicted is not None:

@@ -6,7 +6,7 @@ findings are taken at their word at first, and then the trial is the rehearsal.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
 from leadline.diagnosis import CONFIDENCE, ask, judge
 from leadline.fixes.comparison import end
@@ -21,12 +21,12 @@ LEARNS = Rehearsal(losses=(1.0, 0.0))
 
 def rehearsed(report: Report, rehearsal: Rehearsal | None) -> Report:
     """The report as it is if training goes like that; None: as it is before anything was tried."""
-    profile = replace(report.profile, rehearsal=rehearsal)
+    profile = changed(report.profile, rehearsal=rehearsal)
     findings = ask(all_rules(), profile.shown)
     verdict = judge(profile, report.coverage, findings)
     known = CONFIDENCE.get(verdict) if profile.update is not None else None
-    judged = replace(report, profile=profile, findings=findings, verdict=verdict, confidence=known)
-    return replace(judged, reason=sentence(judged))
+    judged = changed(report, profile=profile, findings=findings, verdict=verdict, confidence=known)
+    return changed(judged, reason=sentence(judged))
 
 
 def trial_as_rehearsal(

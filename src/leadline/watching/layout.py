@@ -10,7 +10,8 @@ import msgspec
 
 from leadline.alarms import Layout
 from leadline.alarms.history import places
-from leadline.records import Optimizer, ParamGroup, Profile
+from leadline.records import Optimizer as OptimizerRecord
+from leadline.records import ParamGroup, Profile
 from leadline.symmetry.equilibrium import Equilibrium, equilibrium
 from leadline.watching.blocks import block_labels
 
@@ -109,5 +110,5 @@ def _equilibria(profile: Profile) -> dict[str, Equilibrium | None]:
     return found
 
 
-def _groups(optimizer: Optimizer) -> dict[str, ParamGroup]:
+def _groups(optimizer: OptimizerRecord) -> dict[str, ParamGroup]:
     return {name: group for group in optimizer.groups for name in group.parameters}
