@@ -14,11 +14,10 @@ from torch.nn import functional as F
 
 from benchmarks.alarm_models import Network, build
 from benchmarks.verdicts.data import Task, batches, task
-from leadline.alarms import Layout
-from leadline.alarms.history import ABSENT, FROZEN
+from leadline.checks._history import ABSENT, FROZEN, Layout
+from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
 from leadline.records.run import Sample
-from leadline.symmetry.equilibrium import equilibrium
 
 STEPS = 1200
 PROBE = 20  # steps between two samples of the blocks

@@ -23,7 +23,9 @@ import torch
 
 from benchmarks.alarm_runs import FLAWS, Plan, Recorded, healthy_plan, record, settling_plan, sick_plan
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, run_missing, table
-from leadline.alarms import Desk, History, all_alarms
+from leadline.checks import run_checks
+from leadline.checks._history import History
+from leadline.monitor.alerts import Desk
 
 SETS = {"calibration": (0, 30, 2), "held out": (1000, 30, 3)}  # first seed, healthy runs, runs of each flaw
 SETTLING = 2  # healthy runs more, long enough for scale-invariant weights to settle
@@ -55,7 +57,7 @@ def plans(name: str) -> list[Plan]:
 def judge(plan: Plan, keep: Path | None) -> dict[str, Any]:
     """What the desk said of one run."""
     recorded = recorded_run(plan, keep)
-    history, desk, said = History(recorded.layout), Desk(all_alarms()), []
+    history, desk, said = History(recorded.layout), Desk(run_checks()), []
     begin = time.process_time()
     for sample in recorded.samples:
         history.add(sample)

@@ -1,4 +1,4 @@
-"""How often is a verdict right? The origin of CONFIDENCE in leadline.diagnosis, and its check on unseen networks.
+"""How often is a verdict right? The origin of CONFIDENCE in leadline.checks._diagnosis, checked on unseen networks.
 
 Of each verdict, the share of really trained networks for which it came true (trains: reached the target; poor and
 fails: did not), with one case added on either side (Laplace's rule), so that few cases never give certainty. The shares

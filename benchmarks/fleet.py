@@ -26,8 +26,15 @@ from torch import nn
 from benchmarks.side_by_side import alternate, ratio, rounded, significant, spread
 from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
 from leadline.lab.fleet import Net, Task, build_alone
-from leadline.lab.fleet.stack import Stack, stack_up, step
-from leadline.lab.fleet.training import chunks, fitting_chunk, flushing_denormals, side_by_side
+from leadline.lab.fleet.training import (
+    Stack,
+    chunks,
+    fitting_chunk,
+    flushing_denormals,
+    side_by_side,
+    stack_up,
+    step,
+)
 
 STEPS = 2
 ROUNDS = 3

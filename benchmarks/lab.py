@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.store import RESULTS
 from leadline import __version__
-from leadline.lab.bench import all_claims, run_claims
+from leadline.lab.claim import all_claims, run_claims
 from leadline.lab.codes import find_code, order
 from leadline.records import Lab
 

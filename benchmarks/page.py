@@ -27,7 +27,7 @@ import leadline
 from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline.lab.demo import deep_mlp
 from leadline.nn import LanguageModel
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.html import render
 
 OPENINGS = 9

@@ -15,10 +15,11 @@ import torch
 from benchmarks.side_by_side import machine
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, save, table
 from benchmarks.turn import take, until
-from leadline.lab.phases import KINDS, Phase, Plan, phase
-from leadline.lab.phases.plan import geometric
-from leadline.report.phases.showing import HIGHEST, THEORY_POWER, draw
-from leadline.sweeps import Store
+from leadline.lab.phase.measure import phase
+from leadline.lab.phase.page import HIGHEST, THEORY_POWER, draw
+from leadline.lab.phase.plan import KINDS, Plan, geometric
+from leadline.lab.phase.record import Phase
+from leadline.lab.sweeps import Store
 
 CELLS = RESULTS / "phase_cells.jsonl"
 PLANS = {

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.page import CHROMIUM, READY, demo
 from benchmarks.store import ROOT, save
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.html import render
 from leadline.report.verdict import headline
 

@@ -24,16 +24,15 @@ import torch
 from benchmarks.side_by_side import alternate, machine, ratio, rounded
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, run_missing, save, table
 from benchmarks.turn import take, until
-from leadline.lab.racing.entrants import find_entrant
-from leadline.lab.racing.grid import Budget, Grid, cells_of, race_job
-from leadline.lab.racing.lanes import run_lanes
-from leadline.lab.racing.record import race_of
-from leadline.lab.racing.tracks import base_rate
+from leadline.lab.race.grid import Budget, Grid, cells_of, race_job
+from leadline.lab.race.page import HEAD, MOVES, league_rows, transfer_rows
+from leadline.lab.race.record import Race, Standing
+from leadline.lab.race.standings import race_of
+from leadline.lab.race.tracks import base_rate, find_entrant
+from leadline.lab.race.training import run_lanes
+from leadline.lab.sweeps import Store, find_executor, run_sweep
+from leadline.lab.sweeps.cells import Settings
 from leadline.nn import SCHEMES
-from leadline.report.racing.record import Race, Standing
-from leadline.report.racing.showing import HEAD, MOVES, league_rows, transfer_rows
-from leadline.sweeps import Store, find_executor, run_sweep
-from leadline.sweeps.cells import Settings
 
 CELLS = RESULTS / "race_cells.jsonl"
 BUDGET = Budget(steps=80, width=16)

@@ -24,8 +24,8 @@ from benchmarks.side_by_side import significant
 from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
 from leadline.lab.data import standardised_digits
 from leadline.lab.fleet import Net, Task, build_alone, train_fleet
-from leadline.lab.phases.plan import KINDS
-from leadline.report.phases.record import TRAINED
+from leadline.lab.phase.plan import KINDS
+from leadline.lab.phase.record import TRAINED
 
 KIND = KINDS["rate"]
 SAMPLES, BATCH = 1024, 64

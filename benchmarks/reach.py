@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import leadline
-from leadline.readings import read
+from leadline.readings.profile import read
 
 RESULTS = Path(__file__).parent / "results" / "reach.json"
 LEARNED = (

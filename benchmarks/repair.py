@@ -35,8 +35,8 @@ from benchmarks.verdicts.problem import FAMILIES, Problem
 from benchmarks.verdicts.truth import MARGIN, TARGET, WINDOW, Run, label
 from leadline.case import Case
 from leadline.fixes import all_fixes
-from leadline.fixes.edits import Bench, make
-from leadline.fixes.repair import repair
+from leadline.fixes._engine.edits import Bench, make
+from leadline.fixes._engine.repair import repair
 from leadline.records import Edit
 
 FILE = "repair"

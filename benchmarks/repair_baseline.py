@@ -23,7 +23,7 @@ from benchmarks.verdicts.cases import Labelled
 from benchmarks.verdicts.problem import Problem
 from leadline.case import Case
 from leadline.errors import InputError
-from leadline.fixes.edits import Bench, make
+from leadline.fixes._engine.edits import Bench, make
 from leadline.records import Edit
 
 VANISH_RATIO, VANISH_SIZE, EXPLODE_RATIO, DYING_SHARE = 1e-3, 1e-4, 70.0, 0.7  # the paper's, section 3

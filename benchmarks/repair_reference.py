@@ -17,10 +17,10 @@ from torch.nn import functional as F
 
 from benchmarks.store import ROOT, fill_file, run_missing, table
 from benchmarks.verdicts.data import FITTED, batches, task
-from leadline.fixes.comparison import end
-from leadline.fixes.proving import CONFIRM_LONGER
-from leadline.fixes.reference import RATE, Reference
-from leadline.fixes.trial import MOST_STEPS
+from leadline.fixes._engine.comparison import end
+from leadline.fixes._engine.proofs import CONFIRM_LONGER
+from leadline.fixes._engine.reference import RATE, Reference
+from leadline.fixes._engine.trial import MOST_STEPS
 
 FILE = "repair_reference"
 RATES = (RATE / 3, RATE, RATE * 3)

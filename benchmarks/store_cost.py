@@ -30,11 +30,11 @@ from typing import Any
 from benchmarks import watch_kills
 from benchmarks.side_by_side import Spread, alternate, ratio, rounded, significant, spread
 from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from leadline.monitor.runfile import Run, Writer
+from leadline.monitor.runfile.access import open_store
+from leadline.monitor.runfile.owner import myself
+from leadline.monitor.runfile.queue import Batch, Put
 from leadline.records.run import RunInfo
-from leadline.runs import Run, Writer
-from leadline.runs.opening import open_store
-from leadline.runs.owner import myself
-from leadline.runs.pending import Batch, Put
 
 METRICS, LAYERS, SCALARS = 12, 1000, 10
 ROUNDS = 60
@@ -151,7 +151,7 @@ CHILD = f"""
 import sys, time
 from array import array
 from leadline.records.run import RunInfo
-from leadline.runs import Writer
+from leadline.monitor.runfile import Writer
 writer = Writer(sys.argv[1], RunInfo(model="benchmark"))
 scalars = {{f"scalar {{index}}": 0.5 for index in range({SCALARS})}}
 vectors = {{f"metric {{index}}": ("layers", array("f", [0.5] * {LAYERS})) for index in range({METRICS})}}

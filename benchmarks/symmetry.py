@@ -10,9 +10,9 @@ from torch import nn
 
 from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline.nn import Encoder
+from leadline.readings.symmetry.reading import read_symmetry
 from leadline.records import Trace
-from leadline.symmetry.reading import read_symmetry
-from leadline.tracing import trace
+from leadline.tracer.trace import trace
 
 DEPTHS = (10, 30, 100, 300, 1000)
 WIDTH, ROUNDS = 8, 3

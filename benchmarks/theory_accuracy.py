@@ -20,9 +20,9 @@ import torch
 
 from benchmarks.store import ROOT, fill_file, load, save, table
 from benchmarks.theory_models import architectures
+from leadline.readings.theory.prediction import Prediction, first_floating, predict, predict_moments
 from leadline.records import Op, Trace
-from leadline.theory.prediction import Prediction, first_floating, predict, predict_moments
-from leadline.tracing import trace
+from leadline.tracer.trace import trace
 
 NAME = "theory_accuracy"
 MISS = {

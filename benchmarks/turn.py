@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from leadline.sweeps import Progress
+from leadline.lab.sweeps import Progress
 
 UNFINISHED = 3  # exit code: start again
 

@@ -5,7 +5,7 @@
 
 For each network, optimiser and depth the reading finds the rate at which measured and predicted change of the loss part
 by half. The network is then trained at multiples of that rate, without warm-up, on scikit-learn's digits, and judged by
-how much of the loss it removed, as a share of what the best rate removed. The thresholds of `leadline.rules.step_law`
+how much of the loss it removed, as a share of what the best rate removed. The thresholds of `leadline.checks._steps`
 were chosen with the calibration and the held-out set in sight; the fresh set, of yet other kinds, was trained once they
 were fixed, and judges them.
 """
@@ -26,11 +26,12 @@ from torch import Tensor, nn
 from benchmarks.side_by_side import significant
 from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline import Case
+from leadline.checks._steps import BEYOND
 from leadline.nn import MLP, Encoder, Options
-from leadline.readings import read
-from leadline.rules.step_law import BEYOND, FAILS
-from leadline.tracing import trace
-from leadline.updating import read_update
+from leadline.readings.limits import HALF_FAIL_RATE_RATIO
+from leadline.readings.profile import read
+from leadline.readings.update.reading import read_update
+from leadline.tracer.trace import trace
 
 STEPS = 100
 BATCH, JUDGED = 64, 512
@@ -194,10 +195,14 @@ def render_judged(results: Results) -> str:
         for split in SPLITS:
             runs = [run for run in shares(results, split) if _family(run) == family]
             past = [run["share"] >= LEARNED for run in runs if _excess(run) > beyond]
-            half = [run["share"] >= LEARNED for run in runs if FAILS[family] < _excess(run) <= beyond]
+            half = [
+                run["share"] >= LEARNED
+                for run in runs
+                if HALF_FAIL_RATE_RATIO[family] < _excess(run) <= beyond
+            ]
             within = [run["share"] >= LEARNED for run in runs if _excess(run) <= 1]
             cells = [f"{sum(each)} of {len(each)}" for each in (within, half, past)]
-            rows.append([family, split, f"{FAILS[family]:g}, {beyond:g}", *cells])
+            rows.append([family, split, f"{HALF_FAIL_RATE_RATIO[family]:g}, {beyond:g}", *cells])
     head = [
         "family",
         "networks",

@@ -30,10 +30,10 @@ from benchmarks import monitors
 from benchmarks.side_by_side import significant
 from benchmarks.training import Loop
 from leadline import Case
-from leadline.watching import journal, sampling, steps
-from leadline.watching import round as under_way
+from leadline.monitor import journal, sampler, steps
+from leadline.monitor import step_record as under_way
 
-TIMED = (journal, sampling, steps, under_way)  # the modules of a watch that ask what time it is
+TIMED = (journal, sampler, steps, under_way)  # the modules of a watch that ask what time it is
 
 
 class StandingClock:

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from leadline.runs import Run
-from leadline.watching import watch
+from leadline.api import watch
+from leadline.monitor.runfile import Run
 
 STEP = struct.Struct("q")
 

@@ -90,10 +90,10 @@ QUICK = partial(
 
 def predict(build: Callable[[], Any]) -> dict[str, Any]:
     """In this process: the report, and what it took since the process began."""
-    from leadline.diagnosis import conclude, study
-    from leadline.prediction import trace_of
-    from leadline.weightless.batches import Sizes
-    from leadline.weightless.collector import uncollected
+    from leadline.api import trace_of
+    from leadline.checks._diagnosis import conclude, study
+    from leadline.tracer.weightless.configs import Sizes
+    from leadline.tracer.weightless.session import uncollected
 
     made = build()
     if not callable(made):

@@ -16,11 +16,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page as SitePage
 
-from leadline.alarms.selection import Check, all_checks
-from leadline.cli.catalogue import Page, all_pages
+from leadline.checks import Check, all_checks
+from leadline.cli.metadata import Page, all_pages
+from leadline.lab.page import document
 from leadline.records import Lab
-from leadline.report.lab.document import document
-from leadline.report.mending import REACHES
+from leadline.report.repair import REACHES
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from leadline.alarms.hindsight import judge_run
+from leadline.checks._past_run import judge_run
+from leadline.monitor.runfile import Run, Writer
 from leadline.records.run import RunInfo
-from leadline.runs import Run, Writer
 
 STEPS = 200
 

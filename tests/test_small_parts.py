@@ -10,39 +10,39 @@ from msgspec.structs import replace
 from torch import nn
 
 import leadline
-from leadline import ops, runs, stats
-from leadline.alarms import all_alarms
-from leadline.drawing.heat import Axis
-from leadline.drawing.numbers import number, share
+from leadline import ops
+from leadline.checks import model_checks, run_checks
+from leadline.checks._branch_init import scaled_ratio
+from leadline.checks._examples import each_block, geometric, residual, stack_with, weight
 from leadline.errors import InputError, RuleError
-from leadline.fixes.batches import read_batches
-from leadline.forecasting.measure import _change
-from leadline.lab.bench import all_claims, run_claims
-from leadline.lab.claim import Claim
-from leadline.lab.phases.scales import correlation_scale
-from leadline.lab.racing.grid import Grid
-from leadline.nn.stepping import FullAgain, SlowStart
+from leadline.fixes._engine.trial import read_batches
+from leadline.lab.claim import Claim, all_claims, run_claims
+from leadline.lab.phase.measure import correlation_scale
+from leadline.lab.race.grid import Grid
+from leadline.lab.race.page import said
+from leadline.lab.race.record import Interval
+from leadline.lab.sweeps import Store
+from leadline.monitor import runfile
+from leadline.nn.schedules import FullAgain, SlowStart
 from leadline.ops.activation import ACTIVATION
+from leadline.readings.forecast import _change
+from leadline.readings.symmetry.confirm import relative_change
+from leadline.readings.symmetry.equilibrium import equilibrium
+from leadline.readings.update.direction import repeated_blocks
+from leadline.readings.update.limits import _between
 from leadline.records import Facts, ParamGroup, Symmetry
-from leadline.records.showing import forecast_pictures
-from leadline.report.racing.record import Interval
-from leadline.report.racing.showing import said
-from leadline.rules import all_rules
-from leadline.rules.examples import each_block, geometric, residual, stack_with, weight
-from leadline.rules.scaled_last import scaled_ratio
-from leadline.sweeps import Store
-from leadline.symmetry.confirm import relative_change
-from leadline.symmetry.equilibrium import equilibrium
-from leadline.updating.line import _between
-from leadline.updating.places import repeated_blocks
-from report import samples
+from leadline.report.charts.heat import Axis
+from leadline.report.notebook_cards import forecast_pictures
+from leadline.text import number, share
+from leadline.tracer import stats
+from tests.support import reports as samples
 
 
 def test_the_public_names_are_listed_and_others_are_refused():
     assert {"check", "nn", "testing"} <= set(dir(leadline))
     assert leadline.testing.assert_trainable is not None
     with pytest.raises(AttributeError, match="no attribute 'Runner'"):
-        _ = runs.Runner
+        _ = runfile.Runner
 
 
 def test_a_tensor_of_no_elements_is_measured_the_same_on_every_path():
@@ -111,7 +111,7 @@ def test_progress_of_the_lab_names_each_claim():
 def test_two_claims_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
     first: Claim = all_claims()[0]
     all_claims.cache_clear()
-    monkeypatch.setattr("leadline.lab.bench.collect", lambda *_: [first, first])
+    monkeypatch.setattr("leadline.lab.claim.collect", lambda *_: [first, first])
     with pytest.raises(ValueError, match=f"two claims have the code {first.code}"):
         all_claims()
     monkeypatch.undo()
@@ -146,7 +146,7 @@ def test_last_weights_are_compared_only_where_there_are_others():
 
 
 def test_one_dead_branch_alone_is_no_finding():
-    rule = next(each for each in all_rules() if each.name == "dead-branches")
+    rule = next(each for each in model_checks() if each.name == "dead-branches")
     sick = rule.sick
     healthy = each_block(sick, residual=residual())
     one = replace(healthy, blocks=(sick.blocks[0], *healthy.blocks[1:]))
@@ -188,19 +188,19 @@ def test_a_stack_whose_signal_dies_has_no_scale_of_correlation():
 
 
 def test_two_alarms_of_one_code_and_two_owners_of_one_op_are_errors(monkeypatch: pytest.MonkeyPatch):
-    first = all_alarms()[0]
-    all_alarms.cache_clear()
+    first = run_checks()[0]
+    run_checks.cache_clear()
     ops._table.cache_clear()
-    monkeypatch.setattr("leadline.alarms.collect", lambda *_: [first, first])
+    monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
     monkeypatch.setattr("leadline.ops.collect", lambda *_: [ACTIVATION, ACTIVATION])
     with pytest.raises(RuleError, match="two alarms have the code"):
-        all_alarms()
+        run_checks()
     with pytest.raises(ValueError, match="two families own the op"):
         ops._table()
     monkeypatch.undo()
-    all_alarms.cache_clear()
+    run_checks.cache_clear()
     ops._table.cache_clear()
-    assert first in all_alarms()
+    assert first in run_checks()
 
 
 def test_a_batch_may_be_a_list_of_one_input():

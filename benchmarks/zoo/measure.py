@@ -19,8 +19,8 @@ from benchmarks.side_by_side import significant
 from benchmarks.zoo.exhibit import Exhibit
 from leadline import Case
 from leadline.errors import InputError
-from leadline.report import Report
-from leadline.tracing.lend import unwrap
+from leadline.records.report import Report
+from leadline.tracer.inputs import unwrap
 
 ENOUGH = 0.1  # seconds of plain steps that are timed: ten ticks of a coarse clock
 MOST = 40  # plain steps timed at most

@@ -11,7 +11,7 @@ from torch import nn
 
 import leadline
 from examples.incidents.telling import proposed, train
-from leadline.fixes.verify import diagnose
+from leadline.fixes._engine.verify import diagnose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

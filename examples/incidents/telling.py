@@ -19,8 +19,8 @@ import torch
 
 import leadline
 from leadline.fixes import all_fixes
-from leadline.fixes.fix import Patient
-from leadline.fixes.verify import diagnose
+from leadline.fixes._engine.fix import Patient
+from leadline.fixes._engine.verify import diagnose
 
 Build = Callable[[], leadline.Case]
 

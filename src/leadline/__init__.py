@@ -12,44 +12,52 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leadline import nn, testing
+    from leadline.api import (
+        apply,
+        balance,
+        check,
+        fix,
+        forecast,
+        predict,
+        shrink,
+        symmetries,
+        trace,
+        undo,
+        update,
+        watch,
+    )
     from leadline.case import Case
-    from leadline.diagnosis import check
     from leadline.errors import InputError, LeadlineError, SchemaError
-    from leadline.fixes.applying import apply, undo
-    from leadline.fixes.repair import Repair, fix
-    from leadline.forecasting import forecast
-    from leadline.observation import trace
-    from leadline.prediction import predict
+    from leadline.fixes._engine.repair import Repair
+    from leadline.monitor import live
+    from leadline.monitor.watch import Watch
+    from leadline.readings.symmetry.rescale import Symmetries
+    from leadline.readings.theory.criticality import critical_gain, depth_scale
     from leadline.records import Finding, Forecast, Outcome, Profile, Recipe, Trace, Update
-    from leadline.report import Report
-    from leadline.report.repair import RepairReport
-    from leadline.symmetry.live import Symmetries, symmetries
-    from leadline.symmetry.rescale import balance, shrink
-    from leadline.theory import critical_gain, depth_scale
-    from leadline.updating import update
-    from leadline.watching import Watch, watch
+    from leadline.records.repair_report import RepairReport
+    from leadline.records.report import Report
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Case": "leadline.case",
-    "check": "leadline.diagnosis",
-    "predict": "leadline.prediction",
-    "trace": "leadline.observation",
-    "critical_gain": "leadline.theory",
-    "depth_scale": "leadline.theory",
-    "Symmetries": "leadline.symmetry.live",
-    "symmetries": "leadline.symmetry.live",
-    "balance": "leadline.symmetry.rescale",
-    "shrink": "leadline.symmetry.rescale",
-    "forecast": "leadline.forecasting",
-    "fix": "leadline.fixes.repair",
-    "apply": "leadline.fixes.applying",
-    "undo": "leadline.fixes.applying",
-    "Repair": "leadline.fixes.repair",
-    "update": "leadline.updating",
-    "Watch": "leadline.watching",
-    "watch": "leadline.watching",
+    "check": "leadline.api",
+    "predict": "leadline.api",
+    "trace": "leadline.api",
+    "critical_gain": "leadline.readings.theory.criticality",
+    "depth_scale": "leadline.readings.theory.criticality",
+    "Symmetries": "leadline.readings.symmetry.rescale",
+    "symmetries": "leadline.api",
+    "balance": "leadline.api",
+    "shrink": "leadline.api",
+    "forecast": "leadline.api",
+    "fix": "leadline.api",
+    "apply": "leadline.api",
+    "undo": "leadline.api",
+    "Repair": "leadline.fixes._engine.repair",
+    "update": "leadline.api",
+    "Watch": "leadline.monitor.watch",
+    "watch": "leadline.api",
     "Finding": "leadline.records",
     "Forecast": "leadline.records",
     "Outcome": "leadline.records",
@@ -57,12 +65,14 @@ _HOMES = {
     "Recipe": "leadline.records",
     "Trace": "leadline.records",
     "Update": "leadline.records",
-    "Report": "leadline.report",
-    "RepairReport": "leadline.report.repair",
+    "Report": "leadline.records.report",
+    "RepairReport": "leadline.records.repair_report",
     "InputError": "leadline.errors",
     "LeadlineError": "leadline.errors",
     "SchemaError": "leadline.errors",
 }
+
+_PACKAGES = {"live": "leadline.monitor.live", "nn": "leadline.nn", "testing": "leadline.testing"}
 
 __all__ = [
     "Case",
@@ -89,6 +99,7 @@ __all__ = [
     "depth_scale",
     "fix",
     "forecast",
+    "live",
     "nn",
     "predict",
     "shrink",
@@ -102,8 +113,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("nn", "testing"):
-        return _imported(f"leadline.{name}")
+    if name in _PACKAGES:
+        return _imported(_PACKAGES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
     found = getattr(_imported(_HOMES[name]), name)

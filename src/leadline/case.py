@@ -14,6 +14,8 @@ from leadline.errors import InputError
 
 Inputs = Tensor | tuple[Any, ...] | Mapping[str, Any]
 Loss = Callable[..., Tensor]
+Progress = Callable[[int, int, str], object]
+"""Called with (done, total, what is being done)."""
 
 
 @dataclass(frozen=True, slots=True)

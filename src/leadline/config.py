@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from leadline.errors import InputError
-from leadline.records.files import read_text
+from leadline.records.codec import read_text
 from leadline.report.formats import FORMATS
-from leadline.report.look import Bar
+from leadline.report.layout import Bar
 
 FILE = "pyproject.toml"
 CHOICES = {"fail-on": get_args(Bar), "format": tuple(FORMATS)}

@@ -1,6 +1,6 @@
 """The errors Leadline raises; each says what was expected, what came, and what to do."""
 
-from leadline.words import clean, clean_lines, cut
+from leadline.text import clean, clean_lines, cut
 
 LONGEST = 4000  # characters of a message; ours: what quotes more is quoting a damaged file
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from leadline.errors import InputError
 from leadline.records import Source
-from leadline.sources import find_source, repository_root
+from leadline.tracer.sources import find_source, repository_root
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.confidence import NAME, SAID, SOURCE, by_half, rewritten, shares
 from benchmarks.store import load
 from benchmarks.verdicts.cases import load_labels, load_verdicts
-from leadline.diagnosis import CONFIDENCE
+from leadline.checks._diagnosis import CONFIDENCE
 
 
 def test_what_reports_say_is_what_was_measured_on_the_calibration_half():

@@ -92,7 +92,7 @@ def test_an_error_of_ours_is_a_crash_with_its_place(monkeypatch):
 
 
 def test_a_model_that_is_changed_by_the_check_is_noticed(monkeypatch):
-    from leadline.diagnosis import check
+    from leadline.api import check
 
     def careless(case, **options):
         report = check(case, **options)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from live.served import run, serve
+from tests.support.live_server import run, serve
 
 __all__ = ["run", "serve"]
 

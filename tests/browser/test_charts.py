@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from browser.reports import page
-from leadline.drawing.numbers import number
-from leadline.drawing.scale import even_ticks, fitted, log_ticks
+from leadline.report.charts.svg import even_ticks, fitted, log_ticks
 from leadline.report.html import render
-from report import samples
+from leadline.text import number
+from tests.support import reports as samples
+from tests.support.browser_reports import page
 
 
 def panel(opened, key):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from browser.conftest import Opened
 from leadline.errors import LeadlineError
-from live import training
-from live.served import Serving, alert, begin, event, put, row
-from report import samples
+from tests.browser.conftest import Opened
+from tests.support import live_training as training
+from tests.support import reports as samples
+from tests.support.live_server import Serving, alert, begin, event, put, row
 
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PATIENCE = 180_000  # milliseconds; ours: the machine may be busy, and waiting ends as soon as it may

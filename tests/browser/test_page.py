@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from browser import reports
-from browser.reports import NAMES, page
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.html import render
-from leadline.report.text import clean
-from report import samples
+from leadline.text import clean
+from tests.support import browser_reports as reports
+from tests.support import reports as samples
+from tests.support.browser_reports import NAMES, page
 
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 MEGABYTE = 1_000_000  # of the project's requirements, as is the number of layers

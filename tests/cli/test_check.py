@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.check import exit_code
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.formats import FORMATS
-from report import samples
+from tests.support import reports as samples
 
 SHAPE = samples.profile([1.0], [1.0])
 

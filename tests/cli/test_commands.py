@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from leadline import __version__
-from leadline.alarms.selection import all_checks
+from leadline.checks._select import all_checks
 from leadline.cli import leadline, main
-from report import samples
+from tests.support import reports as samples
 
 COMMANDS = sorted(leadline.commands)
 

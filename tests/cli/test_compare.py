@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from leadline.monitor.runfile import Writer
+from leadline.records.comparison import Comparison
 from leadline.records.run import RunInfo
-from leadline.report.comparison import Comparison
-from leadline.runs import Writer
-from report import samples
+from tests.support import reports as samples
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leadline.lab import demo
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.depth import gains
 
 

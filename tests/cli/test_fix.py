@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import leadline
-from leadline.cli.diff import diff_of
+from leadline.cli.fix import diff_of
 from leadline.records import Recipe
-from leadline.report.repair import RepairReport
+from leadline.records.repair_report import RepairReport
 
 TARGET = """
 import leadline

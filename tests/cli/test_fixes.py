@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from leadline.cli.catalogue import all_pages, answering
+from leadline.cli.metadata import all_pages, answering
 from leadline.fixes import all_fixes
 
 

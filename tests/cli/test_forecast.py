@@ -5,8 +5,8 @@ import json
 import pytest
 
 from leadline.report.forecast import render
-from leadline.report.look import Look
-from report.samples import forecast
+from leadline.report.layout import Look
+from tests.support.reports import forecast
 
 FAMILY = """
 import torch

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from leadline.cli.lab.claims import all_listed
+from leadline.lab.commands.claims import all_listed
 from leadline.records import Lab
+from tests.support import ROOT
 
-STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "lab.json"
+STORED = ROOT / "benchmarks" / "results" / "lab.json"
 QUICK = ("S2-1", "S2-3")
 
 
@@ -74,7 +74,7 @@ def test_what_was_saved_is_shown_as_text_and_as_a_page(run, tmp_path):
 def test_a_lab_that_disagrees_with_what_is_published_says_so_by_its_exit_code(run, tmp_path, monkeypatch):
     lab = saved(run, tmp_path, *QUICK)
     other = replace(lab, experiments=(replace(lab.experiments[0], verdict="false as stated"),))
-    monkeypatch.setattr("leadline.lab.bench.run_claims", lambda *_: other)
+    monkeypatch.setattr("leadline.lab.claim.run_claims", lambda *_: other)
     done = run("lab", "run", "S2-1", "--html", "other.html")
     assert done.code == 1
     assert "the lab disagrees with what is published: S2-1 is false as stated, published as holds" in done.err

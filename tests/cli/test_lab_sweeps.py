@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from leadline.cli.phase import phase
-from leadline.lab.phases import Plan
+from leadline.lab.commands.phase import phase
+from leadline.lab.phase.plan import Plan
 
 RACE = (
     "race",
@@ -107,7 +107,7 @@ def test_an_interrupted_sweep_says_how_it_goes_on(run, monkeypatch, more, said):
     def stopped(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("leadline.lab.racing.race.race", stopped)
+    monkeypatch.setattr("leadline.lab.race.standings.race", stopped)
     done = run(*RACE, *more)
     assert done.code != 0
     assert said in done.err

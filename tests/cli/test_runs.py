@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import leadline
+from leadline.monitor.runfile import Writer
+from leadline.records.report import Report
 from leadline.records.run import Alert, Event, RunInfo
-from leadline.report import Report
 from leadline.report.formats import FORMATS
-from leadline.runs import Writer
-from report import samples
+from tests.support import reports as samples
 
 INFO = RunInfo(model="GPT", optimizer="AdamW", parameters=124)
 SPIKE = Alert(
@@ -81,7 +81,9 @@ def test_where_there_are_no_runs_it_says_how_to_make_one(run):
 
 
 def test_a_run_that_was_killed_is_broken_off(run, tmp_path):
-    code = "import os, sys; sys.argv[1:]\nfrom leadline.records.run import RunInfo\nfrom leadline.runs import Writer\n"
+    code = (
+        "import os\nfrom leadline.records.run import RunInfo\nfrom leadline.monitor.runfile import Writer\n"
+    )
     code += "w = Writer('a.leadline', RunInfo(model='GPT')); w.put(0, {'loss': 1.0}); w.flush(); os._exit(1)"
     subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, env=with_source())
     assert "broken off" in run("runs").out

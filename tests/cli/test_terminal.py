@@ -8,8 +8,8 @@ import sys
 import click
 import pytest
 
+from leadline.cli.options import progress_bar
 from leadline.cli.output import at_work, emit, explain_crash
-from leadline.cli.progress import progress_bar
 
 
 class Terminal(io.StringIO):

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import leadline
+from leadline.monitor.runfile import Run
 from leadline.records import Trace
-from leadline.runs import Run
-from leadline.tracing.custody import random_states
-from watching.training import remains, unlike
+from leadline.tracer.restore import random_states
+from tests.support.watched_training import remains, unlike
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 import leadline
-from faults import runs
-from faults.damage import at, places, replaced, spoilt
-from lab.test_standings import made_up
-from leadline.baseline import BASELINE_SCHEMA, read_baseline
 from leadline.cli import main
+from leadline.cli.baseline import BASELINE_SCHEMA, read_baseline
 from leadline.config import read_config
 from leadline.errors import LONGEST, InputError, LeadlineError, SchemaError
+from leadline.lab.phase.record import Phase, Separation
 from leadline.records import Edit, Recipe
-from leadline.report.look import Look
-from leadline.report.phases.record import Phase, Separation
+from leadline.report.layout import Look
 from leadline.report.saved import formats_of
-from report import samples
-from report.lab.test_pages import lab
-from report.test_mending import repair
+from tests.lab.pages.test_pages import lab
+from tests.lab.test_standings import made_up
+from tests.report.test_repair import repair
+from tests.support import reports as samples
+from tests.support.faults import runs
+from tests.support.faults.damage import at, places, replaced, spoilt
 
 MOST = settings.default.max_examples
 PATIENT = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -287,7 +287,7 @@ def test_a_hostile_log_is_judged_or_refused(tmp_path, capsys, text):
 
 @pytest.mark.slow
 def test_a_config_of_a_model_cannot_name_what_is_no_model(tmp_path):
-    from leadline.weightless.configs import model_class, read_config
+    from leadline.tracer.weightless.configs import model_class, read_config
 
     config = read_config({"model_type": "gpt2", "architectures": ["HfArgumentParser"], "n_layer": 1})
     assert model_class(config).__name__ == "GPT2LMHeadModel"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from leadline.alarms.hindsight import judge_run
 from leadline.errors import LeadlineError
-from leadline.report import Report
-from leadline.runs import Run
+from leadline.monitor.past_run import judge_run
+from leadline.monitor.runfile import Run
+from leadline.records.report import Report
 
 ROUNDS = 12
 
@@ -109,8 +109,8 @@ def test_a_watched_training_survives_many_kills_and_goes_on_each_time(tmp_path):
 
 
 def test_a_file_with_a_gap_would_be_seen(tmp_path):
+    from leadline.monitor.runfile import Writer
     from leadline.records.run import RunInfo
-    from leadline.runs import Writer
 
     with Writer(tmp_path / "a.leadline", RunInfo(model="Net", parameters=1)) as writer:
         writer.put(0, {"loss": 0.0})

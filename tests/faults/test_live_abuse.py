@@ -7,9 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from leadline.live.guard import LARGEST_HEAD
-from leadline.live.serving import MOST_CONNECTIONS, prepare
-from live.served import Serving, begin
+from leadline.monitor.live.server import LARGEST_HEAD, MOST_CONNECTIONS, prepare
+from tests.support.live_server import Serving, begin
 
 TELL = b"Connection: close\r\n\r\n"
 

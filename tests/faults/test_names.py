@@ -13,15 +13,15 @@ import torch
 from torch import nn
 
 import leadline
-from cli.conftest import run
-from faults.hostile import NAMES, TARGET, Elements, orders
 from leadline.errors import InputError
-from leadline.fixes.edits import Bench, all_actions, code_of, make
+from leadline.fixes._engine.edits import Bench, all_actions, code_of, make
+from leadline.monitor.arguments import answer
 from leadline.records import Edit
 from leadline.records.run import Alert, Event
 from leadline.report.formats import FORMATS
-from leadline.watching.actions import answer
-from live.served import begin, serve
+from tests.cli.conftest import run
+from tests.support.faults.hostile import NAMES, TARGET, Elements, orders
+from tests.support.live_server import begin, serve
 
 __all__ = ["run", "serve"]
 

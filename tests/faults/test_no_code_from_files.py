@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "leadline"
+from tests.support import ROOT
+
+SOURCE = ROOT / "src" / "leadline"
 
 PICKLING = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "copyreg"}
 """Modules whose files are programs."""

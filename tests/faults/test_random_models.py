@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import leadline
-from faults.campaign import ASKS, Ask, events_of, nothing_left, outcome, warm_up
-from faults.graphs import PLANS, Fuse, Plan, Stage, build
 from leadline import Case
-from tracing.faults import AccidentError
-from watching.training import remains, unlike
-from zoo.plain_run import call, loss_of
+from tests.support.accidents import AccidentError
+from tests.support.faults.campaign import ASKS, Ask, events_of, nothing_left, outcome, warm_up
+from tests.support.faults.graphs import PLANS, Fuse, Plan, Stage, build
+from tests.support.watched_training import remains, unlike
+from tests.support.zoo.plain_run import call, loss_of
 
 SOURCE = str(Path(leadline.__file__).parent)
 SHIELD = str(Path("tracing", "shield.py"))

@@ -11,15 +11,15 @@ import pytest
 from torch import nn
 
 import leadline
-from leadline.baseline import read_baseline
 from leadline.cli import main
+from leadline.cli.baseline import read_baseline
 from leadline.errors import InputError, LeadlineError, SchemaError
-from leadline.records import files
-from leadline.runs import Run
-from leadline.runs.logs import is_log, read_log
-from leadline.sweeps.store import Store
-from leadline.weightless.configs import MOST_LAYERS, build_model, read_config
-from report import samples
+from leadline.lab.sweeps.store import Store
+from leadline.monitor.runfile import Run
+from leadline.monitor.runfile.logs import is_log, read_log
+from leadline.records import codec
+from leadline.tracer.weightless.configs import MOST_LAYERS, build_model, read_config
+from tests.support import reports as samples
 
 ENDLESS = Path("/dev/zero")
 UNREADABLE = Path("/proc/self/mem")  # opens, and fails when it is read
@@ -83,7 +83,7 @@ READERS = {
 def test_a_device_is_refused_with_words(saved, capsys, monkeypatch, name, path):
     if not path.exists():
         pytest.skip("there is no such device here")
-    monkeypatch.setattr(files, "MOST_BYTES", 2**21)
+    monkeypatch.setattr(codec, "MOST_BYTES", 2**21)
     assert str(path) in said(capsys, *READERS[name](path, saved))
 
 
@@ -149,6 +149,6 @@ def test_cells_on_a_link_that_leads_nowhere_are_refused(tmp_path):
 
 
 def test_a_file_that_is_meant_is_still_read(tmp_path, saved):
-    assert files.read_text(saved, "a report") == saved.read_text()
+    assert codec.read_text(saved, "a report") == saved.read_text()
     copy = shutil.copy(saved, tmp_path / "copy.json")
     assert main(["compare", str(saved), str(copy)]) == 0

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes.edits import Bench, code_of, made, make
+from leadline.fixes._engine.edits import Bench, code_of, made, make
 from leadline.records import Edit, Recipe
 
 SCALED = Edit(action="scale", where="0.weight", options={"factor": 0.5})

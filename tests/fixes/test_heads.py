@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline import Case
-from leadline.fixes.edits import Bench, make
+from leadline.fixes._engine.edits import Bench, make
+from leadline.fixes._engine.verify import diagnose
 from leadline.fixes.scaled_head import scaled_head
-from leadline.fixes.verify import diagnose
 
 WORDS, WIDTH = 20, 16
 

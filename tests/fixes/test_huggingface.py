@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leadline import Case
-from leadline.fixes import Fix, Plan, all_fixes
-from leadline.fixes.edits import Bench, code_of, made, make
-from leadline.fixes.fix import Patient
-from leadline.fixes.verify import diagnose
-from leadline.tracing.lend import call
+from leadline.fixes import all_fixes
+from leadline.fixes._engine.edits import Bench, code_of, made, make
+from leadline.fixes._engine.fix import Fix, Patient, Plan
+from leadline.fixes._engine.verify import diagnose
+from leadline.tracer.inputs import call
 
 transformers = pytest.importorskip("transformers")
 

@@ -14,15 +14,14 @@ from torch import nn
 import leadline
 from leadline.case import Case
 from leadline.errors import InputError
-from leadline.fixes import Fix, Plan, all_fixes, fix
-from leadline.fixes.actions.scale import scale_edit
-from leadline.fixes.drift import KEPT, drift_of
-from leadline.fixes.edits import Bench, code_of, made, make
-from leadline.fixes.fix import Patient
-from leadline.fixes.verify import diagnose
+from leadline.fixes import all_fixes
+from leadline.fixes._edits.scale import scale_edit
+from leadline.fixes._engine.edits import Bench, code_of, made, make
+from leadline.fixes._engine.fix import Fix, Patient, Plan, fix
+from leadline.fixes._engine.verify import KEPT, diagnose, drift_of
 from leadline.records import Edit, Recipe
-from leadline.tracing.lend import call, unwrap
-from tests.fixes.clinic import CLINIC, sick
+from leadline.tracer.inputs import call, unwrap
+from tests.support.clinic import CLINIC, sick
 
 FIXES = all_fixes()
 HEADINGS = ["What it does", "Why it works", "What it costs", "When it does not help", "References"]

@@ -12,10 +12,11 @@ from safetensors.torch import load_file, save_file
 
 import leadline
 from leadline.case import Case
-from leadline.fixes.edits import Bench, make
+from leadline.fixes._engine.edits import Bench, make
 from leadline.records import Recipe
-from tests.fixes.clinic import sick
 from tests.fixes.test_laws import outputs, proposals
+from tests.support import ROOT
+from tests.support.clinic import sick
 
 INSERTING = ["qk-norm", "keel", "peri-norm", "pre-norm", "insert-norm", "add-skips"]
 
@@ -62,7 +63,7 @@ torch.save({name: loaded(name, folder) for name in INSERTING}, folder / "outputs
 @pytest.mark.slow
 def test_they_do_so_in_a_process_that_knows_nothing_else(tmp_path):
     expected = {name: trained(name, tmp_path) for name in INSERTING}
-    root = Path(__file__).parents[2]
+    root = ROOT
     subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], check=True, cwd=root, timeout=300)
     found = torch.load(tmp_path / "outputs.pt", weights_only=True)
     assert all(torch.equal(found[name], value) for name, value in expected.items())

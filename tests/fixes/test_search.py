@@ -10,17 +10,17 @@ import torch
 from torch import nn
 
 import leadline
-from fixes import toys
-from fixes.toys import Clock
 from leadline.errors import InputError
-from leadline.fixes import Plan, fix
-from leadline.fixes.candidates import candidates, stages, together
-from leadline.fixes.comparison import compare
-from leadline.fixes.rates import with_rate
-from leadline.fixes.repair import repair
-from leadline.fixes.search import STEADIER
-from leadline.fixes.verify import diagnose, look_again
+from leadline.fixes._engine.candidates import candidates, stages, together
+from leadline.fixes._engine.comparison import compare
+from leadline.fixes._engine.fix import Plan, fix
+from leadline.fixes._engine.proofs import with_rate
+from leadline.fixes._engine.repair import repair
+from leadline.fixes._engine.search import STEADIER
+from leadline.fixes._engine.verify import diagnose, look_again
 from leadline.records import Edit, Outcome, Trial
+from tests.support import toy_fixes as toys
+from tests.support.toy_fixes import Clock
 
 
 @pytest.fixture(scope="module")

@@ -12,19 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from fixes import toys
 from leadline import Case
 from leadline.errors import InputError
-from leadline.fixes import Patient, all_fixes
-from leadline.fixes import fix as make_fix
-from leadline.fixes.actions.draw import draw_edit
-from leadline.fixes.candidates import proposed
-from leadline.fixes.edits import Bench, code_of, made, make
-from leadline.fixes.rates import best_rate
-from leadline.fixes.reference import reference_of
-from leadline.fixes.verify import diagnose
-from leadline.fixes.yardstick import Yardstick
+from leadline.fixes import all_fixes
+from leadline.fixes._edits.draw import draw_edit
+from leadline.fixes._engine.candidates import proposed
+from leadline.fixes._engine.edits import Bench, code_of, made, make
+from leadline.fixes._engine.fix import Patient
+from leadline.fixes._engine.fix import fix as make_fix
+from leadline.fixes._engine.proofs import best_rate
+from leadline.fixes._engine.reference import Yardstick, reference_of
+from leadline.fixes._engine.verify import diagnose
 from leadline.records import Edit
+from tests.support import toy_fixes as toys
 
 WIDTH = 12
 
@@ -257,7 +257,7 @@ def test_of_losses_that_are_no_numbers_nothing_is_on_its_way_and_no_reference_is
     ids=["another batch", "too wide"],
 )
 def test_there_is_no_reference_where_shapes_do_not_allow_one(case: Case, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("leadline.fixes.reference.MOST_FEATURES", 2000)
+    monkeypatch.setattr("leadline.fixes._engine.reference.MOST_FEATURES", 2000)
     assert reference_of(case) is None
 
 

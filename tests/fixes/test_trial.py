@@ -9,14 +9,21 @@ import pytest
 import torch
 from torch import nn
 
-from fixes.toys import Clock
 from leadline import Case
 from leadline.errors import InputError
-from leadline.fixes.batches import Batches, read_batches
-from leadline.fixes.budget import budget_of, seconds_of
-from leadline.fixes.comparison import compare
-from leadline.fixes.trial import LEAST_STEPS, MOST_STEPS, OutOfTimeError, Trials
+from leadline.fixes._engine.comparison import compare
+from leadline.fixes._engine.trial import (
+    LEAST_STEPS,
+    MOST_STEPS,
+    Batches,
+    OutOfTimeError,
+    Trials,
+    budget_of,
+    read_batches,
+    seconds_of,
+)
 from leadline.records import Trial
+from tests.support.toy_fixes import Clock
 
 
 def small(**changes) -> Case:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.support import ROOT
+
+DOCS = ROOT / "docs"
 LIBRARIES = ("lightning", "transformers", "accelerate")
 
 

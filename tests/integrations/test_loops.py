@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from leadline.integrations.sinks import FunctionSink
-from leadline.runs.reading import Run
+from leadline.monitor.runfile.read import Run
 
 STEPS = 8
 
@@ -97,7 +97,7 @@ def test_lightning_is_watched_and_trains_as_without(tmp_path: Path):
 
 @needs("lightning")
 def test_lightning_clipping_is_audited(tmp_path: Path):
-    from leadline.alarms.heavy_clipping import audit_clipping
+    from leadline.checks.run.heavy_clipping import audit_clipping
     from leadline.integrations.lightning import LeadlineCallback
 
     callback = LeadlineCallback(every=4)

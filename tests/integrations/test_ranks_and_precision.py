@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from integrations.test_loops import (
+from leadline.monitor.runfile.read import Run
+from tests.integrations.test_loops import (
     STEPS,
     accelerate_loop,
     huggingface_train,
@@ -20,9 +21,8 @@ from integrations.test_loops import (
     same,
     weights,
 )
-from leadline.runs.reading import Run
+from tests.support import ROOT
 
-HERE = Path(__file__).parent
 LIBRARIES = [pytest.param(name, marks=needs(name)) for name in ("lightning", "transformers", "accelerate")]
 
 
@@ -71,9 +71,9 @@ def test_training_in_mixed_precision_is_watched_and_goes_as_without(library: str
 def ranks(tmp_path_factory) -> tuple[Path, list[dict]]:
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    paths = [str(HERE.parents[1] / "src"), str(HERE.parent)]
+    paths = [str(ROOT / "src"), str(ROOT)]
     run = subprocess.run(
-        [*command, str(HERE / "two_ranks.py"), str(folder)],
+        [*command, str(ROOT / "tests" / "support" / "two_rank_integrations.py"), str(folder)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -20,9 +20,8 @@ import torch
 from torch import nn
 
 import leadline
-from leadline.alarms import History
-from leadline.integrations.numbers import NAMES, numbers
-from leadline.integrations.picture import depth_profile
+from leadline.checks._history import History
+from leadline.integrations._feed import NAMES, depth_profile, numbers
 from leadline.integrations.sinks import (
     Feed,
     FunctionSink,
@@ -33,6 +32,7 @@ from leadline.integrations.sinks import (
     WandbSink,
 )
 from leadline.records.run import Alert, Event, Sample
+from tests.support import ROOT
 
 MOST_KEYS = 20
 
@@ -282,7 +282,7 @@ filled(TrackioSink(run))
 run.finish()
 """
     place = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    root = Path(__file__).parents[2]
+    root = ROOT
     subprocess.run(
         [sys.executable, "-c", code], env=place, cwd=root, check=True, capture_output=True, timeout=100
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leadline.integrations.session import Session
+from leadline.integrations._session import Session
 from leadline.integrations.sinks import MLflowSink, WandbSink
 from leadline.records.run import Alert
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from leadline.cli.lab.claims import all_listed
-from leadline.lab.bench import all_claims
-from leadline.lab.claim import HEADINGS, Claim
+from leadline.checks import model_checks
+from leadline.lab.articles import ARTICLES
+from leadline.lab.claim import HEADINGS, Claim, all_claims
+from leadline.lab.commands.claims import all_listed
 from leadline.records import Lab
 from leadline.records.experiment import ruling
-from leadline.report.lab.articles import ARTICLES
-from leadline.rules.selection import all_rules
+from tests.support import ROOT
 
-STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "lab.json"
+STORED = ROOT / "benchmarks" / "results" / "lab.json"
 
 ALL = all_claims()
 CLAIMS = [pytest.param(each, id=each.code, marks=[pytest.mark.slow] if each.slow else []) for each in ALL]
@@ -85,7 +84,7 @@ def test_the_list_says_what_the_claims_are():
 
 
 def test_codes_in_errata_and_explanations_are_there():
-    known = {each.code for each in ALL} | {rule.code for rule in all_rules()}
+    known = {each.code for each in ALL} | {rule.code for rule in model_checks()}
     text = "\n".join([*(each.doc for each in ALL), *(each.wrong for each in ARTICLES)])
     named = set(re.findall(r"\bS\d-(?:\d+|[A-Z]\d*)|\b[BFIRUWN]\d{3}\b", text))
     assert named <= known

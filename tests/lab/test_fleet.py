@@ -5,7 +5,7 @@ import torch
 
 from leadline.errors import InputError
 from leadline.lab.fleet import Net, Task, build_alone, train_alone, train_fleet
-from leadline.lab.fleet.slopes import SLOPES
+from leadline.lab.fleet.plan import SLOPES
 from leadline.lab.fleet.training import chunks, flushing_denormals, side_by_side
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # float64, a few steps: only the order of additions differs

@@ -11,8 +11,7 @@ import torch
 from msgspec.structs import replace
 
 from leadline.lab.claim import Trials
-from leadline.lab.estimate import every, geometric, mean, median, slope
-from leadline.lab.predictions import above, below, equals, exact, near
+from leadline.lab.estimate import above, below, equals, every, exact, geometric, mean, median, near, slope
 from leadline.records import Check, Experiment, Lab, Plot, PlotLine
 from leadline.records.experiment import ruling
 

@@ -5,14 +5,22 @@ import math
 import pytest
 
 from leadline.errors import InputError
-from leadline.lab.phases import KINDS, Phase, Plan, phase
-from leadline.lab.phases.measuring import assemble, edge_power
-from leadline.lab.phases.scales import correlation_scale, reach_of
-from leadline.lab.phases.separation import balanced, best_multiple, separate
-from leadline.report.look import Look
-from leadline.report.phases.showing import PHASE_FORMATS
-from leadline.sweeps import Store
-from leadline.theory import depth_scale
+from leadline.lab.phase.measure import (
+    assemble,
+    balanced,
+    best_multiple,
+    correlation_scale,
+    edge_power,
+    phase,
+    reach_of,
+    separate,
+)
+from leadline.lab.phase.page import PHASE_FORMATS
+from leadline.lab.phase.plan import KINDS, Plan
+from leadline.lab.phase.record import Phase
+from leadline.lab.sweeps import Store
+from leadline.readings.theory.criticality import depth_scale
+from leadline.report.layout import Look
 
 SMALL = Plan(values=(0.5, 2.0), depths=(1, 3, 12), rates=(0.1,), steps=60, width=16, batch=16, samples=128)
 

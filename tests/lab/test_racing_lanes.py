@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from leadline.errors import InputError
-from leadline.lab.racing.entrants import every_entrant, find_entrant
-from leadline.lab.racing.lanes import run_lanes
-from leadline.lab.racing.stepping import OPTIMISERS, Stepper
-from leadline.lab.racing.tracks import TRACKS, Size, base_rate, find_track, loss_of
+from leadline.lab.race.tracks import TRACKS, Size, base_rate, every_entrant, find_entrant, find_track, loss_of
+from leadline.lab.race.training import OPTIMISERS, Stepper, run_lanes
 from leadline.nn import param_groups
 
 SIZE = Size(width=8, time=16)

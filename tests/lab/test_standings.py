@@ -5,12 +5,10 @@ import math
 import msgspec
 import pytest
 
-from leadline.lab.racing.record import race_of
-from leadline.lab.racing.standings import Finish, league
-from leadline.lab.racing.transfer import transfer
-from leadline.report.look import Look
-from leadline.report.racing.record import Interval, Race
-from leadline.report.racing.showing import RACE_FORMATS, last_steps, league_rows, sentence, transfer_rows
+from leadline.lab.race.page import RACE_FORMATS, last_steps, league_rows, sentence, transfer_rows
+from leadline.lab.race.record import Interval, Race
+from leadline.lab.race.standings import Finish, league, race_of, transfer
+from leadline.report.layout import Look
 
 RATES = (1e-3, 1e-2, 1e-1)
 

@@ -11,9 +11,9 @@ from leadline.errors import InputError
 from leadline.nn import MLP, EncoderDecoder, LanguageModel, Residual
 from leadline.nn.clipping import StableAdamW, adaptive_clip_
 from leadline.nn.hooks import NormedInput, Recentred, on_first
+from leadline.nn.init import lsuv_
 from leadline.nn.language import draw
 from leadline.nn.lean import Remade, lean_feed_forward, lean_linear
-from leadline.nn.lsuv import lsuv_
 from leadline.nn.mlp import PlainLayer
 from leadline.nn.options import Options
 from leadline.nn.qk_norm import qk_norm_

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from closed_forms import stream
 
 from leadline.nn import MLP, SCHEMES, Encoder, Options
+from tests.support.closed_forms import stream
 
 WIDTH, DEPTH, SAMPLES = 128, 12, 256
 SIGMAS = 4.0  # of the predicted scatter over draws; with 44 comparisons a right formula fails 1 time in 360

@@ -5,13 +5,13 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.support import ROOT
+
 pytest.importorskip("safetensors")
-ROOT = Path(__file__).parents[2]
 
 
 def load_example():

@@ -8,7 +8,7 @@ import torch
 
 from leadline.errors import InputError
 from leadline.nn import SCHEMES, Encoder, EncoderDecoder, LanguageModel, Options
-from leadline.nn.positions import rotary_tables, rotate, sinusoidal_table
+from leadline.nn.attention import rotary_tables, rotate, sinusoidal_table
 
 POSITIONS = ("none", "learned", "sinusoidal", "rotary")
 tokens = torch.randint(0, 20, (2, 9), generator=torch.Generator().manual_seed(0))

@@ -3,13 +3,12 @@
 import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
 from leadline.nn import SCHEMES
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 DERIVED_BAND = 0.1  # the claim of the project: measured within 0.1 of the derived exponent
 QUICK_BAND = 0.3  # three seeds and two depths scatter by about 0.1 (one sd); three of these
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import leadline
 from leadline import nn as blocks
-from leadline.readings import read
+from leadline.readings.profile import read
 from leadline.records import BEHIND, Profile
 
 WIDTH = 64

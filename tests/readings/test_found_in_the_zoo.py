@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import leadline
 from leadline.records import Trace
-from zoo import energy
+from tests.support.zoo import energy
 
 WIDTH, CLASSES = 8, 5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from leadline.readings.physics import read_depth_scale
+from leadline.readings.signal import read_depth_scale
 from leadline.records import Block, Stream
 
 

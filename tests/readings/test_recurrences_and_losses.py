@@ -9,10 +9,10 @@ from torch import nn
 
 import leadline
 from leadline.errors import InputError
-from leadline.readings.op_gains import UNKNOWN, predicted
-from leadline.tracing import trace
-from leadline.tracing.composite import inside
-from leadline.tracing.lookups import beyond_its_table
+from leadline.readings.attribution import UNKNOWN, predicted
+from leadline.tracer.calls import inside
+from leadline.tracer.inputs import beyond_its_table
+from leadline.tracer.trace import trace
 
 
 class Told(nn.Module):

@@ -4,12 +4,13 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from leadline.records.comparison import Comparison
+from leadline.report.compare import compare
 from leadline.report.comparing import lines, render
-from leadline.report.comparison import Comparison, compare
 from leadline.report.html.compared import render_comparison
-from leadline.report.look import Look
-from report import samples
-from report.reading_html import read
+from leadline.report.layout import Look
+from tests.support import reports as samples
+from tests.support.html import read
 
 
 def report(*findings, verdict="fails"):

@@ -13,14 +13,14 @@ from markdown_it import MarkdownIt
 
 from leadline.errors import SchemaError
 from leadline.records import Finding
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.formats import FORMATS
 from leadline.report.formats.record import read_reports
-from leadline.report.look import Look
-from leadline.report.text import clean
-from report import samples
-from report.reading_html import read
-from report.workflow import commands
+from leadline.report.layout import Look
+from leadline.text import clean
+from tests.support import reports as samples
+from tests.support.html import read
+from tests.support.workflow import commands
 
 GOLDEN = Path(__file__).parent / "golden"
 SUFFIXES = {"github": "github.txt", "junit": "junit.xml", "sarif": "sarif.json", "html": "html.txt"}

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.report.formats.github import MOST_ANNOTATIONS, github
-from leadline.report.look import Look
-from report import samples
-from report.workflow import commands
+from leadline.report.layout import Look
+from tests.support import reports as samples
+from tests.support.workflow import commands
 
 SHAPE = samples.profile([1.0], [1.0])
 

@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import pytest
 
 from leadline.report.formats.junit import junit
-from leadline.report.look import Look
+from leadline.report.layout import Look
 from leadline.report.verdict import fails
-from report import samples
+from tests.support import reports as samples
 
 OUTCOMES = ("failure", "skipped", "error")
 

@@ -7,17 +7,16 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from leadline.checks._examples import weight
 from leadline.records import DepthScale, Rehearsal, Stream
 from leadline.report.depth import axis_lines, block_summary
 from leadline.report.html.advice import reproduced_by
-from leadline.report.html.causes import _change
+from leadline.report.html.causes import _change, depths_drawn, ranges_drawn, steps_drawn
 from leadline.report.html.panels import _kind
-from leadline.report.html.steps import depths_drawn, ranges_drawn, steps_drawn
-from leadline.report.mending_md import to_markdown
+from leadline.report.repair_formats import to_markdown
 from leadline.report.verdict import _what_is_missing
-from leadline.rules.examples import weight
-from report import samples
-from report.test_mending import repair
+from tests.report.test_repair import repair
+from tests.support import reports as samples
 
 
 def test_placements_that_differ_are_counted_each():

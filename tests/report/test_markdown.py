@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.report.formula import plain, readable
-from leadline.report.look import Look
-from leadline.report.markdown import markdown
-from leadline.rules import all_rules
+from leadline.checks import model_checks
+from leadline.report.formula import markdown, plain, readable
+from leadline.report.layout import Look
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_formulas_and_code_survive_the_markdown():
     assert text == "As a * b * c and x_i * y_i with [bold]this[/bold].\n"
 
 
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", model_checks(), ids=lambda rule: rule.code)
 def test_the_page_of_a_rule_has_no_latex_left(rule):
     text = markdown(rule.doc, Look())
     assert "$" not in text

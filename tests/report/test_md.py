@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from leadline.report.formats.md import code, md, prose
-from leadline.report.look import Look
-from leadline.report.text import clean
-from report import samples
+from leadline.report.layout import Look
+from leadline.text import clean
+from tests.support import reports as samples
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 LETTERS = st.text(st.sampled_from("ab`|\\*_[]()<>&#~@!-:/ \n"), max_size=30)

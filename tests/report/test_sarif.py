@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.report.formats.sarif import sarif
-from leadline.report.look import Look
-from report import samples
+from leadline.report.layout import Look
+from tests.support import reports as samples
 
 REPORTS = [getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed", "hostile")]
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.store import load
 from leadline.errors import SchemaError
-from leadline.report.look import Look
+from leadline.report.layout import Look
 from leadline.report.saved import formats_of
 
 RACE = load("race")["cases"]["text"]

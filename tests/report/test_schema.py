@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from leadline.report.schema import report_schema
-from report import samples
+from tests.support import reports as samples
 
 REPORTS = [
     getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed", "hostile", "thousand")

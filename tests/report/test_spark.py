@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.report.spark import LEVELS, MARKS, legend, mark, sparkline
+from leadline.report.depth import LEVELS, MARKS, legend, mark, sparkline
 
 numbers = st.floats(min_value=1e-300, max_value=1e300)
 anything = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))

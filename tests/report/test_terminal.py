@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from leadline.records import Stream
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.depth import gains
-from leadline.report.look import Look
+from leadline.report.layout import Look
 from leadline.report.terminal import MOST_LINES, render
-from report import samples
+from tests.support import reports as samples
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed", "whole")}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from leadline.report.text import clean, count, factor, first_clause, number, plural, shorten
+from leadline.text import clean, count, factor, first_clause, number, plural, shorten
 
 
 @given(st.text(st.characters(exclude_categories=())))

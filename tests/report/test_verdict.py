@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from leadline.records import Finding
-from leadline.report import Report
+from leadline.records.report import Report
 from leadline.report.verdict import headline
-from report import samples
+from tests.support import reports as samples
 
 
 def ignoring(*found: Finding) -> Report:

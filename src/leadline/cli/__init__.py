@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
@@ -16,7 +17,7 @@ from leadline.cli.options import FAILED, FINE, INTERRUPTED, examples
 from leadline.cli.output import explain_crash, say
 from leadline.collect import collect
 from leadline.errors import LeadlineError
-from leadline.report.text import clean, clean_lines
+from leadline.text import clean, clean_lines
 
 __all__ = ["leadline", "main"]
 
@@ -54,5 +55,17 @@ def leadline() -> None:
     """
 
 
-for command in collect(sys.modules[__name__], click.Command):
+COMMAND_PACKAGES = ("leadline.cli", "leadline.lab.commands")
+
+
+def _commands() -> list[click.Command]:
+    """Every command of the command packages that is not a member of a group, such as `leadline lab run`."""
+    found = [each for name in COMMAND_PACKAGES for each in collect(import_module(name), click.Command)]
+    members = {
+        id(each) for group in found if isinstance(group, click.Group) for each in group.commands.values()
+    }
+    return [each for each in found if id(each) not in members]
+
+
+for command in _commands():
     leadline.add_command(command)

@@ -1,20 +1,21 @@
-"""`leadline check`: trace one pass of a model and report what keeps it from training."""
+"""`leadline check`: report what keeps a model, a config or a recorded run from training."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from leadline.alarms.selection import all_checks
-from leadline.cli.known import mark_known, read_known, write_known
+from leadline.checks._select import all_checks, dropped
+from leadline.cli.baseline import mark_known, read_known, write_known
 from leadline.cli.options import (
     FAILED,
     FINE,
@@ -32,15 +33,55 @@ from leadline.cli.options import (
     rule_options,
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
-from leadline.cli.past import column_option, is_past, look_back
 from leadline.config import Own
 from leadline.errors import LeadlineError
-from leadline.report import Report
+from leadline.monitor.runfile import SUFFIX
+from leadline.monitor.runfile.logs import ALIASES, EVENTS, is_log
+from leadline.records.report import Report
 from leadline.report.formats import FORMATS
-from leadline.report.look import Bar
+from leadline.report.layout import Bar
 from leadline.report.verdict import fails
-from leadline.rules.selection import dropped
 from leadline.targets import is_config, load, locate, moved, origin, postponed
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def is_past(target: str) -> bool:
+    """A run file or a log, by its name."""
+    return target.endswith(SUFFIX) or is_log(Path(target))
+
+
+def look_back(target: str, columns: Mapping[str, str], *, drop: Collection[str] = frozenset()) -> Report:
+    """What is known of a training that has run. Needs no torch."""
+    from leadline.monitor.past_run import judge_run, judge_samples
+    from leadline.monitor.runfile.logs import read_log
+    from leadline.monitor.runfile.read import Run
+
+    path = Path(target)
+    if target.endswith(SUFFIX):
+        with Run(path) as run:
+            return replace(judge_run(run, drop), target=target)
+    source = "TensorBoard log" if EVENTS in path.name or path.is_dir() else "CSV file"
+    return replace(judge_samples(read_log(path, columns), source, path.name, drop), target=target)
+
+
+def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """`--column loss=train/ce` as an entry; a name may hold further equals signs."""
+    pairs = [each.partition("=") for each in given]
+    for metric, equals, column in pairs:
+        if not (metric and equals and column) or metric not in ALIASES:
+            raise click.BadParameter(f"expected METRIC=NAME, METRIC one of {', '.join(ALIASES)}")
+    return {metric: column for metric, _, column in pairs}
+
+
+def column_option(command: Command) -> Command:
+    text = "Of a log: which column, or tag, a number is in, for instance loss=train/ce."
+    return click.option(
+        "--column", "columns", multiple=True, metavar="METRIC=NAME", callback=_pairs, help=text
+    )(command)
+
+
+# `leadline check`: trace one pass of a model and report what keeps it from training.
 
 TWIN = "leadline.lab.demo:residual_mlp"
 
@@ -212,13 +253,12 @@ def examine(
     """
     import torch
 
-    from leadline.diagnosis import check as diagnose
-    from leadline.diagnosis import without
+    from leadline.checks._diagnosis import check_case, without
 
     with redirect_stdout(sys.stderr):
         torch.manual_seed(seed)
         case = moved(load(target), device=device, dtype=dtype)
-        report = diagnose(case, rehearse=rehearse)
+        report = check_case(case, rehearse=rehearse)
     factory = origin(target)
     sources = {**({"": factory} if factory else {}), **report.sources}
     return without(replace(report, target=target, sources=sources), drop)
@@ -239,8 +279,8 @@ def foresee(
         raise click.UsageError('--dtype is for factories; in a config it is the entry "dtype"')
     if not is_config(target):
         locate(target)
-    from leadline.diagnosis import without
-    from leadline.prediction import predict
+    from leadline.api import predict
+    from leadline.checks._diagnosis import without
 
     with redirect_stdout(sys.stderr):
         if is_config(target):

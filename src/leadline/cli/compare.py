@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from leadline.cli.check import look_back
 from leadline.cli.options import (
     FINE,
     FOUND,
@@ -19,19 +20,17 @@ from leadline.cli.options import (
     output_option,
 )
 from leadline.cli.output import emit, look_for
-from leadline.cli.past import look_back
 from leadline.errors import InputError
-from leadline.records.files import read_text
-from leadline.report import Report
+from leadline.monitor.runfile import SUFFIX, Run
+from leadline.records.codec import read_text
+from leadline.records.comparison import Comparison
+from leadline.records.report import Report
+from leadline.report.compare import compare as against
 from leadline.report.comparing import render
-from leadline.report.comparison import Comparison
-from leadline.report.comparison import compare as against
 from leadline.report.formats.record import read_reports
 from leadline.report.html.compared import Losses, render_comparison
-from leadline.report.look import Bar
+from leadline.report.layout import Bar
 from leadline.report.verdict import fails
-from leadline.runs import Run
-from leadline.runs.summary import SUFFIX
 
 SAVED = click.Path(dir_okay=False, exists=True, path_type=Path)
 

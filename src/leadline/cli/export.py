@@ -12,9 +12,15 @@ import click
 
 from leadline.cli.options import FINE, examples, output_option
 from leadline.cli.output import say
-from leadline.report.text import clean
-from leadline.runs.exporting import FORMATS, TEXT_FORMATS, to_parquet
-from leadline.runs.tables import Table, layer_table, scalar_table
+from leadline.monitor.runfile.export import (
+    FORMATS,
+    TEXT_FORMATS,
+    Table,
+    layer_table,
+    scalar_table,
+    to_parquet,
+)
+from leadline.text import clean
 
 
 @click.command(
@@ -43,7 +49,7 @@ def export(run: Path, form: str | None, output: Path | None, layers: bool) -> in
         raise click.UsageError(f"Say the format: --to {'|'.join(FORMATS)}, or -o with such an ending")
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is not text: name a file with -o")
-    from leadline.runs.reading import Run
+    from leadline.monitor.runfile.read import Run
 
     with Run(run) as found:
         if layers and not found.vector_axes:

@@ -12,14 +12,15 @@ import click
 from leadline.cli.options import (
     FAILED,
     FINE,
+    Progress,
     color_option,
     detail_options,
     examples,
     html_option,
     output_option,
+    progress_bar,
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
-from leadline.cli.progress import Progress, progress_bar
 from leadline.errors import LeadlineError
 from leadline.targets import load_family, locate
 
@@ -101,7 +102,7 @@ def forecast(
 def _examine(target: str, depths: tuple[int, ...], seeds: int, progress: Progress | None) -> Forecast:
     """What the target's code prints goes to stderr, so that stdout holds the result alone."""
     locate(target)
-    from leadline.forecasting import forecast as look_ahead
+    from leadline.api import forecast as measure_forecast
 
     with redirect_stdout(sys.stderr):
-        return look_ahead(load_family(target), depths, seeds=seeds, progress=progress)
+        return measure_forecast(load_family(target), depths, seeds=seeds, progress=progress)

@@ -1,8 +1,10 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the progress bar."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +12,9 @@ import click
 from msgspec.structs import asdict
 
 from leadline.config import find_config, read_config
+from leadline.records import SEVERITIES
 from leadline.report.formats import FORMATS
-from leadline.report.verdict import SEVERITIES
+from leadline.text import clean
 
 FINE, FOUND, FAILED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -110,3 +113,32 @@ def output_option(command: Command) -> Command:
 def html_option(command: Command) -> Command:
     text = "Write the report also as a page for the browser, one file that needs nothing else."
     return file_option("--html", "page", text=text)(command)
+
+
+# A bar on stderr for work in several pieces, if someone is there to see it.
+
+Progress = Callable[[int, int, str], object]
+
+
+@contextmanager
+def progress_bar(*, quiet: bool, first: str = "tracing") -> Iterator[Progress | None]:
+    """What is called with (done, total, what is being done); a total of 0 is unknown. None if nobody looks.
+
+    `first`: what is being done before the first call.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(first, total=None)
+
+        def show(done: int, total: int, text: str) -> None:
+            bar.update(task, completed=done, total=total or None, description=escape(clean(text)))
+
+        yield show

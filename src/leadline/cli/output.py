@@ -13,8 +13,8 @@ from types import TracebackType
 
 import click
 
-from leadline.report.look import Bar, Look
-from leadline.report.text import clean_lines
+from leadline.report.layout import Bar, Look
+from leadline.text import clean_lines
 
 HERE = str(Path(__file__).parents[1])
 

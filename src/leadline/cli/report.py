@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,9 +19,16 @@ from leadline.cli.options import (
     output_option,
 )
 from leadline.cli.output import emit, look_for
-from leadline.records.files import read_stream
-from leadline.report.saved import formats_of
+from leadline.records.codec import read_stream
+from leadline.report.saved import Kind, formats_of
 from leadline.report.schema import report_schema
+
+RECORD_PACKAGES = ("leadline.report.saved", "leadline.lab.saved")
+"""Where the kinds of records are declared. By name, because nothing outside the lab imports the lab."""
+
+
+def _kinds() -> dict[str, Kind]:
+    return {schema: kind for name in RECORD_PACKAGES for schema, kind in import_module(name).KINDS.items()}
 
 
 def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -67,7 +75,7 @@ def report(
     """Show what was saved as JSON ("-" reads stdin): a report, a repair, a forecast, experiments of the lab, a race or
     a phase diagram. Needs no torch."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    written = formats_of(_text(saved), look)
+    written = formats_of(_text(saved), look, _kinds())
     if form not in written:
         raise click.UsageError(f"what was saved has no format {form!r}: choose one of {', '.join(written)}")
     if page is not None:

@@ -15,10 +15,10 @@ from leadline.cli.options import FAILED, FINE, examples
 from leadline.cli.output import emit, say
 from leadline.errors import LeadlineError
 from leadline.records import spell
-from leadline.report.text import clean, count, number
+from leadline.text import clean, count, number
 
 if TYPE_CHECKING:
-    from leadline.runs.summary import Summary
+    from leadline.monitor.runfile.summary import Summary
 
 HEADER = ("run", "model", "steps", "loss", "alerts", "last step", "state")
 NUMBERS = ("steps", "loss")  # columns whose figures stand below each other
@@ -34,7 +34,7 @@ def runs(places: tuple[Path, ...], form: str) -> int:
     Without an argument, those below the working directory. A run that is being written can be read at any time.
     Exit codes: 0, or 2 if a file could not be read; the others are listed nevertheless.
     """
-    from leadline.runs.summary import find_runs
+    from leadline.monitor.runfile.summary import find_runs
 
     found = [path for place in places or (Path(),) for path in find_runs(place)]
     summaries, unreadable = _summaries(found)
@@ -48,7 +48,7 @@ def runs(places: tuple[Path, ...], form: str) -> int:
 
 
 def _summaries(paths: Iterable[Path]) -> tuple[list[Summary], int]:
-    from leadline.runs.summary import summarise
+    from leadline.monitor.runfile.summary import summarise
 
     summaries: list[Summary] = []
     unreadable = 0

@@ -32,14 +32,14 @@ def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
     does not disturb it. Ends with Ctrl-C. Needs the extra `live` and no torch.
     """
     try:
-        from leadline.live.serving import prepare
+        from leadline.monitor.live.server import prepare
     except ModuleNotFoundError as error:
         raise InputError(
             expected="starlette, uvicorn and sse-starlette, which serve the live page",
             got=f"no module {error.name!r}",
             fix="pip install 'leadline[live]'",
         ) from None
-    from leadline.runs.summary import find_runs
+    from leadline.monitor.runfile.summary import find_runs
 
     server = prepare([path for place in places for path in find_runs(place)], port)
     emit(f"{server.url}\n")

@@ -19,7 +19,7 @@ import sys
 from functools import cache
 
 from leadline.collect import collect
-from leadline.fixes.fix import Fix, Patient, Plan, fix
+from leadline.fixes._engine.fix import Fix, Patient, Plan, fix
 
 __all__ = ["Fix", "Patient", "Plan", "all_fixes", "fix"]
 

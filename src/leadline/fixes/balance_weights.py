@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.readings.symmetry.cone import balancing, total
+from leadline.readings.symmetry.rescale import find_symmetry
 from leadline.records import Edit
-from leadline.symmetry.cone import total
-from leadline.symmetry.live import find_symmetry
-from leadline.symmetry.penalty import balancing
 
 
 @fix(name="balance", answers=("B204", "U505", "U503", "U502", "W601"), reach="function", since="0.2")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from statistics import median
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import fresh_edits
-from leadline.fixes.looking import branch_end, family, is_fresh, residual_blocks, weights
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.init_edits import fresh_edits
+from leadline.fixes._engine.lookup import branch_end, family, is_fresh, residual_blocks, weights
 from leadline.records import Edit, Weight
 
 LEAST = 3  # residual blocks: fewer are no stack (ours)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import has_step_hook
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import has_step_hook
 from leadline.nn.clipping import AGC_CLIP
-from leadline.nn.stepping import AdaptiveClip, Clip
+from leadline.nn.schedules import AdaptiveClip, Clip
 from leadline.records import Edit
 
 NORM = 1.0  # of the whole gradient: the limit in common use (Pascanu et al. 2013; GPT-3, arXiv 2005.14165, app. B)

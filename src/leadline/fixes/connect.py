@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
+from leadline.fixes._engine.fix import Patient, Plan, fix
 
 DETACHED = """\
 # look between the last trainable module that gets no gradient and the loss for one of these, and remove it:

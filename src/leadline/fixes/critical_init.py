@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import fresh_edits, has_critical_point
-from leadline.fixes.looking import is_fresh, weights
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.init_edits import fresh_edits, has_critical_point
+from leadline.fixes._engine.lookup import is_fresh, weights
 
 
 @fix(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.fixes.actions.draw import draw_edit
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import is_fresh
+from leadline.fixes._edits.draw import draw_edit
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import is_fresh
 from leadline.readings.weights import LEAST, is_constant
 from leadline.records import Edit, Parameter
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.actions.scale import scale_edit
+from leadline.fixes._edits.scale import scale_edit
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import VALUES, branch_end, family, is_fresh, packing_of, weights
 from leadline.fixes.declone import copy_edits
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import branch_end, family, is_fresh, weights
-from leadline.fixes.packing import VALUES, packing_of
 from leadline.records import Edit, Weight
 
 LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)

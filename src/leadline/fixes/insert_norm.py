@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import fresh_edits
-from leadline.fixes.looking import called_module, head_of, is_fresh, weight_ops, weights
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.init_edits import fresh_edits
+from leadline.fixes._engine.lookup import called_module, head_of, is_fresh, weight_ops, weights
 from leadline.records import Edit
 
 LEAST = 3  # layers: fewer need no norm (ours)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.branches import branches, norm_edit
+from leadline.fixes._engine.branches import branches, norm_edit
+from leadline.fixes._engine.edits import rounded
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import family, is_fresh
 from leadline.fixes.declone import copy_edits
-from leadline.fixes.edits import rounded
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import family, is_fresh
 from leadline.records import Edit
 
 LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
+from leadline.checks._steps import pace_of
+from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.records import Edit
-from leadline.rules.pace import pace_of
 
 MOVE = 0.03  # of a weight's size a step: the median of 168 networks that learned (benchmarks/verdicts, calibration)
 PROMISE = {"adam": 0.5, "sgd": 0.2}  # of the loss a step: upper quartile and median of the same networks

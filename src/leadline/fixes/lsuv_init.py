@@ -9,12 +9,12 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from leadline.fixes.edits import Bench, made, rounded
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import fresh_edits
-from leadline.fixes.looking import is_fresh, own_model
+from leadline.fixes._engine.edits import Bench, made, rounded
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.init_edits import fresh_edits
+from leadline.fixes._engine.lookup import is_fresh, own_model
 from leadline.records import Edit
-from leadline.tracing.custody import process_state_kept
+from leadline.tracer.restore import process_state_kept
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.branches import branches, norm_edit
+from leadline.fixes._engine.branches import branches, norm_edit
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import is_fresh
 from leadline.fixes.declone import copy_edits
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import is_fresh
 from leadline.fixes.pre_norm import pre_edits
 
 LEAST = 3  # sub-layers: fewer are no stack (ours)

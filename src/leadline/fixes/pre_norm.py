@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from leadline.fixes.branches import Branch, branches, norm_edit
+from leadline.fixes._engine.branches import Branch, branches, norm_edit
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import is_fresh, modules_of
 from leadline.fixes.declone import copy_edits
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import is_fresh, modules_of
 from leadline.records import Edit
 
 LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from leadline.fixes.attending import Attending, attentions
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import own_model
+from leadline.fixes._engine.branches import Attending, attentions
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import own_model
 from leadline.nn.qk_norm import Own
 from leadline.records import Attention, Edit
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import edit_of_activation, owns_op
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import edit_of_activation, owns_op
 from leadline.records import Op
 
 

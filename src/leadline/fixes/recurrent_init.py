@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from leadline.fixes.actions.draw import draw_edit
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import orthogonal_gain, recurrent_names
-from leadline.fixes.looking import is_fresh, modules_of, uses
+from leadline.fixes._edits.draw import draw_edit
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.init_edits import orthogonal_gain, recurrent_names
+from leadline.fixes._engine.lookup import is_fresh, modules_of, uses
 from leadline.records import Edit
 
 GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3}

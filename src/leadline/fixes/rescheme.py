@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import family, is_fresh, modules_of
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import family, is_fresh, modules_of
 from leadline.nn.residual import Residual
 from leadline.records import Edit
 

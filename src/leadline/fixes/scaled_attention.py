@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.fixes.actions.scale import scale_edit
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import is_fresh, weights
-from leadline.fixes.packing import QUERIES_AND_KEYS, packing_of
+from leadline.fixes._edits.scale import scale_edit
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import QUERIES_AND_KEYS, is_fresh, packing_of, weights
 from leadline.records import Edit
 
 LOGIT = (

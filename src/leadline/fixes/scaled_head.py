@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.fixes.actions.scale import scale_edit
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import head_parameters, is_fresh
+from leadline.fixes._edits.scale import scale_edit
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import head_parameters, is_fresh
 
 HEAD = 1.0  # mean square of the logits that are aimed at: a first loss of ln C + 1/2 (derived)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
+from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.records import Edit
 
 FAR = 5.0  # root mean square, or one over it, beyond which an input is worth standardising (ours)

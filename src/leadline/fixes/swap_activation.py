@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.initialising import fresh_edits
-from leadline.fixes.looking import edit_of_activation, is_fresh, owns_op
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.init_edits import fresh_edits
+from leadline.fixes._engine.lookup import edit_of_activation, is_fresh, owns_op
 from leadline.records import Op
 
 DYING = ("relu",)

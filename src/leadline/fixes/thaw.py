@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
+from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.records import Edit
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes.fix import Patient, Plan, fix
-from leadline.fixes.looking import has_step_hook, is_fresh
-from leadline.nn.stepping import SlowStart
+from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.lookup import has_step_hook, is_fresh
+from leadline.nn.schedules import SlowStart
 from leadline.records import Edit
 
 LEAST, MOST = 10, 2000  # steps: fewer are no warm-up, more are another rate (ours)

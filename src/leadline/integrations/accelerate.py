@@ -13,9 +13,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from leadline.integrations.sinks import FunctionSink
-from leadline.watching import Watch
-from leadline.watching import watch as watch_loop
-from leadline.watching.actions import OnAlert
+from leadline.monitor.arguments import OnAlert
+from leadline.monitor.watch import Watch, start_watch
 
 
 def watch(  # noqa: PLR0913  (leadline.watch, with an accelerator before it)
@@ -30,7 +29,7 @@ def watch(  # noqa: PLR0913  (leadline.watch, with an accelerator before it)
 ) -> Watch:
     """`leadline.watch` for a model and optimisers as `accelerator.prepare` returned them."""
     found = optimizer if isinstance(optimizer, Sequence) else [optimizer]
-    return watch_loop(
+    return start_watch(
         accelerator.unwrap_model(model),
         [bare_optimizer(each) for each in found],
         store=store,

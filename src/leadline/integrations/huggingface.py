@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from leadline.integrations._session import Session
 from leadline.integrations.accelerate import bare_optimizer
-from leadline.integrations.session import Session
 from leadline.integrations.sinks import Sink
-from leadline.watching import Watch
-from leadline.watching.actions import OnAlert
+from leadline.monitor.arguments import OnAlert
+from leadline.monitor.watch import Watch
 
 
 class LeadlineCallback(TrainerCallback):

@@ -14,10 +14,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
-from leadline.integrations.session import Session
+from leadline.integrations._session import Session
 from leadline.integrations.sinks import Sink
-from leadline.watching import Watch
-from leadline.watching.actions import OnAlert
+from leadline.monitor.arguments import OnAlert
+from leadline.monitor.watch import Watch
 
 
 class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy, see pyproject.toml

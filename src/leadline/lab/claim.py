@@ -1,17 +1,21 @@
-"""What a claim is: a statement of an article as an experiment; the docstring of its function is its page."""
+"""A claim of an article as an experiment: the docstring of its function is its page."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
 
-from leadline.records import Check, Experiment, Plot, Ruling
+from leadline.collect import collect
+from leadline.lab import claims
+from leadline.lab.codes import order
+from leadline.records import Check, Experiment, Lab, Plot, Ruling
 from leadline.records.experiment import ruling
 
 T = TypeVar("T")
@@ -97,3 +101,30 @@ def claim(
         return Claim(code=code, verdict=verdict, seeds=seeds, slow=slow, spoiled=spoiled, measure=measure)
 
     return make
+
+
+# The claims by code, and running several of them.
+
+Progress = Callable[[int, int, str], object]
+
+
+@cache
+def all_claims() -> tuple[Claim, ...]:
+    """Every claim, in the order of the articles."""
+    found = sorted(collect(claims, Claim), key=lambda each: order(each.code))
+    codes = [each.code for each in found]
+    if len(set(codes)) < len(codes):
+        raise ValueError(f"two claims have the code {next(each for each in codes if codes.count(each) > 1)}")
+    return tuple(found)
+
+
+def run_claims(
+    chosen: Sequence[Claim], leadline: str, seeds: int | None = None, progress: Progress | None = None
+) -> Lab:
+    """One experiment a claim, each with the seeds it asks for unless `seeds` says how many."""
+    found = []
+    for done, each in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen), each.code)
+        found.append(each.run(seeds))
+    return Lab(leadline=leadline, torch=str(torch.__version__), experiments=tuple(found))

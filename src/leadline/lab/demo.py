@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.case import Case
-from leadline.fixes.applying import apply
-from leadline.fixes.trial import train_step
+from leadline.fixes._engine.repair import apply_recipe
+from leadline.fixes._engine.trial import train_step
 from leadline.records import Recipe, Trial
 
 LAYERS = 60
@@ -100,7 +100,7 @@ def race(
         torch.manual_seed(0)
         case = deep_mlp()
         if edits is not None:
-            apply(case.model, edits, case.optimizer)
+            apply_recipe(case.model, edits, case.optimizer)
         losses = []
         for step in range(steps):
             if progress is not None:

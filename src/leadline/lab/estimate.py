@@ -1,4 +1,4 @@
-"""Several runs of one measurement as a number with an interval."""
+"""Several runs of one measurement as an estimate with an interval, beside its prediction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leadline.forecasting.fit import interval, log_line
+from leadline.readings.depth_law import interval, log_line
+from leadline.records import Check, Plot, PlotLine
+from leadline.records.experiment import Party
 
 RESAMPLES = 1000  # of the bootstrap: the ends of a 95 % interval then rest on 25 resamples each
 LEVEL = 0.95
@@ -87,3 +89,91 @@ def middle_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
 
 def _log(y: float) -> float:
     return math.log(y) if y > 0 else math.nan
+
+
+# Predictions beside estimates: each becomes a Check, which judges itself.
+
+EXACT = 1e-12  # relative, in double precision over a few hundred ops (derived: 1e-16 an op, and room)
+
+
+def equals(
+    what: str, found: Estimate, predicted: float, *, within: float, origin: str, by: Party = "article"
+) -> Check:
+    """`found` is `predicted`, give or take the relative tolerance `within` (absolute, if `predicted` is 0)."""
+    room = within * abs(predicted) if predicted else within
+    return _check(what, found, by, origin, predicted, predicted - room, predicted + room)
+
+
+def near(
+    what: str, found: Estimate, predicted: float, *, room: float, origin: str, by: Party = "article"
+) -> Check:
+    """`found` is `predicted`, give or take `room`: for exponents and cosines."""
+    return _check(what, found, by, origin, predicted, predicted - room, predicted + room)
+
+
+def below(what: str, found: Estimate, limit: float, *, origin: str, by: Party = "article") -> Check:
+    return _check(what, found, by, origin, None, None, limit)
+
+
+def above(what: str, found: Estimate, limit: float, *, origin: str, by: Party = "article") -> Check:
+    return _check(what, found, by, origin, None, limit, None)
+
+
+def exact(what: str, found: Estimate, *, by: Party = "article", limit: float = EXACT) -> Check:
+    """An identity: the relative error of every run is rounding."""
+    return below(what, found, limit, origin="an identity; what is allowed is rounding", by=by)
+
+
+def _check(  # noqa: PLR0913  (the fields of a prediction)
+    what: str,
+    found: Estimate,
+    by: Party,
+    origin: str,
+    predicted: float | None,
+    low: float | None,
+    high: float | None,
+) -> Check:
+    return Check(
+        what=what,
+        by=by,
+        predicted=predicted,
+        low=low,
+        high=high,
+        origin=origin,
+        measured=found.value,
+        measured_low=found.low,
+        measured_high=found.high,
+        runs=found.runs,
+        interval=found.how,
+    )
+
+
+# Figures of experiments: lines of numbers over depths or other places.
+
+Curve = Mapping[int, float] | Mapping[float, float]
+
+
+def over(
+    title: str,
+    across: str,
+    measured: Mapping[str, Curve],
+    theory: Mapping[str, Curve] | None = None,
+    *,
+    log: bool = True,
+) -> Plot:
+    """Curves by their labels, over all places that any of them has."""
+    curves = [(label, curve, False) for label, curve in measured.items()]
+    curves += [(label, curve, True) for label, curve in (theory or {}).items()]
+    places = sorted({place for _, curve, _ in curves for place in curve})
+    lines = [
+        PlotLine(label=label, values=_values(curve, places), theory=predicted)
+        for label, curve, predicted in curves
+    ]
+    return Plot(
+        title=title, across=across, names=tuple(f"{place:g}" for place in places), lines=tuple(lines), log=log
+    )
+
+
+def _values(curve: Curve, places: Sequence[float]) -> tuple[float | None, ...]:
+    known = {float(place): value for place, value in curve.items()}
+    return tuple(known.get(float(place)) for place in places)

@@ -9,10 +9,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from leadline.api import trace, update
 from leadline.case import Case
-from leadline.observation import trace
 from leadline.records import Trace, Update
-from leadline.updating import update
 
 DOUBLE = torch.float64
 

@@ -2,7 +2,6 @@
 only."""
 
 from leadline.nn import init
-from leadline.nn.admin import profile_admin_
 from leadline.nn.clipping import StableAdamW, adaptive_clip_, clip_norm_, z_loss
 from leadline.nn.conv import ResNet
 from leadline.nn.encoder_decoder import EncoderDecoder
@@ -10,7 +9,7 @@ from leadline.nn.language import LanguageModel
 from leadline.nn.mlp import MLP
 from leadline.nn.optim import Base, param_groups
 from leadline.nn.options import Options
-from leadline.nn.residual import Residual
+from leadline.nn.residual import Residual, profile_admin_
 from leadline.nn.schedules import schedule
 from leadline.nn.scheme import Layout, Place, Scheme
 from leadline.nn.schemes import SCHEMES, recommended

@@ -9,11 +9,11 @@ from torch import Generator, Tensor, nn
 from leadline.errors import InputError
 from leadline.nn import init
 from leadline.nn.attention import Context, KeyValueCache, attention_mask
+from leadline.nn.deferred import make_linear
 from leadline.nn.options import Options
 from leadline.nn.scheme import Layout, Place, Scheme, check_depth
 from leadline.nn.schemes import find_scheme
 from leadline.nn.transformer import StackPositions, build_stack
-from leadline.nn.undrawn import make_linear
 
 DEFAULTS = Options()
 ONLY_DECODER = Layout(sublayers=2, stack="decoder")

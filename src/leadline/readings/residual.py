@@ -1,7 +1,9 @@
-"""Recognising `x + f(x)`: a sum of which one term is the segment's own start, and where its branch has norms."""
+"""Residual adds, norms and block names: what `x + f(x)` looks like in the op graph."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -128,3 +130,98 @@ def _norm_at_output(trace: Trace, value: int, made: Sequence[int], norms: frozen
         if trace.ops[op].kind not in NEUTRAL:
             return False
     return False
+
+
+# Which ops normalise: those named so, and those spelled out as arithmetic (Hugging Face's RMSNorm, say).
+
+REACH = 10  # ops between a reduction and the division that uses it; LayerNorm written out in full takes 6
+_ARITHMETIC = frozenset({"pointwise", "reduce", "bias", "scale", "cast", "layout", "add", "product"})
+_AVERAGES = frozenset({"mean", "sum", "var", "std", "var_mean", "std_mean", "norm", "vector_norm"})
+_ROOTS = frozenset({"rsqrt", "sqrt", "pow", "std", "std_mean", "norm", "vector_norm"})
+
+
+def find_norms(trace: Trace) -> frozenset[int]:
+    """Indices of all ops whose output is normalised.
+
+    Spelled out, a norm is a product or quotient of the signal with a smaller tensor that was made from the signal by an
+    average and a root.
+    """
+    return frozenset(op.index for op in trace.ops if op.kind == "norm" or _divides_by_own_size(trace, op))
+
+
+def _divides_by_own_size(trace: Trace, op: Op) -> bool:
+    if op.kind != "product" or op.name not in ("mul", "div"):
+        return False
+    size = math.prod(trace.values[op.outputs[0]].shape)
+    return any(
+        math.prod(trace.values[value].shape) < size and _averaged_and_rooted(trace, value)
+        for value in op.inputs
+    )
+
+
+def _averaged_and_rooted(trace: Trace, value: int) -> bool:
+    names: set[str] = set()
+    todo = [(value, 0)]
+    while todo:
+        value, steps = todo.pop()
+        maker = trace.values[value].op
+        if maker is None or steps > REACH or trace.ops[maker].kind not in _ARITHMETIC:
+            continue
+        names.add(trace.ops[maker].name)
+        if trace.ops[maker].name not in _AVERAGES:  # behind the average lies the signal itself
+            todo.extend((each, steps + 1) for each in trace.ops[maker].inputs)
+    return bool(names & _AVERAGES) and bool(names & _ROOTS)
+
+
+# Names for blocks, in the user's own module and parameter names.
+
+
+def name_blocks(trace: Trace, blocks: Sequence[Sequence[int]]) -> list[str]:
+    """A unique name for each block (given as op indices): the module that holds its weights.
+
+    Blocks that share a module, like the attention and the feed-forward part of one layer, are told apart by the first
+    and last of their layers; calls of the same module by a number.
+    """
+    paths = [_paths([trace.ops[op] for op in block]) for block in blocks]
+    names = [_common(each) for each in paths]
+    counts = Counter(names)
+    names = [_span(name, each) if counts[name] > 1 else name for name, each in zip(names, paths, strict=True)]
+    counts, seen = Counter(names), Counter[str]()
+    for index, name in enumerate(names):
+        seen[name] += 1
+        if counts[name] > 1:
+            names[index] = f"{name}#{seen[name]}"
+    return names
+
+
+def _paths(ops: Sequence[Op]) -> list[str]:
+    weighted = [op for op in ops if is_weighted(op)]
+    paths = [_path(op) for op in weighted or ops]
+    return list(dict.fromkeys(path for path in paths if path)) or [ops[-1].name if ops else "?"]
+
+
+def _path(op: Op) -> str:
+    """The module that was running, or the one inside it that owns the op's parameters.
+
+    A parameter of the model itself goes by its own name. A tied weight is owned elsewhere: then the caller counts.
+    """
+    if not op.params:
+        return op.module
+    owner = op.params[0].rpartition(".")[0] or op.params[0]
+    inside = not op.module or owner.startswith(f"{op.module}.")
+    return owner if inside else op.module
+
+
+def _common(paths: Sequence[str]) -> str:
+    """The innermost path that contains all of them."""
+    parts = [path.split(".") for path in paths]
+    shared = 0
+    while all(shared < len(each) for each in parts) and len({each[shared] for each in parts}) == 1:
+        shared += 1
+    return ".".join(parts[0][:shared]) or "…".join(dict.fromkeys((paths[0], paths[-1])))
+
+
+def _span(name: str, paths: Sequence[str]) -> str:
+    """`layers.3` made of `layers.3.fc1` and `layers.3.fc2` becomes `layers.3.fc1…fc2`."""
+    tails = [path.removeprefix(f"{name}.") for path in paths if path.startswith(f"{name}.")]
+    return f"{name}.{'…'.join(dict.fromkeys((tails[0], tails[-1])))}" if tails else name

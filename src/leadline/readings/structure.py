@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, flow_from, is_weighted
-from leadline.readings.naming import name_blocks
-from leadline.readings.norms import find_norms
-from leadline.readings.residual import Sum, find_sum
+from leadline.readings.residual import Sum, find_norms, find_sum, name_blocks
 from leadline.records import Block, Gap, Op, Placement, Residual, Stream, Trace, Value
 
 LONG_SEGMENT = (

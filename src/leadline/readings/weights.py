@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from leadline.readings.op_gains import fan_in_of
+from leadline.readings.attribution import fan_in_of
 from leadline.readings.structure import Structure
 from leadline.records import Clones, Op, Parameter, Trace, Weight
 

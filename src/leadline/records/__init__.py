@@ -3,51 +3,42 @@
 Every record survives JSON without loss. "Not measured" is null, and is never the same as zero.
 """
 
-from leadline.records.attribution import BEHIND, Attribution, Factor, FactorKind
 from leadline.records.codec import decode, encode, parse, spell
 from leadline.records.experiment import LAB_SCHEMA, Check, Experiment, Lab, Party, Plot, PlotLine, Ruling
-from leadline.records.facts import (
-    Attention,
-    Clones,
-    Facts,
-    Head,
-    InputSignal,
-    Precision,
-    Recurrence,
-    Weight,
-)
+from leadline.records.facts import Attention, Clones, Facts, Head, InputSignal, Precision, Recurrence, Weight
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
 from leadline.records.margin import Margin
 from leadline.records.profile import (
+    BEHIND,
+    SEVERITIES,
+    Agreement,
     Anomaly,
     Asked,
+    Attribution,
     Block,
     Coverage,
+    DepthScale,
     Direction,
+    EpsSite,
+    Factor,
+    FactorKind,
     Finding,
+    Generator,
     Jump,
+    Parting,
     Placement,
     Profile,
     Residual,
+    ScaledTensor,
     Severity,
     Stream,
+    Symmetry,
+    Theory,
     Verdict,
+    badness,
 )
-from leadline.records.rehearsal import Rehearsal
-from leadline.records.repair import (
-    RECIPE_SCHEMA,
-    Edit,
-    Measure,
-    Option,
-    Outcome,
-    Reach,
-    Recipe,
-    State,
-    Trial,
-)
+from leadline.records.repair import RECIPE_SCHEMA, Edit, Measure, Option, Outcome, Reach, Recipe, State, Trial
 from leadline.records.run import RUN_SCHEMA, Alert, Course, Event, RunInfo, Sample
-from leadline.records.symmetry import EpsSite, Generator, ScaledTensor, Symmetry
-from leadline.records.theory import Agreement, DepthScale, Parting, Theory
 from leadline.records.trace import (
     TRACE_SCHEMA,
     Attended,
@@ -71,6 +62,7 @@ from leadline.records.update import (
     DepthRange,
     LinePoint,
     ParameterStep,
+    Rehearsal,
     Update,
 )
 
@@ -80,6 +72,7 @@ __all__ = [
     "LAB_SCHEMA",
     "RECIPE_SCHEMA",
     "RUN_SCHEMA",
+    "SEVERITIES",
     "TRACE_SCHEMA",
     "UPDATE_SCHEMA",
     "Agreement",
@@ -159,6 +152,7 @@ __all__ = [
     "Value",
     "Verdict",
     "Weight",
+    "badness",
     "decode",
     "encode",
     "parse",

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from leadline.records.codec import decode, encode
+from leadline.records.display import NotebookCard
 
 FORECAST_SCHEMA = "leadline.forecast/1"
 
@@ -80,7 +81,7 @@ class DepthLimit(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+class Forecast(NotebookCard, frozen=True, kw_only=True):
     """What `leadline.forecast` returns: exponents by quantity, limits, the depth they allow, and advice in words."""
 
     schema: str = FORECAST_SCHEMA
@@ -112,9 +113,3 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> Forecast:
         return decode(text, cls, FORECAST_SCHEMA)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from leadline.records.showing import forecast_card
-
-        return forecast_card(self)

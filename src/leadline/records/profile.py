@@ -1,20 +1,213 @@
-"""The Profile: what the readings found in a trace; the Findings that rules make of it; and what was not seen."""
+"""The Profile: everything that the readings found in a trace, and the findings that checks make of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
-from leadline.records.attribution import Attribution
 from leadline.records.facts import Facts
-from leadline.records.rehearsal import Rehearsal
-from leadline.records.symmetry import Symmetry
-from leadline.records.theory import DepthScale, Theory
 from leadline.records.trace import Gap, Optimizer, Units
-from leadline.records.update import Update
+from leadline.records.update import Rehearsal, Update
+
+FactorKind = Literal[
+    "activation", "weight", "norm", "attention", "product", "skip", "branch", "scale", "pool", "loss", "rest"
+]
+BEHIND = -1
+"""Stands for the block of factors that lie behind the last block: the loss."""
+
+
+class Factor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    r"""What one kind of op did to the signal on its way through one block.
+
+    `forward` is $\ln(q_{out} / q_{in})$ of the second moment $q = E[x^2]$; `backward` is
+    $\ln(G_{in} / G_{out})$ of the squared gradient $G = \sum (\partial L / \partial x)^2$. None: not measured.
+    """
+
+    block: int
+    """Index in `Profile.blocks`; BEHIND for the loss."""
+    kind: FactorKind
+    op: str = ""
+    """Name of the op of this kind that changed most: "sigmoid", "linear"."""
+    ops: int = 1
+    forward: float | None = None
+    backward: float | None = None
+    forward_theory: float | None = None
+    """What the op table predicts from the op's own input and weights; None where it has no formula."""
+    backward_theory: float | None = None
+
+
+class Attribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The factors of every block in depth order; within a block, in order of execution.
+
+    They telescope: over any range of blocks they sum to the logarithm of the change that was measured.
+    """
+
+    factors: tuple[Factor, ...]
+
+    def within(self, blocks: Iterable[int]) -> tuple[Factor, ...]:
+        """The factors of these blocks."""
+        wanted = set(blocks)
+        return tuple(factor for factor in self.factors if factor.block in wanted)
+
+
+# What theory could say of a trace: how much it covers, where it parts from measurement, and the physics of depth.
+
+Phase = Literal["ordered", "critical", "chaotic"]
+
+
+class Parting(msgspec.Struct, frozen=True, kw_only=True):
+    """The first op, in the direction of its pass, whose own rule leaves its band though it reads measured values."""
+
+    direction: Literal["forward", "backward"]
+    op: int
+    """Index of the op."""
+    name: str
+    module: str
+    factor: float
+    """Measured / predicted second moment, from this op's own rule alone."""
+    inherited: float | None
+    """The same for the prediction from the start of the pass: what came with its input is in it too."""
+    band: float
+    """Half-width in e-folds that was allowed."""
+    assumption: str
+    """What the rule takes for granted, and what does not hold here."""
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How far predictions lie from measurements: percentiles of |ln(predicted / measured)| over ops."""
+
+    ops: int
+    median: float
+    p90: float
+
+
+class Theory(msgspec.Struct, frozen=True, kw_only=True):
+    """The account of one prediction."""
+
+    ops: int
+    """Ops that carry a signal."""
+    with_rule: int
+    without: dict[str, int]
+    """Ops that no rule could predict, by name."""
+    anchored: tuple[str, ...]
+    """Where prediction went on from the measured value: "module: op"."""
+    forward: Agreement | None
+    backward: Agreement | None
+    forward_parting: Parting | None
+    backward_parting: Parting | None
+
+
+class DepthScale(msgspec.Struct, frozen=True, kw_only=True):
+    r"""The physics of a stack of equal layers.
+
+    A gradient's second moment changes by $\chi$ a layer, hence over $\xi = 1/|\ln\chi|$ layers by $e$.
+    """
+
+    chi: float
+    xi: float
+    phase: Phase
+    trainable_depth: float
+    """Layers over which the squared gradient changes by as much as networks were seen to bear."""
+    q: float | None = None
+    """The variance that the stack settles at; infinite or zero if it runs away."""
+
+
+# What the symmetry reading found: the free rescalings of a network, and where weight decay is inert.
+
+
+class Generator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    r"""One free rescaling: multiplying each tensor by $a^{n}$, $n$ its exponent, changes nothing, for every $a > 0$."""
+
+    exponents: dict[str, int]
+    """By parameter name."""
+    says: str
+    """The same in words."""
+    statistics: dict[str, int] = {}
+    """Exponents of the running statistics that follow, by buffer name: for evaluation they must be rescaled too."""
+
+
+class EpsSite(msgspec.Struct, frozen=True, kw_only=True):
+    """A norm in front of which the scale is free, as far as its eps allows."""
+
+    where: str
+    """The module it runs in."""
+    eps: float
+    against: float | None
+    """What eps is added to, on average: the variance of the signal in front of the norm, as a rule."""
+
+    @property
+    def share(self) -> float | None:
+        """eps / (what it is added to): how far the norm is from being indifferent to scale."""
+        if self.against is None:
+            return None
+        return self.eps / self.against if self.against > 0 else float("inf")
+
+
+class ScaledTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One trainable parameter, as the penalty sees it."""
+
+    name: str
+    kind: str
+    """As in `leadline.records.Parameter`."""
+    count: int
+    norm: float | None = None
+    grad_norm: float | None = None
+    alone: bool = False
+    """Its scale is free while all others keep theirs: the network is invariant to it."""
+    inert: bool = False
+    """It can shrink to nothing while no decayed tensor grows."""
+
+
+class Symmetry(msgspec.Struct, frozen=True, kw_only=True):
+    """All free rescalings of a network's parameter tensors."""
+
+    generators: tuple[Generator, ...]
+    """A basis of the group, as few tensors in each as could be had."""
+    tensors: tuple[ScaledTensor, ...]
+    decayed: bool
+    """Only the tensors that the optimiser decays count as penalty; False: no decay is known, and all count."""
+    penalty: float | None
+    """Sum of squares of what is penalised, each weighted with its decay if that is known."""
+    least: float | None
+    """What the same network's penalty comes down to along the free directions (an infimum: eps stops it earlier)."""
+    eps: tuple[EpsSite, ...]
+    held: tuple[str, ...]
+    """Ops whose scaling is not known or not worked out: what they read was held fixed, so the group may be larger."""
+
+    @property
+    def dimension(self) -> int:
+        return len(self.generators)
+
+    @property
+    def inert(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.tensors if each.inert)
+
+    @property
+    def invariant(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.tensors if each.alone)
+
+    @property
+    def free_share(self) -> float | None:
+        """The share of the penalty that can be had without changing the network."""
+        if self.penalty is None or self.least is None:
+            return None
+        return 1.0 - self.least / self.penalty if self.penalty > 0 else 0.0
+
+
+# The Profile: what the readings found in a trace; the Findings that rules make of it; and what was not seen.
 
 Severity = Literal["info", "warning", "error"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+"""The one order of severities, the least severe first."""
+
+
+def badness(severity: Severity) -> int:
+    """The rank of a severity, for sorting: 0 for an info, 2 for an error."""
+    return SEVERITIES.index(severity)
+
+
 Verdict = Literal["trains", "poor", "fails", "undecided"]
 Direction = Literal["forward", "backward"]
 Placement = Literal["none", "pre", "post", "output", "sandwich", "pre+post", "post+output", "all"]
@@ -159,6 +352,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     where: str
     message: str
+    """What was measured."""
+    action: str = ""
+    """What to do about it, in one imperative sentence."""
     evidence: dict[str, float]
     known: bool = False
     """The baseline lists it: it was there before, and does not fail the check."""

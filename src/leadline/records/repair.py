@@ -22,7 +22,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change of a model or of its training. On the same model the same edit makes the same change."""
 
     action: str
-    """Name of the action that makes it (`leadline.fixes.actions`)."""
+    """Name of the action that makes it (`leadline.fixes._edits`)."""
     where: str = ""
     """Path of the module or parameter it changes; "" for the model as a whole, or its training."""
     options: dict[str, Option] = {}

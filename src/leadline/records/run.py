@@ -46,6 +46,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     severity: Severity
     message: str
+    action: str = ""
     where: str = ""
     layers: tuple[int, int] | None = None
     """First and last entry of the axis it is about; None: the whole model."""

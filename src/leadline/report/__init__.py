@@ -1,5 +1,5 @@
 """Showing what was found. Reads records only, so it works without torch and on saved files."""
 
-from leadline.report.report import Report
+from leadline.records.report import Report
 
 __all__ = ["Report"]

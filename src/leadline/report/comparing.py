@@ -10,16 +10,14 @@ from typing import Literal
 from rich.console import Console
 from rich.text import Text
 
-from leadline.drawing.chart import Values
 from leadline.records import Block, Finding, Measure
-from leadline.report.comparison import Comparison, Side
-from leadline.report.depth import stream_blocks
-from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, labelled, wrapped
-from leadline.report.look import Look
-from leadline.report.report import Report
-from leadline.report.spark import legend, sparkline
-from leadline.report.text import clean, count, factor, number, plural, shorten
+from leadline.records.comparison import Comparison, Side
+from leadline.records.report import Report
+from leadline.report.charts.lines import Values
+from leadline.report.depth import legend, sparkline, stream_blocks
+from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, Look, labelled, wrapped
 from leadline.report.verdict import TITLES, by_severity
+from leadline.text import clean, count, factor, number, plural, shorten
 
 LEAST_WIDTH, MOST_WIDTH = 50, 120
 SHOWN = 2  # findings of a kind that a page names; -v shows all

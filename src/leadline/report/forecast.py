@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from leadline.records import DepthPoint, Exponent, Forecast
-from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled
-from leadline.report.look import Look
-from leadline.report.spark import sparkline
-from leadline.report.text import clean, number, plural
+from leadline.report.depth import sparkline
+from leadline.report.layout import ACCENT, QUIET, TONES, Look, joined, labelled
+from leadline.text import clean, number, plural
 
 NAME, NUMBER = 26, 10
 ROWS = {

@@ -1,9 +1,17 @@
-"""Formulas for the terminal: LaTeX, as docstrings have it, in letters and signs that a line of text can show."""
+"""LaTeX formulas and Markdown as text for the terminal."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from io import StringIO
+from typing import Literal
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.theme import Theme
+
+from leadline.report.layout import ACCENT, Look
 
 # fmt: off
 SIGNS = {
@@ -84,3 +92,19 @@ def _sign(name: str) -> str:
         return unicodedata.lookup(f"GREEK {size} LETTER {name}")
     except KeyError:
         return name
+
+
+# Markdown as text for the terminal: the page of a rule, as `leadline explain` shows it.
+
+COMFORTABLE = 96  # cells a line of prose, at most
+THEME = Theme({"markdown.code": ACCENT, "markdown.h1": "bold", "markdown.h2": "bold"})
+
+
+def markdown(source: str, look: Look) -> str:
+    """`source` set for reading; with colour, with ANSI codes."""
+    page = StringIO()
+    color: Literal["standard"] | None = "standard" if look.color else None
+    width = min(look.width, COMFORTABLE)
+    console = Console(file=page, width=width, color_system=color, force_terminal=look.color, theme=THEME)
+    console.print(Markdown(readable(source)))
+    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())

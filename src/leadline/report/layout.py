@@ -1,6 +1,10 @@
-"""Lines of a terminal page: labels in one column, text wrapped beside them, never wider than asked."""
+"""The lines of a terminal page: labels in one column, text wrapped beside them; and the choices of the reader."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -36,3 +40,28 @@ def wrapped(body: Text | str, width: int, *, most: int | None = None) -> list[Te
 def joined(*parts: str) -> str:
     """Short facts in one line."""
     return " · ".join(part for part in parts if part)
+
+
+# How a report is to be shown: the choices a reader makes, in one value.
+
+Detail = Literal["verdict", "page", "everything"]
+Bar = Literal["info", "warning", "error", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """`detail`: the verdict alone, a page of at most 40 lines, or everything that is known.
+
+    `fail_on`: the least severity that counts as a failure, for formats that tell failures from the rest; `own` is that
+    of single targets.
+    """
+
+    width: int = 80
+    detail: Detail = "page"
+    color: bool = False
+    fail_on: Bar = "warning"
+    own: Mapping[str, Bar] = field(default_factory=dict)
+
+    def bar(self, target: str) -> Bar:
+        """The severity from which on a finding of that target is a failure."""
+        return self.own.get(target, self.fail_on)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from leadline.records import Finding, Source
-from leadline.report.report import Report
+from leadline.records import Asked, Finding, Source
+from leadline.records.report import Report
 
 RANGE = " … "
 _END_OF_PATH = re.compile(r" … |…|#\d+$")
@@ -27,3 +27,14 @@ def place_of(report: Report, finding: Finding) -> Source | None:
 def lasting(where: str) -> str:
     """`where` without what small drift changes: at which layer a range of them begins and ends."""
     return _NUMBER.sub("N", where) if RANGE in where else where
+
+
+# The rules that a report speaks of.
+
+
+def rules_of(report: Report) -> list[Asked]:
+    """Those that were asked, then any other that has a finding: a report made by hand need not list its rules."""
+    rules = {rule.code: rule for rule in report.rules}
+    for finding in (*report.findings, *report.ignored):
+        rules.setdefault(finding.code, Asked(code=finding.code, name=finding.name, summary=finding.name))
+    return [*rules.values()]

@@ -7,20 +7,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from leadline.records import FORECAST_SCHEMA, LAB_SCHEMA, Forecast, Lab
+from leadline.records import FORECAST_SCHEMA, Forecast
+from leadline.records.repair_report import REPAIR_SCHEMA, RepairReport
 from leadline.report.forecast import render as render_forecast
 from leadline.report.formats import FORMATS
 from leadline.report.formats.record import read_reports
 from leadline.report.html.forecasted import render_forecast as forecast_page
-from leadline.report.lab.formats import LAB_FORMATS
-from leadline.report.look import Look
-from leadline.report.mending_formats import REPAIR_FORMATS
-from leadline.report.phases.record import PHASE_SCHEMA, Phase
-from leadline.report.phases.showing import PHASE_FORMATS
-from leadline.report.racing.record import RACE_SCHEMA, Race
-from leadline.report.racing.showing import RACE_FORMATS
-from leadline.report.repair import REPAIR_SCHEMA, RepairReport
-from leadline.words import clean
+from leadline.report.layout import Look
+from leadline.report.repair_formats import REPAIR_FORMATS
+from leadline.text import clean
 
 FORECAST_FORMATS: dict[str, Callable[[Forecast, Look], str]] = {
     "text": render_forecast,
@@ -28,21 +23,21 @@ FORECAST_FORMATS: dict[str, Callable[[Forecast, Look], str]] = {
     "html": lambda forecast, look: forecast_page(forecast),
 }
 
-KINDS: dict[str, tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], str]]]] = {
+Kind = tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], str]]]
+"""How a record is read, and how it is written by the name of the format."""
+
+KINDS: dict[str, Kind] = {
     REPAIR_SCHEMA: (RepairReport.from_json, REPAIR_FORMATS),
     FORECAST_SCHEMA: (Forecast.from_json, FORECAST_FORMATS),
-    LAB_SCHEMA: (Lab.from_json, LAB_FORMATS),
-    RACE_SCHEMA: (Race.from_json, RACE_FORMATS),
-    PHASE_SCHEMA: (Phase.from_json, PHASE_FORMATS),
 }
-"""By schema: how the record is read, and how it is written. What is none of these is read as a report."""
+"""By schema. A record of no known schema is read as a report."""
 
 
-def formats_of(text: str, look: Look) -> dict[str, Callable[[], str]]:
+def formats_of(text: str, look: Look, kinds: Mapping[str, Kind] = KINDS) -> dict[str, Callable[[], str]]:
     """By name, the ways in which what was saved can be written. Raises SchemaError if it is no record of ours."""
     data = _loaded(text)
-    schema = _schema_of(data)
-    read, written = KINDS.get(schema, (read_reports, FORMATS))
+    schema = _schema_of(data, kinds)
+    read, written = kinds.get(schema, (read_reports, FORMATS))
     # names in a report are cleaned where they are written: they are also what a baseline compares
     saved = read(json.dumps(_spelled_out(data)) if schema else text)
     return {name: partial(write, saved, look) for name, write in written.items()}
@@ -66,10 +61,10 @@ def _spelled_out(data: Any) -> Any:
     return data
 
 
-def _schema_of(saved: Any) -> str:
+def _schema_of(saved: Any, kinds: Mapping[str, Kind]) -> str:
     """The schema that this program writes of the kind that was named, of whatever version."""
     named = str(saved.get("schema")) if isinstance(saved, dict) else ""
-    return next((known for known in KINDS if _kind(known) == _kind(named)), "")
+    return next((known for known in kinds if _kind(known) == _kind(named)), "")
 
 
 def _kind(schema: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from leadline.report.report import REPORT_SCHEMA, Report
+from leadline.records.report import REPORT_SCHEMA, Report
 
 NOT_FINITE = ["NaN", "Infinity", "-Infinity"]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,27 +1,253 @@
-"""A report as a page for the terminal: at most 40 lines, unless everything is asked for."""
+"""A report as a page for the terminal: at most 40 lines, unless everything is requested."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from io import StringIO
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.text import Text
 
-from leadline.records import Course, Profile, Rehearsal, Update
-from leadline.report.coverage import coverage_lines
+from leadline.records import (
+    Agreement,
+    Block,
+    Course,
+    Coverage,
+    DepthScale,
+    Finding,
+    Gap,
+    Margin,
+    Parting,
+    Profile,
+    Rehearsal,
+    Update,
+)
 from leadline.report.depth import axis_lines, block_summary, jump_lines
-from leadline.report.findings import finding_lines, ignored_lines
-from leadline.report.layout import ACCENT, QUIET, TONES, joined, labelled, wrapped
-from leadline.report.look import Look
-from leadline.report.margins import margin_lines
-from leadline.report.table import block_lines
-from leadline.report.text import clean, count, number, plural, quoted, share, signed
-from leadline.report.theory import theory_lines
+from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, Look, joined, labelled, wrapped
 from leadline.report.verdict import TITLES, rooted, sentence, steps_of
+from leadline.text import clean, count, factor, number, plural, quoted, share, shorten, signed
 
 if TYPE_CHECKING:
-    from leadline.report.report import Report
+    from leadline.records.report import Report
+
+
+GAPS_SHOWN = 2
+GAP_LINES = 2
+PLACES_SHOWN = 2
+
+
+def coverage_lines(coverage: Coverage, width: int, *, everything: bool = False) -> list[Text]:
+    """Counts of what was seen, then each gap: what, why, how many places and the first of them."""
+    lines = labelled("coverage", _counts(coverage), width)
+    shown, most = (coverage.gaps, None) if everything else (coverage.gaps[:GAPS_SHOWN], GAP_LINES)
+    for gap in shown:
+        lines += labelled("  gap", _describe(gap, everything=everything), width, most=most)
+    if len(shown) < len(coverage.gaps):
+        more = f"and {plural(len(coverage.gaps) - len(shown), 'further gap')}: -v shows all"
+        lines += labelled("", Text(more, style=QUIET), width)
+    return lines
+
+
+def _counts(coverage: Coverage) -> str:
+    if not coverage.ops:
+        return "no pass was traced"
+    values = f"{count(coverage.forward)}/{count(coverage.values)} values measured forward"
+    return joined(
+        f"{count(coverage.ops_known)}/{count(coverage.ops)} ops known",
+        f"{values}, {count(coverage.backward)} backward",
+    )
+
+
+def _describe(gap: Gap, *, everything: bool) -> str:
+    """What and why first: names may be long, and what is cut is cut at the end."""
+    amount = f" in {plural(len(gap.where), 'place')}" if gap.where else ""
+    return f"{clean(gap.what)}{amount}: {clean(gap.why)}{_places(gap.where, everything=everything)}"
+
+
+def _places(where: Sequence[str], *, everything: bool) -> str:
+    names = where if everything else where[:PLACES_SHOWN]
+    rest = ", …" if len(names) < len(where) else ""
+    return f" ({', '.join(map(clean, names))}{rest})" if names else ""
+
+
+# The findings of a report, the worst first, in as many lines as there are.
+
+MESSAGE_LINES = 4
+FIRST_LINES = 6  # of the first finding: its message ends with the cause, which is what one came for
+
+
+def finding_lines(findings: Sequence[Finding], width: int, *, room: int | None = None) -> list[Text]:
+    """A summary line, then each root with its message and what it leads to; with `room`, as many as fit."""
+    entries = [
+        _entry(root, below, width, _most(room, MESSAGE_LINES if place else FIRST_LINES))
+        for place, (root, below) in enumerate(rooted(findings))
+    ]
+    shown = len(entries) if room is None else _fitting([len(entry) for entry in entries], room - 1)
+    lines = labelled("findings", _summary(findings), width)
+    lines += [line for entry in entries[:shown] for line in entry]
+    if shown < len(entries):
+        more = f"and {plural(len(entries) - shown, 'further finding')}: -v shows all"
+        lines += labelled("", Text(more, style=QUIET), width)
+    return lines
+
+
+def _most(room: int | None, lines: int) -> int | None:
+    return None if room is None else min(lines, max(room - 3, 1))
+
+
+def ignored_lines(ignored: Sequence[Finding], width: int) -> list[Text]:
+    """What was found and does not count, because the user said so."""
+    found = Counter(f"{finding.code} {finding.name}" for finding in ignored)
+    rules = ", ".join(
+        f"{clean(rule)}{f' ({amount})' if amount > 1 else ''}" for rule, amount in found.items()
+    )
+    return labelled("ignored", rules, width, most=2) if ignored else []
+
+
+def _fitting(lengths: list[int], room: int) -> int:
+    """How many entries fit, and a line that counts the rest; the first is always shown."""
+    ends = list(accumulate(lengths))
+    if not ends or ends[-1] <= room:
+        return len(ends)
+    return max(sum(end < room for end in ends), 1)
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    amounts = Counter(finding.severity for finding in findings)
+    kinds = ((amounts["error"], "error"), (amounts["warning"], "warning"), (amounts["info"], "note"))
+    return ", ".join(plural(amount, noun) for amount, noun in kinds if amount) or "none"
+
+
+def _entry(finding: Finding, below: Sequence[Finding], width: int, most: int | None) -> list[Text]:
+    severity = (finding.severity.ljust(LABEL - 2), TONES[finding.severity])
+    rule = (clean(f"{finding.code} {finding.name}"), "bold")
+    known = (" (known)", QUIET) if finding.known else ""
+    title = Text.assemble("  ", severity, rule, known, "  ", clean(finding.where))
+    lines = [*wrapped(title, width, most=1), *labelled("", clean(finding.message), width, most=most)]
+    return lines + (_consequences(below, width, detailed=most is None) if below else [])
+
+
+def _consequences(below: Sequence[Finding], width: int, *, detailed: bool) -> list[Text]:
+    """What a root leads to: one line of names, or all of their messages."""
+    if detailed:
+        told = [f"leads to {each.code} {each.name}, {each.where}: {each.message}" for each in below]
+        return [line for text in told for line in labelled("", Text(clean(text)), width)]
+    names = ", ".join(f"{each.code} {each.name}" for each in below)
+    return labelled("", Text(f"leads to {clean(names)}", style=QUIET), width, most=2)
+
+
+# How far a network is from trouble, line by line.
+
+TWICE = 2.0  # limits passed by more are told as a multiple, those within as a percentage
+
+
+def margin_lines(margins: Sequence[Margin], width: int) -> list[Text]:
+    """A line for each quantity: what was measured, its limit, and how much of the way there is used up."""
+    lines: list[Text] = []
+    for place, each in enumerate(margins):
+        used = used_of(each)
+        told = f"{clean(each.quantity)} {number(each.value)}, {limit_of(each)} ({used}, {clean(each.code)})"
+        lines += labelled("" if place else "margins", told, width)
+    return lines
+
+
+def limit_of(margin: Margin) -> str:
+    return f"{'at most' if margin.side == 'below' else 'at least'} {number(margin.limit)}"
+
+
+def used_of(margin: Margin) -> str:
+    """The share of the way to the limit, in words."""
+    used = margin.used
+    if used is None:
+        return "far from it" if margin.side == "below" else "not there"
+    return f"{100 * used:.0f} %" if used < TWICE else f"{number(used)} times the limit"
+
+
+# Every block of the depth axis in a table, for those who ask for everything.
+
+INDEX, NUMBER, KIND = 6, 11, 14
+LEAST_NAME = 12  # cells a name keeps before theory gets its columns
+
+
+def block_lines(profile: Profile, width: int) -> list[Text]:
+    """One line a block in order of depth: number, name, forward and backward second moment, what kind it is."""
+    room = width - INDEX - 2 * NUMBER - KIND - 2
+    both = not profile.predicted and any(block.forward_ms_predicted for block in profile.blocks)
+    beside = both and room - 2 * NUMBER >= LEAST_NAME
+    titles = ("forward", "theory", "backward", "theory") if beside else ("forward", "backward")
+    room -= 2 * NUMBER if beside else 0
+    header = f"{'block':<{INDEX}}{'name':<{room}}{''.join(f'{each:>{NUMBER}}' for each in titles)}  {'kind':<{KIND}}"
+    lines = [Text(header.rstrip(), style=QUIET)]
+    return lines + [
+        _line(place, block, room, beside=beside) for place, block in enumerate(profile.shown.blocks)
+    ]
+
+
+def _line(place: int, block: Block, room: int, *, beside: bool) -> Text:
+    """Predictions, where there is room for them, stand right of what was measured."""
+    name = Text(shorten(clean(block.name), room - 1))
+    name.pad_right(room - name.cell_len)
+    shown = [block.forward_ms, block.forward_ms_predicted, block.backward_ms, block.backward_ms_predicted]
+    numbers = "".join(f"{number(each):>{NUMBER}}" for each in (shown if beside else shown[::2]))
+    return Text.assemble((f"{place:<{INDEX}}", QUIET), name, numbers, (f"  {_kind(block)}", QUIET))
+
+
+def _kind(block: Block) -> str:
+    words = f"residual {block.residual.placement}" if block.residual else "plain"
+    return shorten(f"{words}{' bypassed' if block.bypassed else ''}", KIND)
+
+
+# Theory beside measurement: how well they agree, where they part first, and how deep such a stack can be.
+
+DEEPEST = 1e4  # layers; beyond, "no limit" says as much
+
+
+def theory_lines(profile: Profile, width: int) -> list[Text]:
+    """One line of agreement, one where theory and measurement part first, if they do; none without a prediction."""
+    found = profile.theory
+    if found is None or not found.ops:
+        return []
+    said = joined(
+        f"{count(found.with_rule)}/{count(found.ops)} ops predicted",
+        _off("forward", found.forward),
+        _off("backward", found.backward),
+        _scale(profile.depth_scale),
+    )
+    lines = labelled("theory", said, width, most=2)
+    parting = found.forward_parting or found.backward_parting
+    return lines + (labelled("", _parts(parting), width, most=2) if parting is not None else [])
+
+
+def _off(direction: str, agreement: Agreement | None) -> str:
+    """The median factor between prediction and measurement, as a percentage while it is less than double."""
+    if agreement is None:
+        return ""
+    off = math.exp(agreement.median)
+    return f"{direction} within {100 * (off - 1):.0f} %" if off < 2 else f"{direction} off {factor(off)}"
+
+
+def _scale(scale: DepthScale | None) -> str:
+    if scale is None:
+        return ""
+    deep = (
+        f", to about {plural(round(scale.trainable_depth), 'block')}"
+        if scale.trainable_depth < DEEPEST
+        else ""
+    )
+    return f"{scale.phase}, χ {number(scale.chi)}{deep}"
+
+
+def _parts(parting: Parting) -> str:
+    where = f"{clean(parting.name)}{f' in {clean(parting.module)}' if parting.module else ''}"
+    size = f"measured {factor(parting.factor)} of the prediction"
+    return f"{parting.direction}, parts first at {where}: {size}; it assumes that {clean(parting.assumption)}"
+
+
+# A report as a page for the terminal: at most 40 lines, unless everything is asked for.
 
 MOST_LINES = 40
 LEAST_WIDTH, MOST_WIDTH = 50, 120

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from leadline.records import Course, Finding
+from leadline.records import Course, Finding, badness
 from leadline.report.depth import gains
-from leadline.report.look import Bar
-from leadline.report.text import clean, count, factor, first_clause, number, plural
+from leadline.report.layout import Bar
+from leadline.text import clean, count, factor, first_clause, number, plural
 
 if TYPE_CHECKING:
-    from leadline.report.report import Report
+    from leadline.records.report import Report
 
 TITLES = {"trains": "TRAINS", "poor": "TRAINS POORLY", "fails": "DOES NOT TRAIN", "undecided": "UNDECIDED"}
-SEVERITIES = ("info", "warning", "error")
 
 
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
     """The worst first; otherwise in the order of the rules."""
-    return sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity))
+    return sorted(findings, key=lambda finding: -badness(finding.severity))
 
 
 def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
@@ -33,9 +32,7 @@ def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
         if each.code in causes:
             below.setdefault(_root(each.code, causes), []).append(each)
     trees = [(each, below.pop(each.code, [])) for each in ordered if each.code not in causes]
-    return sorted(
-        trees, key=lambda tree: -max(SEVERITIES.index(each.severity) for each in (tree[0], *tree[1]))
-    )
+    return sorted(trees, key=lambda tree: -max(badness(each.severity) for each in (tree[0], *tree[1])))
 
 
 def _root(code: str, causes: Mapping[str, str]) -> str:
@@ -46,9 +43,7 @@ def _root(code: str, causes: Mapping[str, str]) -> str:
 
 def fails(finding: Finding, bar: Bar) -> bool:
     """Whether this finding is a reason to stop: as severe as the bar, and not one that the baseline lists."""
-    return (
-        not finding.known and bar != "never" and SEVERITIES.index(finding.severity) >= SEVERITIES.index(bar)
-    )
+    return not finding.known and bar != "never" and badness(finding.severity) >= badness(bar)
 
 
 def headline(report: Report) -> str:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from leadline.case import Case, Inputs, Loss
-    from leadline.report import Report
-    from leadline.report.look import Bar
+    from leadline.records.report import Report
+    from leadline.report.layout import Bar
 
 __all__ = ["UntrainableError", "assert_trainable"]
 
@@ -50,9 +50,10 @@ def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to
     'trains'
     """
     __tracebackhide__ = True  # pytest ends the traceback at the line that called this
-    from leadline.diagnosis import check, without
+    from leadline.api import check
+    from leadline.checks._diagnosis import without
+    from leadline.checks._select import dropped
     from leadline.report.verdict import fails
-    from leadline.rules.selection import dropped
 
     allowed = dropped(select=(), ignore=[each for each in _listed(allow) if each != UNDECIDED])
     _check_bar(fail_on)
@@ -75,7 +76,7 @@ def _check_bar(fail_on: str) -> None:
     from typing import get_args
 
     from leadline.errors import InputError
-    from leadline.report.look import Bar
+    from leadline.report.layout import Bar
 
     if fail_on not in get_args(Bar):
         bars = ", ".join(get_args(Bar))

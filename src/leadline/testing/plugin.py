@@ -14,7 +14,7 @@ from leadline.testing import UntrainableError, assert_trainable
 
 if TYPE_CHECKING:
     from leadline.config import Config
-    from leadline.report import Report
+    from leadline.records.report import Report
 
 MARKER = (
     "leadline(allow=(), fail_on='warning'): what the fixture assert_trainable lets pass in this test, in addition to "
@@ -38,7 +38,7 @@ def trainable(request: pytest.FixtureRequest) -> Callable[..., Report]:
 
     `allow` or `fail_on` in the call take the place of both.
     """
-    from leadline.rules.selection import dropped
+    from leadline.checks._select import dropped
 
     project = _project(request.config)
     marks = [mark.kwargs for mark in request.node.iter_markers("leadline")]  # the nearest first
@@ -67,7 +67,7 @@ def _project(config: pytest.Config) -> Config:
 
 
 def _section(item: pytest.Item, report: Report) -> str:
-    from leadline.report.text import clean, number
+    from leadline.text import clean, number
 
     lines = []
     for finding in report.findings:

@@ -6,7 +6,7 @@ import pytest
 
 from leadline.records import BEHIND, Attribution, Factor
 from leadline.report.html.causes import drawn, splits_of
-from report import samples
+from tests.support import reports as samples
 
 
 def shape(*factors, backward=(1e-4, 1e-2, 1.0)):

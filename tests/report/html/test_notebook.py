@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import pytest
 
 from leadline.records import Outcome, Recipe, Trial
-from leadline.report.repair import RepairReport
-from report import samples
-from report.reading_html import read
+from leadline.records.repair_report import RepairReport
+from tests.support import reports as samples
+from tests.support.html import read
 
 NAMES = ("sick", "healthy", "broken", "reviewed", "hostile", "thousand")
 

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.records import Gap, Recipe
-from leadline.report import Report
+from leadline.records.repair_report import RepairReport
+from leadline.records.report import Report
 from leadline.report.html import render, render_repair
 from leadline.report.html.advice import advice_of, commands_of, reproduced_by
 from leadline.report.html.carried import MOST, carried
 from leadline.report.html.page import embedded
-from leadline.report.repair import RepairReport
-from report import samples
-from report.reading_html import read
+from tests.support import reports as samples
+from tests.support.html import read
 
 FETCHING = ("src", "srcset", "poster", "background", "action", "formaction", "data", "ping")
 SAMPLES = ("sick", "healthy", "broken", "reviewed", "hostile", "thousand")

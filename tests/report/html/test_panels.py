@@ -9,7 +9,7 @@ from leadline.records import Attention, Facts, Stream, Units, Weight
 from leadline.report.html.overlay import joint, overlaid
 from leadline.report.html.panel import axis_of
 from leadline.report.html.panels import ORDER, panels_of
-from report import samples
+from tests.support import reports as samples
 
 
 def by_key(profile):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from leadline.integrations.sinks.sink import PREFIX
+from leadline.monitor.arguments import sentence
 from leadline.records.run import Alert
-from leadline.watching.actions import sentence
 
 PICTURES = "leadline_depth_profile"
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from leadline.alarms.desk import WORST_FIRST
-from leadline.integrations.numbers import numbers
-from leadline.integrations.picture import depth_profile
+from leadline.integrations._feed import depth_profile, numbers
+from leadline.monitor.watch import Watch
+from leadline.records import badness
 from leadline.records.run import Alert
-from leadline.watching import Watch
 
 PREFIX = "leadline/"
 PICTURE = "leadline/depth_profile"
@@ -116,4 +115,4 @@ def standing_alerts(alerts: Sequence[Alert]) -> list[Alert]:
             found[each.code] = each
         else:
             found.pop(each.code, None)
-    return sorted(found.values(), key=lambda each: (WORST_FIRST[each.severity], each.code))
+    return sorted(found.values(), key=lambda each: (-badness(each.severity), each.code))

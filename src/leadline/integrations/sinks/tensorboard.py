@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from leadline.integrations.sinks.sink import PICTURE, PREFIX
+from leadline.monitor.arguments import sentence
 from leadline.records.run import Alert
-from leadline.watching.actions import sentence
 
 
 class TensorBoardSink:

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from leadline.integrations.sinks.sink import PICTURE
+from leadline.monitor.arguments import sentence
 from leadline.records.run import Alert
-from leadline.watching.actions import sentence
 
 
 class TrackioSink:

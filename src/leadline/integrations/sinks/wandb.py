@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from leadline.integrations.sinks.sink import PICTURE, PREFIX
+from leadline.monitor.arguments import sentence
 from leadline.records.run import Alert
-from leadline.watching.actions import sentence
 
 STEP = f"{PREFIX}step"
 

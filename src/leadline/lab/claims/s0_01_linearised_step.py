@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import mean, middle_curve, slope
-from leadline.lab.figures import over
+from leadline.lab.estimate import equals, mean, middle_curve, near, over, slope
 from leadline.lab.instruments import DOUBLE, one_step
-from leadline.lab.predictions import equals, near
 from leadline.nn import MLP
 
 DEPTHS = (2, 8, 32)

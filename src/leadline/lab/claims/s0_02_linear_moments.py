@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import mean
+from leadline.lab.estimate import equals, mean
 from leadline.lab.instruments import DOUBLE, factors, growth, through
-from leadline.lab.predictions import equals
 from leadline.lab.stacks import Activation, linear, plain, weight
 
 WIDTH, WIDE, BATCH = 256, 1024, 32

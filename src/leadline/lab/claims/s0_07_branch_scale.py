@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import Estimate, every, middle_curve, slope
-from leadline.lab.figures import over
+from leadline.lab.estimate import Estimate, above, every, exact, middle_curve, near, over, slope
 from leadline.lab.instruments import DOUBLE, absolute_sum, gradients, square_sum
-from leadline.lab.predictions import above, exact, near
 from leadline.lab.stacks import Dense, residual, scaled_by_depth, weight, with_readout
 
 DEPTHS = (8, 16, 32, 64)

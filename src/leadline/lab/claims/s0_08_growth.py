@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import Estimate, every, geometric, mean, median
-from leadline.lab.figures import over
+from leadline.lab.estimate import Estimate, above, equals, every, geometric, mean, median, near, over
 from leadline.lab.instruments import DOUBLE, growth, through
-from leadline.lab.predictions import above, equals, near
 from leadline.lab.stacks import Added, Dense, identity, residual, scaled_by_depth, weight
 
 WIDTH, BATCH = 96, 4

@@ -7,10 +7,8 @@ import math
 import torch
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import every, mean, slope
-from leadline.lab.figures import over
+from leadline.lab.estimate import equals, every, mean, near, over, slope
 from leadline.lab.instruments import DOUBLE
-from leadline.lab.predictions import equals, near
 from leadline.lab.stacks import weight
 
 SIZES = (16, 64, 256)

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
 from leadline.lab.data import standardised_digits
-from leadline.lab.estimate import every, mean, middle_curve, slope
-from leadline.lab.figures import over
+from leadline.lab.estimate import above, equals, every, mean, middle_curve, near, over, slope
 from leadline.lab.instruments import DOUBLE, gradients, one_step
-from leadline.lab.predictions import above, equals, near
 from leadline.lab.stacks import orthogonal, plain, residual, scaled_by_depth, with_readout
 from leadline.nn import MLP
 

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import Estimate, mean, median
-from leadline.lab.figures import over
-from leadline.lab.predictions import equals, near
+from leadline.lab.estimate import Estimate, equals, mean, median, near, over
 
 WIDTH, DEPTH, NETWORKS = 48, 24, 200
 SHARE = DEPTH / WIDTH

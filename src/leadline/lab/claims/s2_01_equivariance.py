@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import every
+from leadline.lab.estimate import above, every, exact
 from leadline.lab.instruments import DOUBLE, change
-from leadline.lab.predictions import above, exact
 
 WIDTH, BATCH = 32, 16
 FACTOR = 3.0

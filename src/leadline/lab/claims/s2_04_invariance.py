@@ -6,15 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leadline.api import shrink, symmetries
 from leadline.lab.claim import Found, Trials, claim
 from leadline.lab.claims.s2_01_equivariance import BATCH, WIDTH, batch
-from leadline.lab.estimate import every, geometric
-from leadline.lab.figures import over
+from leadline.lab.estimate import above, below, equals, every, exact, geometric, over
 from leadline.lab.instruments import DOUBLE, change
-from leadline.lab.predictions import above, below, equals, exact
 from leadline.lab.stacks import weight
-from leadline.symmetry.live import symmetries
-from leadline.symmetry.rescale import shrink
 
 EPS = 1e-5  # PyTorch's default
 

@@ -8,13 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leadline.api import symmetries
 from leadline.lab.claim import Found, Trials, claim
 from leadline.lab.claims.s2_01_equivariance import CLEAR, WIDTH, batch, scaled
-from leadline.lab.estimate import every
+from leadline.lab.estimate import above, below, every, exact
 from leadline.lab.instruments import change
-from leadline.lab.predictions import above, below, exact
 from leadline.lab.stacks import weight
-from leadline.symmetry.live import symmetries
 
 TINY = 1e-12  # eps of the norms: so small that it does not bite
 SAME = 1e-5  # change of the function that this eps leaves

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import every, mean
-from leadline.lab.figures import over
-from leadline.lab.predictions import above, equals
+from leadline.lab.estimate import above, equals, every, mean, over
+from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
-from leadline.symmetry.equilibrium import equilibrium
 
 COUNT, STEPS = 200, 2000
 RADIUS = 0.7  # gradient norm times weight norm
@@ -77,7 +75,7 @@ def adamw_settles(trials: Trials, *, beta: float = 0.9) -> Found:
 
     ## The test
     `torch.optim.AdamW` on the weight of S2-11 with $\beta_1 = 0.9$: norm, and rotation a step, against the formulas
-    in `leadline.symmetry.equilibrium`.
+    in `leadline.readings.symmetry.equilibrium`.
 
     ## What is true
     As stated; the rotation is $\sqrt{2\eta\lambda\,(1-\beta_1)/(1+\beta_1)}$ a step. The gradient's size drops out

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import every
+from leadline.lab.estimate import above, below, every, exact
 from leadline.lab.instruments import DOUBLE, change
-from leadline.lab.predictions import above, below, exact
 from leadline.lab.stacks import Added, linear, weight
 
 WIDTH, EPS = 64, 1e-5

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import geometric, mean
-from leadline.lab.figures import over
+from leadline.lab.estimate import equals, geometric, mean, near, over
 from leadline.lab.instruments import DOUBLE, Point, growth, through
-from leadline.lab.predictions import equals, near
 from leadline.lab.stacks import residual, scaled_by_depth
 
 WIDTH, BATCH = 96, 4

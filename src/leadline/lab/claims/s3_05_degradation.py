@@ -9,9 +9,7 @@ from torch import nn
 
 from leadline.lab.claim import Found, Trials, claim
 from leadline.lab.data import standardised_digits
-from leadline.lab.estimate import geometric
-from leadline.lab.figures import over
-from leadline.lab.predictions import above, below
+from leadline.lab.estimate import above, below, geometric, over
 from leadline.lab.stacks import scaled_by_depth
 from leadline.nn import MLP, Scheme
 

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import geometric
+from leadline.lab.estimate import below, equals, geometric
 from leadline.lab.instruments import DOUBLE
-from leadline.lab.predictions import below, equals
 from leadline.lab.stacks import weight
 
 TOKENS, WIDTH, BATCH = 64, 64, 4

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import every
+from leadline.lab.estimate import above, every, exact
 from leadline.lab.instruments import DOUBLE, change
-from leadline.lab.predictions import above, exact
 from leadline.lab.stacks import Added, Dense, weight
 from leadline.nn import clip_norm_
 

@@ -9,13 +9,11 @@ import torch
 from torch import nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import every, geometric, mean
-from leadline.lab.figures import over
+from leadline.lab.estimate import equals, every, geometric, mean, over
 from leadline.lab.instruments import DOUBLE, factors, growth, through
-from leadline.lab.predictions import equals
 from leadline.lab.stacks import Dense, linear, plain
 from leadline.nn.activations import gaussian_moments
-from leadline.theory.criticality import critical_gain, depth_scale
+from leadline.readings.theory.criticality import critical_gain, depth_scale
 
 WIDTH, BATCH = 128, 8
 BIAS = 0.05

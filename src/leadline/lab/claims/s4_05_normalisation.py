@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import every, geometric, mean
-from leadline.lab.figures import over
+from leadline.lab.estimate import equals, every, exact, geometric, mean, over
 from leadline.lab.instruments import DOUBLE, change, factors, through
-from leadline.lab.predictions import equals, exact
 from leadline.lab.stacks import linear, weight
 
 WIDTH = 64

@@ -7,8 +7,7 @@ training   a fleet cut into chunks that stay in the cache, each trained through 
 loop       the same, one `nn.Sequential` after the other: what the fleet is compared with
 """
 
-from leadline.lab.fleet.loop import build_alone, train_alone
-from leadline.lab.fleet.plan import Net, Task
+from leadline.lab.fleet.plan import Net, Task, build_alone, train_alone
 from leadline.lab.fleet.training import Trained, train_fleet
 
 __all__ = ["Net", "Task", "Trained", "build_alone", "train_alone", "train_fleet"]

@@ -1,15 +1,60 @@
-"""What a network of a fleet is, the task all of them are trained on, and how weights are drawn."""
+"""The networks of a fleet, their task and initial weights; and the plain loop that trains one after the other."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from leadline.errors import InputError
-from leadline.lab.fleet.slopes import SLOPES
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slope:
+    """`forward`: z to y. `backward`: (gradient of y, z, y) to gradient of z, written over the first."""
+
+    forward: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    over: Callable[[Tensor], Tensor] | None = None
+    """`forward` written over z, where the way back does not need it: what is not kept need not be fetched."""
+
+
+SLOPES: Mapping[str, Slope] = MappingProxyType(
+    {
+        "linear": Slope(forward=lambda z: z, backward=lambda g, z, y: g),
+        "relu": Slope(
+            forward=torch.relu,
+            over=torch.relu_,
+            backward=lambda g, z, y: aten.threshold_backward.grad_input(g, y, 0, grad_input=g),
+        ),
+        "tanh": Slope(
+            forward=torch.tanh,
+            over=torch.tanh_,
+            backward=lambda g, z, y: aten.tanh_backward.grad_input(g, y, grad_input=g),
+        ),
+        "sigmoid": Slope(
+            forward=torch.sigmoid,
+            over=torch.sigmoid_,
+            backward=lambda g, z, y: aten.sigmoid_backward.grad_input(g, y, grad_input=g),
+        ),
+        "gelu": Slope(
+            forward=F.gelu, backward=lambda g, z, y: aten.gelu_backward.grad_input(g, z, grad_input=g)
+        ),
+        "silu": Slope(
+            forward=F.silu, backward=lambda g, z, y: aten.silu_backward.grad_input(g, z, grad_input=g)
+        ),
+    }
+)
+
+
+# What a network of a fleet is, the task all of them are trained on, and how weights are drawn.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,3 +141,70 @@ def draw(net: Net, task: Task) -> Weights:
         last=normal(n, classes, variance=1 / n),
         last_bias=torch.zeros(classes, dtype=dtype),
     )
+
+
+# One network after the other with `nn.Sequential`, autograd and `torch.optim.SGD`: the obvious way.
+
+
+class Activate(nn.Module):
+    """The activation of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.function = SLOPES[name].forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class Skip(nn.Module):
+    r"""$k\,z + s\,(W\phi(z) + b)$."""
+
+    def __init__(self, branch: nn.Module, skip: float, scale: float) -> None:
+        super().__init__()
+        self.branch, self.skip, self.scale = branch, skip, scale
+
+    def forward(self, z: Tensor) -> Tensor:
+        y: Tensor = self.branch(z)
+        return self.skip * z + self.scale * y
+
+
+def build_alone(net: Net, task: Task) -> nn.Sequential:
+    """The network as anybody would write it, with the weights the fleet gives it."""
+    weights = draw(net, task)
+    model = nn.Sequential(_linear(weights.first, weights.first_bias))
+    for matrix, bias in zip(weights.square, weights.square_bias, strict=True):
+        layer = (Activate(net.activation), _linear(matrix, bias))
+        model.extend(layer if (net.skip, net.scale) == (0, 1) else [_residual(layer, net)])
+    return model.extend([Activate(net.activation), _linear(weights.last, weights.last_bias)])
+
+
+def train_alone(nets: Sequence[Net], task: Task) -> Tensor:
+    """Loss of each network (rows) at each step, before the step."""
+    return torch.stack([_train(net, task) for net in nets])
+
+
+def _train(net: Net, task: Task) -> Tensor:
+    model = build_alone(net, task)
+    optimizer = torch.optim.SGD(model.parameters(), lr=net.rate)
+    losses = []
+    for batch in task.batches:
+        loss = F.cross_entropy(model(task.inputs[batch]), task.targets[batch])
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def _residual(layer: Sequence[nn.Module], net: Net) -> nn.Module:
+    return Skip(nn.Sequential(*layer), net.skip, net.scale)
+
+
+def _linear(matrix: Tensor, bias: Tensor) -> nn.Linear:
+    inputs, outputs = matrix.shape
+    layer = nn.Linear(inputs, outputs, dtype=matrix.dtype)
+    with torch.no_grad():
+        layer.weight.copy_(matrix.T)
+        layer.bias.copy_(bias)
+    return layer

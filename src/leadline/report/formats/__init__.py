@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from leadline.records.report import Report
 from leadline.report.formats.github import github
 from leadline.report.formats.html import html
 from leadline.report.formats.jsonl import jsonl
@@ -16,8 +17,7 @@ from leadline.report.formats.md import md
 from leadline.report.formats.record import record
 from leadline.report.formats.sarif import sarif
 from leadline.report.formats.text import text
-from leadline.report.look import Look
-from leadline.report.report import Report
+from leadline.report.layout import Look
 
 Format = Callable[[Sequence[Report], Look], str]
 

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from leadline.records import Finding, Severity, Source
-from leadline.report.layout import joined
-from leadline.report.look import Look
+from leadline.records.report import Report
+from leadline.report.layout import Look, joined
 from leadline.report.place import place_of
-from leadline.report.report import Report
-from leadline.report.text import clean, plural
 from leadline.report.verdict import by_severity, headline
+from leadline.text import clean, plural
 
 MOST_ANNOTATIONS = (
     10  # of each level a step; GitHub drops the rest without a word (cited: its docs on annotations)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leadline.report.look import Look
-from leadline.report.report import Report
+from leadline.records.report import Report
+from leadline.report.layout import Look
 
 
 def html(reports: Sequence[Report], look: Look) -> str:

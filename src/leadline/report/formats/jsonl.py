@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from leadline.records import Finding, spell
-from leadline.report.look import Look
+from leadline.records.report import Report
+from leadline.report.layout import Look
 from leadline.report.place import place_of
-from leadline.report.report import Report
 from leadline.report.verdict import by_severity
 
 

@@ -7,12 +7,11 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from leadline.records import Asked, Finding
-from leadline.report.asked import rules_of
-from leadline.report.look import Bar, Look
-from leadline.report.place import place_of
-from leadline.report.report import Report
-from leadline.report.text import clean
+from leadline.records.report import Report
+from leadline.report.layout import Bar, Look
+from leadline.report.place import place_of, rules_of
 from leadline.report.verdict import by_severity, fails, headline, sentence
+from leadline.text import clean
 
 
 def junit(reports: Sequence[Report], look: Look) -> str:

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 
 from leadline.records import Finding, Profile
-from leadline.report.depth import block_summary, stream_blocks
-from leadline.report.look import Look
-from leadline.report.margins import limit_of, used_of
+from leadline.records.report import Report
+from leadline.report.depth import block_summary, legend, sparkline, stream_blocks
+from leadline.report.layout import Look
 from leadline.report.place import place_of
-from leadline.report.report import Report
-from leadline.report.spark import legend, sparkline
-from leadline.report.text import clean, count, number, plural
+from leadline.report.terminal import limit_of, used_of
 from leadline.report.verdict import TITLES, by_severity, sentence
+from leadline.text import clean, count, number, plural
 
 SPARK = 40
 """Characters of a sparkline: what fits on a page beside its numbers."""

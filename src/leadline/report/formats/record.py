@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from leadline.errors import SchemaError
 from leadline.records import parse
-from leadline.report.look import Look
-from leadline.report.report import Report
+from leadline.records.report import Report
+from leadline.report.layout import Look
 
 
 def record(reports: Sequence[Report], look: Look) -> str:

@@ -9,13 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from leadline.records import Asked, Finding, Severity, spell
-from leadline.report.asked import rules_of
+from leadline.records.report import Report
 from leadline.report.formula import readable
-from leadline.report.look import Look
-from leadline.report.place import lasting, place_of
-from leadline.report.report import Report
-from leadline.report.text import clean
+from leadline.report.layout import Look
+from leadline.report.place import lasting, place_of, rules_of
 from leadline.report.verdict import headline
+from leadline.text import clean
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS: Mapping[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}

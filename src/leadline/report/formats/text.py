@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leadline.report.look import Look
-from leadline.report.report import Report
+from leadline.records.report import Report
+from leadline.report.layout import Look
 from leadline.report.terminal import render
-from leadline.report.text import clean
+from leadline.text import clean
 
 
 def text(reports: Sequence[Report], look: Look) -> str:

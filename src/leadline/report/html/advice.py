@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from leadline.drawing.numbers import number
 from leadline.records import Outcome, Update
-from leadline.report.mending import REACHES
-from leadline.report.repair import RepairReport
-from leadline.report.report import Report
-from leadline.report.text import clean, quoted
+from leadline.records.repair_report import RepairReport
+from leadline.records.report import Report
+from leadline.report.repair import REACHES
 from leadline.report.verdict import rooted
+from leadline.text import clean, number, quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

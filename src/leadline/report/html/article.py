@@ -1,36 +1,120 @@
-"""One report as an article of a page: every number in words, every picture drawn, ready for the template."""
+"""One report as an article of the HTML page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from leadline.drawing.chart import Line, line_chart
-from leadline.drawing.numbers import count, number, share
-from leadline.records import Asked, Course, Finding, Forecast, Profile, Rehearsal, Source
+from leadline.records import Asked, Course, Finding, Forecast, Profile, Rehearsal, Source, Symmetry
+from leadline.records.repair_report import RepairReport
+from leadline.records.report import Report
+from leadline.report.charts.lines import Line, line_chart
 from leadline.report.depth import block_summary
 from leadline.report.formats.md import md
+from leadline.report.formula import readable
 from leadline.report.html.advice import Advice, advice_of, commands_of
 from leadline.report.html.carried import Carried, carried, rounded
-from leadline.report.html.causes import Split, drawn, splits_of
+from leadline.report.html.causes import (
+    Split,
+    depths_drawn,
+    drawn,
+    ranges_drawn,
+    rates_drawn,
+    splits_of,
+    step_facts,
+    steps_drawn,
+)
 from leadline.report.html.forecasted import Law, law_of
 from leadline.report.html.overlay import overlaid
 from leadline.report.html.panel import Axis, Panel, axis_of
 from leadline.report.html.panels import panels_of
-from leadline.report.html.prose import prose
 from leadline.report.html.repairs import Mended, mended
-from leadline.report.html.steps import depths_drawn, ranges_drawn, rates_drawn, step_facts, steps_drawn
-from leadline.report.html.symmetry import Group, group_of
-from leadline.report.look import Look
+from leadline.report.layout import Look
 from leadline.report.place import place_of
-from leadline.report.repair import RepairReport
-from leadline.report.report import Report
-from leadline.report.text import clean
 from leadline.report.verdict import TITLES, rooted, sentence, steps_of
+from leadline.text import clean, count, number, plural, share
+
+
+def prose(source: str) -> Markup:
+    """`source` with its formulas in plain signs. Headings go two levels down, below those of the page."""
+    made: str = MarkdownIt("commonmark", {"html": False}).disable(["image"]).render(readable(source))
+    for level in (4, 3, 2, 1):
+        made = made.replace(f"<h{level}>", f"<h{level + 2}>").replace(f"</h{level}>", f"</h{level + 2}>")
+    return Markup(made)
+
+
+# The symmetry group of a network in words and a few numbers.
+
+SHOWN = 8  # kinds of rescaling that are listed; the rest is counted
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """What is said of the group: a sentence, facts, and the kinds of its rescalings, each with how many there are."""
+
+    sentence: str
+    facts: list[tuple[str, str]]
+    kinds: list[tuple[str, int]]
+    more: int
+    """Kinds that are not listed."""
+
+
+def group_of(symmetry: Symmetry | None) -> Group | None:
+    """None where nothing is known of it."""
+    if symmetry is None:
+        return None
+    kinds = _kinds(each.says for each in symmetry.generators)
+    return Group(
+        sentence=_sentence(symmetry),
+        facts=_symmetry_facts(symmetry),
+        kinds=kinds[:SHOWN],
+        more=max(len(kinds) - SHOWN, 0),
+    )
+
+
+def _sentence(symmetry: Symmetry) -> str:
+    if not symmetry.dimension:
+        return "No parameter can be rescaled without changing what the network computes."
+    free = symmetry.free_share
+    saved = "" if free is None else f" Along them {share(free)} of the weight penalty could be saved."
+    return f"{plural(symmetry.dimension, 'independent rescaling')} leave the network's function alone.{saved}"
+
+
+def _symmetry_facts(symmetry: Symmetry) -> list[tuple[str, str]]:
+    worst = max((each.share for each in symmetry.eps if each.share is not None), default=None)
+    rows = [
+        ("weight decay inert on", plural(len(symmetry.inert), "tensor") if symmetry.inert else ""),
+        (
+            "invariant to their own scale",
+            plural(len(symmetry.invariant), "tensor") if symmetry.invariant else "",
+        ),
+        ("penalty", number(symmetry.penalty) if symmetry.penalty is not None else ""),
+        ("least penalty of the same function", number(symmetry.least) if symmetry.least is not None else ""),
+        ("largest eps / variance at a norm", number(worst) if worst is not None else ""),
+        ("ops held fixed, for want of a rule", plural(len(symmetry.held), "op") if symmetry.held else ""),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _kinds(said: Iterable[str]) -> list[tuple[str, int]]:
+    """Rescalings that differ in the numbers of their layers only, taken together; the first stands for all."""
+    texts = [clean(each) for each in said]
+    amounts = Counter(_NUMBER.sub("N", each) for each in texts)
+    firsts: dict[str, str] = {}
+    for each in texts:
+        firsts.setdefault(_NUMBER.sub("N", each), each)
+    return [(firsts[kind], amount) for kind, amount in amounts.most_common()]
+
+
+# One report as an article of a page: every number in words, every picture drawn, ready for the template.
 
 Rows = list[tuple[str, str]]
 

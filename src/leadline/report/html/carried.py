@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from leadline.records import Profile
-from leadline.report.report import Report
+from leadline.records.report import Report
 
 MOST = 400_000  # characters in the page; ours: leaves room for the charts of 1000 layers below a megabyte
 DIGITS = 4  # of a number, where the record has to be shortened: one more than is ever shown

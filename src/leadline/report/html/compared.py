@@ -8,14 +8,14 @@ from typing import Any
 
 from markupsafe import Markup
 
+from leadline.records.comparison import Comparison
+from leadline.records.report import Report
 from leadline.report.comparing import amount, ratio
-from leadline.report.comparison import Comparison
 from leadline.report.html.article import numbers, sketch, spec
 from leadline.report.html.carried import packed
 from leadline.report.html.overlay import overlaid
 from leadline.report.html.page import fill
 from leadline.report.html.repairs import Curve, curve
-from leadline.report.report import Report
 from leadline.report.verdict import TITLES, by_severity
 
 Losses = tuple[Sequence[int], Sequence[float]]

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from leadline.drawing.chart import line_chart
-from leadline.drawing.multiples import Picture
-from leadline.drawing.numbers import number
 from leadline.records import DepthLimit, Forecast
-from leadline.records.showing import forecast_pictures
+from leadline.report.charts.lines import Picture, line_chart
 from leadline.report.html.page import fill
+from leadline.report.notebook_cards import forecast_pictures
+from leadline.text import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

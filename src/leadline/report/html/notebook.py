@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from leadline.drawing.chart import Line
-from leadline.drawing.multiples import Picture, card
-from leadline.drawing.numbers import number, plural
 from leadline.records import Trial
+from leadline.records.repair_report import RepairReport
+from leadline.records.report import Report
+from leadline.report.charts.lines import Line, Picture, card
 from leadline.report.depth import block_summary
 from leadline.report.html.overlay import overlaid
 from leadline.report.html.panel import Panel
 from leadline.report.html.panels import panels_of
 from leadline.report.html.repairs import mended
 from leadline.report.layout import joined
-from leadline.report.repair import RepairReport
-from leadline.report.report import Report
-from leadline.report.text import clean
 from leadline.report.verdict import headline, rooted
+from leadline.text import clean, number, plural
 
 SHOWN = ("forward", "backward", "branches", "updates")
 ROOTS = 6

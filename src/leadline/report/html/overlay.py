@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from leadline.drawing.chart import Values
 from leadline.records import Profile
+from leadline.report.charts.lines import Values
 from leadline.report.html.panel import Axis, Panel, Series, axis_of
 from leadline.report.html.panels import ORDER, panels_of
 

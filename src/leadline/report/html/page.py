@@ -13,10 +13,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from leadline.drawing.numbers import count, factor, number, plural, power, share
 from leadline.records import spell
 from leadline.report.html.advice import reproduced_by
-from leadline.report.text import clean
+from leadline.text import clean, count, factor, number, plural, power, share
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from leadline.drawing.chart import Values
-from leadline.drawing.numbers import factor
-from leadline.drawing.scale import Kind
 from leadline.records import Profile
-from leadline.report.text import clean
+from leadline.report.charts.lines import Values
+from leadline.report.charts.svg import Kind
+from leadline.text import clean, factor
 
 GAP = 1  # empty places on the axis between two streams
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from leadline.drawing.chart import Line, Values, line_chart
-from leadline.drawing.numbers import number, plural
 from leadline.records import Outcome, Trial
+from leadline.records.repair_report import RepairReport
+from leadline.report.charts.lines import Line, Values, line_chart
 from leadline.report.html.carried import rounded
-from leadline.report.mending import REACHES
-from leadline.report.repair import RepairReport
+from leadline.report.repair import REACHES
 from leadline.report.verdict import TITLES, sentence
+from leadline.text import number, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,173 @@
+"""A check: a pure function of a Profile or of a run's History, whose docstring is its documentation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+from leadline.checks._history import History
+from leadline.records import Asked, Finding, Profile, Rehearsal, Severity
+from leadline.records.run import Alert
+
+Refutation = Literal["", "learning", "falling"]
+Subject = TypeVar("Subject", Profile, History)
+
+# Heuristic: half of the window of 128 steps that run checks read.
+DEFAULT_CALM_STEPS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What a check measured, before the code and name of the check are added."""
+
+    severity: Severity
+    where: str
+    message: str
+    """What was measured: one sentence with one number and its unit."""
+    action: str = ""
+    """What to do: one imperative sentence with the API call or config change."""
+    evidence: dict[str, float]
+    layers: tuple[int, int] | None = None
+    since: int = 0
+    """Run checks: the step since which it has been so."""
+    trend: float | None = None
+    """Run checks: relative change per step."""
+    forecast: str = ""
+    """Run checks: what happens if nothing changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that can be wrong, with one example that has it and one that does not.
+
+    A model check reads a Profile and yields findings; a run check (code T...) reads a History and yields alerts.
+    """
+
+    code: str
+    name: str
+    since: str
+    sick: Any
+    healthy: Any
+    look: Callable[[Any], Iterable[Symptom]]
+    explains: tuple[str, ...] = ()
+    """Codes of the checks whose findings are consequences of this one, where both concern the same blocks or steps."""
+    refuted_by: Refutation = ""
+    """Model checks: what a rehearsal must show to turn findings into notes. "learning": the network learns although
+    the check says it will not; "falling": the loss falls step by step although the check says steps are too long.
+    "": nothing does, because the check names a part that is broken."""
+    needs: tuple[str, ...] = ()
+    """Run checks: the metrics it reads; it does not run where none of them was recorded."""
+    every: int = 1
+    """Run checks: steps between two looks; checks that read one number per parameter look less often."""
+    confirm: int = 1
+    """Run checks: looks in a row that must see it before it is reported."""
+    calm: int = DEFAULT_CALM_STEPS
+    """Run checks: steps without a symptom before the alert is over."""
+
+    @property
+    def doc(self) -> str:
+        """The page of the check, as Markdown: one sentence, then sections under fixed headings."""
+        return inspect.cleandoc(self.look.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        return self.doc.split("\n", 1)[0]
+
+    @property
+    def reads_run(self) -> bool:
+        return self.code.startswith("T")
+
+    def asked(self, findings: Sequence[Finding]) -> Asked:
+        """The row of this check in a report; with its page if it is among those that found something."""
+        page = self.doc if any(finding.code == self.code for finding in findings) else ""
+        return Asked(code=self.code, name=self.name, summary=self.summary, page=page)
+
+    def refutation(self, rehearsal: Rehearsal | None) -> str:
+        """A clause that says how the rehearsal contradicts this check; "" where it does not, or there was none."""
+        if rehearsal is None or not self.refuted_by:
+            return ""
+        if not (rehearsal.learned or (self.refuted_by == "falling" and rehearsal.falls)):
+            return ""
+        first, last = rehearsal.losses[0], rehearsal.losses[-1]
+        return f"yet {rehearsal.steps} steps on this batch took the loss from {first:.3g} to {last:.3g}"
+
+    @overload
+    def __call__(self, subject: Profile) -> Iterator[Finding]: ...
+    @overload
+    def __call__(self, subject: History) -> Iterator[Alert]: ...
+    def __call__(self, subject: Profile | History) -> Iterator[Finding] | Iterator[Alert]:
+        """Findings of a model check in a Profile, or alerts of a run check in a History."""
+        return self._findings(subject) if isinstance(subject, Profile) else self._alerts(subject)
+
+    def _findings(self, profile: Profile) -> Iterator[Finding]:
+        refuted = self.refutation(profile.rehearsal)
+        for symptom in self.look(profile):
+            note = refuted and symptom.severity != "info"
+            yield Finding(
+                code=self.code,
+                name=self.name,
+                severity="info" if note else symptom.severity,
+                where=symptom.where,
+                message=f"{symptom.message}; {refuted}" if note else symptom.message,
+                action=symptom.action,
+                evidence=symptom.evidence,
+                layers=symptom.layers,
+            )
+
+    def _alerts(self, history: History) -> Iterator[Alert]:
+        for symptom in self.look(history):
+            yield self.alert(symptom, step=history.step or 0)
+
+    def alert(self, symptom: Symptom, *, step: int, rank: int = 0) -> Alert:
+        return Alert(
+            code=self.code,
+            name=self.name,
+            severity=symptom.severity,
+            message=symptom.message,
+            action=symptom.action,
+            where=symptom.where,
+            layers=symptom.layers,
+            since=symptom.since,
+            step=step,
+            trend=symptom.trend,
+            forecast=symptom.forecast,
+            evidence=symptom.evidence,
+            rank=rank,
+        )
+
+
+def check(  # noqa: PLR0913  (the fields of a Check, each by name)
+    *,
+    code: str,
+    name: str,
+    since: str,
+    sick: Subject,
+    healthy: Subject,
+    explains: tuple[str, ...] = (),
+    refuted_by: Refutation = "",
+    needs: tuple[str, ...] = (),
+    every: int = 1,
+    confirm: int = 1,
+    calm: int = DEFAULT_CALM_STEPS,
+) -> Callable[[Callable[[Subject], Iterable[Symptom]]], Check]:
+    """Make a Check of the function below. Nothing is registered: checks are collected from their folder."""
+
+    def make(look: Callable[[Subject], Iterable[Symptom]]) -> Check:
+        return Check(
+            code=code,
+            name=name,
+            since=since,
+            sick=sick,
+            healthy=healthy,
+            look=look,
+            explains=explains,
+            refuted_by=refuted_by,
+            needs=needs,
+            every=every,
+            confirm=confirm,
+            calm=calm,
+        )
+
+    return make

@@ -1,0 +1,1 @@
+"""Model checks, one file each: pure functions of a Profile."""

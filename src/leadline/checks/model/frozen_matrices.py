@@ -1,0 +1,44 @@
+"""B208: nothing but norms and biases is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check
+from leadline.checks._examples import stack_with, weight
+from leadline.records import Facts, Profile
+
+
+@check(
+    code="B208",
+    name="frozen-matrices",
+    since="0.1",
+    sick=stack_with(Facts(weights=tuple(weight(i, trainable=False, grad_ms=None) for i in range(4)))),
+    healthy=stack_with(Facts(weights=(*(weight(i, trainable=False) for i in range(3)), weight(3)))),
+)
+def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
+    r"""Not one weight matrix of the network is trainable, not even the head's.
+
+    ## What it measures
+    Whether all weight layers on the depth axis have `requires_grad = False` while other parameters (norms, biases) are
+    trained.
+
+    ## Why it hurts
+    Norms and biases alone can shift and stretch what random matrices make of the input, and little more.
+
+    ## When it is wrong
+    Fine-tuning only norms or biases of a *trained* model is a known method, and works.
+
+    ## References
+    Frankle et al., "Training BatchNorm and only BatchNorm", 2021 (how far random features carry); Ben Zaken et al.,
+    "BitFit", 2022.
+    """
+    weights = [each for each in (profile.facts.weights if profile.facts else ()) if each.block >= 0]
+    if weights and profile.backward_ran and not any(each.trainable for each in weights):
+        yield Symptom(
+            severity="warning",
+            where=f"{weights[0].name} … {weights[-1].name}",
+            message=f"none of the {len(weights)} weight matrices is trainable, the head's included: only "
+            f"{profile.trainable} other parameters learn",
+            evidence={"matrices": float(len(weights)), "trainable_parameters": float(profile.trainable)},
+        )

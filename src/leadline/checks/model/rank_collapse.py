@@ -1,0 +1,64 @@
+"""F106: all samples or tokens become the same vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check
+from leadline.checks._examples import likeness_of
+from leadline.checks._ranges import body
+from leadline.checks._steps import optimizer_family
+from leadline.records import Profile
+
+ALIKE = {
+    "adam": 0.985,
+    "sgd": 0.95,
+}  # correlation; calibrated by benchmarks/verdicts: hardly any above learned
+TOLD_APART = 0.9  # correlation at the first block below which inputs count as different (ours)
+
+
+@check(
+    code="F106",
+    name="rank-collapse",
+    since="0.1",
+    refuted_by="learning",
+    explains=("B204",),
+    sick=likeness_of([0.1, 0.4, 0.8, 0.93, 0.97, 0.99]),
+    healthy=likeness_of([0.1, 0.2, 0.3, 0.5, 0.7, 0.8]),
+)
+def rank_collapse(profile: Profile) -> Iterator[Symptom]:
+    r"""Samples or tokens that differ at the first block are the same vector at the last.
+
+    ## What it measures
+    The mean correlation $\rho = (T s - 1)/(T - 1)$ of the $T$ vectors (samples and positions) at a block's exit, where
+    $s$ is the share of the second moment that their common mean has. Not centred. Fires if it is below `TOLD_APART` =
+    0.9 at the first block and at the last one before the head above `ALIKE`: 0.95 for SGD, 0.985 for Adam and its kin.
+
+    ## Why it hurts
+    What the head sees hardly depends on the input. Gradients of different samples point the same way, and with
+    attention the gradient of queries and keys vanishes with the differences between tokens.
+
+    ## When it is wrong
+    Inputs that are alike to begin with (one image, augmented) are alike at the end. A norm that centres over samples
+    (batch norm) in front of the head tells them apart again.
+
+    ## References
+    Dong et al., "Attention is not all you need", 2021; Noci et al., "Signal propagation in transformers", 2022,
+    section 3; Schoenholz et al., "Deep information propagation", 2017, section 3.
+    """
+    alike = ALIKE[optimizer_family(profile) or "adam"]
+    for stream in range(len(profile.streams)):
+        known = [(i, rho) for i in body(profile, stream) if (rho := profile.blocks[i].likeness) is not None]
+        if len(known) < 2:
+            continue
+        (_, start), (last, end) = known[0], known[-1]
+        if start < TOLD_APART and end > alike:
+            begin = next(i for i, rho in known if rho > alike)
+            yield Symptom(
+                severity="warning",
+                where=f"{profile.blocks[begin].name} … {profile.blocks[last].name}",
+                message=f"samples and positions have a correlation of {start:.3g} behind the first block and of "
+                f"{end:.6g} behind the last: they can hardly be told apart",
+                evidence={"first": start, "last": end, "difference_left": 1 - end},
+                layers=(begin, last),
+            )

@@ -1,0 +1,58 @@
+"""F103: units that stay at a bound of their activation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check
+from leadline.checks._examples import each_block, geometric
+from leadline.checks._ranges import range_name, spans
+from leadline.records import Profile, Units
+
+MANY = 0.5  # of a block's units; ours: with fewer the other half still passes gradients
+MOST = 0.95  # of a block's units: what is left cannot carry a layer (ours)
+
+
+@check(
+    code="F103",
+    name="saturated-units",
+    since="0.1",
+    refuted_by="learning",
+    explains=("B201", "B204", "U522"),
+    sick=each_block(geometric(blocks=6), units=Units(count=64, dead=0, saturated=60)),
+    healthy=each_block(geometric(blocks=6), units=Units(count=64, dead=0, saturated=10)),
+)
+def saturated_units(profile: Profile) -> Iterator[Symptom]:
+    r"""Most units of a bounded activation sit at its bounds for every sample.
+
+    ## What it measures
+    Of each block with sigmoid, tanh or the like, the share of units that are within 2 % of a bound for every sample
+    and position of the batch. A note where it exceeds `MANY` = 50 %; a warning beyond `MOST` = 95 %.
+
+    ## Why it hurts
+    The slope of a saturated unit is almost zero: no gradient passes it, and its output does not depend on the input.
+
+    ## When it is wrong
+    A gate may rightly be open or closed for a whole batch. A batch of a few samples makes units look saturated that are
+    not.
+
+    ## References
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010, section 3.
+    """
+    shares = [_share(block.units) for block in profile.blocks]
+    for span in spans([share > MANY for share in shares]):
+        worst = max(shares[span[0] : span[1] + 1])
+        yield Symptom(
+            severity="warning" if worst > MOST else "info",
+            where=range_name(profile, span),
+            message=f"up to {100 * worst:.0f} % of the units of a block are at a bound of their activation for "
+            f"every sample ({span[1] - span[0] + 1} blocks)",
+            evidence={"largest_share": worst, "blocks": float(span[1] - span[0] + 1)},
+            layers=span,
+        )
+
+
+def _share(units: Units | None) -> float:
+    return (
+        0.0 if units is None or not units.count or units.saturated is None else units.saturated / units.count
+    )

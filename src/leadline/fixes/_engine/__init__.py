@@ -1,0 +1,1 @@
+"""The engine that proposes, applies, proves and undoes fixes."""

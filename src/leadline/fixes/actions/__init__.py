@@ -1,1 +1,0 @@
-"""The kinds of edits, one file each; `leadline.fixes.edits.all_actions` finds them."""

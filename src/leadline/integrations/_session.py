@@ -1,0 +1,57 @@
+"""What the callbacks share: a watch and what it feeds, from the first step of somebody's trainer to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import nn
+from torch.optim import Optimizer
+
+from leadline.integrations.sinks import Feed, Sink
+from leadline.monitor.arguments import OnAlert
+from leadline.monitor.watch import Watch, start_watch
+
+
+class Session:
+    """What `leadline.watch` is to be told, and the sinks that get numbers every `push_every` steps; then the watch."""
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None,
+        budget: float,
+        every: int | None,
+        on_alert: OnAlert,
+        sinks: Sequence[Sink],
+        push_every: int,
+    ) -> None:
+        self.watch: Watch | None = None
+        self._store, self._budget, self._every, self._on_alert = store, budget, every, on_alert
+        self._sinks, self._push_every = sinks, push_every
+        self._feed: Feed | None = None
+
+    def begin(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> Watch:
+        self.watch = start_watch(
+            model,
+            optimizer,
+            store=self._store,
+            budget=self._budget,
+            every=self._every,
+            on_alert=self._on_alert,
+        )
+        self._feed = Feed(self.watch, self._sinks, every=self._push_every)
+        return self.watch
+
+    def stepped(self) -> bool:
+        """Feed the sinks; whether training is to stop (`on_alert="stop"`)."""
+        if self._feed is not None:
+            self._feed.push()
+        return self.watch is not None and self.watch.stopped
+
+    def close(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None

@@ -1,0 +1,169 @@
+"""`leadline lab`: the claims of the articles as experiments."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import click
+
+from leadline import __version__
+from leadline.cli.metadata import declared
+from leadline.cli.options import (
+    FINE,
+    FOUND,
+    Progress,
+    color_option,
+    detail_options,
+    examples,
+    html_option,
+    output_option,
+    progress_bar,
+)
+from leadline.cli.output import emit, look_for, say
+from leadline.lab.codes import find_code, order
+from leadline.lab.page import DISAGREES, LAB_FORMATS
+from leadline.records import Lab
+from leadline.report.formula import in_signs
+
+FOLDER = Path(__file__).parents[1] / "claims"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A claim as a row of a list."""
+
+    code: str
+    verdict: str
+    """As published."""
+    slow: bool
+    claim: str
+
+
+@cache
+def all_listed(folder: Path = FOLDER) -> tuple[Listed, ...]:
+    """Every claim, in the order of the articles."""
+    found = [
+        Listed(
+            code=fields["code"],
+            verdict=fields["verdict"],
+            slow=fields.get("slow", False),
+            claim=doc.split("\n\n", 1)[0].replace("\n", " "),
+        )
+        for fields, doc in declared(folder, "claim")
+    ]
+    return tuple(sorted(found, key=lambda each: order(each.code)))
+
+
+# The commands of `leadline lab`. In a folder of their own, where the program does not look for commands.
+
+
+@click.command("list", epilog=examples("leadline lab list", "leadline lab list --json"))
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def list_claims(as_json: bool) -> int:
+    """List the claims: code (S0 to S4 is the article), published verdict, cost, and what is claimed."""
+    found = all_listed()
+    emit(
+        json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False) + "\n"
+        if as_json
+        else _table(found)
+    )
+    return FINE
+
+
+def _table(found: tuple[Listed, ...]) -> str:
+    width = max(shutil.get_terminal_size().columns, 70)
+    rows = []
+    for each in found:
+        head = f"{each.code:<7}{each.verdict:<24}{'slow' if each.slow else 'quick':<7}"
+        text = in_signs(each.claim)
+        rows.append(textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head)))
+    return "".join(f"{row}\n" for row in rows)
+
+
+@click.command(
+    "run",
+    epilog=examples(
+        "leadline lab run S0-7",
+        "leadline lab run S2-10 S2-11 -v",
+        "leadline lab run --all --html lab.html",
+        "leadline lab run --all --json --output lab.json",
+    ),
+)
+@click.argument("codes", nargs=-1, metavar="[CODE]...")
+@click.option("--all", "everything", is_flag=True, help="Every claim; takes about two minutes.")
+@click.option("--quick", is_flag=True, help="With --all: leave the slow ones out.")
+@click.option(
+    "--seeds", type=click.IntRange(min=2), help="Runs of each experiment, in place of what each asks for."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the record, which `leadline report` reads.")
+@output_option
+@html_option
+@detail_options
+@color_option
+def run_chosen(
+    codes: tuple[str, ...],
+    everything: bool,
+    quick: bool,
+    seeds: int | None,
+    as_json: bool,
+    output: Path | None,
+    page: Path | None,
+    quiet: bool,
+    verbose: bool,
+    no_color: bool,
+) -> int:
+    """Run claims and judge them by what is measured.
+
+    Each experiment measures what the article's words predict, and what we say is true instead; the verdict is
+    computed from these.
+
+    Exit codes: 0 all as published; 1 the lab disagrees with what is published; 2 wrong usage or an error.
+    """
+    look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
+    chosen = _chosen(codes, everything=everything, quick=quick)
+    with progress_bar(quiet=quiet, first="claims") as progress:
+        found = _run(chosen, seeds, progress)
+    if page is not None:
+        emit(LAB_FORMATS["html"](found, look), page)
+    emit(LAB_FORMATS["json" if as_json else "text"](found, look), output)
+    return _exit_code(found)
+
+
+def _chosen(codes: tuple[str, ...], *, everything: bool, quick: bool) -> list[str]:
+    known = all_listed()
+    if bool(codes) == everything:
+        raise click.UsageError("name claims (`leadline lab list` lists them), or say --all")
+    if everything:
+        return [each.code for each in known if not (quick and each.slow)]
+    return list(dict.fromkeys(find_code(code, [each.code for each in known]) for code in codes))
+
+
+def _run(chosen: list[str], seeds: int | None, progress: Progress | None) -> Lab:
+    """What experiments print goes to stderr."""
+    from leadline.lab.claim import all_claims, run_claims
+
+    by_code = {each.code: each for each in all_claims()}
+    with redirect_stdout(sys.stderr):
+        return run_claims([by_code[code] for code in chosen], __version__, seeds, progress)
+
+
+def _exit_code(found: Lab) -> int:
+    wrong = [each for each in found.experiments if not each.agrees]
+    for each in wrong:
+        say(f"{DISAGREES}: {each.code} is {each.verdict}, published as {each.published}")
+    return FOUND if wrong else FINE
+
+
+@click.group(
+    commands={"list": list_claims, "run": run_chosen},
+    epilog=examples("leadline lab list", "leadline lab run S0-7", "leadline lab run --all --html lab.html"),
+)
+def lab() -> None:
+    """Run what the articles on deep networks claim, and judge it by what is measured."""

@@ -1,0 +1,57 @@
+"""`leadline phase`: which networks learn, over depth and gain, rate or residual scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import click
+
+from leadline.cli.forecast import Depths
+from leadline.cli.options import examples
+from leadline.lab.commands.sweep_options import Choices, Numbers, show_sweep, sweep_options
+
+AT_LEAST_ONE = click.IntRange(min=1)
+
+
+@click.command(
+    epilog=examples(
+        "leadline phase gain --html gain.html",
+        "leadline phase rate --depths 4,16,64 --steps 100",
+        "leadline phase residual --store cells.jsonl --executor joblib --workers 8",
+    )
+)
+@click.argument("kind", type=click.Choice(["gain", "rate", "residual"]))
+@click.option("--values", type=Numbers(), help="What varies across, with commas; left out: a good range.")
+@click.option("--depths", type=Depths(), help="Layers, with commas.")
+@click.option("--rates", type=Numbers(), help="Rates of SGD; a place is as good as the best of them.")
+@click.option(
+    "--seeds", type=AT_LEAST_ONE, default=1, show_default=True, help="Networks at each place and rate."
+)
+@click.option("--steps", type=AT_LEAST_ONE, default=300, show_default=True, help="How long each is trained.")
+@click.option("--width", type=AT_LEAST_ONE, default=64, show_default=True, help="Units in a layer.")
+@sweep_options
+def phase(
+    kind: str,
+    values: tuple[float, ...] | None,
+    depths: tuple[int, ...] | None,
+    rates: tuple[float, ...] | None,
+    seeds: int,
+    steps: int,
+    width: int,
+    choices: Choices,
+) -> int:
+    """Train thousands of small networks on digits and draw which of them learn.
+
+    KIND: gain (tanh networks over weight variance and depth, with the curve of 6 depth scales), rate, or residual
+    (scale of the branches). Networks are trained together, a stack of parameters a layer. Needs the extra `lab`.
+    """
+    from leadline.lab.phase.measure import phase as measure
+    from leadline.lab.phase.page import PHASE_FORMATS
+    from leadline.lab.phase.plan import Plan
+
+    asked = {"values": values, "depths": depths, "rates": rates}
+    chosen: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    plan = replace(Plan(seeds=seeds, steps=steps, width=width), **chosen)
+    return show_sweep(choices, "columns", partial(measure, kind, plan), PHASE_FORMATS)

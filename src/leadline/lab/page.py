@@ -1,0 +1,321 @@
+"""Experiments as text, Markdown and HTML."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Literal
+
+from markupsafe import Markup
+from rich import box
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from leadline.lab.articles import ARTICLES, Article, of_article
+from leadline.lab.sheet import typeset
+from leadline.records import Check, Experiment, Lab, Party, Plot, Ruling
+from leadline.report.charts.lines import Line, line_chart
+from leadline.report.charts.svg import CHART_TONES, Kind, element, words
+from leadline.report.formula import FORMULA, in_signs
+from leadline.report.html.page import STATIC, Kit, fill
+from leadline.report.layout import QUIET, TONES, Look
+from leadline.text import number
+
+TITLES: dict[Ruling, str] = {
+    "holds": "HOLDS",
+    "holds under conditions": "HOLDS UNDER CONDITIONS",
+    "false as stated": "FALSE AS STATED",
+    "undecided": "UNDECIDED",
+    "unexplained": "UNEXPLAINED",
+}
+MEANINGS: dict[Ruling, str] = {
+    "holds": "every prediction that follows from the article's words was met",
+    "holds under conditions": "some were met, others not: it depends on what the article leaves out",
+    "false as stated": "none was met",
+    "undecided": "a measurement is too coarse for its prediction: run it with more seeds",
+    "unexplained": "what is published as the truth was measured to be false",
+}
+COUNTED: dict[Ruling, str] = {
+    "holds": "hold as stated",
+    "holds under conditions": "hold under conditions",
+    "false as stated": "false as stated",
+    "undecided": "undecided",
+    "unexplained": "unexplained",
+}
+PARTIES: dict[Party, str] = {"article": "article", "correction": "ours"}
+ANSWERS = {True: "yes", False: "no", None: "open"}
+DISAGREES = "the lab disagrees with what is published"
+
+
+def predicted(check: Check) -> str:
+    """The prediction: a value with its tolerance, or a bound."""
+    if check.predicted is not None and check.high is not None:
+        return f"{number(check.predicted)} ± {number(check.high - check.predicted)}"
+    return f"≤ {number(check.high)}" if check.high is not None else f"≥ {number(check.low)}"
+
+
+def measured(check: Check) -> str:
+    """The measurement with its interval; a value that is the same in every run stands alone."""
+    if check.measured_low == check.measured_high:
+        return number(check.measured)
+    return f"{number(check.measured)} ({number(check.measured_low)} to {number(check.measured_high)})"
+
+
+def summary(experiments: Sequence[Experiment]) -> str:
+    """How many of each verdict."""
+    counts = Counter(each.verdict for each in experiments)
+    return ", ".join(f"{counts[ruling]} {said}" for ruling, said in COUNTED.items() if counts[ruling])
+
+
+# Experiments as tables for the terminal.
+
+MOST_WIDTH = 118
+STYLES: dict[Ruling, str] = {
+    "holds": TONES["trains"],
+    "holds under conditions": TONES["warning"],
+    "false as stated": TONES["error"],
+    "undecided": "bold",
+    "unexplained": TONES["error"],
+}
+
+
+def render_lab(lab: Lab, look: Look) -> str:
+    """Each experiment: statement, predictions beside measurements, verdict, what is true; a summary behind several."""
+    page = StringIO()
+    color: Literal["standard"] | None = "standard" if look.color else None
+    console = Console(
+        file=page,
+        width=min(look.width, MOST_WIDTH),
+        color_system=color,
+        force_terminal=look.color,
+        highlight=False,
+    )
+    for each in lab.experiments:
+        console.print(_headline(each) if look.detail == "verdict" else _claim_lines(each, look))
+    if len(lab.experiments) > 1:
+        console.print(f"{len(lab.experiments)} claims: {summary(lab.experiments)}")
+    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+
+
+def _headline(each: Experiment) -> Text:
+    told = Text.assemble(
+        (f"{each.code}  ", "bold"), (TITLES[each.verdict], STYLES[each.verdict]), f": {in_signs(each.claim)}"
+    )
+    if not each.agrees:
+        told.append(f"  {DISAGREES}: {each.published}", TONES["error"])
+    return told
+
+
+def _claim_lines(each: Experiment, look: Look) -> Group:
+    everything = look.detail == "everything"
+    parts = [_headline(each), Text()]
+    if everything:
+        parts += [Text(f"The article  {in_signs(_joined(each.article))}"), Text()]
+        parts += [Text(f"The test  {in_signs(_joined(each.test))}"), Text()]
+    told = [Text.assemble(("What is true  ", QUIET), in_signs(_joined(each.truth))), Text()]
+    ran = Text(f"{each.seeds} seeds, {each.seconds:.1f} s of processor time", QUIET)
+    return Group(*parts, _table(each.checks, origins=everything), *told, ran, Text())
+
+
+def _table(checks: Sequence[Check], *, origins: bool) -> Padding:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for name in ("measured", "by", "predicted", "found (95 %)", "met", *(("origin",) if origins else ())):
+        table.add_column(name, overflow="fold", header_style=QUIET, ratio=None)
+    for check in checks:
+        row = [
+            in_signs(check.what),
+            PARTIES[check.by],
+            predicted(check),
+            measured(check),
+            ANSWERS[check.agrees],
+        ]
+        table.add_row(*map(Text, row + ([in_signs(check.origin)] if origins else [])))
+    return Padding(table, (0, 0, 1, 0))
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+# Figures of experiments: the chart, and what each line is. Colours are attributes: it looks right on any page.
+
+SIZE = (460.0, 170.0)
+MEASURED_TONES = ("main", "second", "fourth", "third")
+THEORY_TONES = ("theory", "fifth", "sixth")
+
+
+def figure(plot: Plot) -> str:
+    """The figure as HTML with inline SVG."""
+    kind: Kind = "log" if plot.log else "linear"
+    drawn = lines(plot)
+    said = f"{plot.title}, over {plot.across}"
+    chart = line_chart(drawn, label=said, kind=kind, size=SIZE, names=plot.names)
+    keys = " · ".join([words(said), *map(_key, drawn)])
+    return element("figure", element("figcaption", keys, class_="note"), chart, class_="wide")
+
+
+def lines(plot: Plot) -> list[Line]:
+    """The lines of a figure, each in a tone of its own: what is predicted is dashed."""
+    tones = {False: iter(MEASURED_TONES * 3), True: iter(THEORY_TONES * 3)}
+    return [
+        Line(values=each.values, label=each.label, tone=next(tones[each.theory]), sparse=True)
+        for each in plot.lines
+    ]
+
+
+def _key(line: Line) -> str:
+    tone = CHART_TONES[line.tone]
+    dash = {"stroke_dasharray": tone.dash} if tone.dash else {}
+    stroke = element(
+        "path", d="M0 4H22", stroke=tone.color, stroke_width=tone.width, class_=f"ll-{line.tone}", **dash
+    )
+    sample = element("svg", stroke, viewBox="0 0 22 8", width=22, height=8, aria_hidden="true")
+    return element("span", sample, words(f" {line.label}"), class_="key")
+
+
+# Experiments as a page for the browser, one file that needs nothing else: figures inline, formulas typeset.
+
+KIT = Kit(scripts=(), styles=(STATIC / "page.css",))
+BADGES = {"holds": "holds", "holds under conditions": "warning", "false as stated": "error"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An experiment, ready for the template."""
+
+    experiment: Experiment
+    title: str
+    badge: str
+    claim: Markup
+    article: Markup
+    test: Markup
+    truth: Markup
+    rows: list[tuple[Markup, str, str, str, str, Markup]]
+    figures: list[Markup]
+
+
+def render_page(lab: Lab) -> str:
+    """The whole page: by article, with its errata."""
+    parts = [(article, of_article(article, lab.experiments)) for article in ARTICLES]
+    sections = [
+        (article, _errata(article), [_shown(each) for each in found]) for article, found in parts if found
+    ]
+    return fill(
+        "lab.html",
+        [],
+        kit=KIT,
+        title="What the articles say, what we measured",
+        lab=lab,
+        summary=summary(lab.experiments),
+        meanings=[(TITLES[ruling], said) for ruling, said in MEANINGS.items()],
+        disagrees=DISAGREES,
+        sections=sections,
+    )
+
+
+def _shown(each: Experiment) -> Shown:
+    return Shown(
+        experiment=each,
+        title=TITLES[each.verdict],
+        badge=BADGES.get(each.verdict, "error"),
+        claim=typeset(each.claim, inline=True),
+        article=typeset(each.article),
+        test=typeset(each.test),
+        truth=typeset(each.truth),
+        rows=[
+            (
+                typeset(check.what, inline=True),
+                PARTIES[check.by],
+                predicted(check),
+                measured(check),
+                ANSWERS[check.agrees],
+                typeset(check.origin, inline=True),
+            )
+            for check in each.checks
+        ],
+        figures=[Markup(figure(plot)) for plot in each.plots],
+    )
+
+
+def _errata(article: Article) -> list[Markup]:
+    return [typeset(each, inline=True) for each in article.errata]
+
+
+# Experiments as Markdown: the page "What the articles say, what we measured" of the docs, below its introduction.
+
+
+def document(lab: Lab) -> str:
+    """Verdicts of all, then article by article: errata, and each claim in full."""
+    return "\n\n".join([*_overview(lab), *_articles(lab)]) + "\n"
+
+
+def _overview(lab: Lab) -> Iterator[str]:
+    yield "\n".join(f"- **{TITLES[ruling]}**: {said}." for ruling, said in MEANINGS.items())
+    yield f"{len(lab.experiments)} claims: {summary(lab.experiments)}. Run with torch {lab.torch}."
+    rows = [
+        f"| [{each.code}](#{_anchor(each)}) | {cell(each.claim)} | {each.verdict} |"
+        for each in lab.experiments
+    ]
+    yield "\n".join(["| code | claim | verdict |", "| --- | --- | --- |", *rows])
+
+
+def _articles(lab: Lab) -> Iterator[str]:
+    for article in ARTICLES:
+        found = of_article(article, lab.experiments)
+        if found:
+            yield from _article(article)
+            for each in found:
+                yield from _experiment(each)
+
+
+def _article(article: Article) -> Iterator[str]:
+    yield f"## {article.title}"
+    yield f"*{article.source}.* {article.about}"
+    yield f"### Errata of {article.prefix} {{#{article.prefix.lower()}-errata}}"
+    yield "\n".join(f"{place}. {each}" for place, each in enumerate(article.errata, 1))
+
+
+def _experiment(each: Experiment) -> Iterator[str]:
+    yield f"### {each.code}: {each.verdict} {{#{_anchor(each)}}}"
+    yield f"**{each.claim}**"
+    if not each.agrees:
+        yield f"**The lab disagrees with what is published ({each.published}).**"
+    yield f"*In the article.* {each.article}"
+    yield f"*The test.* {each.test}"
+    head = ["| measured | by | predicted | found | met |", "| --- | --- | --- | --- | --- |"]
+    yield "\n".join([*head, *map(_row, each.checks)])
+    yield f"*What is true.* {each.truth}"
+    yield from map(figure, each.plots)
+
+
+def _row(check: Check) -> str:
+    found = (cell(check.what), PARTIES[check.by], predicted(check), measured(check), ANSWERS[check.agrees])
+    return f"| {' | '.join(found)} |"
+
+
+def cell(text: str) -> str:
+    """`text` for a table: bars, also those inside of formulas, do not end its cell."""
+    parts, at = [], 0
+    for found in FORMULA.finditer(text):
+        parts += [text[at : found.start()].replace("|", "&#124;"), re.sub(r"(?<!\\)\|", r"\\vert ", found[0])]
+        at = found.end()
+    return "".join([*parts, text[at:].replace("|", "&#124;")])
+
+
+def _anchor(each: Experiment) -> str:
+    return each.code.lower()
+
+
+# The formats in which experiments are written.
+
+LAB_FORMATS: dict[str, Callable[[Lab, Look], str]] = {
+    "text": render_lab,
+    "json": lambda lab, look: lab.to_json() + "\n",
+    "html": lambda lab, look: render_page(lab),
+    "md": lambda lab, look: document(lab),
+}

@@ -1,0 +1,1 @@
+"""Phase diagrams: which of thousands of small networks learn the digits, over depth and one more quantity."""

@@ -1,0 +1,146 @@
+"""A diagram as a page, as a picture and in a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from leadline.lab.phase.record import TRAINED, Phase
+from leadline.lab.sheet import Section, Sheet, figure, render_sheet
+from leadline.report.charts.heat import Axis, Curve, heat_map
+from leadline.report.layout import Look, wrapped
+from leadline.text import clean, clean_lines, number
+
+SHADES = " ░▒▓█"
+LAWS = {
+    "gain": "depth = {} ξ",
+    "rate": "rate × depth = {}",
+    "residual": "depth × ln(1 + scale²) = {}",
+}
+
+
+def draw(phase: Phase) -> str:
+    """The map with theory's curve at the stated multiple (line) and at the fitted one (dashes)."""
+    curves = [Curve(values=_finite(phase.curve(phase.separation.stated)))] if phase.kind != "rate" else []
+    if phase.separation.fitted is not None:
+        curves.append(Curve(values=_finite(phase.curve(phase.separation.fitted)), tone="fifth"))
+    return heat_map(
+        phase.accuracy,
+        Axis(title=phase.axis, values=phase.values, log=phase.log),
+        Axis(title="depth", values=phase.depths, log=True),
+        label=f"{phase.title}: share of the digits told right",
+        curves=curves,
+    )
+
+
+def sentence(phase: Phase) -> str:
+    """What the diagram says, in words."""
+    found = phase.separation
+    trained = sum(each >= TRAINED for row in phase.accuracy for each in row)
+    said = [
+        f"{trained} of {_places(phase)} places trained: they tell {TRAINED:.0%} of the digits right, or more"
+    ]
+    if found.at_stated is not None and phase.kind != "rate":
+        said.append(
+            f"Theory's line, {law(phase, found.stated)}, separates these from the others with a balanced accuracy of "
+            f"{found.at_stated:.0%}"
+        )
+    if found.fitted is not None and found.at_fitted is not None:
+        said.append(
+            f"The line {law(phase, found.fitted)}, fitted on every other column, separates the rest with "
+            f"{found.at_fitted:.0%}"
+        )
+    if phase.power is not None:
+        said.append(
+            f"The highest {HIGHEST[phase.kind]} that trains falls with depth to the power {phase.power:.2f}; theory "
+            f"says {THEORY_POWER[phase.kind]:g}"
+        )
+    if phase.kind == "gain" and len(said) > 1:
+        said.append("ξ is the depth scale of the correlation between two inputs")
+    return ". ".join(said) + "."
+
+
+THEORY_POWER = {"rate": -1.0, "residual": -0.5}
+HIGHEST = {"rate": "rate", "residual": "scale"}
+
+
+def law(phase: Phase, multiple: float) -> str:
+    return LAWS[phase.kind].format(number(multiple))
+
+
+def sheet_of(phase: Phase) -> Sheet:
+    """What stands on its page."""
+    lines = "dashes: fitted" if phase.kind == "rate" else "line: theory as stated; dashes: fitted"
+    picture = figure(phase.title, draw(phase), f"darker: more digits told right; {lines}")
+    facts = [(name, _said(value)) for name, value in phase.setting.items() if not _varies(phase, name)]
+    numbers = Section(
+        heading="The numbers",
+        words=["Share of the digits told right after training: rows by depth, columns by value."],
+        table=_table(phase),
+    )
+    return Sheet(
+        kind="phase diagram",
+        title=phase.title,
+        sentence=sentence(phase),
+        facts=facts,
+        sections=[Section(heading="Who learns the digits", figures=[picture]), numbers],
+    )
+
+
+def render_text(phase: Phase, look: Look) -> str:
+    """A character a place, deepest above; theory's curve as a mark where it passes. The verdict alone: the sentence."""
+    if look.detail == "verdict":
+        return clean(sentence(phase)) + "\n"
+    rows = [f"{phase.title}: share of the digits told right"]
+    multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
+    curve = phase.curve(multiple) if multiple is not None else ()
+    for place in reversed(range(len(phase.depths))):
+        cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
+        rows.append(f"{phase.depths[place]:>6} │{cells}│")
+    rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
+    rows.append(f"{'':>6}  space none, █ all, · theory's curve")
+    words = [line.plain for line in wrapped(clean(sentence(phase)), look.width)]
+    return clean_lines("\n".join([*rows, "", *words])) + "\n"
+
+
+def _cell(phase: Phase, row: int, column: int, curve: tuple[float, ...]) -> str:
+    share = phase.accuracy[row][column]
+    shade = SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)]
+    return shade + ("·" if curve and _passes(phase, row, curve[column]) else shade)
+
+
+def _passes(phase: Phase, row: int, depth: float) -> bool:
+    """Whether the curve crosses between this depth and its neighbours, half way to each."""
+    depths = phase.depths
+    below = math.sqrt(depths[row - 1] * depths[row]) if row else 0.0
+    above = math.sqrt(depths[row] * depths[row + 1]) if row + 1 < len(depths) else depths[row] * 1.5
+    return below <= depth < above
+
+
+def _table(phase: Phase) -> list[list[str]]:
+    head = ["depth", *(f"{value:.3g}" for value in phase.values)]
+    body = zip(phase.depths, phase.accuracy, strict=True)
+    return [head, *([str(depth), *(f"{each:.2f}" for each in row)] for depth, row in reversed(list(body)))]
+
+
+def _finite(values: tuple[float, ...]) -> list[float | None]:
+    return [each if math.isfinite(each) else None for each in values]
+
+
+def _places(phase: Phase) -> int:
+    return len(phase.values) * len(phase.depths)
+
+
+def _varies(phase: Phase, name: str) -> bool:
+    return name == phase.kind or (phase.kind == "rate" and name == "rates")
+
+
+def _said(value: object) -> str:
+    return ", ".join(f"{each:g}" for each in value) if isinstance(value, tuple | list) else str(value)
+
+
+PHASE_FORMATS: dict[str, Callable[[Phase, Look], str]] = {
+    "text": render_text,
+    "json": lambda phase, look: phase.to_json() + "\n",
+    "html": lambda phase, look: render_sheet(sheet_of(phase)),
+}

@@ -1,0 +1,191 @@
+"""A race as a page and in a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from leadline.lab.race.record import Interval, Race, Standing, Transfer
+from leadline.lab.sheet import Figure, Section, Sheet, figure, render_sheet
+from leadline.report.charts.lines import Line, line_chart
+from leadline.report.layout import Look, wrapped
+from leadline.text import clean, clean_lines, number, plural
+
+HEAD = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
+MOVES = ("scheme", "best rate by depth", "power of depth", "theory")
+SPARE_IN_HEAD, SPARE_IN_MOVES = (4, 3), (1,)  # columns that a narrow terminal does without, in this order
+LEGEND = "= level with the leader (95 %)   † the best rate is at the edge of the grid   (…) no best rate"
+SHOWN = 8  # schemes with a picture of their own
+
+
+def said(interval: Interval, *, sign: bool = False) -> str:
+    """ "2.41 ± 0.05"."""
+    if not math.isfinite(interval.mean):
+        return "diverged"
+    mean = f"{interval.mean:+z.2f}" if sign else f"{interval.mean:z.2f}"
+    return mean if interval.half is None else f"{mean} ± {interval.half:.2f}"
+
+
+def league_rows(table: Sequence[Standing]) -> list[list[str]]:
+    """A row a scheme, the best first. An `=` marks those that are level with it, a † a rate at the grid's edge."""
+    return [
+        [
+            f"{row.scheme}{' =' if row.level else ''}",
+            said(row.loss),
+            said(row.behind, sign=True),
+            f"{row.rate:g}{' †' if row.at_edge else ''}",
+            f"{row.sensitivity:z.2f}",
+        ]
+        for row in table
+    ]
+
+
+def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
+    return [
+        [
+            row.scheme,
+            ", ".join(_optima(row)),
+            "undecided" if row.power is None else said(row.power, sign=True),
+            "" if row.predicted is None else f"{row.predicted:+.1f}",
+        ]
+        for row in sorted(transfers, key=lambda each: -math.inf if each.power is None else each.power.mean)
+    ]
+
+
+def _optima(row: Transfer) -> list[str]:
+    """By depth, in brackets where it is none: at an edge of the grid, or of a network that learned nothing."""
+    known = row.known or (row.power is not None,) * len(row.depths)
+    return [
+        f"{depth}: {number(best)}" if sure else f"{depth}: ({number(best)})"
+        for depth, best, sure in zip(row.depths, row.optima, known, strict=True)
+    ]
+
+
+def sentence(race: Race) -> str:
+    """Who leads where, and who learned anything."""
+    return ". ".join(_told(table, race.base_rate) for table in race.tables) + "."
+
+
+def _told(table: Sequence[Standing], base_rate: float) -> str:
+    """Of one depth. Where nobody learned anything, the first of the table is no leader."""
+    leader, learned = table[0], sum(row.loss.mean < base_rate for row in table)
+    if not learned:
+        return (
+            f"At {plural(leader.depth, 'block')} no scheme learned more than a constant prediction knows: "
+            "the order says nothing"
+        )
+    level = sum(row.level for row in table) - 1
+    return (
+        f"At {plural(leader.depth, 'block')} {leader.scheme} leads with {said(leader.loss)}, "
+        f"{_level(level) if leader.loss.half is not None else 'but one seed tells nobody apart'}, and {learned} of "
+        f"{len(table)} learned more than a constant prediction knows"
+    )
+
+
+def _level(others: int) -> str:
+    return {0: "no other is", 1: "1 other is"}.get(others, f"{others} others are") + " level with it"
+
+
+def render_text(race: Race, look: Look) -> str:
+    """The league tables; with the verdict alone asked for, the sentence."""
+    if look.detail == "verdict":
+        return clean(sentence(race)) + "\n"
+    width = look.width
+    lines = [*_lines(sentence(race), width), ""]
+    lines += [*_lines(f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", width), ""]
+    for table in race.tables:
+        rows = [list(HEAD), *league_rows(table)]
+        lines += [plural(table[0].depth, "block"), *_columns(rows, width, SPARE_IN_HEAD), ""]
+    if race.transfers:
+        rows = [list(MOVES), *transfer_rows(race.transfers)]
+        lines += ["how the best rate moves with depth", *_columns(rows, width, SPARE_IN_MOVES), ""]
+    lines += _lines(LEGEND, width)
+    lines += [f"failed: {each}" for each in race.failed]
+    return clean_lines("\n".join(lines)) + "\n"
+
+
+def _lines(text: str, width: int) -> list[str]:
+    return [line.plain for line in wrapped(clean(text), width)]
+
+
+def sheet_of(race: Race) -> Sheet:
+    """What stands on its page."""
+    facts = [("Data", race.data), ("Optimiser", race.optimizer), ("Steps", str(race.steps))]
+    facts += [("Batch", str(race.batch)), ("Width", str(race.width)), ("Seeds", str(race.seeds))]
+    sections = [section for table in race.tables for section in _sections(race, table)]
+    if race.transfers:
+        sections.append(
+            Section(
+                heading="How the best rate moves with depth",
+                words=[
+                    "Theory: a branch damped like depth^-a wants an Adam rate like depth^(a-1): -1, -1/2 and 0 for a "
+                    "of 0, 1/2 and 1. In brackets: no best rate, since it is at an edge of the grid or the network "
+                    "learned no more than a constant prediction knows. A power needs two depths with one."
+                ],
+                table=[list(MOVES), *transfer_rows(race.transfers)],
+            )
+        )
+    title = "Race of residual schemes"
+    return Sheet(kind="race", title=title, sentence=sentence(race), facts=facts, sections=sections)
+
+
+def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
+    blocks = plural(table[0].depth, "block")
+    note = (
+        f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant prediction "
+        f"costs {race.base_rate:.2f}. = level with the leader; † the best rate is at the edge of the grid. "
+        "Sensitivity: mean over all rates of the loss above the best one's."
+    )
+    return [
+        Section(heading=blocks, words=[note], table=[list(HEAD), *league_rows(table)]),
+        Section(
+            heading=f"{blocks}: loss over the rate, and over training",
+            words=[
+                "Left: validation loss at each rate; a red triangle is a network that diverged. Right: training "
+                f"loss at the best rate, over {race.steps} steps. The first {SHOWN} of the table."
+            ],
+            figures=[each for row in table[:SHOWN] for each in _pictures(row, race.steps)],
+        ),
+    ]
+
+
+def _pictures(row: Standing, steps: int) -> list[Figure]:
+    losses = [loss if math.isfinite(loss) else math.inf for _, loss in row.by_rate]
+    names = [f"{rate:g}" for rate, _ in row.by_rate]
+    rates = line_chart([Line(values=losses)], label=f"{row.scheme}: loss by rate", kind="linear", names=names)
+    curve = line_chart(
+        [Line(values=row.curve)],
+        label=f"{row.scheme}: loss by step",
+        kind="linear",
+        names=last_steps(steps, len(row.curve)),
+    )
+    return [figure(row.scheme, rates, "by rate"), figure(row.scheme, curve, f"over training at {row.rate:g}")]
+
+
+def last_steps(steps: int, points: int) -> list[str]:
+    """Of each point of a curve, which is the mean of some steps, the last of these, counted from 1."""
+    size = math.ceil(steps / max(points, 1))
+    return [str(min(size * (at + 1), steps)) for at in range(points)]
+
+
+def _setting(race: Race) -> str:
+    budget = f"{plural(race.steps, 'step')} of {race.batch}, width {race.width}, {plural(race.seeds, 'seed')}"
+    return f"{race.data}, {race.optimizer}, {budget}"
+
+
+def _columns(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[str]:
+    """The rows, set in columns. Columns of `spare` are left out, one after the other, until a row fits `width`."""
+    sizes = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    kept = list(range(len(sizes)))
+    for each in spare:
+        if sum(2 + sizes[at] for at in kept) <= width:
+            break
+        kept.remove(each)
+    return ["".join(f"  {row[at]:<{sizes[at]}}" for at in kept).rstrip() for row in rows]
+
+
+RACE_FORMATS: dict[str, Callable[[Race, Look], str]] = {
+    "text": render_text,
+    "json": lambda race, look: race.to_json() + "\n",
+    "html": lambda race, look: render_sheet(sheet_of(race)),
+}

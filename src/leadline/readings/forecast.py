@@ -1,0 +1,300 @@
+"""Forecast how the first step and the signal change with depth, and how deep a network can go."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from leadline.case import Case, Progress, as_case, describe
+from leadline.errors import InputError
+from leadline.ops.optimizers import Family, family_of
+from leadline.readings import depth_law
+from leadline.readings.depth_law import by_seed, find_limits, fit_exponent, is_wide, log_parting
+from leadline.readings.profile import read
+from leadline.readings.update.reading import read_update
+from leadline.records import Block, DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
+from leadline.records.forecast import FLAT
+from leadline.tracer.restore import random_states, restore_random
+from leadline.tracer.trace import trace
+
+
+def measure(case: Case) -> tuple[Profile, Update, int]:
+    """Profile and update of a case, and the number of ops of its pass."""
+    seen = trace(case.model, case.inputs, case.targets, case.loss, case.optimizer)
+    profile, _ = read(seen)
+    return profile, read_update(case, profile, responses=True), len(seen.ops)
+
+
+def point_of(profile: Profile, update: Update, depth: int, seed: int) -> DepthPoint:
+    body = body_of(profile)
+    inner = [block for block in update.blocks if block.repeated]
+    return DepthPoint(
+        depth=depth,
+        seed=seed,
+        parameters=profile.parameters,
+        blocks=len(profile.blocks),
+        loss=update.loss,
+        grad_square=sum(block.grad_square for block in inner) if inner else update.grad_square,
+        loss_change=sum(block.predicted for block in inner) if inner else update.predicted_loss_change,
+        function_change=update.blocks_response if inner else update.function_response,
+        total_loss_change=update.predicted_loss_change,
+        total_function_change=update.function_response,
+        ratio=update.ratio,
+        parting=update.safe_lr / update.lr if update.safe_lr and update.lr else update.parting,
+        parting_is_bound=update.parting_is_bound,
+        forward_e_folds=_change([block.forward_ms for block in body]),
+        backward_e_folds=_change([_power(block) for block in body[::-1]]),
+        normalised=sum(block.norms > 0 for block in body) > len(body) / 2,
+    )
+
+
+def body_of(profile: Profile) -> list[Block]:
+    """The blocks of the longest stream, without the head, whose output has another meaning and size."""
+    if not profile.streams:
+        return []
+    index = max(range(len(profile.streams)), key=lambda each: profile.streams[each].blocks)
+    blocks = [block for block in profile.blocks if block.stream == index]
+    return blocks[:-1] if profile.streams[index].joins is None else blocks
+
+
+def _power(block: Block) -> float | None:
+    return None if block.backward_ms is None else block.backward_ms * block.elements
+
+
+def _change(moments: list[float | None]) -> float | None:
+    """Natural logarithm of last over first; infinite where the signal ends as zero, NaN where it is no number."""
+    known = [moment for moment in moments if moment is not None]
+    if len(known) < 2 or not known[0] > 0:
+        return None
+    if not math.isfinite(known[-1]):
+        return math.inf if math.isinf(known[-1]) else math.nan
+    return math.log(known[-1] / known[0]) if known[-1] > 0 else -math.inf
+
+
+# What a depth law implies, in words: how the rate must fall, how deep it goes, which scheme makes it flat.
+
+LAZY = -0.25  # ours: half way between flat and the -1/2 that separates the schemes of SGD from those of Adam
+FLAT_SCHEMES: dict[Family, str] = {
+    "sgd": "branches scaled by 1/sqrt(N) (leadline.nn: deepnorm, residual-sqrt) make it flat under SGD",
+    "adam": "branches scaled by 1/N (leadline.nn: residual-linear, keel, deepnorm-adam) make it flat under Adam",
+}
+
+
+NO_BRANCHES = "without skip connections there is no branch to scale: the rate must do it, or residual blocks"
+
+
+def advise(
+    exponents: Mapping[str, Exponent], limits: Sequence[DepthLimit], scaling: str, deepest: int
+) -> tuple[str, ...]:
+    """Sentences, the most urgent first; `scaling` says what would make the step flat in depth."""
+    said = [_depth(limits, deepest)]
+    change = exponents.get("function_change")
+    if change is not None:
+        said += _rate(change, scaling)
+    said += [f"{limit.message} ({_how(limit)})" for limit in limits[1:]]
+    return tuple(said)
+
+
+def _depth(limits: Sequence[DepthLimit], deepest: int) -> str:
+    if not limits:
+        return f"no limit in sight: nothing that was measured up to depth {deepest} gives way further on"
+    nearest = limits[0]
+    return f"{nearest.message} ({_how(nearest)})"
+
+
+def _how(limit: DepthLimit) -> str:
+    seen = "extrapolated" if limit.extrapolated else "measured"
+    if limit.low is None or limit.high is None:
+        return seen
+    return f"{seen}; 95 % interval {limit.low:.3g} to {limit.high:.3g}"
+
+
+def _rate(change: Exponent, scaling: str) -> list[str]:
+    step, power = "the step of the blocks changes the function", f"depth^{change.value:+.2f}"
+    cure = [scaling] if scaling else []
+    if change.verdict == "unclear":
+        return [
+            f"{step} like {power}, but the seeds disagree too much to say more: use more seeds or wider networks"
+        ]
+    if change.verdict == "grows" and change.value >= FLAT:
+        fall = f"{step} like {power}: at a fixed rate deeper networks take ever larger steps"
+        return [f"{fall}; let the rate fall like depth^{-change.value:.2f}", *cure]
+    if change.verdict == "falls" and change.value < LAZY:
+        slow = f"{step} ever less with depth ({power}): the blocks learn lazily, the ends do the work"
+        return [f"{slow}; the rate of the blocks may grow like depth^{-change.value:.2f}", *cure]
+    return [f"{step} by about as much at every depth ({power}): the rate may stay as it is"]
+
+
+# How a network's first step and its signal change with depth, and how deep it can go.
+#
+# measure       one network: trace and update
+# fit           exponents with intervals over seeds
+# limits        depths beyond which something gives way
+# extrapolate   the same from the blocks of a single model
+# advice        what follows, in words
+
+
+Build = Callable[[int], Any]
+DEPTHS = (4, 8, 16, 32)
+
+
+def forecast_family(
+    build: Build, depths: Sequence[int], *, seeds: int = 3, progress: Progress | None = None
+) -> Forecast:
+    """Measure the first step of `build(depth)` at every depth and seed, and fit how it changes with depth."""
+    _check_build(build)
+    _check(depths, seeds)
+    before = random_states()
+    try:
+        points, last = _measure_all(build, depths, seeds, progress)
+    finally:
+        restore_random(before)
+    exponents = fit_exponents(points, depths)
+    limits = find_limits(points, depths, last[1].optimizer)
+    return _forecast(last, points, exponents, limits, depths=tuple(depths), seeds=seeds)
+
+
+def fit_exponents(points: Sequence[DepthPoint], depths: Sequence[int]) -> dict[str, Exponent]:
+    """By quantity; one that was nowhere a positive number is left out."""
+    readers: dict[str, Callable[[DepthPoint], float | None]] = {
+        "grad_square": lambda point: _log(point.grad_square),
+        "loss_change": lambda point: _log(-point.loss_change),
+        "function_change": lambda point: _log(point.function_change),
+        "total_loss_change": lambda point: _log(-point.total_loss_change),
+        "total_function_change": lambda point: _log(point.total_function_change),
+        "linear_range": log_parting,
+        "forward_growth": lambda point: point.forward_e_folds,
+        "backward_growth": lambda point: point.backward_e_folds,
+    }
+    found = {name: fit_exponent(by_seed(points, read), depths) for name, read in readers.items()}
+    return {name: exponent for name, exponent in found.items() if exponent is not None}
+
+
+def _log(value: float | None) -> float | None:
+    return math.log(value) if value is not None and 0 < value < math.inf else None
+
+
+def _measure_all(
+    build: Build, depths: Sequence[int], seeds: int, progress: Progress | None
+) -> tuple[list[DepthPoint], tuple[Profile, Update]]:
+    points: list[DepthPoint] = []
+    sizes, total = set(), len(depths) * seeds
+    for depth in depths:
+        for seed in range(seeds):
+            if progress is not None:
+                progress(len(points), total, f"depth {depth}, seed {seed}")
+            torch.manual_seed(seed)
+            profile, update, ops = measure(_case(build, depth))
+            points.append(point_of(profile, update, depth, seed))
+            sizes.add((depth, profile.parameters, ops))
+        _check_grows(sizes)
+    if progress is not None:
+        progress(total, total, "")
+    return points, (profile, update)
+
+
+def _forecast(
+    last: tuple[Profile, Update],
+    points: Sequence[DepthPoint],
+    exponents: dict[str, Exponent],
+    limits: Sequence[DepthLimit],
+    *,
+    depths: tuple[int, ...],
+    seeds: int,
+) -> Forecast:
+    profile, update = last
+    nearest = next((limit for limit in limits if limit.cause != "promise"), None)
+    return Forecast(
+        model=profile.model,
+        optimizer=update.optimizer,
+        lr=update.lr,
+        depths=depths,
+        seeds=seeds,
+        from_one_model=seeds == 0,
+        points=tuple(points),
+        exponents=exponents,
+        limits=tuple(limits),
+        max_depth=None if nearest is None else _whole(nearest),
+        max_depth_low=None if nearest is None else nearest.low,
+        max_depth_high=None if nearest is None else nearest.high,
+        safe_depth=_whole(limits[0]) if limits else None,
+        advice=advise(exponents, limits, _scaling(profile, update), depths[-1]),
+        undecided=nearest is not None and is_wide(nearest),
+    )
+
+
+def _whole(limit: DepthLimit) -> int | None:
+    return None if is_wide(limit) else max(int(limit.depth), 0)
+
+
+def _scaling(profile: Profile, update: Update) -> str:
+    """The scheme that makes a step flat in depth, in words; a network without branches has nothing to scale."""
+    family = family_of(update.optimizer)
+    if family is None:
+        return ""
+    return FLAT_SCHEMES[family] if any(block.residual for block in profile.blocks) else NO_BRANCHES
+
+
+def extrapolate_case(case: Case) -> Forecast:
+    profile, update, _ = measure(case)
+    steps = depth_law.repeated(profile, update)
+    point = point_of(profile, update, len(steps), 0)
+    exponents = depth_law.exponents_of(steps)
+    limits = depth_law.limits_of(point, len(steps), exponents, update.optimizer)
+    return _forecast((profile, update), [point], exponents, limits, depths=(len(steps),), seeds=0)
+
+
+def _case(build: Build, depth: int) -> Case:
+    case = as_case(build(depth))
+    if case.optimizer is None:
+        raise InputError(
+            expected="a Case with the optimiser that the network is to be trained with",
+            got=f"none from build({depth})",
+            fix="return leadline.Case(model, inputs, targets, loss, optimizer): rates and steps are its own",
+        )
+    return case
+
+
+def _check_build(build: Build) -> None:
+    try:
+        inspect.signature(build).bind(1)
+    except TypeError as error:
+        raise InputError(
+            expected="a function of the depth that builds the network",
+            got=f"{getattr(build, '__name__', describe(build))}, which cannot be called with one number ({error})",
+            fix="write def build(depth): ... that returns leadline.Case(model, inputs, targets, loss, optimizer), or "
+            "pass the Case itself (forecast(build())) to extrapolate from one model",
+        ) from None
+    except ValueError:  # built-in callables may have no signature
+        return
+
+
+def _check(depths: Sequence[int], seeds: int) -> None:
+    listed = list(depths) if isinstance(depths, Sequence) else []
+    whole = all(isinstance(depth, int) and depth > 0 for depth in listed)
+    if not whole or len(listed) < 2 or listed != sorted(set(listed)):
+        raise InputError(
+            expected="at least two depths, positive whole numbers, increasing",
+            got=repr(tuple(listed) if listed else depths),
+            fix="pass, for instance, depths=(4, 8, 16, 32); three or more make a law visible",
+        )
+    if seeds < 1:
+        raise InputError(
+            expected="at least one seed", got=repr(seeds), fix="pass seeds=3 or more for intervals"
+        )
+
+
+def _check_grows(sizes: set[tuple[int, int, int]]) -> None:
+    """As soon as two depths are there: a network that does not change has no depth law."""
+    depths = {depth for depth, _, _ in sizes}
+    if len(depths) == 2 and len({size[1:] for size in sizes}) == 1:
+        (_, parameters, ops), *_ = sizes
+        raise InputError(
+            expected="a build(depth) that makes deeper networks for larger depths",
+            got=f"{parameters} parameters and {ops} operations at depths {sorted(depths)} alike",
+            fix="use the argument: repeat the block depth times",
+        )

@@ -1,0 +1,13 @@
+"""Limits that several readings and checks share: how far a signal may change, and how long a step may be."""
+
+from __future__ import annotations
+
+from leadline.ops.optimizers import Family
+
+# Calibrated by benchmarks/reach.py: natural logarithm of the change of the squared signal over the depth.
+# Beyond the first, no network of the benchmark learned with SGD; beyond the second, none learned with Adam either.
+MAX_EFOLDS_SGD = 7.0
+MAX_EFOLDS_ADAM = 14.0
+
+# Calibrated by benchmarks/update_limits.py: learning rate over the safe rate at which about half of all networks fail.
+HALF_FAIL_RATE_RATIO: dict[Family, float] = {"sgd": 4.0, "adam": 16.0}

@@ -1,0 +1,155 @@
+"""The symmetry reading: from a trace to the group of free rescalings, without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from math import exp
+
+from leadline.readings.symmetry.cone import balancing, shrinking, total
+from leadline.readings.symmetry.shifts import find_subtracted
+from leadline.readings.symmetry.system import Solution, Vector, make_basis
+from leadline.readings.symmetry.table import scale_through
+from leadline.readings.symmetry.walk import Guard, Walk
+from leadline.records import EpsSite, Generator, Op, Parameter, ScaledTensor, Symmetry, Trace
+
+MOST_NAMES = 6  # ours: longer lists are cut, the rest counted
+
+
+def describe(exponents: Mapping[str, int]) -> str:
+    """One sentence: what is multiplied, and what is divided for it."""
+    up = {name: each for name, each in exponents.items() if each > 0}
+    down = {name: -each for name, each in exponents.items() if each < 0}
+    if not down:
+        return f"{_list(up)}: {'free alone' if len(up) == 1 else 'free together'}"
+    return f"{_list(up)} against {_list(down)}"
+
+
+def _list(exponents: Mapping[str, int]) -> str:
+    grouped: dict[tuple[str, int], list[str]] = {}
+    for name, exponent in exponents.items():
+        grouped.setdefault((re.sub(r"\d+", "*", name), exponent), []).append(name)
+    words = [_one(names, pattern, power) for (pattern, power), names in grouped.items()]
+    hidden = len(words) - MOST_NAMES
+    return ", ".join(words[:MOST_NAMES]) + (f" and {hidden} more" if hidden > 0 else "")
+
+
+def _one(names: list[str], pattern: str, exponent: int) -> str:
+    power = f"^{exponent}" if exponent != 1 else ""
+    return f"{names[0]}{power}" if len(names) == 1 else f"{len(names)} x {pattern}{power}"
+
+
+def summary(names: Iterable[str]) -> str:
+    """A list of names, alike ones counted."""
+    return _list(dict.fromkeys(names, 1))
+
+
+# The symmetry reading: from a trace to the group of free rescalings, without torch and without the model.
+
+
+def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True, only_in_training: bool = True) -> Symmetry:
+    """Which parameters of the traced network can be rescaled without changing what it computes.
+
+    What must not change is every tensor that the loss reads of the model, and the loss. A norm's eps is taken for
+    nought; without `in_front_of_norms` only those rescalings count that no eps can feel. Biases that a batch norm
+    subtracts are free in training; without `only_in_training` they count as part of the signal, so that the same
+    rescalings, with running statistics along, hold in evaluation.
+    """
+    walk = Walk(trace)
+    walk.subtracted = find_subtracted(walk) if only_in_training else set()
+    for op in walk.ops:
+        _pass(walk, op)
+    if trace.loss_value is not None:
+        walk.forbid([walk.of(f"%{trace.loss_value}")])
+    if not in_front_of_norms:
+        walk.forbid(guard.degree for guard in walk.guards)
+    solution = walk.system.solve()
+    forms = {name: solution.form(each) for name, each in walk.parameters.items()}
+    followers = {name: solution.form(each) for name, each in walk.statistics.items()}
+    basis = make_basis(forms, followers)
+    vectors = [own for own, _ in basis]
+    parameters = [each for each in trace.parameters if each.name in forms]
+    decays = decay_by_name(trace)
+    counted = decays or forms
+    inert = {
+        name
+        for name, each in total(vectors, shrinking(vectors, counted)).items()
+        if each < 0 and name in counted
+    }
+    alone = {name for vector in vectors if len(vector) == 1 for name in vector}
+    return Symmetry(
+        generators=tuple(
+            Generator(exponents=own, says=describe(own), statistics=rest) for own, rest in basis
+        ),
+        tensors=tuple(_tensor(each, alone, inert) for each in parameters),
+        decayed=bool(decays),
+        eps=tuple(_site(trace, guard) for guard in walk.guards if _is_free(guard, solution)),
+        held=tuple(dict.fromkeys([*walk.held, *_out_of_sight(trace, forms)])),
+        **_penalties(parameters, vectors, decays, inert),
+    )
+
+
+def _pass(walk: Walk, op: Op) -> None:
+    """One op; what it hands from the model to the loss may not scale."""
+    if op.phase == "loss":
+        values = [walk.trace.values[each] for each in op.inputs]
+        made = [each for each in values if each.op is not None and walk.trace.ops[each.op].phase == "forward"]
+        walk.forbid(walk.of(f"%{each.id}") for each in made if each.floating)
+    scale_through(walk, op)
+
+
+def _out_of_sight(trace: Trace, forms: Container[str]) -> list[str]:
+    """Trainable parameters that get a gradient though no op was seen to read them (TorchScript): nothing is known."""
+    return [
+        each.name for each in trace.parameters if each.trainable and each.grad_ms and each.name not in forms
+    ]
+
+
+def decay_by_name(trace: Trace) -> dict[str, float]:
+    """Weight decay of each parameter that has one."""
+    groups = () if trace.optimizer is None else trace.optimizer.groups
+    return {
+        name: group.weight_decay for group in groups for name in group.parameters if group.weight_decay > 0
+    }
+
+
+def _penalties(
+    parameters: Sequence[Parameter],
+    vectors: Sequence[Vector],
+    decays: Mapping[str, float],
+    inert: Iterable[str],
+) -> dict[str, float | None]:
+    """The penalty now, and along the free directions."""
+    gone = set(inert)
+    counted = [each for each in parameters if not decays or each.name in decays]
+    if any(each.norm is None for each in counted):
+        return {"penalty": None, "least": None}
+    now = {each.name: decays.get(each.name, 1.0) * (each.norm or 0.0) ** 2 for each in counted}
+    staying = {name: square for name, square in now.items() if name not in gone}
+    moves = total(vectors, balancing(vectors, staying))
+    least = sum(square * exp(2 * moves.get(name, 0.0)) for name, square in staying.items())
+    return {"penalty": sum(now.values()), "least": least}
+
+
+def _tensor(parameter: Parameter, alone: Container[str], inert: Container[str]) -> ScaledTensor:
+    return ScaledTensor(
+        name=parameter.name,
+        kind=parameter.kind,
+        count=parameter.count,
+        norm=parameter.norm,
+        grad_norm=parameter.grad_norm,
+        alone=parameter.name in alone,
+        inert=parameter.name in inert,
+    )
+
+
+def _site(trace: Trace, guard: Guard) -> EpsSite:
+    op, stats = trace.ops[guard.op], trace.values[guard.value].forward
+    size = None if stats is None else stats.var if guard.squared else abs(stats.mean)
+    if size is not None and op.name == "rms_norm":
+        size = stats.ms if stats is not None else None
+    return EpsSite(where=op.module or op.name, eps=guard.eps, against=size)
+
+
+def _is_free(guard: Guard, solution: Solution) -> bool:
+    return guard.degree is not None and bool(solution.form(guard.degree))

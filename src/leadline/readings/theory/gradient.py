@@ -1,0 +1,73 @@
+r"""Gradients in theory: independent noises from where the signal leaves a pointwise region, each times a function.
+
+Behind a weight a gradient is taken to be noise $\epsilon$ that knows nothing of the signal. Inside a region of
+pointwise ops it is $\sum_e G_e(z)\,\epsilon_e$ over the exits $e$ of the region, with $G_e$ the derivative of the exit
+by this tensor: paths to the same exit add up before they are squared, so that a spelled-out GELU comes out right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import msgspec
+from msgspec.structs import replace
+from torch import Tensor
+
+from leadline.readings.theory import quadrature
+from leadline.readings.theory.field import Field, scaled
+from leadline.readings.theory.signal import Signal
+
+Weight = float | Tensor
+
+
+class Term(msgspec.Struct, frozen=True, kw_only=True):
+    """$G(z)\\,\\epsilon$: which noise, its field in the axes of this tensor, and the function."""
+
+    noise: int
+    field: Field
+    weight: Weight = 1.0
+
+
+Terms = tuple[Term, ...]
+_NUMBERS = count()
+
+
+def fresh(field: Field) -> Terms:
+    """A gradient that is noise of its own."""
+    return (Term(noise=next(_NUMBERS), field=field),)
+
+
+def weighted(terms: Terms, factor: Weight) -> Terms:
+    return tuple(replace(term, weight=term.weight * factor) for term in terms)
+
+
+def total(terms: Sequence[Term], signal: Signal) -> Field:
+    """The field of the whole gradient of a tensor: paths to one exit add, exits add in squares."""
+    fields = [_squared(term, signal) for term in _gathered(terms)]
+    first = fields[0]
+    if len(fields) == 1:
+        return first
+    return Field(
+        shape=first.shape,
+        mean=sum(each.mean for each in fields),
+        ms=sum(each.ms for each in fields),
+        share=tuple(map(sum, zip(*(each.share for each in fields), strict=True))),
+    )
+
+
+def _gathered(terms: Sequence[Term]) -> list[Term]:
+    found: dict[int, Term] = {}
+    for term in terms:
+        before = found.get(term.noise)
+        found[term.noise] = term if before is None else replace(term, weight=before.weight + term.weight)
+    return list(found.values())
+
+
+def _squared(term: Term, signal: Signal) -> Field:
+    if not isinstance(term.weight, Tensor):
+        return scaled(term.field, term.weight)
+    mean, ms = quadrature.moments(term.weight)
+    kernel = quadrature.kernel(term.weight, ms, signal.correlations)
+    share = tuple(x * y for x, y in zip(term.field.share, kernel, strict=True))
+    return Field(shape=term.field.shape, mean=term.field.mean * mean, ms=term.field.ms * ms, share=share)

@@ -1,0 +1,120 @@
+"""Convolutions and transposed convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from leadline.readings.theory.field import Field
+from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moments.arithmetic import _sum
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
+from leadline.readings.theory.signal import Signal, fluctuation
+
+
+def _per_axis(argument: object, axes: int, default: int) -> list[int]:
+    if isinstance(argument, list | tuple):
+        return [int(each) for each in argument] * (axes if len(argument) == 1 else 1)
+    return [default if not isinstance(argument, int) else argument] * axes
+
+
+def _inside(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> float:
+    """The mean number of taps of a window that lie in the image, over all windows."""
+    taps = [
+        min(max(math.ceil((size - start) / stride), 0), out) - min(max(math.ceil(-start / stride), 0), out)
+        for start in (tap * dilation - padding for tap in range(kernel))
+    ]
+    return sum(taps) / out if out else 0.0
+
+
+def _connections(call: Call, x: Signal, weight: Signal) -> float:
+    """Products a output element sums: channels of a group times the taps that fall into the image."""
+    axes = len(weight.field.shape) - 2
+    kernel = weight.field.shape[2:]
+    groups = int(call.argument("groups", 6, 1) or 1)
+    stride = _per_axis(call.argument("stride", 3), axes, 1)
+    dilation = _per_axis(call.argument("dilation", 5), axes, 1)
+    given = call.argument("padding", 4)
+    same = given == "same"
+    padding = (
+        [(d * (k - 1)) // 2 for d, k in zip(dilation, kernel, strict=True)]
+        if same
+        else _per_axis(None if isinstance(given, str) else given, axes, 0)
+    )
+    sizes, outs = x.field.shape[-axes:], call.output.shape[-axes:]
+    taps = math.prod(map(_inside, sizes, outs, kernel, stride, padding, dilation))
+    return x.field.shape[-axes - 1] / groups * taps
+
+
+def _transposed_connections(call: Call, x: Signal, weight: Signal) -> float:
+    """By the same count seen from the other side: every input element is spread over the taps that stay inside."""
+    axes = len(weight.field.shape) - 2
+    kernel = weight.field.shape[2:]
+    stride = _per_axis(call.argument("stride", 3), axes, 1)
+    padding = _per_axis(call.argument("padding", 4), axes, 0)
+    dilation = _per_axis(call.argument("dilation", 7), axes, 1)
+    sizes, outs = x.field.shape[-axes:], call.output.shape[-axes:]
+    taps = math.prod(map(_inside, outs, sizes, kernel, stride, padding, dilation))
+    spread = taps * math.prod(sizes) / math.prod(outs)
+    groups = int(call.argument("groups", 6, 1) or 1)
+    return x.field.shape[-axes - 1] / groups * spread
+
+
+@moment_rule(
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+    assumes="weights are independent of the signal and of each other",
+)
+def convolution(call: Call) -> Transfer:
+    r"""A linear layer at every place, over $n = C_\text{in} k / \text{groups}$ taps, less those in the zero padding:
+
+    $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2 s_x + E[b^2], \qquad
+       g_x^2 = n \frac{|y|}{|x|} E[W^2]\,g_y^2 $$
+    with $|y| / |x|$ the number of outputs an input: every product is a connection in both directions. Places that
+    differ share what their windows share tap by tap.
+    """
+    (value, x), (_, weight) = call.read(0), call.read(1)
+    bias_id = call.id("bias", 2)
+    axes = len(weight.field.shape) - 2
+    if len(x.field.shape) < axes + 1:
+        raise UnpredictableError("a convolution of what has no channels")
+    count = _transposed_connections if "transpose" in call.op.name else _connections
+    n = count(call, x, weight)
+    channel = len(x.field.shape) - axes - 1
+    field = _spread(x.field, call.output.shape, channel, n, weight.field)
+    out = product = call.sources.gaussian(field, fluctuation(x))
+    if bias_id is not None and bias_id in call.signals:
+        bias = call.signals[bias_id]
+        lifted = replace(
+            bias,
+            field=replace(
+                bias.field,
+                shape=(bias.field.shape[0],) + (1,) * axes,
+                share=bias.field.share + (bias.field.ms,) * axes,
+            ),
+        )
+        out = replace(_sum(call, product, fitted(lifted, call.output.shape)), noise=product.noise)
+    back_fan = n * math.prod(call.output.shape) / max(math.prod(x.field.shape), 1)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        return {value: fresh(_spread(g, x.field.shape, channel, back_fan, weight.field))}
+
+    return one(out, back)
+
+
+def _spread(x: Field, shape: tuple[int, ...], channel: int, n: float, weight: Field) -> Field:
+    """A sum of `n` products with weights, at every place."""
+    tilt = n * max(n - 1, 0.0) * weight.mean**2
+    common = max(x.share[channel], 0.0) if x.shape[channel] > 1 else x.mean**2
+    ms = n * weight.ms * x.ms + tilt * common
+    share = []
+    for axis, size in enumerate(shape):
+        if size == 1:
+            share.append(ms)
+        elif axis == channel:
+            share.append((n * weight.mean) ** 2 * common)
+        else:
+            share.append(n * weight.ms * x.share[axis] + tilt * min(common, max(x.share[axis], 0.0)))
+    return Field(shape=shape, mean=n * weight.mean * x.mean, ms=ms, share=tuple(share))

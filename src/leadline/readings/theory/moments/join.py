@@ -1,0 +1,137 @@
+"""Ops that put tensors together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from leadline.readings.theory.field import Field, reshaped
+from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.signal import Signal, number
+
+
+@moment_rule("cat concat concatenate hstack vstack dstack")
+def cat(call: Call) -> Transfer:
+    """Moments are weighted by size; pieces share only their means along the axis of joining."""
+    axis = int(call.argument("dim", 1, 0) or 0)
+    return _joined(call, axis % max(len(call.output.shape), 1), stacked=False)
+
+
+@moment_rule("stack")
+def stack(call: Call) -> Transfer:
+    """A new axis along which the tensors lie."""
+    axis = int(call.argument("dim", 1, 0) or 0)
+    return _joined(call, axis % max(len(call.output.shape), 1), stacked=True)
+
+
+def _joined(call: Call, axis: int, *, stacked: bool) -> Transfer:
+    shape = call.output.shape
+    read = [value for value in call.op.inputs if math.prod(call.value(value).shape)]
+    if any(value not in call.signals for value in read):
+        raise UnpredictableError("nothing is known of what is joined")
+    pieces = [_lifted(call.signals[value], axis) if stacked else call.signals[value] for value in read]
+    if any(len(piece.field.shape) != len(shape) for piece in pieces):
+        raise UnpredictableError("pieces with different numbers of axes")
+    sizes = [piece.field.shape[axis] for piece in pieces]
+    if len(pieces) == 1 and not stacked:
+        value = read[0]
+        return one(pieces[0], lambda grads: {value: tuple(grads[0])})
+    out = _mixture(call, pieces, sizes, axis)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        found: dict[int, Terms] = {}
+        for value, piece in zip(read, pieces, strict=True):
+            own = replace(
+                g,
+                shape=piece.field.shape,
+                share=tuple(
+                    g.ms if size == 1 else s for size, s in zip(piece.field.shape, g.share, strict=True)
+                ),
+            )
+            found[value] = (*found.get(value, ()), *fresh(reshaped(own, call.value(value).shape)))
+        return found
+
+    return one(out, back)
+
+
+def _lifted(signal: Signal, axis: int) -> Signal:
+    shape = signal.field.shape
+    return replace(
+        signal,
+        field=reshaped(signal.field, (*shape[:axis], 1, *shape[axis:])),
+        source=None if signal.source is None else reshaped(signal.source, (*shape[:axis], 1, *shape[axis:])),
+    )
+
+
+def _mixture(call: Call, pieces: Sequence[Signal], sizes: Sequence[int], axis: int) -> Signal:
+    whole = sum(sizes)
+    parts = [size / whole for size in sizes]
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(part * value for part, value in zip(parts, values, strict=True))
+
+    fields = [piece.field for piece in pieces]
+    average = mean([field.mean for field in fields])
+    share = [mean([field.share[each] for field in fields]) for each in range(len(call.output.shape))]
+    pairs = sum(size * (size - 1) * field.share[axis] for size, field in zip(sizes, fields, strict=True))
+    same = {piece.key for piece in pieces if piece.key >= 0}
+    if len(same) == 1 and len(pieces) > 1:  # copies of one tensor: what lies side by side is alike
+        crossed = fields[0].share[axis] * (whole**2 - sum(size**2 for size in sizes))
+    else:
+        crossed = sum(
+            a * b * x.mean * y.mean
+            for i, (a, x) in enumerate(zip(sizes, fields, strict=True))
+            for j, (b, y) in enumerate(zip(sizes, fields, strict=True))
+            if i != j
+        )
+    share[axis] = (pairs + crossed) / (whole * (whole - 1)) if whole > 1 else fields[0].ms
+    field = Field(
+        shape=call.output.shape, mean=average, ms=mean([each.ms for each in fields]), share=tuple(share)
+    )
+    noise = sum((part**2) * piece.noise for part, piece in zip(parts, pieces, strict=True))
+    return replace(call.sources.gaussian(field, noise), exact=all(piece.exact for piece in pieces))
+
+
+@moment_rule("pad", assumes="the padding is a number")
+def pad(call: Call) -> Transfer:
+    """Elements among a constant border."""
+    value, x = call.read()
+    shape = call.output.shape
+    part = math.prod(x.field.shape) / max(math.prod(shape), 1)
+    border = float(call.argument("value", 3, 0.0) or 0.0)
+    if call.argument("mode", 2, "constant") != "constant":
+        part = 1.0
+    mean = part * x.field.mean + (1 - part) * border
+    ms = part * x.field.ms + (1 - part) * border**2
+    share = tuple(
+        ms if size == 1 else part * s * (old / size if size else 1.0) + (1 - part) * border**2
+        for size, old, s in zip(shape, x.field.shape, x.field.share, strict=True)
+    )
+    field = Field(shape=shape, mean=mean, ms=ms, share=share)
+    out = call.sources.gaussian(field, x.noise)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        share = tuple(g.ms if size == 1 else s for size, s in zip(x.field.shape, g.share, strict=True))
+        return {value: fresh(replace(g, shape=x.field.shape, share=share))}
+
+    return one(out, back)
+
+
+@moment_rule(
+    "setitem copy index_put index_copy masked_scatter index_add scatter scatter_add fill zero index_fill"
+)
+def overwrite(call: Call) -> Transfer:
+    """Some elements replaced: a copy of the whole is the new tensor, parts are not followed."""
+    if call.op.name == "zero":
+        return one(number(call.output.shape, 0.0), lambda grads: {})
+    if call.op.name == "copy" and len(call.op.inputs) > 1 and call.op.inputs[1] in call.signals:
+        value = call.op.inputs[1]
+        x = call.signals[value]
+        if x.field.shape == call.output.shape:
+            return one(x, lambda grads: {value: tuple(grads[0])})
+    raise UnpredictableError(f"{call.op.name} replaces some of the elements")

@@ -1,0 +1,205 @@
+"""Products with a weight matrix, and of two signals: linear layers, matmul, einsum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from leadline.ops.arguments import value_of
+from leadline.readings.theory.field import Field, contracted, unbroadcast
+from leadline.readings.theory.gradient import Terms, fresh, total, weighted
+from leadline.readings.theory.moments.arithmetic import _sum, _times
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
+from leadline.readings.theory.signal import Signal, fluctuation
+
+LETTERS = "abcdefghijklmnopqrstuvw"
+Operand = tuple[int, Signal, str]
+
+
+def contraction(call: Call, a: Operand, b: Operand, out: str) -> tuple[Signal, dict[int, str]]:
+    """The signal of a sum of products over the letters that `out` lacks; Gaussian by the central limit."""
+    field = contracted(a[1].field, a[2], b[1].field, b[2], out)
+    noise = fluctuation(a[1]) + fluctuation(b[1])
+    return call.sources.gaussian(field, noise), {}
+
+
+def pulled(g: Field, letters: str, a: Operand, b: Operand) -> dict[int, Terms]:
+    """Gradients of both factors: each is a contraction of the gradient with the other factor."""
+    found: dict[int, Terms] = {}
+    for (value, x, own), (_, other, its) in ((a, b), (b, a)):
+        field = contracted(
+            g, letters, other.field, its, "".join(each for each in own if each in letters + its)
+        )
+        found[value] = fresh(_completed(field, own, letters + its, x.field))
+    return found
+
+
+def _completed(field: Field, letters: str, present: str, like: Field) -> Field:
+    """Axes that were summed over on their own get the same gradient everywhere."""
+    if all(letter in present for letter in letters):
+        return field
+    share = iter(field.share)
+    full = tuple(next(share) if letter in present else field.ms for letter in letters)
+    return replace(field, shape=like.shape, share=full)
+
+
+@moment_rule("linear", assumes="weights are independent of the signal and of each other")
+def linear(call: Call) -> Transfer:
+    r"""$y = x W^T + b$ with $n$ inputs and $m$ outputs:
+
+    $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2\,\mu_x^2 + E[b^2], \qquad
+       E[y y'] = n\,E[W^2]\,E[x x'] + \ldots + E[b^2], \qquad g_x^2 = m\,E[W^2]\,g_y^2 $$
+    for neighbours $x, x'$ (tokens, samples); all of them share the bias.
+    """
+    (value, x), weight = call.read(), call.signal("weight", 1)
+    weight_id = call.id("weight", 1)
+    if weight is None or weight_id is None:
+        raise UnpredictableError("nothing is known of the weight")
+    letters = LETTERS[: len(x.field.shape)]
+    out_letters = letters[:-1] + ("z" if len(weight.field.shape) == 2 else "")
+    own = ("z" if len(weight.field.shape) == 2 else "") + letters[-1]
+    product, _ = contraction(call, (value, x, letters), (weight_id, weight, own), out_letters)
+    return biased(
+        call, product, call.id("bias", 2), out_letters, (value, x, letters), (weight_id, weight, own)
+    )
+
+
+def biased(call: Call, product: Signal, bias: int | None, letters: str, a: Operand, b: Operand) -> Transfer:
+    """The product, and a bias added to it."""
+    out = product
+    if bias is not None:
+        if bias not in call.signals:
+            raise UnpredictableError("nothing is known of the bias")
+        out = replace(
+            _sum(call, product, fitted(call.signals[bias], product.field.shape)), noise=product.noise
+        )
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        found = pulled(g, letters, a, b)
+        if bias is not None:
+            found[bias] = fresh(unbroadcast(g, call.signals[bias].field.shape))
+        return found
+
+    return one(out, back)
+
+
+@moment_rule("matmul mm bmm mv dot inner", assumes="the two factors are independent")
+def matmul(call: Call) -> Transfer:
+    r"""$y_{ik} = \sum_j a_{ij} b_{jk}$: $E[y^2] = n\,q_a q_b + n(n-1)\,a_j b_j$, with $a_j$ what $a$ shares along $j$.
+
+    With rows of attention weights that sum to 1, $q_y = P_2 q_v + (1 - P_2)\,\bar v$, $P_2 = E\sum_j p_j^2$: attention
+    needs no rule of its own.
+    """
+    (left, a), (right, b) = call.read(0), call.read(1)
+    if call.op.args and value_of(call.op.args[0]) == right and left != right:
+        (left, a), (right, b) = (right, b), (left, a)
+    letters_a, letters_b, out = _matmul_letters(len(a.field.shape), len(b.field.shape))
+    if call.op.name == "inner" and len(b.field.shape) == 2:
+        letters_b = letters_b[::-1]
+    return _contract(call, (left, a, letters_a), (right, b, letters_b), out)
+
+
+def _contract(call: Call, a: Operand, b: Operand, out: str) -> Transfer:
+    a, b = _without_ones(a, b), _without_ones(b, a)
+    made, _ = contraction(call, a, b, out)
+    if made.field.shape != call.output.shape:
+        made = replace(made, field=replace(made.field, shape=call.output.shape))
+    if a[0] == b[0]:
+        raise UnpredictableError("a product of a tensor with itself")
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        found = pulled(total(grads[0], made), out, a, b)
+        return {
+            value: fresh(unbroadcast(terms[0].field, call.signals[value].field.shape))
+            for value, terms in found.items()
+        }
+
+    return one(made, back)
+
+
+def _without_ones(operand: Operand, other: Operand) -> Operand:
+    """Batch axes of length 1 in the length of the other factor's."""
+    value, signal, letters = operand
+    size = dict(zip(other[2], other[1].field.shape, strict=True))
+    shape = tuple(
+        size.get(letter, own) if own == 1 else own
+        for letter, own in zip(letters, signal.field.shape, strict=True)
+    )
+    return value, fitted(signal, shape), letters
+
+
+def _matmul_letters(left: int, right: int) -> tuple[str, str, str]:
+    batch = LETTERS[: max(left, right) - 2] if max(left, right) > 2 else ""
+    a = (batch[len(batch) - left + 2 :] if left > 2 else "") + ("x" if left > 1 else "") + "y"
+    b = (batch[len(batch) - right + 2 :] if right > 2 else "") + "y" + ("z" if right > 1 else "")
+    return a, b, batch + ("x" if left > 1 else "") + ("z" if right > 1 else "")
+
+
+@moment_rule("addmm baddbmm addmv", assumes="weights are independent of the signal and of each other")
+def addmm(call: Call) -> Transfer:
+    """$y = b + x W$: a linear layer with its bias first."""
+    names = {"addmm": ("input", "mat1", "mat2"), "addmv": ("input", "mat", "vec")}
+    bias, left, right = (
+        call.id(name, place)
+        for place, name in enumerate(names.get(call.op.name, ("input", "batch1", "batch2")))
+    )
+    alpha, beta = (float(call.op.kwargs.get(name, 1)) for name in ("alpha", "beta"))
+    if left is None or right is None or left not in call.signals or right not in call.signals:
+        raise UnpredictableError("nothing is known of the factors")
+    a, b = call.signals[left], call.signals[right]
+    letters_a, letters_b, out = _matmul_letters(len(a.field.shape), len(b.field.shape))
+    if beta != 1:
+        raise UnpredictableError("a bias with a factor")
+    a = _times(a, alpha)  # so that the product, and the gradient of the other factor, have it; its own below
+    product, _ = contraction(call, (left, a, letters_a), (right, b, letters_b), out)
+    made = biased(call, product, bias, out, (left, a, letters_a), (right, b, letters_b))
+    if alpha == 1:
+        return made
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        found = dict(made.back(grads))
+        return {**found, left: weighted(found[left], alpha)}
+
+    return Transfer(outputs=made.outputs, back=back)
+
+
+@moment_rule("einsum", assumes="the two factors are independent")
+def einsum(call: Call) -> Transfer:
+    """A sum of products in the letters given; two factors."""
+    equation = str(call.argument("equation", 0)).replace(" ", "")
+    if "." in equation or "->" not in equation or len(call.op.inputs) != 2:
+        raise UnpredictableError(f"einsum {equation!r}")
+    read, out = equation.split("->")
+    letters = read.split(",")
+    if any(len(set(each)) < len(each) for each in letters):
+        raise UnpredictableError(f"a diagonal in einsum {equation!r}")
+    (left, a), (right, b) = call.read(0), call.read(1)
+    return _contract(call, (left, a, letters[0]), (right, b, letters[1]), out)
+
+
+@moment_rule("bilinear", assumes="weights are independent of the signals and of each other")
+def bilinear(call: Call) -> Transfer:
+    r"""$y_k = \sum_{ij} a_i W_{kij} b_j + c_k$: $E[y^2] = n_a n_b E[W^2]\,q_a q_b + E[c^2]$."""
+    (left, a), (right, b), (_, weight) = call.read(0), call.read(1), call.read(2)
+    bias = call.signal("bias", 3)
+    fan = weight.field.shape[1] * weight.field.shape[2]
+    ms = fan * weight.field.ms * a.field.ms * b.field.ms
+    extra = 0.0 if bias is None else bias.field.ms
+    rest = zip(a.field.share[:-1], b.field.share[:-1], strict=True)
+    share = (*(fan * weight.field.ms * x * y + extra for x, y in rest), 0.0)
+    field = Field(shape=call.output.shape, mean=0.0, ms=ms + extra, share=share)
+    out = call.sources.gaussian(field, fluctuation(a) + fluctuation(b))
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        found = {}
+        for value, x, other in ((left, a, b), (right, b, a)):
+            factor = weight.field.shape[0] * other.field.shape[-1] * weight.field.ms
+            share = [factor * s * o for s, o in zip(g.share[:-1], other.field.share[:-1], strict=True)]
+            ms = factor * g.ms * other.field.ms
+            found[value] = fresh(Field(shape=x.field.shape, mean=0.0, ms=ms, share=(*share, 0.0)))
+        return found
+
+    return one(out, back)

@@ -1,0 +1,228 @@
+"""Normalisations that are one op."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from leadline.readings.theory import quadrature
+from leadline.readings.theory.field import Field, product, reshaped, scaled, within
+from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moments.arithmetic import _sum
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
+from leadline.readings.theory.signal import Signal, nodes_of, slope_of, standardised
+
+MOST_UNEVEN = (
+    0.5  # derived: 1/(1 - f) is the second order of E[1/v], which is no guide where it doubles the first
+)
+EPS = 1e-5  # PyTorch's default for layer, batch, group and instance norm
+
+
+def centred(x: Field, axes: Sequence[int]) -> Field:
+    """Of $x - \\bar x$ with the mean over some axes."""
+    common = within(x, axes)
+    share = []
+    for axis in range(len(x.shape)):
+        if axis in axes:
+            size = x.shape[axis]
+            share.append(x.share[axis] - common if len(axes) > 1 else -(x.ms - common) / max(size - 1, 1))
+        else:
+            share.append(x.share[axis] - within(x, axes, (axis,)))
+    return Field(shape=x.shape, mean=0.0, ms=max(x.ms - common, 0.0), share=tuple(share))
+
+
+def normalised(
+    call: Call, value: int, x: Signal, axes: Sequence[int], eps: float, *, centre: bool
+) -> Transfer:
+    r"""$y = (x - \bar x)/\sqrt{v + \epsilon}$ over some axes with $n$ places, $v$ the variance there:
+
+    $$ E[y^2] = \frac{v}{v + \epsilon}, \qquad
+       g_x^2 = \frac{g_y^2 - \overline{g_y}^2}{v + \epsilon}\Big(1 - \frac{v}{v+\epsilon}\frac1n\Big)\frac{1}{1 - f} $$
+    The parts of the gradient along 1 (if centred) and along $y$ are lost. $f$ is the relative variance of $v$ from
+    place to place: small variances are divided by, so that $E[1/v] = 1/(v(1 - f))$ for Gaussians.
+    """
+    inner = centred(x.field, axes) if centre else x.field
+    v = inner.ms
+    if v + eps <= 0 or not math.isfinite(v):
+        raise UnpredictableError("a norm of nothing")
+    gain = 1 / math.sqrt(v + eps)
+    n = math.prod(x.field.shape[axis] for axis in axes)
+    key = x.key
+    field = scaled(inner, gain)
+    slope = slope_of(x) * gain
+    out = replace(x, field=field, slope=slope, nodes=None, source=None, exact=True, noise=0.0, tight=False)
+    if x.nodes is not None:
+        shifted = (x.nodes - (x.field.mean if centre else 0.0)) * gain
+        out = replace(out, nodes=shifted, source=x.source)
+    elif abs(abs(slope) - math.sqrt(max(field.var, 0.0))) > 1e-6 * max(abs(slope), 1e-30):
+        out = replace(out, slope=math.copysign(math.sqrt(field.var), slope or 1.0), key=key)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        kept = centred(g, axes) if centre else g
+        left = 1 - v / (v + eps) / n if n > 1 else 1.0
+        left /= 1 - min(_unevenness(x, axes, centre=centre) * (v / (v + eps)) ** 2, MOST_UNEVEN)
+        return {value: fresh(scaled(kept, gain * math.sqrt(left)))}
+
+    return one(out, back)
+
+
+def _unevenness(x: Signal, axes: Sequence[int], *, centre: bool) -> float:
+    r"""Relative variance of the mean square over the axes: $(\kappa - 1)\overline{\rho^2}$, $2/n$ for Gaussians."""
+    points = nodes_of(x) - (x.field.mean if centre else 0.0)
+    square = replace(standardised(x), share=tuple(each * each for each in x.correlations))
+    return max(quadrature.kurtosis(points) - 1, 0.0) * within(square, axes)
+
+
+def affine(
+    call: Call, inner: Transfer, weight: int | None, bias: int | None, shape: tuple[int, ...]
+) -> Transfer:
+    """The norm's output times gamma plus beta, each laid out in `shape`."""
+    y = inner.outputs[0]
+    if y is None:
+        return inner
+    gamma = _laid_out(call, weight, shape, y)
+    beta = _laid_out(call, bias, shape, y)
+    if gamma is None and beta is None:
+        return inner
+    out = y
+    if gamma is not None:
+        if gamma.tight:
+            factor = gamma.field.mean
+            nodes = None if y.nodes is None else y.nodes * factor
+            out = replace(y, field=scaled(y.field, factor), slope=y.slope * factor, nodes=nodes)
+        else:
+            out = replace(call.sources.gaussian(product(y.field, gamma.field)), exact=y.exact)
+    if beta is not None:
+        out = replace(_sum(call, out, beta), exact=y.exact)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        return inner.back([fresh(g if gamma is None else product(g, gamma.field))])
+
+    return one(out, back)
+
+
+def _laid_out(call: Call, value: int | None, shape: tuple[int, ...], y: Signal) -> Signal | None:
+    if value is None or value not in call.signals:
+        return None
+    signal = call.signals[value]
+    flat = replace(signal, field=reshaped(signal.field, shape))
+    return fitted(flat, y.field.shape)
+
+
+def _eps(call: Call, position: int) -> float:
+    found = call.argument("eps", position)
+    return EPS if found is None else float(found)
+
+
+@moment_rule("layer_norm native_layer_norm", assumes="features have one mean and one variance")
+def layer_norm(call: Call) -> Transfer:
+    """Over the last axes, with gain and bias."""
+    value, x = call.read()
+    over = call.argument("normalized_shape", 1)
+    count = len(over) if isinstance(over, list | tuple) else 1
+    axes = range(len(x.field.shape) - count, len(x.field.shape))
+    inner = normalised(call, value, x, axes, _eps(call, 4), centre=True)
+    return affine(call, inner, call.id("weight", 2), call.id("bias", 3), x.field.shape[-count:])
+
+
+@moment_rule("rms_norm", assumes="features have one second moment")
+def rms_norm(call: Call) -> Transfer:
+    """Over the last axes, without centring; PyTorch's default eps is that of the dtype."""
+    value, x = call.read()
+    over = call.argument("normalized_shape", 1)
+    count = len(over) if isinstance(over, list | tuple) else 1
+    axes = range(len(x.field.shape) - count, len(x.field.shape))
+    found = call.argument("eps", 3)
+    inner = normalised(call, value, x, axes, 1.2e-7 if found is None else float(found), centre=False)
+    return affine(call, inner, call.id("weight", 2), None, x.field.shape[-count:])
+
+
+@moment_rule("batch_norm native_batch_norm", assumes="channels have one variance each")
+def batch_norm(call: Call) -> Transfer:
+    """Training: over batch and places of each channel. Evaluation: a scale and a shift by the running statistics."""
+    value, x = call.read()
+    training = bool(call.argument("training", 5))
+    shape = (x.field.shape[1],) + (1,) * (len(x.field.shape) - 2)
+    axes = [axis for axis in range(len(x.field.shape)) if axis != 1]
+    mean, var = call.signal("running_mean", 1), call.signal("running_var", 2)
+    if training or mean is None or var is None:
+        inner = normalised(call, value, x, axes, _eps(call, 7), centre=True)
+    else:
+        inner = _by_running(call, value, x, (mean, var), shape)
+    return affine(call, inner, call.id("weight", 3), call.id("bias", 4), shape)
+
+
+def _by_running(
+    call: Call, value: int, x: Signal, running: tuple[Signal, Signal], shape: tuple[int, ...]
+) -> Transfer:
+    mean, var = running
+    gain = 1 / math.sqrt(max(var.field.mean, 0.0) + _eps(call, 7))
+    shift = replace(mean, field=reshaped(scaled(mean.field, -1.0), shape), slope=-mean.slope)
+    moved = _sum(call, x, fitted(shift, x.field.shape))
+    nodes = None if moved.nodes is None else moved.nodes * gain
+    out = replace(moved, field=scaled(moved.field, gain), slope=moved.slope * gain, nodes=nodes)
+    return one(out, lambda grads: {value: fresh(scaled(total(grads[0], out), gain))})
+
+
+@moment_rule("group_norm", assumes="channels of a group have one mean and one variance")
+def group_norm(call: Call) -> Transfer:
+    """Over the channels of a group and all places."""
+    value, x = call.read()
+    groups = int(call.argument("num_groups", 1))
+    batch, channels, *places = x.field.shape
+    split = (batch, groups, channels // groups, *places)
+    apart = replace(
+        x,
+        field=reshaped(x.field, split),
+        source=None if x.source is None else reshaped(x.source, split),
+    )
+    inner = normalised(call, value, apart, range(2, len(split)), _eps(call, 4), centre=True)
+    y = inner.outputs[0]
+    whole = (
+        None
+        if y is None
+        else replace(
+            y,
+            field=reshaped(y.field, x.field.shape),
+            source=None if y.source is None else reshaped(y.source, x.field.shape),
+        )
+    )
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = reshaped(total(grads[0], whole or x), split)
+        found = inner.back([fresh(g)])
+        return {value: tuple(replace(t, field=reshaped(t.field, x.field.shape)) for t in found[value])}
+
+    shape = (channels,) + (1,) * len(places)
+    return affine(call, one(whole, back), call.id("weight", 2), call.id("bias", 3), shape)
+
+
+@moment_rule("instance_norm", assumes="places of a channel have one mean and one variance")
+def instance_norm(call: Call) -> Transfer:
+    """Over the places of each channel of each sample."""
+    value, x = call.read()
+    axes = range(2, len(x.field.shape))
+    inner = normalised(call, value, x, axes, _eps(call, 7), centre=True)
+    shape = (x.field.shape[1],) + (1,) * len(axes)
+    return affine(call, inner, call.id("weight", 3), call.id("bias", 4), shape)
+
+
+@moment_rule("normalize", assumes="the second moment averages itself")
+def normalize(call: Call) -> Transfer:
+    r"""$y = x / \|x\|$ along an axis: an RMS norm times $1/\sqrt n$."""
+    value, x = call.read()
+    if float(call.argument("p", 1, 2.0)) != 2.0:
+        raise UnpredictableError("a norm that is not Euclidean")
+    axis = int(call.argument("dim", 2, 1)) % len(x.field.shape)
+    inner = normalised(call, value, x, (axis,), 0.0, centre=False)
+    y = inner.outputs[0]
+    if y is None:
+        return inner
+    factor = x.field.shape[axis] ** -0.5
+    nodes = None if y.nodes is None else y.nodes * factor
+    out = replace(y, field=scaled(y.field, factor), slope=y.slope * factor, nodes=nodes)
+    return one(out, lambda grads: inner.back([fresh(scaled(total(grads[0], out), factor))]))

@@ -1,0 +1,144 @@
+"""Pooling over windows, and resizing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from leadline.readings.theory import quadrature
+from leadline.readings.theory.field import Field
+from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.signal import Signal, nodes_of
+
+
+def _axes(call: Call) -> int:
+    return int(next(letter for letter in call.op.name if letter.isdigit()))
+
+
+def _window(call: Call, x: Signal) -> int:
+    """Places a window holds."""
+    axes = _axes(call)
+    if call.op.name.startswith("adaptive"):
+        before, after = x.field.shape[-axes:], call.output.shape[-axes:]
+        return max(round(math.prod(before) / max(math.prod(after), 1)), 1)
+    size = call.argument("kernel_size", 1)
+    return math.prod(size) if isinstance(size, list) else int(size) ** axes
+
+
+def _pooled(field: Field, shape: tuple[int, ...], mean: float, ms: float) -> Field:
+    ratio = ms / field.ms if field.ms else 1.0
+    centre = mean**2
+    share = tuple(
+        ms if size == 1 else min(max(centre, s * ratio), ms)
+        for size, s in zip(shape, field.share, strict=True)
+    )
+    return Field(shape=shape, mean=mean, ms=ms, share=share)
+
+
+@moment_rule(
+    "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
+    assumes="places of a window are alike",
+)
+def average(call: Call) -> Transfer:
+    r"""The mean of $k$ places: $E[y^2] = \frac1k q + \frac{k-1}{k} s$; $g_x = g_y/k$ for each window that reads $x$."""
+    value, x = call.read()
+    axes = _axes(call)
+    k = _window(call, x)
+    s = sum(x.field.share[-axes:]) / axes
+    ms = x.field.ms / k + (k - 1) / k * s
+    places = tuple(
+        ms if size == 1 else each
+        for size, each in zip(call.output.shape[-axes:], x.field.share[-axes:], strict=True)
+    )
+    others = tuple(
+        ms if size == 1 else each / k + (k - 1) / k * min(max(each, 0.0), max(s, 0.0))
+        for size, each in zip(call.output.shape[:-axes], x.field.share[:-axes], strict=True)
+    )
+    field = Field(shape=call.output.shape, mean=x.field.mean, ms=ms, share=others + places)
+    out = call.sources.gaussian(field, x.noise)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        reads = k * math.prod(call.output.shape) / max(math.prod(x.field.shape), 1)
+        factor = reads / k**2
+        share = tuple(
+            factor * g.ms
+            if size == 1 or (axis >= len(x.field.shape) - axes and g.shape[axis] == 1)
+            else factor * each
+            for axis, (size, each) in enumerate(zip(x.field.shape, g.share, strict=True))
+        )
+        return {value: fresh(Field(shape=x.field.shape, mean=g.mean / k, ms=factor * g.ms, share=share))}
+
+    return one(out, back)
+
+
+@lru_cache(maxsize=64)
+def _greatest(k: int) -> Tensor:
+    r"""Density of the greatest of $k$ standard Gaussians over that of one: $k\,\Phi(z)^{k-1}$ at the nodes."""
+    density: Tensor = k * torch.special.ndtr(quadrature.nodes()).pow(k - 1)
+    return density
+
+
+@moment_rule(
+    """max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
+    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d""",
+    assumes="places of a window are independent",
+)
+def maximum(call: Call) -> Transfer:
+    r"""The greatest of $k$ independent places, $E[y^m] = \int x(z)^m\,k\,\Phi(z)^{k-1}\,Dz$ for increasing $x(z)$.
+
+    Places that share a correlation $\rho$: $z = \sqrt\rho\,u + \sqrt{1-\rho}\,w$ with a common $u$, whose part of the
+    second moment is that of one place. Each output sends its gradient to one place.
+    """
+    value, x = call.read()
+    axes = _axes(call)
+    k = _window(call, x)
+    points, density = nodes_of(x), _greatest(k)
+    apart, square = (
+        quadrature.moments_of_product(points, density),
+        quadrature.moments_of_product(points.square(), density),
+    )
+    rho = max(sum(x.correlations[-axes:]) / axes, 0.0)
+    mean = math.sqrt(1 - rho) * apart + (1 - math.sqrt(1 - rho)) * x.field.mean
+    ms = (1 - rho) * square + rho * x.field.ms
+    out = call.sources.gaussian(_pooled(x.field, call.output.shape, mean, max(ms, mean**2)), x.noise)
+    outs: tuple[Signal | None, ...] = (out, *(None for _ in call.op.outputs[1:]))
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        part = math.prod(call.output.shape) / max(math.prod(x.field.shape), 1)
+        share = tuple(
+            part * g.ms if size == 1 else part * part * each
+            for size, each in zip(x.field.shape, g.share, strict=True)
+        )
+        return {value: fresh(Field(shape=x.field.shape, mean=part * g.mean, ms=part * g.ms, share=share))}
+
+    return Transfer(outputs=outs, back=back)
+
+
+@moment_rule("interpolate upsample", assumes="the image is as rough as its pixels")
+def interpolate(call: Call) -> Transfer:
+    """Nearest neighbour: copies. Others average neighbours and are not predicted."""
+    value, x = call.read()
+    if call.argument("mode", 3, "nearest") not in ("nearest", "nearest-exact"):
+        raise UnpredictableError("an interpolation that averages neighbours")
+    shape = call.output.shape
+    times = math.prod(shape) / max(math.prod(x.field.shape), 1)
+    share = tuple(x.field.ms if size == 1 else s for size, s in zip(shape, x.field.share, strict=True))
+    out = replace(call.sources.gaussian(replace(x.field, shape=shape, share=share), x.noise), exact=x.exact)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        ms = times * g.ms + times * max(times - 1, 0.0) * max(g.share[-1], 0.0)
+        back_share = tuple(
+            ms if size == 1 else times**2 * s for size, s in zip(x.field.shape, g.share, strict=True)
+        )
+        return {value: fresh(Field(shape=x.field.shape, mean=0.0, ms=ms, share=back_share))}
+
+    return one(out, back)

@@ -1,0 +1,173 @@
+"""Means, sums and variances over axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from leadline.readings.theory.field import Field, averaged, broadcast, constant, reshaped, scaled, within
+from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moments.norm import centred
+from leadline.readings.theory.moments.softmax import weights_of
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.signal import Signal, slope_of
+
+SELF_AVERAGING = (
+    0.5  # relative variance of a mean below which it counts as a number; ours: 2/n of squares with n = 4
+)
+
+
+def _axes(call: Call, x: Signal, position: int = 1) -> list[int]:
+    rank = len(x.field.shape)
+    found = call.argument("dim", position)
+    if found is None or found == []:
+        return list(range(rank))
+    if isinstance(found, bool | str):
+        return list(range(rank))
+    many = found if isinstance(found, list) else [found]
+    if call.op.name in ("mean", "sum") and "dim" not in call.op.kwargs and position == 1:
+        many = list(call.sequence("dim", 1) or many)
+        many = [each for each in many if isinstance(each, int) and not isinstance(each, bool)]
+    return [int(axis) % rank for axis in many]
+
+
+@moment_rule("mean sum nanmean nansum", assumes="places along the axis are alike")
+def mean(call: Call) -> Transfer:
+    r"""$y = \frac1n \sum x$: $E[y^2] = \frac1n q + \frac{n-1}{n} s$, with $s$ what places share; a sum is $n$ means.
+
+    Where that leaves little variance beside the mean, the tensor is a number from here on. $g_x = g_y / n$, the same
+    for all places.
+    """
+    value, x = call.read()
+    axes = _axes(call, x)
+    n = math.prod(x.field.shape[axis] for axis in axes)
+    factor = 1.0 if "mean" in call.op.name else float(n)
+    kept = averaged(x.field, axes, keep=True)
+    field = scaled(reshaped(kept, call.output.shape), factor)
+    tight = field.var <= SELF_AVERAGING * field.mean**2
+    if tight:
+        out = Signal(field=field, key=-1, tight=True, noise=x.noise, origin=x.key)
+    else:
+        spread = slope_of(x)
+        variance = max(kept.ms - kept.mean**2, 0.0)
+        parts = {x.key: factor * variance / spread} if x.key >= 0 and spread else None
+        out = call.sources.gaussian(field, x.noise, parts)
+    wide = kept.shape
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = scaled(reshaped(total(grads[0], out), wide), factor / n)
+        return {value: fresh(broadcast(g, x.field.shape))}
+
+    return one(out, back)
+
+
+@moment_rule("var std var_mean std_mean", assumes="places along the axis are alike")
+def variance(call: Call) -> Transfer:
+    r"""$v = \frac{1}{n - 1}\sum (x - \bar x)^2$, a number where $n$ is large; $g_x = 2(x - \bar x) g_v/(n-1)$.
+
+    $E[v^2] = v^2 (1 + 2/(n-1))$ for Gaussians, and $E[\sqrt v^2] = v$. Biased ones divide by $n$.
+    """
+    value, x = call.read()
+    axes = _axes(call, x)
+    n = math.prod(x.field.shape[axis] for axis in axes)
+    inner = centred(x.field, axes)
+    biased = call.argument("unbiased", 2) is False or call.argument("correction", 2) == 0
+    divisor = n if biased else max(n - 1, 1)
+    v = inner.ms * n / divisor
+    root = "std" in call.op.name
+    flat = constant(call.output.shape, math.sqrt(v) if root else v)
+    first = Signal(
+        field=flat if root else replace(flat, ms=flat.ms * (1 + 2 / max(n - 1, 1))),
+        key=-1,
+        tight=True,
+        noise=x.noise,
+        origin=x.key,
+    )
+    outs: list[Signal | None] = [first]
+    if call.op.name.endswith("_mean"):
+        outs.append(
+            call.sources.gaussian(reshaped(averaged(x.field, axes, keep=True), call.shapes[1]), x.noise)
+        )
+    wide = averaged(x.field, axes, keep=True).shape
+    steep = (1 / math.sqrt(v) if v else 0.0) if root else 2.0
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        if not grads[0]:
+            return {}
+        g = broadcast(reshaped(total(grads[0], first), wide), x.field.shape)
+        share = tuple(a * b for a, b in zip(g.share, inner.share, strict=True))
+        field = Field(shape=x.field.shape, mean=0.0, ms=g.ms * inner.ms, share=share)
+        return {value: fresh(scaled(field, steep / divisor))}
+
+    return Transfer(outputs=tuple(outs), back=back)
+
+
+@moment_rule("norm vector_norm", assumes="the second moment averages itself")
+def norm(call: Call) -> Transfer:
+    r"""$\|x\| = \sqrt{n q}$; its gradient is $x / \|x\|$."""
+    value, x = call.read()
+    order = call.argument("ord", 1) if call.op.name == "vector_norm" else call.argument("p", 1, 2)
+    if order not in (None, 2, 2.0, "fro"):
+        raise UnpredictableError("a norm that is not Euclidean")
+    axes = _axes(call, x, 2)
+    n = math.prod(x.field.shape[axis] for axis in axes)
+    size = math.sqrt(n * x.field.ms)
+    if not size:
+        raise UnpredictableError("the norm of nothing")
+    out = Signal(field=constant(call.output.shape, size), key=-1, tight=True, noise=x.noise, origin=x.key)
+    wide = averaged(x.field, axes, keep=True).shape
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = broadcast(reshaped(total(grads[0], out), wide), x.field.shape)
+        share = tuple(a * b for a, b in zip(g.share, x.field.share, strict=True))
+        field = Field(shape=x.field.shape, mean=0.0, ms=g.ms * x.field.ms, share=share)
+        return {value: fresh(scaled(field, 1 / size))}
+
+    return one(out, back)
+
+
+@moment_rule("cumsum", assumes="places along the axis are alike")
+def cumsum(call: Call) -> Transfer:
+    r"""$y_t = \sum_{s \le t} x_s$: $E[y^2] = \frac{n+1}{2}(q - s) + \frac{(n+1)(2n+1)}{6}s$ on average over $t$."""
+    value, x = call.read()
+    axis = int(call.argument("dim", 1)) % len(x.field.shape)
+    n = x.field.shape[axis]
+    single, squared = (n + 1) / 2, (n + 1) * (2 * n + 1) / 6
+
+    def grown(field: Field) -> Field:
+        ms = single * (field.ms - field.share[axis]) + squared * field.share[axis]
+        ratio = ms / field.ms if field.ms else 1.0
+        share = tuple(ms / 2 if each == axis else s * ratio for each, s in enumerate(field.share))
+        return replace(field, mean=field.mean * single, ms=ms, share=share)
+
+    out = call.sources.gaussian(grown(x.field), x.noise)
+    return one(out, lambda grads: {value: fresh(grown(total(grads[0], out)))})
+
+
+@moment_rule("logsumexp", assumes="logits are Gaussian")
+def logsumexp(call: Call) -> Transfer:
+    r"""$E\ln \sum e^{x} = \mu + \ln n + \sigma^2/2 + \delta$ over $n$ logits; the gradient is softmax.
+
+    $\delta \le 0$ is what few keys lack, about $-(e^{\sigma^2} - 1)/2n$; by a fixed sample of Gaussian rows.
+    """
+    value, x = call.read()
+    axes = _axes(call, x)
+    n = math.prod(x.field.shape[axis] for axis in axes)
+    spread = x.field.ms - within(x.field, axes)
+    weights = weights_of(n, spread, 1.0)
+    level = x.field.mean + math.log(n) + spread / 2 + weights.excess
+    out = Signal(
+        field=constant(call.output.shape, level),
+        key=-1,
+        tight=True,
+        noise=x.noise,
+    )
+    wide = averaged(x.field, axes, keep=True).shape
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = broadcast(reshaped(total(grads[0], out), wide), x.field.shape)
+        return {value: fresh(scaled(g, math.sqrt(weights.squared / n)))}
+
+    return one(out, back)

@@ -1,0 +1,215 @@
+"""Ops that take some of the elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from leadline.ops.arguments import value_of
+from leadline.readings.theory.field import Field, broadcast, reshaped, scaled
+from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moments.choose import chosen_of, gathered_at
+from leadline.readings.theory.moments.pointwise import returned
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.signal import Signal, moved
+
+
+def thinned(call: Call, axes: Sequence[int | None]) -> Transfer:
+    """Some of the elements of a tensor; `axes` names for each axis of the result the axis it was taken from.
+
+    Moments stay. Elements that were not taken have no gradient, so that its mean square falls by the share taken.
+    """
+    value, x = call.read()
+    outs = []
+    for place, shape in enumerate(call.shapes):
+        tag = f"{call.op.name} {call.op.args[1:]} {sorted(call.op.kwargs.items())} {place}"
+        part = moved(x, lambda f, shape=shape: _taken(f, shape, axes))  # type: ignore[misc]
+        same = math.prod(shape) == math.prod(x.field.shape)
+        outs.append(part if same else replace(part, key=call.sources.view(x.key, tag)))
+    back_axes = {old: new for new, old in enumerate(axes) if old is not None}
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        found: list[Field] = []
+        for terms, out in zip(grads, outs, strict=True):
+            if terms:
+                found.append(_scattered(total(terms, out), x.field, back_axes))
+        if not found:
+            return {}
+        return {value: fresh(_sum(found))}
+
+    return Transfer(outputs=tuple(outs), back=back)
+
+
+def _taken(field: Field, shape: tuple[int, ...], axes: Sequence[int | None]) -> Field:
+    share = tuple(
+        field.ms if size == 1 else field.ms if axis is None else field.share[axis]
+        for size, axis in zip(shape, axes, strict=True)
+    )
+    return Field(shape=shape, mean=field.mean, ms=field.ms, share=share)
+
+
+def _scattered(g: Field, like: Field, axes: Mapping[int, int]) -> Field:
+    """A gradient among the zeros of what was not taken."""
+    part = math.prod(g.shape) / max(math.prod(like.shape), 1)
+    share = []
+    for axis, size in enumerate(like.shape):
+        new = axes.get(axis)
+        length = 1 if new is None else g.shape[new]
+        inner = g.ms if new is None else g.share[new]
+        others = part / (length / size) if length else 0.0
+        pairs = length * (length - 1) / (size * (size - 1)) if size > 1 else 1.0
+        share.append(others * pairs * inner if size > 1 else part * g.ms)
+    return Field(shape=like.shape, mean=part * g.mean, ms=part * g.ms, share=tuple(share))
+
+
+def _sum(fields: Sequence[Field]) -> Field:
+    share = tuple(map(sum, zip(*(each.share for each in fields), strict=True)))
+    return Field(
+        shape=fields[0].shape,
+        mean=sum(each.mean for each in fields),
+        ms=sum(each.ms for each in fields),
+        share=share,
+    )
+
+
+@moment_rule("getitem index")
+def getitem(call: Call) -> Transfer:
+    """Indexing by numbers, slices, new axes, and by tensors of indices or booleans."""
+    _, x = call.read()
+    index = call.argument("indices", 1)
+    return thinned(call, _axes_of_index(call, x, index))
+
+
+def _axes_of_index(call: Call, x: Signal, index: Any) -> list[int | None]:
+    parts = index if isinstance(index, list) else [index]
+    rank, out = len(x.field.shape), len(call.output.shape)
+    consumed = sum(_consumes(call, each) for each in parts if each != "..." and each is not None)
+    axes: list[int | None] = []
+    axis = 0
+    advanced: int | None = None
+    for each in parts:
+        if each is None:
+            axes.append(None)
+        elif each == "...":
+            axes += range(axis, axis + rank - consumed)
+            axis += rank - consumed
+        elif isinstance(each, dict):
+            axes.append(axis)
+            axis += 1
+        elif isinstance(each, int) and not isinstance(each, bool):
+            axis += 1
+        else:
+            advanced = len(axes) if advanced is None else advanced
+            axis += _consumes(call, each)
+    axes += range(axis, rank)
+    if advanced is not None:
+        extra = out - len(axes)
+        first = next((a for a in range(rank) if a not in axes), 0)
+        axes[advanced:advanced] = [first] * max(extra, 0)
+    if len(axes) != out:
+        raise UnpredictableError(f"an index of {out} axes out of {rank}")
+    return axes
+
+
+def _consumes(call: Call, part: Any) -> int:
+    value = value_of(part)
+    if value is not None and call.value(value).dtype == "bool":
+        return len(call.value(value).shape)
+    return 1
+
+
+@moment_rule("select", assumes="")
+def select(call: Call) -> Transfer:
+    """One place along an axis."""
+    _, x = call.read()
+    axis = int(call.argument("dim", 1)) % len(x.field.shape)
+    return thinned(call, [each for each in range(len(x.field.shape)) if each != axis])
+
+
+@moment_rule(
+    """narrow slice chunk split split_with_sizes tensor_split hsplit vsplit dsplit index_select take_along_dim gather
+    tril triu sort"""
+)
+def part(call: Call) -> Transfer:
+    """Pieces along an axis; all axes stay."""
+    value, x = call.read()
+    if call.op.name in ("gather", "take_along_dim") and (found := gathered_at(call)) is not None:
+        axis, largest = found
+        return chosen_of(call, x, value, axis, largest=largest)
+    if call.op.name in ("sort", "tril", "triu"):
+        raise UnpredictableError(f"{call.op.name} chooses by value or place")
+    return thinned(call, list(range(len(x.field.shape))))
+
+
+@moment_rule("unbind")
+def unbind(call: Call) -> Transfer:
+    """All places along an axis, each by itself."""
+    _, x = call.read()
+    axis = int(call.argument("dim", 1, 0)) % len(x.field.shape)
+    return thinned(call, [each for each in range(len(x.field.shape)) if each != axis])
+
+
+@moment_rule("expand expand_as broadcast_to")
+def expand(call: Call) -> Transfer:
+    """Copies along an axis: the gradient is their sum."""
+    value, x = call.read()
+    shape = call.output.shape
+    out = moved(x, lambda f: broadcast(f, shape))
+    return one(out, lambda grads: {value: returned(grads[0], x)})
+
+
+@moment_rule("repeat tile repeat_interleave")
+def repeat(call: Call) -> Transfer:
+    """Copies one behind the other: pairs of copies share everything."""
+    value, x = call.read()
+    shape = call.output.shape
+    old = (1,) * (len(shape) - len(x.field.shape)) + x.field.shape
+    if len(old) != len(shape):
+        raise UnpredictableError("a repetition that flattens")
+    flat = reshaped(x.field, old)
+    times = [new // size if size else 1 for new, size in zip(shape, old, strict=True)]
+    share = tuple(
+        flat.ms if new == 1 else ((size - 1) * count * s + (count - 1) * flat.ms) / (new - 1)
+        for new, size, count, s in zip(shape, old, times, flat.share, strict=True)
+    )
+    key = call.sources.view(x.key, f"{call.op.name} {call.op.args[1:]}")
+    out = replace(x, field=Field(shape=shape, mean=flat.mean, ms=flat.ms, share=share), key=key)
+    if x.nodes is not None:
+        out = replace(call.sources.gaussian(out.field, x.noise), exact=x.exact)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        n = math.prod(times)
+        ms = n * g.ms
+        for axis, count in enumerate(times):
+            ms += n * (count - 1) * max(g.share[axis], 0.0)
+        share = tuple(ms if size == 1 else n * s for size, s in zip(old, g.share, strict=True))
+        field = Field(shape=old, mean=n * g.mean, ms=ms, share=share)
+        return {value: fresh(reshaped(field, x.field.shape))}
+
+    return one(out, back)
+
+
+@moment_rule("unfold as_strided", assumes="windows are like the whole")
+def windows(call: Call) -> Transfer:
+    """Overlapping windows: the moments of the whole, gradients counted as often as an element is read."""
+    value, x = call.read()
+    shape = call.output.shape
+    field = Field(
+        shape=shape,
+        mean=x.field.mean,
+        ms=x.field.ms,
+        share=tuple(x.field.ms if size == 1 else x.field.mean**2 for size in shape),
+    )
+    out = call.sources.gaussian(field, x.noise)
+    times = math.prod(shape) / max(math.prod(x.field.shape), 1)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        g = total(grads[0], out)
+        flat = Field(shape=x.field.shape, mean=0.0, ms=g.ms, share=(0.0,) * len(x.field.shape))
+        return {value: fresh(scaled(flat, math.sqrt(times)))}
+
+    return one(out, back)

@@ -1,0 +1,89 @@
+"""Ops that move elements without changing them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from leadline.readings.theory.field import Field, permuted, reshaped
+from leadline.readings.theory.gradient import fresh, total
+from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, arrangement, moment_rule, one
+
+_KEEPS = """view view_as reshape reshape_as flatten unflatten ravel squeeze unsqueeze contiguous clone real alias
+requires_grad to type type_as float half bfloat16 double cpu cuda as_tensor asarray resolve_conj"""
+
+
+@moment_rule(_KEEPS)
+def reshape(call: Call) -> Transfer:
+    """Another shape, dtype or place in memory."""
+    _, x = call.read()
+    before, after = x.field.shape, call.output.shape
+    if not call.output.floating:
+        raise UnpredictableError("a cast to integers")
+    return arrangement(call, lambda f: reshaped(f, after), lambda f: reshaped(f, before))
+
+
+@moment_rule("detach data")
+def detach(call: Call) -> Transfer:
+    """The same elements, without a way back."""
+    _, x = call.read()
+    return one(x, lambda grads: {})
+
+
+@moment_rule("transpose swapaxes swapdims t T mT H mH permute movedim moveaxis")
+def transpose(call: Call) -> Transfer:
+    """Axes in another order."""
+    order = _order(call)
+    back = [order.index(axis) for axis in range(len(order))]
+    return arrangement(call, lambda f: permuted(f, order), lambda f: permuted(f, back))
+
+
+def _order(call: Call) -> list[int]:
+    rank = len(call.read()[1].field.shape)
+    axes = list(range(rank))
+    name = call.op.name
+    if name == "permute":
+        return [int(axis) % rank for axis in call.sequence("dims", 1) or ()]
+    if name in ("t", "T", "H"):
+        return axes[::-1]
+    if name in ("mT", "mH"):
+        first, second = -1, -2
+    elif name in ("movedim", "moveaxis"):
+        return _moved(call, axes)
+    else:
+        first, second = (int(call.argument(word, place)) for word, place in (("dim0", 1), ("dim1", 2)))
+    axes[first], axes[second] = axes[second], axes[first]
+    return axes
+
+
+def _moved(call: Call, axes: list[int]) -> list[int]:
+    old, new = (call.argument(word, place) for word, place in (("source", 1), ("destination", 2)))
+    olds = [int(each) % len(axes) for each in (old if isinstance(old, list) else [old])]
+    news = [int(each) % len(axes) for each in (new if isinstance(new, list) else [new])]
+    rest = [axis for axis in axes if axis not in olds]
+    for axis, place in sorted(zip(olds, news, strict=True), key=lambda pair: pair[1]):
+        rest.insert(place, axis)
+    return rest
+
+
+@moment_rule("channel_shuffle pixel_shuffle pixel_unshuffle flip roll rot90")
+def shuffle(call: Call) -> Transfer:
+    """Elements at other places: alike in distribution, but no longer beside themselves."""
+    value, x = call.read()
+    before, after = x.field.shape, call.output.shape
+    made = arrangement(call, lambda f: _alike(f, after), lambda f: _alike(f, before))
+    out = made.outputs[0]
+    tag = f"{call.op.name} {call.op.args[1:]} {call.op.kwargs}"
+    if out is None or out.key < 0:
+        return made
+    moved = replace(out, key=call.sources.view(x.key, tag))
+    return one(moved, lambda grads: {value: fresh(_alike(total(grads[0], moved), before))})
+
+
+def _alike(field: Field, shape: tuple[int, ...]) -> Field:
+    if len(shape) == len(field.shape):
+        share = tuple(
+            field.ms if size == 1 else value if old > 1 else field.mean**2
+            for size, old, value in zip(shape, field.shape, field.share, strict=True)
+        )
+        return Field(shape=shape, mean=field.mean, ms=field.ms, share=share)
+    return reshaped(field, shape)

@@ -1,0 +1,79 @@
+"""The Report: verdict, findings, profile and coverage of one model, ready to print or save."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from leadline.records import (
+    Asked,
+    Course,
+    Coverage,
+    Finding,
+    Forecast,
+    Margin,
+    Profile,
+    Source,
+    Verdict,
+    decode,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+from leadline.records.display import Printable, write_html
+
+REPORT_SCHEMA = "leadline.report/1"
+
+
+class Report(Printable, frozen=True, kw_only=True):
+    """What `leadline.check` returns. `print(report)` shows it; `to_json` and `to_html` save it."""
+
+    schema: str = REPORT_SCHEMA
+    leadline: str
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    profile: Profile
+    coverage: Coverage
+    reason: str = ""
+    """One sentence with the number that decided the verdict."""
+    confidence: float | None = None
+    """How often this verdict was right on networks that were really trained; None where that is not known."""
+    target: str = ""
+    """What was checked, as the command line names it; "" if the check was called from Python."""
+    rules: tuple[Asked, ...] = ()
+    """What was looked for."""
+    margins: tuple[Margin, ...] = ()
+    """How far the main quantities are from where their rules fire: the evidence that nothing is wrong."""
+    ignored: tuple[Finding, ...] = ()
+    """What was found by rules that the user told not to count; the verdict is that of the other findings."""
+    sources: dict[str, Source] = msgspec.field(default_factory=dict)
+    """Where the user's own modules are written, by path; "" is the model itself, or the function that makes it."""
+
+    course: Course | None = None
+    """How the training went, if this is about one that has run; None: about one pass."""
+
+    @property
+    def ok(self) -> bool:
+        """The model is expected to train, and nothing worse than an info was found."""
+        return self.verdict == "trains"
+
+    def to_json(self) -> str:
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        return decode(text, cls, REPORT_SCHEMA)
+
+    def to_html(self, path: str | PathLike[str], forecast: Forecast | None = None) -> None:
+        """Write the report as one self-contained page, which opens in any browser without a network.
+
+        With a `forecast` of the model's family, the page shows its depth law and rate map too.
+        """
+        write_html(path, self, forecast=forecast)
+
+    def __repr__(self) -> str:
+        model, blocks = self.profile.model, len(self.profile.blocks)
+        return f"<Report of {model!r}: {self.verdict}, findings={len(self.findings)}, blocks={blocks}>"

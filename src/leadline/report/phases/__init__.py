@@ -1,1 +1,0 @@
-"""A phase diagram: its record, and how it is written."""

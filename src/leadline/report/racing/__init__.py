@@ -1,1 +1,0 @@
-"""A race of residual schemes: its record, and how it is written."""

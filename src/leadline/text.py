@@ -1,0 +1,142 @@
+"""Text for people: names made harmless, and numbers in three significant digits."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+
+from rich.cells import cell_len
+
+FORMULA = ("=", "+", "-", "@")
+
+
+def clean(text: str) -> str:
+    """`text` on one line, with each character that could move the cursor, hide or reorder text spelled out.
+
+    Module names are the user's; one may hold a newline, an escape sequence or a right-to-left override.
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def clean_lines(text: str) -> str:
+    """Text of several lines, each of them cleaned."""
+    return "\n".join(map(clean, text.splitlines()))
+
+
+def cut(text: str, most: int) -> str:
+    """`text`, or its beginning and how much is left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} characters more)"
+
+
+def cell(text: str) -> str:
+    """`text` for a cell of a table that a spreadsheet may open: never a formula (CWE-1236)."""
+    return clean(f"'{text}" if text.startswith(FORMULA) else text)
+
+
+# Numbers in words: three significant digits, and a spelling of its own for what is no number.
+
+NOT_MEASURED = "n/a"
+_THOUSANDS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+_EXPONENT = re.compile(r"e([+-])0*(\d+)$")
+
+
+def number(value: float | None) -> str:
+    """`value` with three significant digits. None, NaN, infinity and exact zero each have a spelling of their own."""
+    if value is None:
+        return NOT_MEASURED
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Inf" if value > 0 else "-Inf"
+    return "0" if value == 0 else _tidy(f"{value:#.3g}")
+
+
+def signed(value: float | None) -> str:
+    """`value` as a change: with its sign, also if it is positive."""
+    said = number(value)
+    return f"+{said}" if value is not None and value > 0 else said
+
+
+def factor(value: float | None) -> str:
+    """`value` as something that is multiplied by."""
+    return NOT_MEASURED if value is None else f"×{number(value)}"
+
+
+def power(e_folds: float) -> str:
+    """The factor $e^x$, also where a float could not hold it: ×0.154, or ×10^-412."""
+    decades = e_folds / math.log(10)
+    if math.isfinite(decades) and abs(decades) > 300:
+        return f"×10^{decades:.0f}"
+    return factor(math.exp(e_folds)) if decades < 300 else factor(math.inf)
+
+
+def share(part: float | None) -> str:
+    """A part of a whole in per cent: never more digits than say something, and zero only for zero."""
+    if part is None or not math.isfinite(part):
+        return number(part)
+    percent = 100 * part
+    if percent == 0:
+        return "0 %"
+    if abs(percent) < 0.1:
+        return "< 0.1 %" if percent > 0 else "> −0.1 %"
+    return f"{percent:.3g} %" if abs(percent) < 10 else f"{percent:.0f} %"
+
+
+def count(amount: int) -> str:
+    """A whole number: exact below ten thousand, then with three digits and a unit."""
+    if abs(amount) < 10_000:
+        return str(amount)
+    size, unit = next((size, unit) for size, unit in _THOUSANDS if abs(amount) >= size)
+    return f"{_tidy(f'{amount / size:#.3g}')}{unit}"
+
+
+def plural(amount: int, noun: str) -> str:
+    """ "1 block", "2 blocks", "no blocks"."""
+    return f"{count(amount) if amount else 'no'} {noun}{'' if amount == 1 else 's'}"
+
+
+def _tidy(digits: str) -> str:
+    """`1.00e-05` as `1.00e-5`, and `123.` as `123`."""
+    return _EXPONENT.sub(lambda found: f"e{found[1].strip('+')}{found[2]}", digits).rstrip(".")
+
+
+# Words and numbers for a report: hostile names made harmless, numbers with three significant digits.
+
+__all__ = [
+    "NOT_MEASURED",
+    "clean",
+    "clean_lines",
+    "count",
+    "factor",
+    "first_clause",
+    "number",
+    "plural",
+    "quoted",
+    "share",
+    "shorten",
+    "signed",
+]
+
+_CLAUSE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|[:;]\s")
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` terminal cells; what is cut is cut from the middle, where names differ least."""
+    if cell_len(text) <= width:
+        return text
+    for kept in range(width - 1, 0, -1):
+        candidate = text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
+        if cell_len(candidate) <= width:
+            return candidate
+    return "…"[:width]
+
+
+def first_clause(text: str) -> str:
+    """`text` up to its first full stop, colon or semicolon; one inside a number or a name does not end it."""
+    return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")
+
+
+def quoted(target: str) -> str:
+    """`target` as one word of a shell: what a terminal must not see is spelled out first."""
+    return shlex.quote(clean(target))

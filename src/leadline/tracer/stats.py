@@ -1,0 +1,337 @@
+"""Statistics of one tensor: cheap, exact at the extremes, and without waiting for the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from leadline.records import Attended, Stats, Units
+
+SAFE_PEAK = (
+    1e-15,
+    1e15,
+)  # derived: with |x| in here, sums of up to 1e8 squares stay inside float32's 1e-38..3e38
+ROW = 16384  # squares to a row when a norm is taken in two levels; calibrated by benchmarks/statistics.py
+AT_BOUND = (
+    0.98  # of half the activation's range; derived: tanh and sigmoid keep under 4 % of their slope there
+)
+_HALF = (torch.float16, torch.bfloat16)
+_META = "meta tensor: shape only, no values"
+
+Number = float | Tensor
+
+
+class Reading(NamedTuple):
+    """Raw sums over one tensor: floats, or 0-dim tensors that have not been fetched yet."""
+
+    size: int
+    scale: Number
+    """What the tensor was divided by before `total` and `norm` were taken."""
+    total: Number
+    norm: Number
+    low: Number
+    high: Number
+    nonzero: Number
+    non_finite: Number
+
+
+class UnitReading(NamedTuple):
+    """Counts of units that were ever nonzero and of saturated ones, fetched or not."""
+
+    size: int
+    alive: Number
+    saturated: Number | None
+
+
+class AttentionReading(NamedTuple):
+    """Number of keys, then purity, entropy, variance and largest magnitude of the logits of some rows."""
+
+    keys: int
+    numbers: Tensor
+
+
+def unobservable(x: Tensor) -> str:
+    """Why the elements of `x` cannot be read; "" if they can."""
+    if type(x) is Tensor or type(x) is torch.nn.Parameter:
+        if x.is_meta:
+            return _META
+        if torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return "inside a function transform (vmap, grad, ...)"
+        if x.is_nested and x.layout is torch.strided:
+            return "nested tensor of the old (strided) kind"
+        if x.layout is torch.strided and not x.untyped_storage().nbytes() and x.numel():
+            return "its memory was given back"  # reading it would end the process
+        return "quantised values" if x.is_quantized else ""
+    name = type(x).__name__
+    if name in ("FakeTensor", "FunctionalTensor"):
+        return f"{name}: shape only, no values"
+    if name in ("DTensor", "AsyncCollectiveTensor"):
+        return f"{name}: only this rank's shard is here"
+    return _META if x.is_meta else ""  # last: a fake tensor is asked for its device by a dispatch
+
+
+def measure(x: Tensor) -> Reading:
+    """Read all statistics of a float or complex tensor. Dispatches on the device; see the module's head."""
+    x, missing = _dense(x.detach())
+    reading = measure_now(x) if x.device.type == "cpu" else measure_deferred(x)
+    return reading._replace(size=reading.size + missing) if missing else reading
+
+
+def measure_now(x: Tensor) -> Reading:
+    """The CPU path: `aminmax`, `vector_norm`, `sum` and a count of the zeros, about 20 us for a small tensor.
+
+    Together a pass over a large tensor at some 7 GB/s; each is the fast one of several spellings.
+    """
+    count = x.numel()
+    if count == 0:
+        return Reading(0, 1.0, math.nan, math.nan, math.nan, math.nan, 0.0, 0.0)
+    bounds = torch.aminmax(x)
+    low, high = bounds[0].item(), bounds[1].item()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        non_finite = torch.count_nonzero(x - x).item()
+        total, norm = x.sum().item(), torch.linalg.vector_norm(x).item()
+        return Reading(count, 1.0, total, norm, low, high, torch.count_nonzero(x).item(), non_finite)
+    peak = max(-low, high)
+    if peak == 0:
+        return Reading(count, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    scale = 1.0 if SAFE_PEAK[0] < peak < SAFE_PEAK[1] else peak
+    scaled = x if scale == 1.0 else x / scale
+    nonzero = _count_nonzero(x) if low <= 0 <= high else count
+    total, norm = scaled.sum().item(), _norm(scaled)
+    return Reading(count, scale, total, norm, low, high, nonzero, 0.0)
+
+
+def _norm(x: Tensor) -> float:
+    """The Euclidean norm, in rows: one float32 sum over millions of squares would lose digits (0.4 % at 5 million)."""
+    if x.numel() > ROW and x.is_contiguous():
+        whole = x.numel() // ROW * ROW
+        flat = x.view(-1)
+        rows = torch.linalg.vector_norm(flat[:whole].view(-1, ROW), dim=1)
+        return math.hypot(
+            torch.linalg.vector_norm(rows).item(), torch.linalg.vector_norm(flat[whole:]).item()
+        )
+    return float(torch.linalg.vector_norm(x).item())
+
+
+def _count_nonzero(x: Tensor) -> float:
+    """`count_nonzero` branches on each element: 0.8 GB/s on the output of a ReLU. The norm of the signs does not."""
+    if x.numel() <= ROW:
+        return float(torch.count_nonzero(x).item())
+    return round(_norm(torch.sign(x)) ** 2)
+
+
+def measure_deferred(x: Tensor) -> Reading:
+    """The accelerator path: the same sums without looking at any of them."""
+    count = x.numel()
+    if count == 0:
+        return measure_now(x)
+    low, high = torch.aminmax(x)
+    peak = torch.maximum(-low, high)
+    scale = torch.where(torch.isfinite(peak) & (peak > 0), peak, torch.ones_like(peak))
+    scaled = x / scale
+    return Reading(
+        count,
+        scale,
+        scaled.sum(),
+        torch.linalg.vector_norm(scaled),
+        low,
+        high,
+        torch.count_nonzero(x),
+        torch.count_nonzero(x - x),
+    )
+
+
+def measure_length(x: Tensor) -> Reading:
+    """Read only mean, norm and what is not finite: all that is wanted of a parameter, at a third of the price."""
+    if x.device.type == "cpu" and x.layout is torch.strided and x.dtype is torch.float32:
+        norm = _norm(x.detach())
+        if SAFE_PEAK[0] < norm < SAFE_PEAK[1]:
+            return Reading(x.numel(), 1.0, x.detach().sum().item(), norm, math.nan, math.nan, math.nan, 0.0)
+    return measure(x)
+
+
+def measure_units(
+    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, reading: Reading
+) -> UnitReading:
+    """Count units (slices along `unit_dim`) that are dead or saturated over the whole of the rest.
+
+    `reading` is that of `y`: where it counted no zeros, no unit is dead, and where nothing is negative, as behind a
+    ReLU, a sum tells, at half the price of a maximum of magnitudes.
+    """
+    y, _ = _dense(y.detach())
+    units = y.shape[unit_dim]
+    others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
+    alive: Number = units
+    if not _known(reading.nonzero, reading.size):
+        alive = _count(y.sum(others) if _known(reading.low, 0.0) else y.abs().amax(others))
+    if bounds is None:
+        return UnitReading(units, alive, None)
+    middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
+    nearest = (y - middle).abs().amin(others)
+    return UnitReading(units, alive, _count(nearest > AT_BOUND * half))
+
+
+def measure_common(y: Tensor, unit_dim: int) -> Number:
+    """Mean square over units (slices along `unit_dim`) of the mean of each: what all samples and positions share."""
+    y, _ = _dense(y.detach())
+    means = y.mean([dim for dim in range(y.dim()) if dim != unit_dim % y.dim()])
+    common = torch.dot(means, means) / means.numel()
+    return common.item() if common.device.type == "cpu" else common
+
+
+def _count(x: Tensor) -> Number:
+    """How many elements are not zero; fetched at once where that costs nothing."""
+    count = torch.count_nonzero(x)
+    return count.item() if count.device.type == "cpu" else count
+
+
+def settle(readings: Sequence[Reading]) -> list[Stats]:
+    """Fetch what is still on a device, in one transfer a device, and turn sums into statistics."""
+    rows = _fetch([reading[1:] for reading in readings])
+    return [_stats(reading.size, row) for reading, row in zip(readings, rows, strict=True)]
+
+
+def settle_units(readings: Sequence[UnitReading]) -> list[Units]:
+    """Fetch unit counts in one transfer a device."""
+    alive = fetch([reading.alive for reading in readings])
+    saturated = iter(fetch([each.saturated for each in readings if each.saturated is not None]))
+    return [
+        Units(
+            count=reading.size,
+            dead=reading.size - int(count),
+            saturated=None if reading.saturated is None else int(next(saturated)),
+        )
+        for reading, count in zip(readings, alive, strict=True)
+    ]
+
+
+def settle_attention(readings: Sequence[AttentionReading]) -> list[Attended]:
+    """Fetch what attention measured."""
+    rows = _fetch([tuple(reading.numbers.unbind()) for reading in readings])
+    return [
+        Attended(keys=reading.keys, purity=row[0], entropy=row[1], logit_var=row[2], logit_max=row[3])
+        for reading, row in zip(readings, rows, strict=True)
+    ]
+
+
+def inner_product(a: Tensor, b: Tensor) -> Number:
+    r"""$\langle a, b \rangle$ in at least float32; a float on the CPU, an unfetched tensor elsewhere."""
+    a, b = (each.detach().reshape(-1) for each in (a, b))
+    if a.dtype in _HALF:
+        a, b = a.float(), b.float()
+    product = torch.vdot(a, b).real if a.is_complex() else torch.dot(a, b)
+    return product.item() if product.device.type == "cpu" else product
+
+
+def fetch(numbers: Sequence[Number]) -> list[float]:
+    """The numbers as floats, in one transfer a device."""
+    return [row[0] for row in _fetch([(number,) for number in numbers])]
+
+
+def _known(number: Number, expected: float) -> bool:
+    """The number is there, and it is this one; on an accelerator it has not been fetched."""
+    return not isinstance(number, Tensor) and number == expected
+
+
+def _dense(x: Tensor) -> tuple[Tensor, int]:
+    """`x` as a plain strided real tensor of a dtype that reductions support, and how many zeros that leaves out."""
+    if x.layout is not torch.strided:
+        if x.layout is torch.jagged:
+            x = x.values()
+        else:
+            stored = (x.coalesce() if x.layout is torch.sparse_coo else x).values()
+            stored = stored if stored.numel() else stored.new_zeros(1)
+            return _dense(stored)[0], x.numel() - stored.numel()
+    if x.is_complex():
+        x = x.abs()
+    if x.dtype in _HALF or x.element_size() == 1 or not x.is_floating_point():
+        x = x.float()
+    return x, 0
+
+
+def _fetch(rows: Sequence[tuple[Number, ...]]) -> list[list[float]]:
+    pending: dict[torch.device, list[Tensor]] = {}
+    for number in (number for row in rows for number in row):
+        if isinstance(number, Tensor):
+            pending.setdefault(number.device, []).append(
+                number.float() if number.dtype != torch.float64 else number
+            )
+    fetched = {device: iter(torch.stack(numbers).cpu().tolist()) for device, numbers in pending.items()}
+    return [[next(fetched[n.device]) if isinstance(n, Tensor) else float(n) for n in row] for row in rows]
+
+
+def _stats(count: int, row: Sequence[float]) -> Stats:
+    scale, total, norm, low, high, nonzero, non_finite = row
+    if count == 0:
+        return Stats(count=0, mean=math.nan, ms=math.nan, abs_max=math.nan, zero_share=math.nan, non_finite=0)
+    length = norm * scale
+    return Stats(
+        count=count,
+        mean=total * scale / count,
+        ms=length * length / count,
+        abs_max=math.nan if math.isnan(high) else max(-low, high),
+        zero_share=1 - nonzero / count,
+        non_finite=int(non_finite),
+    )
+
+
+# How a fused attention spreads over its keys: its weights are never formed, so a few rows of them are, here.
+
+MASKED = -1e4  # ours: masks add this or less; a softmax of such a logit is zero in every dtype
+ROWS = 4  # queries looked at; ours: with every head and sample that is dozens, for 1/16 of the cost at 64 queries
+
+
+def measure_attention(  # noqa: PLR0913  (the signature of the op it looks at)
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> AttentionReading | None:
+    """Purity, entropy, variance and size of the logits of the last rows (which a causal mask lets see all keys).
+
+    None where the tensors cannot be read. Nothing of the pass is changed.
+    """
+    if unobservable(query) or unobservable(key) or query.is_nested or not query.numel():
+        return None
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        rows = min(ROWS, query.shape[-2])
+        q, k = query.detach()[..., -rows:, :].float(), key.detach().float()
+        if enable_gqa and q.dim() > 2 and k.shape[-3] != q.shape[-3]:
+            k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
+        logits = (q @ k.mT) * (scale if scale is not None else 1 / math.sqrt(q.shape[-1]))
+        return _summary(_masked(logits, query.shape[-2], attn_mask, is_causal))
+
+
+def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> Tensor:
+    rows, keys = logits.shape[-2:]
+    if causal:
+        seen = torch.arange(keys, device=logits.device) <= torch.arange(
+            queries - rows, queries, device=logits.device
+        ).unsqueeze(-1)
+        return logits.masked_fill(~seen, -math.inf)
+    if mask is None:
+        return logits
+    mask = mask.detach()
+    mask = mask[..., -rows:, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
+    return logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask.float()
+
+
+def _summary(logits: Tensor) -> AttentionReading:
+    weights = logits.softmax(-1).nan_to_num(0.0)  # a row in which all is masked attends to nothing
+    purity = weights.square().sum(-1).mean()
+    entropy = -torch.xlogy(weights, weights).sum(-1).mean()
+    finite = torch.isfinite(logits)
+    count = finite.sum(-1).clamp_min(1)
+    held = torch.where(finite, logits, torch.zeros_like(logits))
+    mean = held.sum(-1) / count
+    variance = (held.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
+    largest = torch.where(held > MASKED, held, torch.zeros_like(held)).abs().amax()
+    return AttentionReading(logits.shape[-1], torch.stack((purity, entropy, variance, largest)))

@@ -1,0 +1,253 @@
+"""What a rule says exactly at its edge, and which of several numbers it quotes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import nn
+
+import leadline
+from leadline.checks import model_checks
+from leadline.checks._examples import each_block, geometric, residual, stack_with, stepped, weight
+from leadline.checks.model import attention_collapse, dominated_update, post_norm_at_depth
+from leadline.errors import RuleError
+from leadline.records import Attention, Attribution, Factor, Facts, Finding, Head, Profile, Rehearsal
+
+RULES = {rule.code: rule for rule in model_checks()}
+
+
+def findings(code: str, profile: Profile) -> list[Finding]:
+    return list(RULES[code](profile))
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.94, 0), (0.95, 0), (0.951, 1)])
+def test_one_block_dominates_a_step_only_above_nineteen_twentieths(share: float, found: int):
+    assert dominated_update.NEARLY_ALL == 0.95
+    assert len(findings("U505", stepped(shares=[share, *[(1 - share) / 15] * 15]))) == found
+
+
+@pytest.mark.parametrize(("blocks", "found"), [(7, 0), (8, 1)])
+def test_one_block_may_dominate_the_step_of_a_shallow_network(blocks: int, found: int):
+    assert len(findings("U505", stepped(shares=[0.99, *[0.01 / (blocks - 1)] * (blocks - 1)]))) == found
+
+
+def attending(*, purity: float = 0.1, logit_var: float | None = None, keys: int = 64, of: int = 1) -> Profile:
+    """`of` attentions, of which all but the first look everywhere."""
+    sharp = Attention(block=0, module="attn", keys=keys, purity=purity, uniform=1 / keys, logit_var=logit_var)
+    even = Attention(block=1, module="even", keys=keys, purity=1 / keys, uniform=1 / keys, logit_var=0.0)
+    return stack_with(Facts(attentions=(sharp, *(even,) * (of - 1))))
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        (attending(purity=attention_collapse.ONE_KEY), 0),
+        (attending(purity=attention_collapse.ONE_KEY + 1e-9), 1),
+        (attending(logit_var=2 * math.log(64)), 0),
+        (attending(logit_var=2 * math.log(64) + 1e-9), 1),
+        (attending(purity=0.9, keys=7), 0),
+        (attending(purity=0.9, keys=8), 1),
+        (attending(purity=0.9, of=2), 0),
+    ],
+    ids=[
+        "purity at the limit", "purity above", "variance at the freezing point", "variance beyond", "seven keys",
+        "eight keys", "one of two",
+    ],
+)  # fmt: skip
+def test_attention_has_collapsed_only_beyond_its_limits_and_in_most_of_the_network(seen: Profile, found: int):
+    assert len(findings("F107", seen)) == found
+
+
+@pytest.mark.parametrize(("sublayers", "found"), [(11, 0), (12, 1)])
+def test_post_norm_is_deep_from_the_depth_on_with_which_it_was_published(sublayers: int, found: int):
+    assert post_norm_at_depth.FEWEST == 12
+    sick = RULES["R402"].sick
+    assert len(findings("R402", replace(sick, blocks=sick.blocks[:sublayers]))) == found
+
+
+def test_restless_steps_are_told_from_the_first_loss_to_the_last():
+    (found,) = findings("U509", replace(stepped(), rehearsal=Rehearsal(losses=(2.3, 2.0, 9.0, 5.0))))
+    assert "3 steps at rate 0.001" in found.message
+    assert "from 2.3 to 5, up to 9 on the way" in found.message
+    assert found.evidence == {"first": 2.3, "last": 5.0, "rise": 4.5, "steps": 3.0}
+
+
+def dropping(rate: float, *, training: bool = True, around: bool = False) -> set[str]:
+    torch.manual_seed(0)
+    branch = nn.Sequential(nn.Linear(32, 32), nn.Dropout(rate), nn.Linear(32, 32))
+    layers = [
+        nn.Linear(32, 32),
+        nn.ReLU(),
+        nn.Linear(32, 32),
+        Residual(branch) if around else nn.Dropout(rate),
+    ]
+    model = nn.Sequential(*layers, nn.Linear(32, 10)).train(training)
+    loss = nn.CrossEntropyLoss()
+    report = leadline.check(model, torch.randn(16, 32), torch.randint(10, (16,)), loss)
+    return {finding.code for finding in report.findings}
+
+
+class Residual(nn.Module):
+    def __init__(self, branch: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.branch(x)
+
+
+def test_dropout_drowns_the_signal_where_it_keeps_less_than_a_fiftieth():
+    assert "F110" in dropping(0.985)
+    assert "F110" not in dropping(0.97)
+
+
+def test_dropout_that_is_off_or_has_a_skip_around_it_drowns_nothing():
+    assert "F110" not in dropping(0.99, training=False)
+    assert "F110" not in dropping(0.99, around=True)
+
+
+def deep_normed(*, last: float, query: float, value: float) -> Profile:
+    """24 post-norm sub-layers with DeepNorm's alpha on the skip, and weights of these gains."""
+    alpha = 24**0.25
+    plain = each_block(geometric(blocks=24), residual=residual(placement="post", skip_scale=alpha))
+    roles = {"output": (last, True), "query": (query, False), "value": (value, False)}
+    weights = tuple(
+        weight(0, name=f"{role}.weight", role=role, residual=True, last=is_last, variance=gain)
+        for role, (gain, is_last) in roles.items()
+    )
+    return replace(plain, facts=Facts(weights=weights))
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ({"last": 0.1, "query": 1.0, "value": 1.0}, []),
+        ({"last": 2.0, "query": 1.0, "value": 1.0}, ["beta is missing"]),
+        ({"last": 0.1, "query": 0.05, "value": 1.0}, ["not on queries and keys"]),
+    ],
+    ids=["as published", "no beta", "beta on queries"],
+)
+def test_deepnorms_beta_belongs_on_values_and_outputs(gains: dict[str, float], words: list[str]):
+    found = [each.message for each in findings("I305", deep_normed(**gains)) if each.severity == "info"]
+    assert len(found) == len(words)
+    assert all(word in said for word, said in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("loss", "own"), [("cross_entropy", "softmax"), ("binary_cross_entropy_with_logits", "sigmoid")]
+)
+def test_squashed_logits_are_told_what_the_loss_applies_itself(loss: str, own: str):
+    head = Head(loss=loss, value=2.3, classes=10, logit_ms=0.01, logit_max=0.2, behind="sigmoid")
+    (found,) = findings("I309", stack_with(Facts(head=head)))
+    assert found.message.endswith(f"its own {own}")
+
+
+def test_a_gradient_that_shrinks_in_a_shared_recurrence_is_a_note():
+    shared = each_block(geometric(blocks=64, grad_gain=0.87), params=("cell.weight",))
+    (apart,) = findings("B201", geometric(blocks=64, grad_gain=0.87))
+    (alike,) = findings("B201", shared)
+    assert (apart.severity, alike.severity) == ("warning", "info")
+
+
+def test_kinds_that_work_against_each_other_are_told_as_factors():
+    parts = {"norm": 3.0, "scale": 0.5}
+    factors = tuple(
+        Factor(block=block, kind=kind, op=kind, backward=math.log(gain))
+        for block in range(40)
+        for kind, gain in parts.items()
+    )
+    (found,) = findings(
+        "B202", replace(geometric(blocks=40, grad_gain=1.5), attribution=Attribution(factors=factors))
+    )
+    assert "factors a block: the norms 3, scales and biases 0.5" in found.message
+
+
+def test_a_step_uphill_is_no_news_once_training_has_begun():
+    uphill = {"predicted_loss_change": 0.1, "measured_loss_change": 0.1}
+    assert findings("U507", stepped(**uphill)) != []
+    assert findings("U507", stepped(**uphill, steps=10)) == []
+
+
+def test_two_rules_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    (first, *_) = model_checks()
+    model_checks.cache_clear()
+    monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
+    with pytest.raises(RuleError, match="two rules have the code"):
+        model_checks()
+    monkeypatch.undo()
+    model_checks.cache_clear()
+    assert first in model_checks()
+
+
+def test_two_post_norm_blocks_are_enough_to_see_alpha_on_the_branch():
+    branch = residual(placement="post", skip_scale=1.0, branch_scale=2.0)
+    pair = each_block(geometric(blocks=24), residual=branch)
+    assert findings("I305", replace(pair, blocks=pair.blocks[:2])) != []
+    assert findings("I305", replace(pair, blocks=pair.blocks[:1])) == []
+
+
+@pytest.mark.parametrize(("scale", "found"), [(1.2, False), (1.21, True)])
+def test_a_branch_is_scaled_up_only_beyond_what_one_layer_of_deepnorm_has(scale: float, found: bool):
+    blocks = each_block(geometric(blocks=24), residual=residual(placement="post", branch_scale=scale))
+    assert bool(findings("I305", blocks)) == found
+
+
+@pytest.mark.parametrize(("alpha", "found"), [(1.2, False), (1.21, True)])
+def test_a_skip_is_scaled_only_beyond_what_one_layer_of_deepnorm_has(alpha: float, found: bool):
+    wide = deep_normed(last=0.1, query=0.01, value=1.0)
+    blocks = each_block(wide, residual=residual(placement="post", skip_scale=alpha))
+    assert bool(findings("I305", blocks)) == found
+
+
+@pytest.mark.parametrize(("gradient", "found"), [(1.0, False), (0.0, True)])
+def test_a_constant_matrix_is_forgiven_where_a_gradient_gets_around_it(gradient: float, found: bool):
+    zeros = Facts(weights=(weight(0), weight(1, constant=True, variance=0.0), weight(2)))
+    around = each_block(stack_with(zeros), bypassed=True, backward_ms=gradient)
+    assert bool(findings("I304", around)) == found
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"lr": 0.0}, "its rate is 0"),
+        ({"grad_square": 0.0}, "the gradient is exactly zero"),
+        ({"grad_square": 0.0, "steps": 5}, "the gradient is exactly zero"),
+        ({"grad_square": 0.0, "steps": 5, "loss": 0.0}, ""),
+        ({"grad_square": 0.0, "steps": 5, "loss": 1.0}, "the gradient is exactly zero"),
+    ],
+    ids=str,
+)
+def test_a_step_that_teaches_nothing_says_why_and_a_loss_of_nought_is_learned(
+    step: dict[str, float], words: str
+):
+    code = next(code for code, rule in RULES.items() if rule.name == "motionless-step")
+    found = [each.message for each in findings(code, stepped(**step))]
+    assert len(found) == bool(words)
+    assert all(words in each for each in found)
+
+
+def test_twice_scaled_branches_are_named_from_the_first_to_the_last():
+    rule = next(rule for rule in RULES.values() if rule.name == "depth-scaled-twice")
+    (found,) = rule(rule.sick)
+    assert found.where == f"{rule.sick.blocks[0].name} … {rule.sick.blocks[-1].name}"
+
+
+def test_one_useless_bias_is_named_and_several_are_named_from_first_to_last():
+    lost = [weight(index, norm="batch_norm", bias=f"layers.{index}.bias") for index in range(3)]
+    (one,) = findings("I307", stack_with(Facts(weights=(lost[0],))))
+    assert (one.where, one.message.split(":")[0]) == ("layers.0.bias", "a bias has no effect")
+    (several,) = findings("I307", stack_with(Facts(weights=tuple(lost))))
+    assert (several.where, several.message.split(":")[0]) == (
+        "layers.0.bias … layers.2.bias",
+        "3 biases have no effect",
+    )
+
+
+def test_norms_behind_the_sum_are_told_from_the_first_such_block_to_the_last():
+    sick = RULES["R402"].sick
+    (found,) = findings("R402", sick)
+    assert found.layers == (0, len(sick.blocks) - 1)
+    assert found.where == f"{sick.blocks[0].name} … {sick.blocks[-1].name}"

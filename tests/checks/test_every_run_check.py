@@ -1,0 +1,174 @@
+"""Laws that every alarm keeps, asked of all of them: a new alarm is covered without a new test."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+
+from leadline.checks import model_checks, run_checks
+from leadline.checks._check import Check, check
+from leadline.checks._history import History
+from leadline.checks._run_examples import constant, course
+from leadline.records.run import Sample
+
+ALARMS = run_checks()
+HEADINGS = ["What it measures", "Why it hurts", "When it is wrong", "References"]
+UNITS = {"loss", "grad_norm", "update_norm", "weight_norm"}  # what has the unit of the loss or of a weight
+each_alarm = pytest.mark.parametrize("each", ALARMS, ids=lambda each: each.name)
+
+
+def violations(each: Check) -> list[str]:
+    """Which promises an alarm breaks."""
+    found = []
+    if not re.fullmatch(r"T8\d\d", each.code):
+        found.append("code")
+    if not re.fullmatch(r"[a-z]+(-[a-z]+)*", each.name):
+        found.append("name")
+    if re.findall(r"^## (.+)$", each.doc, flags=re.MULTILINE) != HEADINGS:
+        found.append("headings")
+    if not each.summary.endswith(".") or len(each.summary) > 100:
+        found.append("summary")
+    if not list(each(each.sick)):
+        found.append("sick example is not found")
+    if list(each(each.healthy)):
+        found.append("healthy example is found")
+    if not any(each.sick.has(name) for name in each.needs):
+        found.append("sick example lacks what it needs")
+    return found
+
+
+@each_alarm
+def test_an_alarm_keeps_the_promises_of_all_alarms(each: Check):
+    assert violations(each) == []
+
+
+def test_an_alarm_that_breaks_every_promise_is_caught():
+    quiet = course(4, loss=constant(1.0))
+
+    @check(code="X9", name="Bad Name", since="0.1", needs=("nothing",), sick=quiet, healthy=quiet)
+    def bad(history: History):
+        """no heading"""
+        return []
+
+    broken = {
+        "code",
+        "name",
+        "headings",
+        "summary",
+        "sick example is not found",
+        "sick example lacks what it needs",
+    }
+    assert set(violations(bad)) == broken
+
+
+def test_no_alarm_has_the_code_or_name_of_a_rule():
+    taken = {key for each in model_checks() for key in (each.code, each.name)}
+    assert not taken & {key for each in ALARMS for key in (each.code, each.name)}
+
+
+def test_what_an_alarm_explains_exists():
+    codes = {each.code for each in ALARMS}
+    assert all(set(each.explains) <= codes - {each.code} for each in ALARMS)
+
+
+@each_alarm
+def test_alerts_say_where_since_when_and_carry_finite_evidence(each: Check):
+    for alert in each(each.sick):
+        assert (alert.code, alert.name, alert.state) == (each.code, each.name, "raised")
+        assert alert.where
+        assert len(alert.message) > 20
+        assert alert.since <= alert.step == each.sick.step
+        assert alert.evidence
+        assert all(map(math.isfinite, alert.evidence.values()))
+        assert alert.trend is None or math.isfinite(alert.trend)
+        assert alert.layers is None or alert.layers[0] <= alert.layers[1]
+
+
+@each_alarm
+def test_an_alarm_reads_a_history_that_has_nothing_in_it(each: Check):
+    assert list(each(History())) == []
+    assert list(each(course(700, unheard_of=constant(1.0)))) == []
+
+
+@each_alarm
+def test_an_alarm_does_not_choke_on_numbers_that_are_none(each: Check):
+    """Any course of what it needs may hold NaN, infinity, zero or a negative number."""
+    for value in (math.nan, math.inf, -math.inf, 0.0, -1.0):
+        history = rewritten(each.sick, lambda _, number, value=value: value)
+        assert all(alert.message for alert in each(history))
+
+
+@each_alarm
+@pytest.mark.parametrize("seed", range(6))
+def test_an_alarm_survives_any_mixture_of_numbers(each: Check, seed: int):
+    """An error of an alarm would cost the watch; so whatever is recorded, it answers."""
+    draw = random.Random(seed)
+    odd = [math.nan, math.inf, -math.inf, 0.0, -1.0, -2.0, 1.0, 3e38, 1e-38]
+    share = draw.choice([0.02, 0.3, 0.9])
+
+    def spoil(_: str, number: float) -> float:
+        return draw.choice(odd) if draw.random() < share else number
+
+    for history in (each.sick, each.healthy):
+        assert all(alert.message for alert in each(rewritten(history, spoil)))
+
+
+@each_alarm
+def test_looking_twice_sees_the_same(each: Check):
+    assert list(each(each.sick)) == list(each(each.sick))
+
+
+@each_alarm
+@pytest.mark.parametrize("factor", [2.0**-20, 2.0**13])
+def test_the_unit_of_the_loss_and_of_the_weights_does_not_matter(each: Check, factor: float):
+    """Multiplying the loss by a constant multiplies loss and gradients; doubling all weights and steps is no news."""
+
+    def scale(name: str, number: float) -> float:
+        return number * factor if name in UNITS and number > 0 else number
+
+    for history in (each.sick, each.healthy):
+        before, after = list(each(history)), list(each(rewritten(history, scale)))
+        assert [(a.severity, a.where, a.since, a.layers) for a in before] == [
+            (a.severity, a.where, a.since, a.layers) for a in after
+        ]
+
+
+@each_alarm
+def test_counting_steps_from_another_number_shifts_the_alert_and_nothing_else(each: Check):
+    shifted = rewritten(each.sick, lambda _, number: number, shift=10_000)
+    for before, after in zip(each(each.sick), each(shifted), strict=True):
+        assert (after.since - before.since, after.step - before.step) == (10_000, 10_000)
+        assert after.severity == before.severity
+        assert after.where == before.where
+
+
+def rewritten(history: History, change: Callable[[str, float], float], *, shift: int = 0) -> History:
+    """The same course with every number changed; what the ring no longer holds is not in it."""
+    fresh, samples = History(history.layout), {history.step: ({}, {})}
+    for name in NUMBERS:
+        found = history.scalars(name)
+        for step, value in zip(found.steps, found.values, strict=True):
+            samples.setdefault(step, ({}, {}))[0][name] = change(name, value)
+    for name in VECTORS:
+        for found in (history.spaced(name), history.recent(name)):
+            for step, row in zip(found.steps, found.rows, strict=True):
+                samples.setdefault(step, ({}, {}))[1][name] = [change(name, value) for value in row]
+    for step, (numbers, vectors) in sorted(samples.items()):
+        fresh.add(Sample(step=step + shift, scalars=numbers, vectors=vectors))
+    return fresh
+
+
+NUMBERS = (*sorted(UNITS), "lr", "grad_clip", "loss_scale", "non_finite")
+VECTORS = (
+    "grad_norm",
+    "update_norm",
+    "weight_norm",
+    "dead",
+    "branch_skip",
+    "attention_logit",
+    "attention_entropy",
+)

@@ -1,0 +1,69 @@
+"""A margin is used up exactly where its rule fires, so that the evidence never contradicts the verdict."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec.structs import replace
+
+from leadline.checks import model_checks
+from leadline.checks._examples import geometric
+from leadline.checks._margins import margins
+from leadline.checks._steps import paced
+from leadline.records import Margin, Profile, Rehearsal
+
+RULES = {rule.code: rule for rule in model_checks()}
+WATCHED = (
+    "F101",
+    "F102",
+    "F104",
+    "F106",
+    "B201",
+    "B202",
+    "I308",
+    "N702",
+    "N703",
+    "U502",
+    "U509",
+    "U521",
+    "U522",
+    "U523",
+)
+
+
+def used(profile: Profile, code: str) -> list[float | None]:
+    return [each.used for each in margins(profile) if each.code == code]
+
+
+@pytest.mark.parametrize("code", WATCHED)
+def test_the_margin_is_used_up_in_the_sick_example_of_its_rule(code: str):
+    (share,) = used(RULES[code].sick, code)
+    assert share > 1
+
+
+@pytest.mark.parametrize("code", WATCHED)
+def test_the_margin_is_not_used_up_in_the_healthy_example_of_its_rule(code: str):
+    assert all(share is None or share <= 1 for share in used(RULES[code].healthy, code))
+
+
+def test_every_margin_names_a_rule():
+    full = replace(paced(), rehearsal=Rehearsal(losses=(2.3, 1.7)))
+    assert {each.code for each in margins(full)} <= RULES.keys()
+    assert {"U509", "U521"} <= {each.code for each in margins(full)}
+
+
+def test_what_is_no_number_is_no_margin():
+    broken = replace(paced(), rehearsal=Rehearsal(losses=(2.3, math.nan)))
+    assert "U509" not in {each.code for each in margins(broken)}
+
+
+def test_the_share_is_counted_towards_the_limit_from_either_side():
+    assert Margin(code="X", quantity="", value=2.0, limit=8.0).used == 0.25
+    assert Margin(code="X", quantity="", value=8.0, limit=2.0, side="above").used == 0.25
+    assert Margin(code="X", quantity="", value=-1.0, limit=2.0).used is None
+
+
+def test_a_gradient_that_keeps_its_size_uses_nothing_of_its_margin():
+    (share,) = used(geometric(blocks=16), "B201")
+    assert share == 0

@@ -1,0 +1,69 @@
+"""The law of no false alarms: on a network in good order no rule says more than a note."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import leadline
+from leadline.case import Case
+from leadline.records.report import Report
+from tests.support.healthy import deep, plain
+
+ZOO = {**plain.HEALTHY, **deep.HEALTHY}
+
+DEEP = (
+    "language model residual-linear 32",
+    "language model pre 16",
+    "mlp residual-sqrt 48",
+    *(
+        f"hugging face {name}"
+        for name in ("gpt2 12 layers", "mamba", "t5", "roberta", "whisper", "qwen2", "mistral")
+    ),
+    *(
+        f"language model {name}"
+        for name in (
+            "layerscale",
+            "sandwich",
+            "skipinit",
+            "magneto",
+            "res-post",
+            "b2t",
+            "mix",
+            "t-fixup",
+            "rezero",
+            "peri",
+            "gpt2-init",
+            "layernorm-scaling",
+            "deepnorm-adam",
+            "residual-sqrt",
+        )
+    ),
+)
+"""These take longest; the like of each is among the rest."""
+
+
+def checked(case: Case) -> Report:
+    return leadline.check(case.model, case.inputs, case.targets, case.loss, case.optimizer)
+
+
+@pytest.mark.filterwarnings("ignore")  # those of other people's models
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in DEEP else name for name in ZOO]
+)
+def test_a_healthy_network_gets_no_warning(name: str):
+    torch.manual_seed(0)
+    report = checked(ZOO[name]())
+    loud = [f"{f.code} {f.severity} {f.where}: {f.message}" for f in report.findings if f.severity != "info"]
+    assert loud == []
+    assert report.verdict == "trains"
+
+
+def test_the_zoo_is_as_large_as_promised():
+    assert len(ZOO) >= 40
+
+
+def test_the_law_can_be_broken():
+    torch.manual_seed(0)
+    sick = plain.case(plain.mlp(40, 64, torch.nn.ReLU), plain.vectors())
+    assert any(finding.severity == "error" for finding in checked(sick).findings)

@@ -1,0 +1,57 @@
+"""Which rules count: beginnings of codes and names, the more exact entry first, and no silent misspelling."""
+
+import pytest
+
+from leadline.checks import model_checks
+from leadline.checks._select import dropped, find_check
+from leadline.errors import InputError
+
+CODES = {rule.code for rule in model_checks()}
+
+
+def kept(select=(), ignore=()):
+    return CODES - dropped(select, ignore)
+
+
+def beginning(*prefixes):
+    return {code for code in CODES if code.startswith(prefixes)}
+
+
+@pytest.mark.parametrize(
+    ("select", "ignore", "expected"),
+    [
+        ((), (), CODES),
+        (("F", "B"), (), beginning("F", "B")),
+        ((), ("F",), CODES - beginning("F")),
+        (("B",), ("B201",), beginning("B") - {"B201"}),
+        (("B201",), ("B",), {"B201"}),
+        (("B201",), ("B201",), set()),
+        (("gradient-decay",), (), {"B201"}),
+        (("b201", " n "), (), {"B201"} | beginning("N")),
+    ],
+)
+def test_the_more_exact_entry_wins(select, ignore, expected):
+    assert kept(select, ignore) == expected
+
+
+@pytest.mark.parametrize("rule", model_checks(), ids=lambda rule: rule.code)
+def test_every_rule_can_be_chosen_alone_by_code_and_by_name(rule):
+    assert kept([rule.code]) == kept([rule.name]) == {rule.code}
+    assert kept(ignore=[rule.name.upper()]) == CODES - {rule.code}
+    assert find_check(rule.code.lower()) is rule
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("B2O1", "did you mean B201"),
+        ("gradient-decai", "gradient-decay"),
+        ("", "leadline rules"),
+        ("Q", "'Q'"),
+    ],
+)
+def test_an_entry_that_no_rule_has_is_an_error_and_not_nothing(entry, words):
+    with pytest.raises(InputError, match=words):
+        dropped([entry], [])
+    with pytest.raises(InputError, match=words):
+        dropped([], [entry])

@@ -1,0 +1,41 @@
+"""docs/report.md does what it says: its code runs, and its commands have the options that it names."""
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from benchmarks import picture
+from benchmarks.store import load
+from leadline.cli import leadline
+from tests.support import ROOT
+
+PAGE = (ROOT / "docs" / "report.md").read_text()
+COMMANDS = re.findall(r"^leadline (\w+) .*?(--[\w-]+)", PAGE, re.M)
+
+
+def test_the_code_on_the_page_writes_a_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(compile(block, "report.md", "exec"), {})
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_page_shows_commands():
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize(("command", "option"), COMMANDS)
+def test_a_command_on_the_page_has_its_option(command, option):
+    options = {name for each in leadline.commands[command].params for name in each.opts}
+    assert option in options
+
+
+def test_the_picture_is_small():
+    assert (ROOT / "docs" / "report.png").stat().st_size < 150_000
+
+
+def test_the_picture_shows_what_the_page_says_today():
+    report = picture.shown()
+    assert picture.words(report) == load("picture")
+    assert picture.words(replace(report, confidence=0.5)) != load("picture")

@@ -1,1 +1,0 @@
-"""Networks in good order, on which no rule may speak up."""

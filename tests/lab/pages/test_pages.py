@@ -1,0 +1,107 @@
+"""What the lab found as a page and as Markdown: self-contained, escaped, formulas typeset, tables whole."""
+
+from __future__ import annotations
+
+import builtins
+from html.parser import HTMLParser
+
+import pytest
+
+from leadline.lab.articles import ARTICLES
+from leadline.lab.page import cell, document, figure, render_page
+from leadline.lab.sheet import typeset
+from leadline.records import Check, Experiment, Lab, Plot, PlotLine
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def lab(text: str = r"As stated: $\sigma_w^2 < |x|$.") -> Lab:
+    check = Check(
+        what=f"$|r|$ of {text}",
+        by="article",
+        predicted=1.0,
+        low=0.9,
+        high=1.1,
+        origin=text,
+        measured=1.0,
+        measured_low=0.99,
+        measured_high=1.01,
+        runs=3,
+        interval="95 %",
+    )
+    line = PlotLine(label=text, values=(1.0, 2.0))
+    found = Experiment(
+        code="S0-1",
+        claim=text,
+        article=text,
+        test=text,
+        truth=text,
+        published="holds",
+        verdict="holds",
+        checks=(check,),
+        plots=(Plot(title=text, across="layers", names=("1", "2"), lines=(line,)),),
+        seeds=3,
+        seconds=0.1,
+    )
+    return Lab(leadline="0", torch="2", experiments=(found,))
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+
+def tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Tags()
+    parser.feed(page)
+    return parser.seen
+
+
+def test_the_page_asks_nobody_for_anything_and_has_a_policy():
+    found = tags(render_page(lab()))
+    assert all(name not in attributes for _, attributes in found for name in ("src", "style", "onclick"))
+    assert all((attributes.get("href") or "#").startswith("#") for _, attributes in found)
+    assert any("default-src 'none'" in (attributes.get("content") or "") for _, attributes in found)
+
+
+def test_formulas_are_mathml_and_figures_inline():
+    names = [tag for tag, _ in tags(render_page(lab()))]
+    assert "math" in names
+    assert "svg" in names
+
+
+def test_nothing_in_a_record_is_taken_for_html():
+    page = render_page(lab(HOSTILE))
+    assert HOSTILE not in page
+    assert HOSTILE not in figure(lab(HOSTILE).experiments[0].plots[0])
+
+
+def test_without_the_converter_formulas_stand_in_plain_signs(monkeypatch: pytest.MonkeyPatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("latex2mathml"):
+            raise ImportError
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert (
+        typeset(r"at $\chi < 1$ it *vanishes*", inline=True)
+        == "at <code>χ &lt; 1</code> it <em>vanishes</em>"
+    )
+
+
+def test_a_bar_does_not_end_a_cell():
+    assert cell(r"$|\cos|$ and |x| and $\|y\|$") == r"$\vert \cos\vert $ and &#124;x&#124; and $\|y\|$"
+    rows = [line for line in document(lab()).splitlines() if line.startswith("| $")]
+    assert all(line.count(" | ") == 4 for line in rows)
+
+
+def test_the_document_has_errata_and_each_claim():
+    text = document(lab())
+    assert "### S0-1: holds {#s0-1}" in text
+    assert all(erratum in text for erratum in ARTICLES[0].errata)

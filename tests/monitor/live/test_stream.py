@@ -1,0 +1,190 @@
+"""A page is told everything once, then what is new; whoever connects again goes on where it was."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+from array import array
+
+import pytest
+
+from leadline.errors import InputError
+from leadline.monitor.live import run_list as shelves
+from leadline.monitor.live.messages import MOST_COLUMNS, MOST_NEW, MOST_POINTS, whole
+from leadline.monitor.live.run_list import MOST_RUNS, Mark, Shelf
+from leadline.monitor.runfile import Run
+from tests.support.live_server import BLOCKS, alert, begin, event, put
+
+
+def columns_of(vector):
+    numbers = array("f", base64.b64decode(vector["data"]))
+    rows = vector["rows"]
+    return [numbers[start : start + rows] for start in range(0, len(numbers), rows)]
+
+
+def test_the_first_message_holds_the_whole_run(serve, run):
+    with serve(run).listen() as listener:
+        told = listener.next()
+    assert told["whole"]
+    assert told["scalars"]["loss"] == [[*range(10)], [3.0 - step / 100 for step in range(10)]]
+    assert told["header"]["state"] == "ended"
+    assert told["header"]["overhead"] == pytest.approx(0.01)
+    assert told["header"]["budget"] == 0.01
+    assert told["axes"]["blocks"]["labels"] == [f"block {place}" for place in range(BLOCKS)]
+    first = columns_of(told["vectors"]["grad_norm"])[0]
+    assert first[:2].tolist() == [1.0, 2.0]
+    assert math.isnan(first[2])
+    assert first[3] == -1.0
+
+
+def test_what_is_written_later_is_told_as_a_difference(serve, tmp_path):
+    path = tmp_path / "run.leadline"
+    writer = begin(path)
+    with serve(path).listen() as listener:
+        assert listener.next()["header"]["state"] == "writing"
+        put(writer, 10)
+        writer.alert(alert(10))
+        writer.event(event(10))
+        writer.flush()
+        told = listener.next()
+        assert not told["whole"]
+        assert "axes" not in told
+        assert told["scalars"]["loss"][0] == [10]
+        assert told["vectors"]["grad_norm"]["steps"] == [10]
+        assert [each["code"] for each in told["standing"]] == ["T801"]
+        assert [each["message"] for each in told["events"]] == ["clipped"]
+        writer.close()
+        assert listener.next()["header"]["state"] == "ended"
+
+
+@pytest.mark.parametrize("by_header", [True, False])
+def test_whoever_connects_again_gets_only_what_was_missed_also_from_another_server(
+    serve, tmp_path, by_header
+):
+    path = tmp_path / "run.leadline"
+    writer = begin(path)
+    first = serve(path)
+    with first.listen() as listener:
+        listener.next()
+        token = listener.token
+    first.stop()
+    put(writer, 10)
+    writer.flush()
+    with serve(path).listen(token, by_header=by_header) as listener:
+        told = listener.next()
+    writer.close()
+    assert not told["whole"]
+    assert told["scalars"]["loss"][0] == [10]
+
+
+@pytest.mark.parametrize("token", ["", "nonsense", "x.1.2.3", "{}.99999", "{}.-1", "{}." + "9" * 30, "{}"])
+def test_a_token_that_does_not_fit_is_answered_with_everything(run, token):
+    shelf = Shelf([run])
+    name = shelf.token([Mark()]).split(".")[0]
+    (mark,) = shelf.marks(token.format(name))
+    message, _ = shelf.books[0].news(mark)
+    shelf.close()
+    assert message["whole"]
+
+
+def test_a_reader_far_behind_is_told_everything_in_short(run, monkeypatch):
+    monkeypatch.setattr(shelves, "MOST_BEHIND", 3)
+    shelf = Shelf([run])
+    message, _ = shelf.books[0].news(Mark(cursor=1))
+    near, _ = shelf.books[0].news(Mark(cursor=shelf.books[0].read().cursor - 3))
+    shelf.close()
+    assert message["whole"]
+    assert not near["whole"]
+
+
+def test_a_resumed_run_is_told_anew_because_its_steps_may_have_changed(tmp_path):
+    path = tmp_path / "run.leadline"
+    begin(path).close()
+    shelf = Shelf([path])
+    _, mark = shelf.books[0].news(Mark())
+    with begin(path, 0) as writer:
+        put(writer, 5, loss=9.0)
+        writer.flush()
+        message, _ = shelf.books[0].news(mark)
+    shelf.close()
+    assert message["whole"]
+    assert message["scalars"]["loss"][1][5] == 9.0
+
+
+def test_a_file_that_is_replaced_is_read_anew_and_one_that_is_gone_is_read_on(tmp_path):
+    path, other = tmp_path / "run.leadline", tmp_path / "other.leadline"
+    begin(path).close()
+    begin(other, 3, model="Other").close()
+    shelf = Shelf([path])
+    _, mark = shelf.books[0].news(Mark())
+    os.replace(other, path)
+    message, mark = shelf.books[0].news(mark)
+    assert message["header"]["model"] == "Other"
+    path.unlink()
+    assert shelf.books[0].news(mark) == (None, mark)
+    shelf.close()
+
+
+def test_a_file_that_is_replaced_by_something_else_is_trouble_told_once(tmp_path):
+    path = tmp_path / "run.leadline"
+    begin(path).close()
+    shelf = Shelf([path])
+    _, mark = shelf.books[0].news(Mark())
+    (tmp_path / "text").write_text("no database" * 100)
+    os.replace(tmp_path / "text", path)
+    message, mark = shelf.books[0].news(mark)
+    assert "not a run file" in message["trouble"]
+    assert shelf.books[0].news(mark)[0] is None
+    shelf.close()
+
+
+def test_several_runs_share_one_stream(serve, tmp_path):
+    paths = [tmp_path / f"{name}.leadline" for name in "ab"]
+    for path in paths:
+        begin(path).close()
+    with serve(*paths).listen() as listener:
+        told = [listener.next(), listener.next()]
+    assert [(each["run"], each["header"]["file"]) for each in told] == [(0, "a.leadline"), (1, "b.leadline")]
+
+
+def test_the_size_of_what_is_told_does_not_grow_with_the_run(tmp_path):
+    path = tmp_path / "run.leadline"
+    begin(path, 5000).close()
+    with Run(path) as run:
+        told = whole(run)
+        shelf = Shelf([path])
+        late, _ = shelf.books[0].news(Mark(cursor=run.cursor - 1000))
+        shelf.close()
+    steps, values = told["scalars"]["loss"]
+    assert len(steps) <= MOST_POINTS + 2
+    assert (steps[0], steps[-1], values[-1]) == (0, 4999, 3.0 - 49.99)
+    shown = told["vectors"]["grad_norm"]["steps"]
+    assert len(shown) == MOST_COLUMNS
+    assert (shown[0], shown[-1]) == (0, 4999)
+    assert len(late["vectors"]["grad_norm"]["steps"]) == MOST_NEW
+
+
+def test_zooming_in_brings_back_the_steps_that_were_left_out(tmp_path, serve):
+    path = tmp_path / "run.leadline"
+    begin(path, 5000).close()
+    served = serve(path)
+    told = json.loads(served.ask("/runs/0/window?first=1000&last=1020")[2])
+    assert told["scalars"]["loss"][0] == [*range(1000, 1021)]
+    assert told["vectors"]["grad_norm"]["steps"] == [*range(1000, 1021)]
+    assert not told["whole"]
+    assert served.ask("/runs/0/window?first=1000")[0] == 400
+
+
+def test_names_that_could_hide_something_are_spelled_out(tmp_path):
+    path = tmp_path / "run.leadline"
+    begin(path, model="a\x1b[31m\u202eb").close()
+    with Run(path) as run:
+        assert whole(run)["header"]["model"] == "a\\x1b[31m\\u202eb"
+
+
+@pytest.mark.parametrize("count", [0, MOST_RUNS + 1])
+def test_no_run_and_too_many_are_refused(run, count):
+    with pytest.raises(InputError, match="1 to 6 run files"):
+        Shelf([run] * count)

@@ -1,0 +1,58 @@
+"""Thinning drops points, and never what stands out."""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline.monitor.live.messages import ranges, spread, squeeze, thin
+
+NUMBERS = st.lists(st.floats(width=32), min_size=1, max_size=300)
+
+
+@given(values=NUMBERS, most=st.integers(6, 60))
+def test_a_thinned_curve_is_short_and_keeps_ends_extremes_and_that_there_are_odd_values(values, most):
+    steps = [*range(0, 2 * len(values), 2)]
+    fewer, kept = thin(steps, values, most)
+    assert len(fewer) <= most + 2
+    assert (fewer[0], fewer[-1]) == (steps[0], steps[-1])
+    assert fewer == sorted(set(fewer))
+    for step, value in zip(fewer, kept, strict=True):
+        assert value is values[step // 2]
+    finite, left = [list(filter(math.isfinite, each)) for each in (values, kept)]
+    assert (min(finite, default=0), max(finite, default=0)) == (min(left, default=0), max(left, default=0))
+    assert (len(finite) < len(values)) == (len(left) < len(kept))
+
+
+def test_a_single_spike_among_many_is_kept():
+    values = [1.0] * 10_000
+    values[7777] = 50.0
+    assert 50.0 in thin(range(10_000), values, 100)[1]
+
+
+@given(count=st.integers(1, 500), most=st.integers(2, 100))
+def test_what_is_spread_is_in_order_and_has_both_ends(count, most):
+    found = spread(range(count), most)
+    assert len(found) == min(count, most)
+    assert (found[0], found[-1]) == (0, count - 1)
+    assert found == sorted(set(found))
+
+
+@given(length=st.integers(1, 500), rows=st.integers(1, 100))
+def test_rows_cover_an_axis_once(length, rows):
+    covered = [place for first, last in ranges(length, rows) for place in range(first, last)]
+    assert covered == [*range(length)]
+
+
+def test_a_row_shows_its_largest_and_a_nan_wins():
+    assert squeeze([1.0, 5.0, 2.0, 3.0], 4, 2).tolist() == [5.0, 3.0]
+    odd = squeeze([1.0, math.nan, 2.0, 3.0], 4, 2)
+    assert math.isnan(odd[0])
+    assert odd[1] == 3.0
+
+
+def test_places_that_were_not_measured_are_marked_as_such():
+    assert squeeze(array("f", [1.0]), 3, 9).tolist() == [1.0, -1.0, -1.0]

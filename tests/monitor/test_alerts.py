@@ -1,0 +1,181 @@
+"""The desk raises once, clears once, and never floods."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline.checks import run_checks
+from leadline.checks._check import Check, Symptom, check
+from leadline.checks._history import History
+from leadline.checks._run_examples import constant, course
+from leadline.monitor.alerts import FORGIVE, Desk
+from leadline.records.run import Alert, Sample
+
+QUIET = course(1, loss=constant(1.0))
+CALM = 8
+SEVERITIES = {1.0: "info", 2.0: "warning", 3.0: "error"}
+
+
+def toy(code: str = "T899", **settings) -> Check:
+    """Sick where the number "ill" is above zero; how much says how severe."""
+
+    @check(
+        code=code,
+        name="toy",
+        since="0.1",
+        needs=("ill",),
+        sick=QUIET,
+        healthy=QUIET,
+        **{"calm": CALM} | settings,
+    )
+    def look(history: History):
+        """Toy."""
+        level = history.latest("ill")
+        if level:
+            yield Symptom(
+                severity=SEVERITIES[level], where="here", message="ill", evidence={}, since=history.step or 0
+            )
+
+    return look
+
+
+def tell(levels, *alarms: Check, desk: Desk | None = None, history: History | None = None) -> list[Alert]:
+    desk, history = desk or Desk(alarms or (toy(),)), history or History()
+    said = []
+    for step, level in enumerate(levels):
+        history.add(Sample(step=step, scalars={"ill": float(level)}))
+        said += desk.ask(history)
+    return said
+
+
+@given(st.lists(st.sampled_from([0, 0, 1, 2, 3]), max_size=200))
+def test_an_alert_is_never_raised_twice_without_a_clear_between(levels):
+    states = [alert.state for alert in tell(levels)]
+    assert states == ["raised", "cleared"] * (len(states) // 2) + ["raised"] * (len(states) % 2)
+
+
+@given(st.lists(st.booleans(), max_size=200), st.permutations([0, 1, 2]))
+def test_the_order_in_which_alarms_are_given_does_not_matter(levels, order):
+    alarms = [toy("T897", explains=("T898",)), toy("T898", confirm=2), toy("T899", every=3)]
+    said = tell(levels, *alarms)
+    again = tell(levels, *(alarms[index] for index in order))
+    assert sorted((a.step, a.code, a.state) for a in said) == sorted((a.step, a.code, a.state) for a in again)
+
+
+def test_what_goes_on_is_told_once():
+    assert [alert.state for alert in tell([1] * 500)] == ["raised"]
+
+
+def test_what_stops_is_cleared_after_its_calm_and_says_when():
+    said = tell([0, 1, 1] + [0] * 100)
+    assert [(alert.state, alert.step) for alert in said] == [("raised", 1), ("cleared", 2 + CALM)]
+
+
+def test_a_short_pause_is_no_end():
+    assert len(tell(([1] + [0] * (CALM - 1)) * 20)) == 1
+
+
+@pytest.mark.parametrize("period", [CALM + 2, 3 * CALM, 10 * CALM])
+def test_what_comes_and_goes_is_told_a_few_times_and_then_stands(period):
+    raised = [alert for alert in tell(([1] + [0] * (period - 1)) * 60) if alert.state == "raised"]
+    assert 1 < len(raised) <= 2 + math.log2(period / CALM)
+
+
+def test_what_comes_back_after_a_long_time_is_news_each_time():
+    period = FORGIVE * CALM + CALM
+    raised = [alert for alert in tell(([1] + [0] * (period - 1)) * 4) if alert.state == "raised"]
+    assert len(raised) == 4
+
+
+def test_what_gets_worse_is_said_again_and_what_gets_better_is_not():
+    said = tell([1, 1, 3, 3, 1, 1])
+    assert [(alert.state, alert.severity) for alert in said] == [
+        ("raised", "info"),
+        ("cleared", "info"),
+        ("raised", "error"),
+    ]
+
+
+def test_an_alarm_that_wants_to_be_sure_looks_twice():
+    assert tell([0, 1, 0, 1, 0, 1], toy(confirm=2)) == []
+    assert [alert.step for alert in tell([0, 1, 1, 1], toy(confirm=2))] == [2]
+
+
+def test_an_alarm_looks_as_often_as_it_says():
+    looked = []
+    each = toy(every=5)
+    watched = Check(
+        code=each.code, name=each.name, since=each.since, needs=each.needs, sick=QUIET, healthy=QUIET, every=5,
+        look=lambda history: looked.append(history.step) or (),
+    )  # fmt: skip
+    tell([0] * 12, watched)
+    assert looked == [0, 5, 10]
+
+
+def test_a_consequence_is_not_told_while_its_cause_stands():
+    cause, effect = toy("T897", explains=("T898",)), toy("T898")
+    assert {alert.code for alert in tell([1] * 20, effect, cause)} == {"T897"}
+    assert {alert.code for alert in tell([1] * 20, effect)} == {"T898"}
+
+
+def test_a_run_that_goes_back_clears_what_stood_and_begins_anew():
+    desk, history = Desk([toy()]), History()
+    tell([1] * 5, desk=desk, history=history)
+    history.add(Sample(step=2, scalars={"ill": 0.0}))
+    assert [alert.state for alert in desk.ask(history)] == ["cleared"]
+    assert desk.standing == ()
+
+
+def test_asking_twice_at_the_same_step_says_nothing_new():
+    desk, history = Desk([toy()]), History()
+    history.add(Sample(step=0, scalars={"ill": 1.0}))
+    assert len(desk.ask(history)) == 1
+    assert desk.ask(history) == []
+    assert [alert.code for alert in desk.standing] == ["T899"]
+
+
+def test_alerts_name_the_rank_they_come_from():
+    assert [alert.rank for alert in tell([1], desk=Desk([toy()], rank=3))] == [3]
+
+
+def test_what_stands_is_listed_worst_first():
+    desk, history = Desk(run_checks()), History()
+    for step in range(60):
+        history.add(Sample(step=step, scalars={"loss": 1.0 if step < 55 else math.nan, "grad_norm": 0.5}))
+        desk.ask(history)
+    assert [alert.code for alert in desk.standing] == ["T814", "T810"]
+
+
+def test_what_grows_more_severe_has_stood_since_it_began():
+    """The toy's symptom is always of today."""
+    said = tell([2, 2, 2, 3])
+    assert [(each.state, each.severity, each.since) for each in said] == [
+        ("raised", "warning", 0),
+        ("cleared", "warning", 0),
+        ("raised", "error", 0),
+    ]
+
+
+def test_the_last_look_needs_no_confirmation():
+    def asked(*, last):
+        desk = Desk([toy(confirm=2)])
+        return [
+            each.state
+            for each in desk.ask(History().extend([Sample(step=9, scalars={"ill": 1.0})]), last=last)
+        ]
+
+    assert asked(last=False) == []
+    assert asked(last=True) == ["raised"]
+
+
+def test_what_was_seen_elsewhere_is_raised_once_and_cleared_as_ever():
+    desk = Desk([toy(confirm=2)])
+    symptom = Symptom(severity="error", where="there", message="seen", evidence={}, since=5)
+    assert [each.message for each in desk.tell("T899", symptom)] == ["seen"]
+    assert desk.tell("T899", symptom) == []
+    history = History().extend([Sample(step=5 + CALM, scalars={"ill": 0.0})])
+    assert [each.state for each in desk.ask(history)] == ["cleared"]

@@ -1,0 +1,144 @@
+"""Every loss of a real loop is kept, however fast the loop and small the budget, and too few are not judged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import leadline
+from leadline.monitor import step_record
+from leadline.monitor.budget import Level
+from leadline.monitor.past_run import judge_run
+from leadline.monitor.runfile import Run, Writer
+from leadline.records.run import Alert, RunInfo
+
+STEPS = 150
+
+
+def quick_loop(steps: int = STEPS, spoilt: int | None = None, closure: bool = False, **choices):
+    """A loop of steps that take less than a millisecond; the losses it saw, and its watch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    x, y = torch.randn(16, 8), torch.randint(2, (16,))
+    losses, levels = [], []
+
+    def made() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y) * (math.nan if len(losses) == spoilt else 1.0)
+        losses.append(loss.item())
+        loss.backward()
+        return loss
+
+    with leadline.watch(model, optimizer, **choices) as w:
+        for _ in range(steps):
+            levels.append(w._steps.round.level)
+            if closure:
+                optimizer.step(made)
+            else:
+                w.loss(made())
+                optimizer.step()
+            schedule.step()
+    return w, losses, levels
+
+
+@pytest.mark.parametrize("closure", [False, True], ids=["told", "by closure"])
+def test_a_fast_loop_leaves_every_loss_and_rate_in_its_run_file(tmp_path, closure):
+    path = tmp_path / "run.leadline"
+    w, losses, levels = quick_loop(store=path, budget=1e-6, closure=closure)
+    assert (w.trouble, w.step) == ("", STEPS)
+    assert levels.count(Level.LOSS) > STEPS / 2  # else nothing was proved
+    with Run(path) as run:
+        assert run.steps == list(range(STEPS))
+        assert run.scalars("loss") == (list(range(STEPS)), losses)
+        assert run.scalars("lr")[1] == pytest.approx([0.1 / (1 + step) for step in range(STEPS)])
+        assert [*run.times().values()] == sorted(run.times().values())
+
+
+def test_alarms_see_the_losses_of_steps_that_were_not_looked_at():
+    w, losses, _ = quick_loop(budget=1e-6)
+    assert w.history.scalars("loss").values == losses
+
+
+def test_a_loss_that_is_no_number_is_said_at_its_step_and_the_next_pass_is_traced(tmp_path):
+    w, _, levels = quick_loop(budget=1e-6, spoilt=100)
+    assert levels[100:102] == [Level.LOSS, Level.TRACE]
+    assert [each.step for each in w.events if each.kind == "non-finite"][:1] == [100]
+
+
+def test_micro_batches_of_a_light_step_are_averaged():
+    rows = step_record.Tally()
+    rows.add(3, 0.0, [1.0, 2.0], 0.1)
+    rows.add(4, 1.0, [], 0.1)
+    taken = rows.take()
+    assert (taken.steps, taken.scalars) == ((3, 4), {"loss": (1.5, None), "lr": (0.1, 0.1)})
+    assert len(rows) == 0
+
+
+def test_a_loss_that_a_device_still_works_on_is_not_waited_for():
+    rows = step_record.Tally()
+    for step in range(3):
+        rows.add(step, float(step), [torch.tensor(float(step))], None)
+    assert rows.take(ready=True).scalars == {"loss": (0.0, 1.0)}
+    assert rows.take().scalars == {"loss": (2.0,)}
+
+
+def test_the_loss_that_was_told_is_kept_though_the_tensor_is_changed_later():
+    loss = torch.tensor(2.0, requires_grad=True) * 1.0
+    kept = step_record.number(loss)
+    with torch.no_grad():
+        loss /= 4
+    assert kept == 2.0
+
+
+def recorded(path, steps: range) -> Run:
+    with Writer(path, RunInfo(model="m")) as writer:
+        for step in steps:
+            writer.put(step, {"loss": 3.0 - step / 1000})
+    return Run(path)
+
+
+def test_a_run_of_which_few_steps_were_recorded_is_undecided_and_says_how_many(tmp_path):
+    found = judge_run(recorded(tmp_path / "few.leadline", range(0, 300, 150)))
+    assert found.verdict == "undecided"
+    assert "2 of 151 steps" in found.reason
+    assert judge_run(recorded(tmp_path / "all.leadline", range(300))).verdict != "undecided"
+
+
+def test_a_check_that_was_stored_does_not_make_a_verdict_of_few_steps(tmp_path):
+    path = tmp_path / "run.leadline"
+    quick_loop(steps=3, every=1, store=path)
+    with Run(path) as run:
+        assert run.reports
+        assert judge_run(run).verdict == "undecided"
+    quick_loop(steps=STEPS, every=50, store=path)
+    with Run(path) as run:
+        assert judge_run(run).verdict != "undecided"
+
+
+def test_a_run_that_died_of_an_error_is_said_to_have_ended_by_it(tmp_path):
+    path = tmp_path / "run.leadline"
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(MemoryError), leadline.watch(model, optimizer, store=path):
+        raise MemoryError
+    with Run(path) as run:
+        assert judge_run(run).course.state == "ended by MemoryError"
+
+
+def test_what_grew_more_severe_is_not_told_as_over_beside_itself(tmp_path):
+    words = {"name": "x", "message": "m", "where": "w", "evidence": {}, "code": "T804", "since": 3}
+    with Writer(tmp_path / "run.leadline", RunInfo()) as writer:
+        writer.put(0, {"loss": 1.0}, {})
+        for step, severity, state in (
+            (5, "warning", "raised"),
+            (9, "warning", "cleared"),
+            (9, "error", "raised"),
+        ):
+            writer.alert(Alert(step=step, severity=severity, state=state, **words))
+    with Run(tmp_path / "run.leadline") as run:
+        assert [each.severity for each in judge_run(run).findings] == ["error"]

@@ -1,0 +1,396 @@
+"""A watch never harms its host: errors, interrupts, copies, forks, and errors of its own."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import os
+import signal
+import weakref
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import leadline
+from leadline.errors import AlertError, InputError
+from leadline.monitor import norms, sampler
+from leadline.monitor.arguments import without_escalated
+from leadline.monitor.runfile.read import Run
+from leadline.monitor.steps import Steps
+from leadline.records.run import Alert
+from tests.support.accidents import AccidentError, Tripwire
+
+
+def small() -> tuple[nn.Module, torch.optim.Optimizer, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.randn(5, 4)
+
+
+def hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """How many hooks there are, on the model, the optimiser and globally, and how many modes."""
+    on_model = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    on_optimizer = len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
+    every = nn.modules.module
+    return (
+        on_model
+        + on_optimizer
+        + len(every._global_forward_hooks)
+        + len(every._global_forward_pre_hooks)
+        + torch._C._len_torch_function_stack()
+    )
+
+
+class Trips(nn.Module):
+    """Raises what it is told to, where it is told to."""
+
+    def __init__(self, accident: BaseException, where: str) -> None:
+        super().__init__()
+        self.layer, self.accident, self.where = nn.Linear(4, 1), accident, where
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        if self.where == "forward":
+            raise self.accident
+        return Tripwire.apply(h, self.accident) if self.where == "backward" else h
+
+
+@pytest.mark.parametrize("accident", [AccidentError("mine"), KeyboardInterrupt()], ids=["error", "interrupt"])
+@pytest.mark.parametrize("where", ["forward", "loss", "backward"])
+def test_what_the_loop_raises_comes_out_and_leaves_no_hook(where: str, accident: BaseException, tmp_path):
+    model = Trips(accident, where)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    path = tmp_path / "run.leadline"
+
+    def train() -> None:
+        with leadline.watch(model, optimizer, every=1, store=path):
+            loss = model(torch.ones(2, 4)).mean()
+            if where == "loss":
+                raise accident
+            loss.backward()
+
+    with pytest.raises(type(accident)) as caught:
+        train()
+    assert caught.value is accident
+    assert hooks(model, optimizer) == 0
+    assert [event.kind for event in Run(path).events()] == ["crash"]
+
+
+def test_an_interrupted_forward_that_is_caught_inside_the_loop_is_healed_at_the_next_step():
+    model = Trips(KeyboardInterrupt(), "forward")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with leadline.watch(model, optimizer, every=1):
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.ones(2, 4))
+        optimizer.step()
+        assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_crash_keeps_the_last_numbers_and_the_step_of_the_last_good_sample(tmp_path):
+    model, optimizer, x = small()
+    path = tmp_path / "run.leadline"
+
+    def train() -> None:
+        with leadline.watch(model, optimizer, every=2, store=path) as w:
+            for _ in range(3):
+                w.loss(model(x).square().mean()).backward()
+                optimizer.step()
+            raise AccidentError("mine")
+
+    with pytest.raises(AccidentError):
+        train()
+    (crash,) = [event for event in Run(path).events() if event.kind == "crash"]
+    assert crash.data["loss"]["steps"] == [0, 1, 2]
+    assert crash.data["last_good_sample"] == 2
+    assert Run(path).reports == [0, 2]
+
+
+FAULTS = {
+    "taking norms": (norms.Norms, "__init__"),
+    "ending a step": (Steps, "_numbers"),
+    "settling": (Steps, "_settle"),
+    "reading a sample": (sampler.Samples, "add"),
+    "making a report": (sampler.Samples, "_make"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_error_of_our_own_costs_the_watch_and_not_the_run(name: str, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("injected")
+
+    plain, watched = [], []
+    for losses, with_watch in ((plain, False), (watched, True)):
+        model, optimizer, x = small()
+        if with_watch:
+            monkeypatch.setattr(*FAULTS[name], fail)
+            w = leadline.watch(model, optimizer, every=1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert losses == plain
+    w.close()
+    assert "injected" in w.trouble
+    assert hooks(model, optimizer) == 0
+
+
+def test_an_error_inside_the_recorder_does_not_reach_the_models_forward(monkeypatch):
+    from leadline.tracer.recorder import Recorder
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(Recorder, "_after", fail)
+    model, optimizer, x = small()
+    expected = copy.deepcopy(model)(x)
+    w = leadline.watch(model, optimizer, every=1)
+    found = model(x)
+    assert torch.equal(found, expected)
+    found.sum().backward()
+    optimizer.step()
+    assert "injected" in w.trouble
+    assert hooks(model, optimizer) == 0
+
+
+def test_copies_and_pickles_of_a_watched_model_and_optimiser_report_to_nobody():
+    model, optimizer, x = small()
+    with leadline.watch(model, optimizer, every=1) as w:
+        twin, saved = copy.deepcopy(model), io.BytesIO()
+        torch.save(model, saved)
+        saved.seek(0)
+        loaded = torch.load(saved, weights_only=False)
+        twin_optimizer = copy.deepcopy(optimizer)
+        for other in (twin, loaded):
+            other(x).sum().backward()
+        twin_optimizer.step()
+        assert w.step == 0
+        assert w._steps.sampler._pass is None
+
+
+def test_passes_without_gradient_are_not_taken_for_the_training_pass():
+    model, optimizer, x = small()
+    with leadline.watch(model, optimizer, every=1) as w:
+        with torch.no_grad():
+            model(torch.zeros(50, 4))
+        model(x).square().mean().backward()
+        optimizer.step()
+        _, seen = w._steps.samples.last
+    assert seen.values[0].shape == (5, 4)
+
+
+def test_parameters_keep_their_own_hooks_and_no_empty_list_of_ours():
+    """For an empty list of hooks autograd asks Python at every parameter of every later pass."""
+    model = nn.Linear(2, 1)
+    model.bias.register_post_accumulate_grad_hook(own := lambda parameter: None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with leadline.watch(model, optimizer, every=1) as w:
+        model(torch.ones(3, 2)).mean().backward()
+        optimizer.step()
+        assert any(each.kind == "sample" for each in w.events)
+    assert model.weight._post_accumulate_grad_hooks is None
+    assert list(model.bias._post_accumulate_grad_hooks.values()) == [own]
+
+
+def test_a_watch_is_freed_with_its_model():
+    model, optimizer, _ = small()
+    known = weakref.ref(leadline.watch(model, optimizer))
+    del model, optimizer
+    gc.collect()
+    assert known() is None
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_leaves_the_run_file_alone(tmp_path):
+    model, optimizer, x = small()
+    path = tmp_path / "run.leadline"
+    with leadline.watch(model, optimizer, every=1, store=path) as w:
+        child = os.fork()
+        if child == 0:
+            w.close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        w.loss(model(x).square().mean()).backward()
+        optimizer.step()
+    assert list(Run(path).steps) == [0]
+
+
+def alert(severity: str = "error") -> Alert:
+    return Alert(code="T801", name="spike", severity=severity, message="it rose", since=3, step=4)
+
+
+@pytest.mark.parametrize("how", ["log", "raise", "stop", "function"])
+def test_an_alert_is_answered_as_was_asked(how: str, caplog):
+    model, optimizer, _ = small()
+    heard = []
+    w = leadline.watch(model, optimizer, on_alert=heard.append if how == "function" else how)
+    w._steps.told = [alert()]
+    if how == "raise":
+        with pytest.raises(AlertError, match="spike") as caught:
+            optimizer.step()
+        assert caught.value.alert.code == "T801"
+    else:
+        optimizer.step()
+    assert w.stopped == (how == "stop")
+    assert [each.code for each in heard] == (["T801"] if how == "function" else [])
+    assert ("T801 spike: it rose" in caplog.text) == (how != "function")
+    w.close()
+
+
+def test_a_warning_raises_nothing():
+    model, optimizer, _ = small()
+    with leadline.watch(model, optimizer, on_alert="raise") as w:
+        w._steps.told = [alert("warning")]
+        optimizer.step()
+
+
+def foreign() -> torch.optim.Optimizer:
+    return torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+
+
+def bad(tmp_path) -> dict[str, tuple[object, ...]]:
+    model, optimizer, _ = small()
+    return {
+        "none of which is a parameter of this model": (model, foreign(), {}),
+        "which has none": (nn.ReLU(), optimizer, {}),
+        "a torch.nn.Module": (small, optimizer, {}),
+        "an optimiser, or a list of them": (model, [], {}),
+        "the class SGD": (model, torch.optim.SGD, {}),
+        "at most 1": (model, optimizer, {"budget": 3}),
+        "above 0": (model, optimizer, {"budget": 0}),
+        "at least 1": (model, optimizer, {"every": 0}),
+        "which is a directory": (model, optimizer, {"store": tmp_path}),
+        "on_alert as one of": (model, optimizer, {"on_alert": "shout"}),
+    }
+
+
+@pytest.mark.parametrize("words", bad(""))
+def test_bad_input_is_refused_with_advice_and_leaves_no_hook(words: str, tmp_path):
+    model, optimizer, choices = bad(tmp_path)[words]
+    with pytest.raises(InputError, match=words):
+        leadline.watch(model, optimizer, **choices)
+    if isinstance(model, nn.Module) and isinstance(optimizer, torch.optim.Optimizer):
+        assert hooks(model, optimizer) == 0
+
+
+def test_a_closed_watch_refuses_to_be_used_again():
+    model, optimizer, _ = small()
+    w = leadline.watch(model, optimizer)
+    w.close()
+    w.close()
+    with pytest.raises(InputError, match="closed"):
+        w.loss(1.0)
+    with pytest.raises(InputError, match="closed"), w:
+        pass
+
+
+def test_a_resumed_run_goes_on_behind_its_last_step(tmp_path):
+    path = tmp_path / "run.leadline"
+    for _ in range(2):
+        model, optimizer, x = small()
+        with leadline.watch(model, optimizer, every=1, store=path) as w:
+            for _ in range(2):
+                w.loss(model(x).square().mean()).backward()
+                optimizer.step()
+    assert list(Run(path).steps) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("told", [None, "two", [2.0], torch.ones(1) * 1j], ids=repr)
+def test_a_loss_that_is_no_number_is_an_error_of_whoever_told_it(told):
+    model, optimizer, x = small()
+    with leadline.watch(model, optimizer) as w:
+        for tell in (w.loss, w.unclipped):
+            with pytest.raises(InputError, match="as a tensor of one number, or a float"):
+                tell(told)
+        model(x).mean().backward()
+        optimizer.step()
+    assert (w.trouble, w.step) == ("", 1)
+
+
+def test_an_optimiser_that_a_library_has_wrapped_is_watched_inside():
+    class Wrapper(torch.optim.Optimizer):
+        """As Accelerate's: an optimiser by type, with nothing of its own."""
+
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        param_groups = property(lambda self: self.optimizer.param_groups)
+
+    model, optimizer, x = small()
+    with leadline.watch(model, [Wrapper(optimizer), optimizer]) as w:
+        model(x).mean().backward()
+        optimizer.step()
+        assert (w.step, len(optimizer._optimizer_step_pre_hooks)) == (1, 1), "one optimiser, told twice"
+    assert "at step 1, closed, 0 alerts" in repr(w)
+
+
+def test_a_store_at_home_is_at_home_and_another_file_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model, optimizer, _ = small()
+    leadline.watch(model, optimizer, store="~/run.leadline").close()
+    assert (tmp_path / "run.leadline").exists()
+    (tmp_path / "notes.txt").write_text("no run at all")
+    with pytest.raises(InputError, match="name another file"):
+        leadline.watch(model, optimizer, store=tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="an empty path"):
+        leadline.watch(model, optimizer, store="")
+
+
+def test_of_two_watches_each_gets_its_samples():
+    model, optimizer, x = small()
+    with leadline.watch(model, optimizer, every=3) as one, leadline.watch(model, optimizer, every=3) as other:
+        for _ in range(5):
+            model(x).mean().backward()
+            optimizer.step()
+    assert [[e.step for e in w.events if e.kind == "sample"] for w in (one, other)] == [[0, 3], [1, 4]]
+
+
+def test_optimisers_inside_the_backward_pass_do_not_look_like_a_cut_graph():
+    model, _, x = small()
+    optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
+
+    def used_up(parameter: Tensor) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for each in model.parameters():
+        each.register_post_accumulate_grad_hook(used_up)
+    with leadline.watch(model, list(optimizers.values()), every=1) as w:
+        w.loss(model(x).square().mean()).backward()
+    assert w.report is not None
+    assert "B203" not in {each.code for each in w.report.findings}
+
+
+def test_a_pass_inside_of_vmap_is_not_followed():
+    model, optimizer, x = small()
+    watch = leadline.watch(model, optimizer, every=100)
+    per_sample = torch.func.vmap(lambda row: model(row[None]).sum())(x)
+    per_sample.mean().backward()
+    optimizer.step()
+    watch.close()
+    assert (watch.trouble, watch.step) == ("", 1)
+    assert [each.kind for each in watch.events] == []
+
+
+def test_nobody_is_told_that_what_grew_worse_is_over():
+    def alert(code: str, state: str, step: int) -> Alert:
+        words = {"name": "x", "severity": "error", "message": "m", "where": "w", "evidence": {}}
+        return Alert(code=code, state=state, step=step, since=0, **words)
+
+    told = [alert("T804", "cleared", 5), alert("T804", "raised", 5), alert("T801", "cleared", 5)]
+    assert without_escalated(told) == told[1:]
+
+
+def test_of_findings_with_one_code_the_first_is_the_alert():
+    """A gradient that is no number behind a loss that is none is no cause."""
+    model, optimizer, x = small()
+    x[0, 0] = torch.nan
+    with leadline.watch(model, optimizer, every=1) as w:
+        w.loss(model(x).mean()).backward()
+        optimizer.step()
+    (alert,) = [each for each in w.alerts if each.code == "N701"]
+    assert alert.message.startswith("input is not finite to begin with")

@@ -1,0 +1,146 @@
+"""Real architectures: their groups as they are known, confirmed by numbers; every specimen of the zoo; great depth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import leadline
+from leadline import ops
+from leadline.ops.family import Family
+from leadline.readings.symmetry import table
+from leadline.readings.symmetry.confirm import verify
+from leadline.readings.symmetry.reading import read_symmetry
+from leadline.tracer.trace import trace
+from tests.support.zoo import ZOO, Specimen, animals
+
+GROUPS = {  # dimension and inert tensors at two layers; gpt2 and llama also by hand, the rest as read, then confirmed
+    "hf-gpt2": (5, 0),  # two norms a layer against what reads them; the stream against the final norm (tied)
+    "hf-bert": (12, 2),  # a key's bias is inert; post-norm has no joint freedom
+    "hf-llama": (12, 9),  # embedding, values and all that writes to the stream
+    "hf-vit": (12, 18),  # patches, positions, values, what writes to the stream, and biases of keys
+    "hf-t5": (28, 0),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_group_of_a_known_architecture_is_found_and_confirmed(name: str):
+    case = ZOO[name]()
+    found = leadline.symmetries(case.model, case.inputs)
+    verdict = found.verify()
+    assert (found.dimension, len(found.inert)) == GROUPS[name]
+    assert verdict.ok, str(verdict)
+    assert verdict.missed == 0
+    assert verdict.drift < 1e-12
+
+
+RESNET = {  # in training: the dimension, and how many tensors are inert; as read, then counted by hand
+    True: (
+        13,
+        18,
+    ),  # 8 convolutions, 3 norms inside a block, the stream of either stage; the last one feeds the head
+    False: (
+        5,
+        0,
+    ),  # stored statistics are constants: norms inside a block and streams, against what reads them
+}
+
+
+@pytest.mark.parametrize("training", RESNET)
+def test_the_group_of_a_hugging_face_resnet_depends_on_its_mode_and_is_confirmed(training: bool):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=4, hidden_sizes=[4, 8], depths=[1, 2], layer_type="basic", num_labels=3
+    )
+    model = transformers.ResNetForImageClassification(config).train(training)
+    found = leadline.symmetries(model, {"pixel_values": torch.randn(4, 3, 32, 32)})
+    verdict = found.verify()
+    convolutions = {name for name, each in model.named_parameters() if each.dim() == 4}
+    assert (found.dimension, len(found.inert)) == RESNET[training]
+    assert set(found.invariant) >= convolutions if training else not found.invariant
+    assert verdict.ok, str(verdict)
+    assert verdict.missed == 0
+    assert verdict.drift < 1e-12
+
+
+@pytest.mark.parametrize("animal", animals(without=["deep"]))
+def test_every_specimen_is_read_and_confirmed(animal: Specimen):
+    case = animal()
+    found = read_symmetry(trace(case.model, case.inputs, case.targets, case.loss))
+    verdict = verify(found, case)
+    assert verdict.ok, str(verdict)
+
+
+def test_every_op_that_the_op_table_knows_has_its_scaling():
+    families = [each for each in vars(ops).values() if isinstance(each, Family)]
+    names = set(ops._table()) | {name for family in families for name in family.names}
+    assert names - table._rules().keys() <= {
+        "native_layer_norm",
+        "native_batch_norm",
+        "cudnn_batch_norm",
+        "data",
+        "sparsemax",
+        "as_tensor",
+    }  # held, and reported as such
+
+
+def test_an_op_without_a_rule_is_reported():
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.second(torch.special.i0(self.first(x)))
+
+    found = leadline.symmetries(Odd(), torch.randn(3, 4))
+    assert found.record.held == ("torch.special.i0",) or any("i0" in each for each in found.record.held)
+    assert found.dimension == 0
+
+
+def norm(model: nn.Module) -> float:
+    return sum(each.square().sum().item() for each in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["hf-llama", "hf-vit", "hf-gpt2", "conv-batch-norm", "encoder-post-norm"])
+def test_a_balanced_copy_computes_the_same_with_less(name: str):
+    case = ZOO[name]()
+    made = leadline.balance(case.model, case.inputs)
+    assert norm(made) < norm(case.model)
+    assert norm(leadline.balance(made, case.inputs)) > 0.95 * norm(made)
+    one, other = (_outputs(each, case.inputs) for each in (case.model, made))
+    torch.testing.assert_close(one, other, rtol=2e-3, atol=1e-4)
+
+
+def _outputs(model: nn.Module, inputs):
+    from leadline.readings.symmetry.exact import function_of
+    from leadline.tracer import inputs as lend
+
+    torch.manual_seed(0)
+    return function_of(lend.call(model, inputs))[-1].detach()
+
+
+def test_decay_left_off_the_gains_makes_the_weights_inert():
+    """The usual groups of a GPT: gains and biases are not decayed, and take up what the weights give away."""
+    case = ZOO["hf-gpt2"]()
+    named = list(case.model.named_parameters())
+    groups = [
+        {"params": [each for _, each in named if each.dim() > 1], "weight_decay": 0.1},
+        {"params": [each for _, each in named if each.dim() < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    found = leadline.symmetries(case.model, case.inputs, optimizer=optimizer)
+    assert set(found.inert) == {name for name, each in named if each.dim() > 1}
+    assert found.free_share == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_a_thousand_layers_are_solved():
+    torch.manual_seed(0)
+    layers = [m for _ in range(1000) for m in (nn.Linear(8, 8), nn.ReLU())]
+    found = leadline.symmetries(nn.Sequential(*layers, nn.Linear(8, 2)), torch.randn(4, 8))
+    assert found.dimension == 1000
+    assert all(len(each.exponents) == 3 for each in found.generators)
+    assert found.inert == ()

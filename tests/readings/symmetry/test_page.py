@@ -1,0 +1,65 @@
+"""The page on symmetries: its code runs, and what it says of it is so."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.store import load
+from benchmarks.symmetry_figures import FIGURES, FOLDER, behind_a_norm, draw, in_a_stream
+from tests.support import ROOT
+
+PAGE = ROOT / "docs" / "symmetry.md"
+
+
+def test_the_code_on_the_page_runs_and_does_what_it_says():
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, names)
+    found, model, tiny, least = (names[each] for each in ("found", "model", "tiny", "least"))
+    assert found.dimension == 2
+    assert found.inert == ("0.weight", "0.bias")
+    torch.testing.assert_close(tiny[0].weight, 0.5 * model[0].weight)
+    assert torch.equal(tiny[3].weight, model[3].weight)
+    assert torch.equal(least[0].weight, model[0].weight)
+    torch.testing.assert_close(least[1].weight.norm(), least[3].weight.norm(), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_is_what_the_stored_results_draw(figure: str):
+    results = load("symmetry_figures")
+    on_disk = (FOLDER / f"{figure}.svg").read_text()
+    assert draw(results, figure) == on_disk
+    assert f"(symmetry/{figure}.svg)" in PAGE.read_text()
+    changed = copy.deepcopy(results)
+    changed["cases"][next(iter(FIGURES[figure]))][9][1] *= 2
+    assert draw(changed, figure) != on_disk
+
+
+MEASURED_AGAIN = {
+    "norm eps=1e-12": lambda: behind_a_norm(1e-12),
+    "norm eps=1e-05": lambda: behind_a_norm(1e-5),
+    "one branch": lambda: in_a_stream("down.1"),
+}
+
+
+@pytest.mark.parametrize("case", MEASURED_AGAIN)
+def test_the_stored_results_are_what_is_measured(case: str):
+    again, stored = (
+        torch.tensor(each) for each in (MEASURED_AGAIN[case](), load("symmetry_figures")["cases"][case])
+    )
+    torch.testing.assert_close(again, stored, rtol=1e-3, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["norm eps=0", "all writers"])
+def test_what_is_free_stays_at_rounding_at_every_size(case: str):
+    again = behind_a_norm(0.0) if case == "norm eps=0" else in_a_stream("embed", "down")
+    changes = [change for pairs in (again, load("symmetry_figures")["cases"][case]) for _, change in pairs]
+    assert max(changes) < 1e-14

@@ -1,0 +1,161 @@
+"""`leadline.shrink`: as far as eps allows, in words where it cannot; and what is asked of a frozen model."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import leadline
+from leadline.errors import InputError
+from leadline.readings.symmetry.cone import evenly, total
+from leadline.readings.symmetry.rescale import EpsLimit, _rounded_up
+from leadline.tracer import inputs
+from tests.support.zoo import ZOO
+
+X = torch.randn(16, 8, generator=torch.Generator().manual_seed(1))
+
+
+def norm_behind_relu() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+def square(model: nn.Module) -> float:
+    return sum(each.square().sum().item() for each in model.parameters())
+
+
+def change(one: nn.Module, other: nn.Module) -> float:
+    return ((one(X) - other(X)).norm() / one(X).norm()).item()
+
+
+def test_a_shrunk_copy_computes_the_same_with_inert_tensors_at_the_factor():
+    net = norm_behind_relu()
+    small = leadline.shrink(net, X, 0.5)
+    assert change(net, small) < 1e-3
+    torch.testing.assert_close(small[0].weight, 0.5 * net[0].weight)
+    torch.testing.assert_close(small[0].bias, 0.5 * net[0].bias)
+    assert torch.equal(small[3].weight, net[3].weight)
+
+
+def test_where_eps_stops_it_the_copy_goes_as_far_as_allowed_and_says_so():
+    net = norm_behind_relu()
+    with pytest.warns(EpsLimit, match="instead of 0.01") as said:
+        small = leadline.shrink(net, X, 0.01)
+    limit = said[0].message
+    assert isinstance(limit, EpsLimit)
+    assert 0.01 < limit.reached < 0.5
+    torch.testing.assert_close(small[0].weight, limit.reached * net[0].weight)
+    assert change(net, small) == pytest.approx(limit.drift, rel=0.01)
+    assert 0.9e-3 < limit.drift <= 1e-3
+
+
+def test_the_factor_that_is_named_is_allowed():
+    net = norm_behind_relu()
+    with pytest.warns(EpsLimit) as said:
+        leadline.shrink(net, X, 0.01)
+    named = float(str(said[0].message).split("shrunk by ")[1].split(" ")[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        leadline.shrink(net, X, named)
+
+
+@pytest.mark.parametrize(("number", "said"), [(0.26781, "0.2679"), (1.00001e-5, "1.001e-05"), (0.5, "0.5")])
+def test_the_factor_that_is_named_is_rounded_up(number: float, said: str):
+    assert _rounded_up(number) == said
+
+
+def test_more_tolerance_allows_a_smaller_factor():
+    small = leadline.shrink(norm_behind_relu(), X, 0.05, tolerance=0.1)
+    torch.testing.assert_close(small[0].weight, 0.05 * norm_behind_relu()[0].weight)
+
+
+@pytest.mark.parametrize("name", ["hf-llama", "hf-vit"])
+@pytest.mark.filterwarnings("ignore::leadline.readings.symmetry.rescale.EpsLimit")
+def test_stock_models_are_shrunk_and_not_refused(name: str):
+    case = ZOO[name]()
+    small = leadline.shrink(case.model, case.inputs, 0.1)
+    assert square(small) < square(case.model)
+    one, other = (inputs.call(each.eval(), case.inputs).logits for each in (case.model, small))
+    assert ((one - other).norm() / one.norm()).item() < 1.1e-3
+
+
+def test_what_cannot_shrink_is_refused_in_words():
+    with pytest.raises(InputError, match="each of which grows something"):
+        leadline.shrink(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), X, 0.5)
+
+
+def test_what_is_zero_already_is_refused_in_words():
+    case = ZOO["hf-bert"]()
+    with pytest.raises(InputError, match=r"key\.bias can, and are zero already"):
+        leadline.shrink(case.model, case.inputs, 0.5)
+
+
+@pytest.mark.parametrize("factor", ["a", None, 0, -1.0, 2, float("nan"), True, [0.5]])
+def test_a_factor_that_is_none_is_refused(factor):
+    with pytest.raises(InputError, match="a factor above 0"):
+        leadline.shrink(norm_behind_relu(), X, factor)
+
+
+def test_tensors_that_shrink_do_so_alike_where_they_can():
+    """Two parts: in the first alike; in the second a and b multiply to what c must follow."""
+    vectors = [{"w": 3, "v": 2}, {"v": 1}, {"a": 1, "c": 1}, {"b": 1, "c": 1}]
+    exponents = total(vectors, evenly(vectors, {"w", "v", "a", "b", "c"}))
+    assert exponents["w"] == exponents["v"] == -1
+    assert min(exponents[each] for each in "abc") == -1
+    assert exponents["c"] == exponents["a"] + exponents["b"]
+
+
+def test_nothing_grows_even_if_something_could_be_traded():
+    vectors = [{"w": 1}, {"a": 1, "b": -1}]
+    assert total(vectors, evenly(vectors, {"w", "a", "b"})) == {"w": -1}
+
+
+def batch_normalised() -> nn.Sequential:
+    """With biases that batch norms subtract in training, and that evaluation sees."""
+    torch.manual_seed(0)
+    convolutions = [
+        each
+        for width in (3, 4)
+        for each in (nn.Conv2d(width, 4, 3, padding=1), nn.BatchNorm2d(4, eps=1e-12), nn.ReLU())
+    ]
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(256, 2))
+
+
+@pytest.mark.parametrize("rescaled", [lambda net, x: leadline.shrink(net, x, 0.1), leadline.balance])
+def test_a_rescaled_copy_computes_the_same_also_in_evaluation(rescaled):
+    """Running statistics are rescaled along: a batch norm in evaluation mode would notice else."""
+    net, x = batch_normalised(), torch.randn(5, 3, 8, 8)
+    net(x)
+    small = rescaled(net, x)
+    assert square(small) < square(net)
+    torch.testing.assert_close(net.eval()(x), small.eval()(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_frozen_model_has_the_group_of_the_same_model_unfrozen():
+    net = norm_behind_relu()
+    free = leadline.symmetries(net, X)
+    net.requires_grad_(requires_grad=False)
+    found = leadline.symmetries(net, X)
+    assert found.record.generators == free.record.generators
+    assert found.verify().ok
+    assert found.verify().missed == 0
+    assert square(leadline.shrink(net, X, 0.5)) < square(net)
+    assert not any(each.requires_grad for each in net.parameters())
+
+
+def test_frozen_parts_are_constants():
+    net = norm_behind_relu()
+    net[0].requires_grad_(requires_grad=False)
+    assert leadline.symmetries(net, X).dimension == 1
+
+
+def test_a_model_without_parameters_has_no_rescalings():
+    found = leadline.symmetries(nn.ReLU(), X)
+    assert found.dimension == 0
+    assert found.verify().ok
+    with pytest.raises(InputError, match="nothing to shrink"):
+        leadline.shrink(nn.ReLU(), X, 0.5)
+    assert isinstance(leadline.balance(nn.ReLU(), X), nn.ReLU)

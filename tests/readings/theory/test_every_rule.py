@@ -1,0 +1,89 @@
+"""Every moment rule against samples of its own op: second moments forward and backward, in standard errors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from leadline.readings.theory.rule import Rule
+from leadline.readings.theory.table import rules
+from tests.support.theory_bench import Comparison, compare
+from tests.support.theory_samples import CASES, REFUSED, WITHOUT
+from tests.support.theory_samples.case import RESOLUTION, SIGMAS, Case
+
+
+def op_of(title: str) -> str:
+    """A title is the op's name, and for a second case of it some more words."""
+    return title.split()[0]
+
+
+def error_of(pair: tuple[float, float]) -> float:
+    """The logarithm of predicted over measured; none where both are nothing."""
+    predicted, measured = pair
+    if predicted == 0 and measured == 0:
+        return 0.0
+    return math.log(predicted / measured) if predicted > 0 < measured else math.inf
+
+
+def agrees(case: Case, pairs: list[tuple[float, float]], *, wrong_by: float = 1.0) -> bool:
+    errors = [error_of(pair) + math.log(wrong_by) for pair in pairs]
+    return abs(sum(errors)) / len(errors) <= SIGMAS * case.standard_error(errors) + case.beyond
+
+
+def sides(case: Case, found: list[Comparison]) -> list[list[tuple[float, float]]]:
+    forward = [each.forward for each in found]
+    return [forward, [each.backward for each in found]] if case.gradient else [forward]
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_a_rule_agrees_with_samples_of_its_own_op_and_three_percent_would_show(title: str):
+    case, name = CASES[title], op_of(title)
+    found = [compare(case.function, *case.operands(draw), draw=draw) for draw in range(case.draws)]
+    assert found[0].refusals == {}
+    assert name in found[0].recorded
+    assert case.within or found[0].judged == name
+    for pairs in sides(case, found):
+        assert agrees(case, pairs)
+        assert SIGMAS * case.standard_error([error_of(pair) for pair in pairs]) < RESOLUTION
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_rule_does_not_cover_it_refuses_with_a_reason(name: str):
+    found = compare(REFUSED[name], *Case(REFUSED[name]).operands())
+    said = [reason for reason in found.refusals.values() if not reason.startswith("unexpected")]
+    assert name in found.recorded
+    assert said
+    assert len(said) == len(found.refusals)
+
+
+def test_every_rule_has_a_sample_a_refusal_or_a_reason_for_neither():
+    sampled = {op_of(title) for title in CASES}
+    assert sorted(rules().keys() - sampled - REFUSED.keys() - WITHOUT.keys()) == []
+
+
+def test_no_reason_is_given_for_a_rule_that_has_a_sample_or_does_not_exist():
+    excused = REFUSED.keys() | WITHOUT.keys()
+    assert sorted(excused & {op_of(title) for title in CASES}) == []
+    assert sorted(excused - rules().keys()) == []
+
+
+@pytest.mark.parametrize("title", ["gelu", "linear", "layer_norm", "cross_entropy", "mul"])
+@pytest.mark.parametrize("wrong_by", [1.03, 1 / 1.03])
+def test_a_rule_wrong_by_three_percent_is_caught(title: str, wrong_by: float):
+    case = CASES[title]
+    found = [compare(case.function, *case.operands(draw), draw=draw) for draw in range(max(case.draws, 1))]
+    for pairs in sides(case, found):
+        assert agrees(case, pairs)
+        assert not agrees(case, pairs, wrong_by=wrong_by)
+
+
+def test_two_rules_for_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    from leadline.readings.theory import table
+
+    doubled = Rule(names=frozenset({"gelu"}), run=lambda call: None, assumes="")  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(table, "collect", lambda package, kind: (doubled, doubled))
+    table.rules.cache_clear()
+    with pytest.raises(ValueError, match="gelu"):
+        table.rules()
+    table.rules.cache_clear()

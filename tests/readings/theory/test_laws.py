@@ -1,0 +1,141 @@
+"""Laws of theory: every op has a standing, no model makes it raise, and fields keep what they must keep."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from _pytest.mark.structures import ParameterSet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leadline.collect import collect
+from leadline.ops.family import Family
+from leadline.readings.theory import moments, quadrature
+from leadline.readings.theory.field import (
+    averaged,
+    broadcast,
+    independent,
+    permuted,
+    reshaped,
+    unbroadcast,
+    within,
+)
+from leadline.readings.theory.prediction import first_floating, predict, predict_moments
+from leadline.readings.theory.rule import Rule
+from leadline.readings.theory.table import rules, standing
+from leadline.tracer.trace import trace
+from tests.support.zoo import Specimen, animals
+
+LOADS = ("hf-", "compiled-")
+
+
+def op_names() -> list[str]:
+    from leadline import ops
+
+    return sorted(name for family in collect(ops, Family) for name in family.names)
+
+
+def test_every_op_of_the_table_has_a_standing():
+    assert {standing(name) for name in op_names()} <= {"rule", "neutral", "unknown"}
+
+
+def test_most_ops_of_the_table_are_not_unknown():
+    names = op_names()
+    unknown = [name for name in names if standing(name) == "unknown"]
+    assert len(unknown) < 0.35 * len(names), unknown
+
+
+def test_an_op_that_nobody_knows_is_unknown():
+    assert standing("frobnicate") == "unknown"
+
+
+@pytest.mark.parametrize("rule", collect(moments, Rule), ids=lambda rule: min(rule.names))
+def test_every_rule_says_what_it_does(rule: Rule):
+    assert rule.run.__doc__
+
+
+def specimens() -> list[ParameterSet]:
+    """All but the deep ones; `slow` are those that load a library of models or a compiler."""
+    found = animals(without=["deep"])
+    return [
+        pytest.param(*each.values, id=each.id, marks=[*each.marks, pytest.mark.slow])
+        if str(each.id).startswith(LOADS)
+        else each
+        for each in found
+    ]
+
+
+@pytest.mark.parametrize("animal", specimens())
+def test_no_specimen_makes_prediction_raise_or_rules_stumble(animal: Specimen):
+    case = animal()
+    seen = trace(case.model, case.inputs, case.targets, loss=case.loss)
+    found = predict(seen)
+    said = [*found.forward.refusals.values(), *found.backward.refusals.values()]
+    assert [each for each in said if each.startswith("unexpected")] == []
+    filled = predict_moments(seen)
+    assert [op.index for op in filled.ops] == [op.index for op in seen.ops]
+    predicted = [op.forward_ms_predicted for op in filled.ops if op.forward_ms_predicted is not None]
+    assert all(math.isfinite(each) and each >= 0 for each in predicted)
+
+
+def test_prediction_draws_no_random_number_of_the_user():
+    layer = torch.nn.Linear(8, 8)
+    before = torch.get_rng_state()
+    seen = trace(layer, torch.ones(4, 8), loss=lambda out: out.softmax(-1).square().mean())
+    predict(seen)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_rules_cover_the_first_floating_output_of_an_op():
+    seen = trace(torch.nn.Linear(8, 8), torch.randn(4, 8), loss=lambda out: out.square().mean())
+    assert first_floating(seen, seen.ops[0]) == seen.ops[0].outputs[0]
+    assert "linear" in rules()
+
+
+shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
+numbers = st.floats(0.01, 10.0)
+
+
+@given(shapes, st.floats(-2.0, 2.0), numbers)
+def test_the_mean_over_all_axes_has_the_variance_of_a_mean(shape: tuple[int, ...], mean: float, var: float):
+    field = independent(shape, mean, mean**2 + var)
+    expected = mean**2 + var / math.prod(shape)
+    assert within(field, range(len(shape))) == pytest.approx(expected)
+
+
+@given(shapes, numbers)
+def test_reshaping_and_back_keeps_an_independent_field(shape: tuple[int, ...], ms: float):
+    field = independent(shape, 0.0, ms)
+    flat = reshaped(field, (math.prod(shape),))
+    assert flat.ms == field.ms
+    assert reshaped(flat, shape).share == pytest.approx(field.share)
+
+
+@given(st.permutations([0, 1, 2]))
+def test_permuting_moves_shares_with_their_axes(order: list[int]):
+    field = reshaped(independent((2, 3, 4), 0.5, 1.0), (2, 3, 4))
+    moved = permuted(field, order)
+    assert moved.shape == tuple(field.shape[axis] for axis in order)
+    assert permuted(moved, [order.index(axis) for axis in range(3)]) == field
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 6), numbers)
+def test_gradients_of_copies_add_up(copies: int, ms: float):
+    """n copies of one number: a gradient that is the same for all grows n-fold, independent ones by the root."""
+    narrow = independent((1, 5), 0.0, ms)
+    wide = broadcast(narrow, (copies, 5))
+    assert unbroadcast(wide, (1, 5)).ms == pytest.approx(copies**2 * ms)
+    assert unbroadcast(independent((copies, 5), 0.0, ms), (1, 5)).ms == pytest.approx(copies * ms)
+
+
+def test_a_mean_over_what_all_share_loses_nothing():
+    field = broadcast(independent((1, 4), 0.0, 2.0), (8, 4))
+    assert averaged(field, [0], keep=False).ms == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1e-80, 1.0, 1e80])
+def test_the_kurtosis_does_not_depend_on_the_scale(scale):
+    assert quadrature.kurtosis(scale * quadrature.nodes()) == pytest.approx(3.0, rel=1e-6)

@@ -1,0 +1,138 @@
+"""Less usual ways to call an op: refused with a reason that names the cause, or predicted as well as the usual ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from msgspec.structs import replace
+from torch import Tensor
+
+from leadline.readings.theory.field import independent
+from leadline.readings.theory.prediction import predict
+from leadline.readings.theory.replay import replay, slopes
+from leadline.readings.theory.signal import Sources, number
+from leadline.tracer.trace import trace
+from tests.support.theory_bench import Bench, compare
+
+CLASSES, LONG = torch.arange(8) % 4, torch.arange(8)
+CHOSEN = torch.arange(32).reshape(8, 4) % 3 == 0
+REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "a diagonal": (lambda x: torch.einsum("ii,ij->j", x[:4], x[:4] * 2), "a diagonal in einsum"),
+    "a bias with a factor": (lambda x: torch.addmm(x, x, x[:4], beta=0.5), "a bias with a factor"),
+    "a weighted loss": (
+        lambda x: F.cross_entropy(x, CLASSES, weight=torch.ones(4)),
+        "a loss that weighs its classes or samples",
+    ),
+    "weighted positives": (
+        lambda x: F.binary_cross_entropy_with_logits(x, CHOSEN.float(), pos_weight=torch.ones(4)),
+        "a loss that weighs its classes or samples",
+    ),
+    "a loss for each sample": (lambda x: F.cross_entropy(x, CLASSES, reduction="none"), "not reduced"),
+    "targets as logarithms": (
+        lambda x: F.kl_div(x.log_softmax(-1), x.detach(), log_target=True, reduction="sum"),
+        "targets as logarithms",
+    ),
+    "the 1-norm": (lambda x: F.normalize(x, p=1.0), "a norm that is not Euclidean"),
+    "the largest entry": (lambda x: x.norm(p=float("inf")), "a norm that is not Euclidean"),
+    "the norm of noughts": (lambda x: (x * 0.0).norm(), "the norm of nothing"),
+    "dropout of everything": (lambda x: F.dropout(x, 1.0), "dropout of everything"),
+    "copies in one row": (lambda x: x.repeat_interleave(2), "a repetition that flattens"),
+    "a quotient of two": (lambda x: x[:4] / x[4:].exp(), "quotient"),
+    "a quotient by nought": (lambda x: x / torch.zeros(4), "a quotient by zero"),
+    "part of a copy": (lambda x: torch.zeros(8, 4).copy_(x[0] * 1.0), "replaces some of the elements"),
+    "several sources": (lambda x: torch.lerp(x, torch.roll(x, 1, 0), 0.5), "of different sources"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", REFUSED)
+def test_a_call_that_a_rule_does_not_cover_is_refused_by_name(title: str):
+    function, reason = REFUSED[title]
+    found = compare(function, torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
+    assert any(reason in said for said in found.refusals.values()), found.refusals
+
+
+ROWS, COLUMNS = 512, 32
+WEIGHT = torch.randn(COLUMNS, COLUMNS, generator=torch.Generator().manual_seed(2))
+PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
+    "a product times a number": lambda x: torch.addmm(x, x, WEIGHT, alpha=0.5),
+    "a sum over letters": lambda x: torch.einsum("ij,kl->k", x + 1.0, torch.ones(3, 5)),
+    "weight first": lambda x: torch.matmul(input=torch.ones(3, ROWS), other=x),
+    "dropout that is off": lambda x: F.dropout(x, 0.5, training=False),
+    "a number over it": lambda x: 2.0 / (3.0 + x.square()),
+    "a power of a number": lambda x: 2.0**x,
+    "elements at other places": lambda x: torch.roll(x, 3, -1),
+    "pixels": lambda x: F.pixel_shuffle(x.reshape(8, 16, 4, COLUMNS), 2),
+    "every other row": lambda x: x[::2],
+    "chosen rows": lambda x: x[torch.arange(ROWS) % 2 == 0],
+    "copies": lambda x: x.relu().repeat(2, 1),
+    "softmax of one row": lambda x: x.reshape(1, -1).softmax(-1),
+    "largest of softmax, cast": lambda x: x.softmax(-1).double().float().topk(4, -1).values,
+}
+
+
+@pytest.mark.parametrize("title", PREDICTED)
+def test_a_less_usual_call_is_predicted_within_a_tenth(title: str):
+    found = compare(PREDICTED[title], torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1)))
+    predicted, measured = found.forward
+    assert found.refusals == {}
+    assert math.log(predicted / measured) == pytest.approx(0, abs=math.log(1.1))
+
+
+CREATED: dict[str, tuple[Callable[[], Tensor], float, float]] = {  # mean and second moment
+    "arange to": (lambda: torch.arange(5.0), 2.0, 6.0),
+    "arange between": (lambda: torch.arange(1.0, 5.0), 2.5, 7.5),
+    "arange by": (lambda: torch.arange(0.0, 8.0, 2.0), 3.0, 14.0),
+    "linspace": (lambda: torch.linspace(-1.0, 1.0, 5), 0.0, 0.5),
+    "eye": (lambda: torch.eye(4), 0.25, 0.25),
+    "scalar": (lambda: torch.scalar_tensor(3.0), 3.0, 9.0),
+}
+
+
+@pytest.mark.parametrize("title", CREATED)
+def test_a_constant_that_was_not_measured_is_known_by_how_it_was_made(title: str):
+    make, mean, ms = CREATED[title]
+    seen = trace(Bench(lambda x: x * make().mean(), torch.randn(3)), torch.randn(3), loss=lambda out: out)
+    op = next(op for op in seen.ops if op.name in ("arange", "linspace", "eye", "scalar_tensor"))
+    values = tuple(replace(each, forward=None) if each.op == op.index else each for each in seen.values)
+    field = predict(replace(seen, values=values)).forward.predicted[op.outputs[0]]
+    assert (field.mean, field.ms) == pytest.approx((mean, ms))
+
+
+LATE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "heads of other axes": (
+        lambda x: F.scaled_dot_product_attention(x[None], x[None, None], x[None, None]),
+        "different numbers of axes",
+    ),
+    "targets of another shape": (
+        lambda x: F.kl_div(x.log_softmax(-1), x.detach().softmax(-1)[:1].mul(1.0), reduction="sum"),
+        "targets of another shape",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", LATE)
+def test_operands_that_do_not_match_are_refused_by_name(title: str):
+    function, reason = LATE[title]
+    found = compare(function, torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
+    assert any(reason in said for said in found.refusals.values()), found.refusals
+
+
+def test_an_op_that_torch_does_not_have_cannot_be_run_again_and_a_step_function_has_no_slope():
+    seen = trace(Bench(lambda x: torch.sign(x), torch.randn(4)), torch.randn(4), loss=lambda out: out)
+    op = next(op for op in seen.ops if op.name == "sign")
+    value = op.inputs[0]
+    assert slopes(op, {value: torch.randn(3, dtype=torch.float64)})[value].tolist() == [0.0] * 3
+    with pytest.raises(LookupError, match="conjure"):
+        replay(replace(op, name="conjure"), {value: torch.ones(1)})
+
+
+def test_numbers_have_no_covariance_and_a_tensor_has_its_variance_with_itself():
+    sources = Sources()
+    x = sources.gaussian(independent((4,), 1.0, 3.0))
+    assert sources.covariance(x, x) == pytest.approx(2.0)
+    assert sources.covariance(x, number((4,), 2.0)) == 0.0
+    assert sources.covariance(x, sources.gaussian(independent((4,), 0.0, 1.0))) == 0.0

@@ -1,0 +1,218 @@
+"""Stock models at rates that people use get no warning about their step; hopeless rates get one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import leadline
+from benchmarks import workloads
+from leadline import Case, Report
+from leadline.lab.demo import residual_mlp
+from leadline.nn import LanguageModel
+from tests.support.zoo import ZOO
+
+ABOUT_THE_STEP = ("U5", "R4")
+
+
+def checked(case: Case, optimizer: torch.optim.Optimizer) -> Report:
+    return leadline.check(case.model, case.inputs, case.targets, case.loss, optimizer)
+
+
+def codes(report: Report, *severities: str) -> list[str]:
+    found = [each for each in report.findings if each.severity in severities]
+    return [each.code for each in found if each.code.startswith(ABOUT_THE_STEP)]
+
+
+def message(report: Report, code: str) -> str:
+    return next(each.message for each in report.findings if each.code == code)
+
+
+def gpt2() -> Case:
+    pytest.importorskip("transformers")
+    return workloads.gpt2(layers=4, width=64, length=32, batch=4)
+
+
+class Logits(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x).logits
+
+
+def resnet(size: int, batch: int) -> Case:
+    """A first step at rate 0.05 with momentum 0.9 keeps 1/6 to 1/200 of its promise, and the network learns."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32, 64, 64], depths=[2] * 4, layer_type="basic", num_labels=10
+    )
+    model = Logits(transformers.ResNetForImageClassification(config))
+    return Case(model, torch.randn(batch, 3, size, size), torch.randint(10, (batch,)), F.cross_entropy)
+
+
+def language_model() -> Case:
+    torch.manual_seed(0)
+    tokens = torch.randint(64, (4, 17))
+    model = LanguageModel(64, 32, 2, 12)
+    return Case(model, tokens[:, :-1], tokens[:, 1:], workloads.token_loss)
+
+
+def mlp() -> Case:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+    return Case(model, torch.randn(64, 16), torch.randint(4, (64,)), F.cross_entropy)
+
+
+HEALTHY: dict[str, tuple[Callable[[], Case], Callable[..., torch.optim.Optimizer]]] = {
+    "GPT-2, AdamW 1e-3": (gpt2, lambda p: torch.optim.AdamW(p, lr=1e-3)),
+    "GPT-2, AdamW 3e-4": (gpt2, lambda p: torch.optim.AdamW(p, lr=3e-4)),
+    "our language model, AdamW 3e-3": (language_model, lambda p: torch.optim.AdamW(p, lr=3e-3)),
+    "Transformer encoder, Adam 1e-3": (
+        lambda: workloads.transformer(layers=4, width=64, length=16, batch=4),
+        lambda p: torch.optim.Adam(p, lr=1e-3),
+    ),
+    "ResNet, SGD 0.1": (
+        lambda: workloads.conv(blocks=2, width=8, batch=16),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=5e-4),
+    ),
+    "ResNet, AdamW 1e-3": (
+        lambda: workloads.conv(blocks=2, width=8, batch=16),
+        lambda p: torch.optim.AdamW(p, lr=1e-3),
+    ),
+    "MLP, Adam 1e-3": (mlp, lambda p: torch.optim.Adam(p, lr=1e-3)),
+    "MLP, SGD 0.1": (mlp, lambda p: torch.optim.SGD(p, lr=0.1)),
+    "MLP, RMSprop 1e-3": (mlp, lambda p: torch.optim.RMSprop(p, lr=1e-3)),
+    "MLP, Adagrad 1e-2": (mlp, lambda p: torch.optim.Adagrad(p, lr=1e-2)),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_stock_model_at_a_sane_rate_gets_no_warning_about_its_step(name: str):
+    build, make = HEALTHY[name]
+    case = build()
+    report = checked(case, make(case.model.parameters()))
+    assert report.profile.update is not None
+    assert codes(report, "warning", "error") == []
+
+
+@pytest.mark.parametrize(
+    ("size", "batch"),
+    [pytest.param(96, 16, marks=pytest.mark.slow), pytest.param(64, 16, marks=pytest.mark.slow), (32, 8)],
+)
+def test_a_step_that_lowers_the_loss_by_a_quarter_is_not_too_long_however_much_more_it_promised(
+    size: int, batch: int
+):
+    case = resnet(size, batch)
+    sgd = torch.optim.SGD(case.model.parameters(), lr=0.05, momentum=0.9)
+    report = checked(case, sgd)
+    assert report.profile.update.measured_loss_change < -0.25 * report.profile.update.loss
+    assert report.profile.update.lr > 10 * report.profile.update.safe_lr
+    assert not {"U501", "U502"} & set(codes(report, "warning", "error"))
+    for _ in range(15):
+        sgd.zero_grad()
+        case.loss(case.model(case.inputs), case.targets).backward()
+        sgd.step()
+    assert case.loss(case.model(case.inputs), case.targets).item() < 0.1
+
+
+def test_gradient_ascent_is_an_error():
+    case = mlp()
+    up = torch.optim.SGD(case.model.parameters(), lr=0.1, maximize=True)
+    assert "U507" in codes(checked(case, up), "error")
+    case.loss(case.model(case.inputs), case.targets).backward()
+    up.step()
+    assert "U507" in codes(checked(case, up), "error")
+
+
+def test_a_rate_of_zero_and_a_gradient_of_zero_are_found_by_their_cause():
+    case = mlp()
+    still = checked(case, torch.optim.Adam(case.model.parameters(), lr=0.0))
+    assert "its rate is 0" in message(still, "U508")
+    flat = replace(case, loss=lambda y, targets: (y * 0).sum())
+    stuck = checked(flat, torch.optim.Adam(case.model.parameters()))
+    assert "gradient is exactly zero" in message(stuck, "U508")
+
+
+def test_advice_on_a_swallowed_step_depends_on_the_reason():
+    case = mlp()
+    tiny = checked(case, torch.optim.Adam(case.model.parameters(), lr=1e-12))
+    assert "raise it" in message(tiny, "U506")
+    assert "float32 copies" not in message(tiny, "U506")
+    faint = replace(case, loss=lambda y, targets: 1e-9 * F.cross_entropy(y, targets))
+    vanished = checked(faint, torch.optim.SGD(case.model.parameters(), lr=10.0))
+    assert "gradient vanishes" in message(vanished, "U506")
+
+
+def test_the_page_marks_a_safe_rate_that_is_only_a_bound():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    case = Case(model, torch.randn(8, 4), loss=lambda y: y.mean())
+    report = checked(case, torch.optim.SGD(model[1].parameters(), lr=0.01))
+    assert report.profile.update.safe_lr_is_bound
+    assert "safe ≥ " in str(report)
+
+
+def test_a_rate_a_thousand_times_too_high_is_found():
+    case = mlp()
+    assert "U502" in codes(
+        checked(case, torch.optim.SGD(case.model.parameters(), lr=300.0)), "warning", "error"
+    )
+
+
+def test_many_blocks_whose_sum_is_too_long_are_found_as_an_incremental_explosion():
+    torch.manual_seed(0)
+    model = leadline.nn.MLP(16, 32, 48, 4, scheme="pre")
+    case = Case(model, torch.randn(64, 16), torch.randint(4, (64,)), F.cross_entropy)
+    report = checked(case, torch.optim.SGD(model.parameters(), lr=30.0))
+    assert "U501" in codes(report, "warning", "error")
+
+
+def test_a_bfloat16_model_at_a_tiny_rate_is_found():
+    case = mlp()
+    model = case.model.bfloat16()
+    report = leadline.check(
+        model,
+        case.inputs.bfloat16(),
+        case.targets,
+        case.loss,
+        torch.optim.AdamW(model.parameters(), lr=1e-6),
+    )
+    assert "U506" in codes(report, "warning")
+
+
+@pytest.mark.slow
+def test_a_scheme_for_sgd_trained_with_adam_is_noted_and_with_sgd_is_not():
+    torch.manual_seed(0)
+    case = residual_mlp()  # branches scaled by 1/sqrt(N)
+    assert "R411" in codes(checked(case, torch.optim.Adam(case.model.parameters(), lr=1e-4)), "info")
+    assert "R411" not in codes(checked(case, torch.optim.SGD(case.model.parameters(), lr=1e-2)), "info")
+
+
+def test_a_check_can_leave_the_step_out_or_insist_on_it():
+    case = mlp()
+    adam = torch.optim.Adam(case.model.parameters())
+    arguments = (case.model, case.inputs, case.targets, case.loss)
+    assert leadline.check(*arguments, adam, update=False).profile.update is None
+    assert leadline.check(*arguments).profile.update is None
+    with pytest.raises(leadline.InputError, match="optimiser"):
+        leadline.check(*arguments, update=True)
+
+
+def test_an_optimiser_of_another_model_is_refused():
+    other = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    with pytest.raises(leadline.InputError, match="parameters of the model"):
+        checked(ZOO["mlp"](), other)
+
+
+def test_the_page_shows_what_the_step_promises_and_gives():
+    case = mlp()
+    page = str(checked(case, torch.optim.Adam(case.model.parameters())))
+    assert "promised" in page
+    assert "by quarter of depth" in page
