@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from leadline.checks import model_checks
 from leadline.checks._examples import geometric
-from leadline.checks._margins import margins
 from leadline.checks._steps import paced
 from leadline.records import Margin, Profile, Rehearsal
 
@@ -30,6 +29,10 @@ WATCHED = (
     "U522",
     "U523",
 )
+
+
+def margins(profile: Profile) -> tuple[Margin, ...]:
+    return tuple(margin for rule in model_checks() for margin in rule.read_margins(profile))
 
 
 def used(profile: Profile, code: str) -> list[float | None]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
+from msgspec.structs import replace
+
 from leadline.checks._history import History
-from leadline.records import Asked, Finding, Profile, Rehearsal, Severity
+from leadline.records import Asked, Finding, Margin, Profile, Rehearsal, Severity
 from leadline.records.run import Alert
 
 Refutation = Literal["", "learning", "falling"]
@@ -57,6 +60,8 @@ class Check:
     """Model checks: what a rehearsal must show to turn findings into notes. "learning": the network learns although
     the check says it will not; "falling": the loss falls step by step although the check says steps are too long.
     "": nothing does, because the check names a part that is broken."""
+    margins: Callable[[Profile], Iterable[Margin]] | None = None
+    """Model checks: the quantities it reads beside their limits; `read_margins` adds the code."""
     needs: tuple[str, ...] = ()
     """Run checks: the metrics it reads; it does not run where none of them was recorded."""
     every: int = 1
@@ -92,6 +97,12 @@ class Check:
             return ""
         first, last = rehearsal.losses[0], rehearsal.losses[-1]
         return f"yet {rehearsal.steps} steps on this batch took the loss from {first:.3g} to {last:.3g}"
+
+    def read_margins(self, profile: Profile) -> Iterator[Margin]:
+        """How far the profile is from the limits of this check. A non-finite quantity is a finding, not a margin."""
+        for margin in self.margins(profile) if self.margins else ():
+            if math.isfinite(margin.value):
+                yield replace(margin, code=self.code)
 
     @overload
     def __call__(self, subject: Profile) -> Iterator[Finding]: ...
@@ -147,6 +158,7 @@ def check(  # noqa: PLR0913  (the fields of a Check, each by name)
     healthy: Subject,
     explains: tuple[str, ...] = (),
     refuted_by: Refutation = "",
+    margins: Callable[[Profile], Iterable[Margin]] | None = None,
     needs: tuple[str, ...] = (),
     every: int = 1,
     confirm: int = 1,
@@ -164,6 +176,7 @@ def check(  # noqa: PLR0913  (the fields of a Check, each by name)
             look=look,
             explains=explains,
             refuted_by=refuted_by,
+            margins=margins,
             needs=needs,
             every=every,
             confirm=confirm,

@@ -11,7 +11,6 @@ from leadline.case import Case
 from leadline.checks import model_checks
 from leadline.checks._check import Check
 from leadline.checks._explain import explained
-from leadline.checks._margins import margins
 from leadline.errors import InputError
 from leadline.readings.profile import read
 from leadline.readings.symmetry.reading import read_symmetry
@@ -66,7 +65,7 @@ def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[
         profile=profile,
         coverage=coverage,
         rules=tuple(each.asked(findings) for each in asked),
-        margins=margins(profile.shown),
+        margins=tuple(margin for each in asked for margin in each.read_margins(profile.shown)),
         sources={module.path: module.source for module in seen.modules if module.source is not None},
     )
     return _with_reason(report)

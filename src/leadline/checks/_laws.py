@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
-from leadline.records import Block, Direction, Profile, Severity
+from leadline.records import Block, Direction, Margin, Profile, Severity
 
 HALF = 2.0  # e-folds in the flatter half; derived: a power law l^p has p ln 2 there, less for p < 2.9
 # times MAX_EFOLDS_ADAM, through shared weights; calibrated by benchmarks/verdicts: unrolled recurrences learned at 27
@@ -122,6 +122,22 @@ def widest_change(profile: Profile, direction: Direction) -> float | None:
         if len(known) > 1:
             found.append(math.log(known[-1] / known[0]))
     return max(found, key=abs, default=None)
+
+
+def depth_margin(profile: Profile, direction: Direction, *, growth: bool) -> Iterator[Margin]:
+    """The change over the whole depth beside its limit, in e-folds, if it is a growth (or else a decay)."""
+    change = widest_change(profile, direction)
+    if change is None or (change > 0) != growth:
+        return
+    adam = profile.optimizer is not None and family_of(profile.optimizer.name) == "adam"
+    tolerated = adam or (direction == "forward" and not growth)
+    what = "growth" if growth else "decay"
+    signal = "signal" if direction == "forward" else "gradient"
+    yield Margin(
+        quantity=f"{what} of the {signal} over the depth, e-folds",
+        value=abs(change),
+        limit=MAX_EFOLDS_ADAM if tolerated else MAX_EFOLDS_SGD,
+    )
 
 
 Place = tuple[int, Block]

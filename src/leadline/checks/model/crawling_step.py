@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._steps import pace_of, paced
-from leadline.records import Profile
+from leadline.records import Margin, Profile
 
 LEAST_MOVE = 3e-4  # of a weight's size a step, scale-free optimisers; calibrated by benchmarks/verdicts
 LEAST_PROMISE = 2e-3  # of the loss a step, linear optimisers; calibrated by benchmarks/verdicts
@@ -14,11 +14,23 @@ LEAST_PROMISE = 2e-3  # of the loss a step, linear optimisers; calibrated by ben
 MANY = 1e4  # steps: beyond, a number of them means nothing (ours)
 
 
+def _margins(profile: Profile) -> Iterator[Margin]:
+    step = pace_of(profile)
+    if step is None:
+        return
+    if step.family == "adam":
+        quantity, value, limit = "step over weight, median", step.relative, LEAST_MOVE
+    else:
+        quantity, value, limit = "promise of a step over the loss", step.promised, LEAST_PROMISE
+    yield Margin(quantity=quantity, value=value, limit=limit, side="above")
+
+
 @check(
     code="U522",
     name="crawling-step",
     since="0.1",
     refuted_by="learning",
+    margins=_margins,
     sick=paced(relative=1e-5, promised=1e-4),
     healthy=paced(relative=0.01, promised=0.1),
 )

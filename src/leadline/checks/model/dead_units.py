@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, geometric
 from leadline.checks._ranges import range_name, spans
-from leadline.records import Profile, Units
+from leadline.records import Margin, Profile, Units
 
 MANY = 0.75  # of a block's units; derived: one sample alone leaves half of the units of a ReLU at zero
 MOST = 0.97  # of a block's units: what is left cannot carry a layer (ours)
+
+
+def _margins(profile: Profile) -> Iterator[Margin]:
+    shares = [_share(block.units) for block in profile.blocks if block.units is not None and block.units.count]
+    if shares:
+        yield Margin(quantity="dead units of the worst block", value=max(shares), limit=MANY)
 
 
 @check(
@@ -18,6 +24,7 @@ MOST = 0.97  # of a block's units: what is left cannot carry a layer (ours)
     name="dead-units",
     since="0.1",
     explains=("B201", "B206", "F102", "F106", "U522", "U506"),
+    margins=_margins,
     sick=each_block(geometric(blocks=6), units=Units(count=64, dead=60)),
     healthy=each_block(geometric(blocks=6), units=Units(count=64, dead=33)),
 )

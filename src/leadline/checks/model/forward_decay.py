@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from leadline.checks._causes import law_symptom
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric
-from leadline.checks._laws import forward_laws
+from leadline.checks._laws import depth_margin, forward_laws
 from leadline.records import Profile
 
 
@@ -17,6 +18,7 @@ from leadline.records import Profile
     since="0.1",
     refuted_by="learning",
     explains=("F106", "N702"),
+    margins=partial(depth_margin, direction="forward", growth=False),
     sick=geometric(blocks=32, forward_gain=0.5),
     healthy=geometric(blocks=32, forward_gain=0.9),
 )

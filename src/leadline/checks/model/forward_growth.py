@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from leadline.checks._causes import law_symptom
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric, power_law
-from leadline.checks._laws import forward_laws
+from leadline.checks._laws import depth_margin, forward_laws
 from leadline.records import Profile
 
 
@@ -17,6 +18,7 @@ from leadline.records import Profile
     since="0.1",
     refuted_by="learning",
     explains=("B202", "I308", "N703", "F107", "U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523"),
+    margins=partial(depth_margin, direction="forward", growth=True),
     sick=geometric(blocks=32, forward_gain=2.0),
     healthy=power_law(blocks=1000),
 )

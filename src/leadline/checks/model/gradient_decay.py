@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from leadline.checks._causes import law_symptom
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric
-from leadline.checks._laws import backward_laws
+from leadline.checks._laws import backward_laws, depth_margin
 from leadline.records import Profile
 
 
@@ -17,6 +18,7 @@ from leadline.records import Profile
     since="0.1",
     refuted_by="learning",
     explains=("U505", "U506", "U522", "N702", "F106"),
+    margins=partial(depth_margin, direction="backward", growth=False),
     sick=geometric(blocks=64, grad_gain=0.8),
     healthy=geometric(blocks=64, grad_gain=0.99),
 )

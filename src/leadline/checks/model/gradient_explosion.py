@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from leadline.checks._causes import law_symptom
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric, power_law
-from leadline.checks._laws import backward_laws
+from leadline.checks._laws import backward_laws, depth_margin
 from leadline.readings.limits import MAX_EFOLDS_ADAM
 from leadline.records import Profile, Severity
 
@@ -18,6 +19,7 @@ from leadline.records import Profile, Severity
     since="0.1",
     refuted_by="learning",
     explains=("U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523", "N703"),
+    margins=partial(depth_margin, direction="backward", growth=True),
     sick=geometric(blocks=64, grad_gain=1.3),
     healthy=power_law(blocks=1000),
 )

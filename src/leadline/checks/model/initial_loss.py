@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.checks._steps import optimizer_family
-from leadline.records import Facts, Head, Profile
+from leadline.records import Facts, Head, Margin, Profile
 
 ABOVE = 4.0  # nats above ln C; derived: independent logits of variance s^2 cost about s^2 / 2, so s = 2.8
 
@@ -27,12 +27,23 @@ def _example(value: float, logit_ms: float) -> Profile:
     return stack_with(Facts(head=head))
 
 
+def _margins(profile: Profile) -> Iterator[Margin]:
+    head = profile.facts.head if profile.facts else None
+    if head is not None and head.classes and head.classes > 1:
+        yield Margin(
+            quantity="first loss above that of guessing, nats",
+            value=head.value - math.log(head.classes),
+            limit=ABOVE_ADAM if optimizer_family(profile) == "adam" else ABOVE,
+        )
+
+
 @check(
     code="I308",
     name="initial-loss-off",
     since="0.1",
     refuted_by="learning",
     explains=("U502", "U509", "U503", "U504"),
+    margins=_margins,
     sick=_example(31.0, 900.0),
     healthy=_example(2.45, 0.4),
 )

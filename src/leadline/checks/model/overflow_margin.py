@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.records import Facts, Precision, Profile
+from leadline.records import Facts, Margin, Precision, Profile
 
 MARGIN = (
     8.0  # times the largest number seen; ours: training moves sizes by a few times within the first steps
@@ -30,10 +30,18 @@ def _example(largest: float) -> Profile:
     )
 
 
+def _margins(profile: Profile) -> Iterator[Margin]:
+    precision = profile.facts.precision if profile.facts else None
+    if precision is not None:
+        quantity = f"largest number, in {precision.dtype}"
+        yield Margin(quantity=quantity, value=precision.largest, limit=precision.huge / MARGIN)
+
+
 @check(
     code="N703",
     name="near-overflow",
     since="0.1",
+    margins=_margins,
     sick=_example(3e4),
     healthy=_example(100.0),
 )

@@ -6,12 +6,18 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._steps import pace_of, paced
-from leadline.records import Profile
+from leadline.records import Margin, Profile
 
 MOST = {
     "adam": 10.0,
     "sgd": 50.0,
 }  # times the loss; calibrated by benchmarks/verdicts: hardly any that learned has more
+
+
+def _margins(profile: Profile) -> Iterator[Margin]:
+    step = pace_of(profile)
+    if step is not None:
+        yield Margin(quantity="promise of a step over the loss", value=step.promised, limit=MOST[step.family])
 
 
 @check(
@@ -20,6 +26,7 @@ MOST = {
     since="0.1",
     refuted_by="falling",
     explains=("U502", "U503", "U504", "U509"),
+    margins=_margins,
     sick=paced(promised=300.0),
     healthy=paced(promised=1.5),
 )

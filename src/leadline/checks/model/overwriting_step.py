@@ -6,12 +6,18 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._steps import pace_of, paced
-from leadline.records import Profile
+from leadline.records import Margin, Profile
 
 MOST = {
     "adam": 1.0,
     "sgd": 0.5,
 }  # of a weight's size; calibrated by benchmarks/verdicts: all but one above failed
+
+
+def _margins(profile: Profile) -> Iterator[Margin]:
+    step = pace_of(profile)
+    if step is not None:
+        yield Margin(quantity="step over weight, median", value=step.relative, limit=MOST[step.family])
 
 
 @check(
@@ -20,6 +26,7 @@ MOST = {
     since="0.1",
     refuted_by="falling",
     explains=("U502", "U503", "U504", "U509", "U523"),
+    margins=_margins,
     sick=paced(relative=3.0, promised=20.0),
     healthy=paced(relative=0.05),
 )

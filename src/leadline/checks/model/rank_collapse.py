@@ -8,7 +8,7 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import likeness_of
 from leadline.checks._ranges import body
 from leadline.checks._steps import optimizer_family
-from leadline.records import Profile
+from leadline.records import Margin, Profile
 
 ALIKE = {
     "adam": 0.985,
@@ -17,12 +17,24 @@ ALIKE = {
 TOLD_APART = 0.9  # correlation at the first block below which inputs count as different (ours)
 
 
+def _margins(profile: Profile) -> Iterator[Margin]:
+    known = [
+        [rho for i in body(profile, stream) if (rho := profile.blocks[i].likeness) is not None]
+        for stream in range(len(profile.streams))
+    ]
+    last = [correlations[-1] for correlations in known if correlations]
+    if last:
+        limit = ALIKE[optimizer_family(profile) or "adam"]
+        yield Margin(quantity="correlation of samples behind the last block", value=max(last), limit=limit)
+
+
 @check(
     code="F106",
     name="rank-collapse",
     since="0.1",
     refuted_by="learning",
     explains=("B204",),
+    margins=_margins,
     sick=likeness_of([0.1, 0.4, 0.8, 0.93, 0.97, 0.99]),
     healthy=likeness_of([0.1, 0.2, 0.3, 0.5, 0.7, 0.8]),
 )

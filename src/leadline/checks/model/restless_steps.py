@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stepped
-from leadline.records import Profile, Rehearsal
+from leadline.records import Margin, Profile, Rehearsal
 
 RISE = 1.3  # times the lowest loss so far; calibrated by benchmarks/verdicts, where 1.1 to 1.5 tell as many apart
 ABOVE = 0.1  # of the loss of a constant output; ours: what ends nearer may have learned how often answers are right
@@ -19,10 +19,17 @@ def _rehearsed(losses: Sequence[float]) -> Profile:
     return replace(stepped(), rehearsal=Rehearsal(losses=tuple(losses), constant=2.2))
 
 
+def _margins(profile: Profile) -> Iterator[Margin]:
+    if profile.rehearsal is not None:
+        quantity = "highest loss of the rehearsal over the lowest before it"
+        yield Margin(quantity=quantity, value=profile.rehearsal.rise, limit=RISE)
+
+
 @check(
     code="U509",
     name="restless-steps",
     since="0.1",
+    margins=_margins,
     sick=_rehearsed([2.3, 2.2, 9.0, 3.0, 5.0]),
     healthy=_rehearsed([2.3, 2.2, 2.4, 2.0, 1.7]),
 )

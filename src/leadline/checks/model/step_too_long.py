@@ -6,8 +6,15 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stepped
-from leadline.checks._steps import evidence, excess, promise, spread, too_long
-from leadline.records import Profile
+from leadline.checks._steps import BEYOND, evidence, excess, optimizer_family, promise, spread, too_long
+from leadline.records import Margin, Profile
+
+
+def _margins(profile: Profile) -> Iterator[Margin]:
+    beyond = excess(profile.update)
+    if beyond is not None:
+        limit = BEYOND[optimizer_family(profile) or "adam"]
+        yield Margin(quantity="rate over the safe rate", value=beyond, limit=limit)
 
 
 @check(
@@ -16,6 +23,7 @@ from leadline.records import Profile
     since="0.1",
     refuted_by="falling",
     explains=("U504", "U509"),
+    margins=_margins,
     sick=stepped(shares=[0.7, 0.2, 0.1], safe_lr=1e-5, measured_loss_change=0.8, ratio=-8.0),
     healthy=stepped(shares=[0.7, 0.2, 0.1], safe_lr=3e-4),
 )

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.records import Facts, Precision, Profile
+from leadline.records import Facts, Margin, Precision, Profile
 
 SHARE = 0.05  # of a gradient's entries; Micikevicius et al. 2018 lost 5 % in a model that still trained (figure 3)
 
@@ -32,7 +32,14 @@ def _example(lost: float) -> Profile:
     )
 
 
-@check(code="N702", name="gradient-underflow", since="0.1", sick=_example(0.4), healthy=_example(0.001))
+def _margins(profile: Profile) -> Iterator[Margin]:
+    precision = profile.facts.precision if profile.facts else None
+    if precision is not None:
+        quantity = f"gradient below the smallest {precision.dtype}"
+        yield Margin(quantity=quantity, value=precision.lost, limit=SHARE)
+
+
+@check(code="N702", name="gradient-underflow", since="0.1", margins=_margins, sick=_example(0.4), healthy=_example(0.001))
 def underflow(profile: Profile) -> Iterator[Symptom]:
     r"""Part of the gradient is smaller than the smallest number of the dtype it is computed in.
 
