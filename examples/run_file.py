@@ -14,9 +14,9 @@ from array import array
 from pathlib import Path
 
 import torch
+from leadline.checks._past_run import judge_run
 from torch import nn
 
-from leadline.checks._past_run import judge_run
 from leadline.monitor.runfile import Run, Writer
 from leadline.records.run import RunInfo
 

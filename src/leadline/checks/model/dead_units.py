@@ -14,7 +14,9 @@ MOST = 0.97  # of a block's units: what is left cannot carry a layer (ours)
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
-    shares = [_share(block.units) for block in profile.blocks if block.units is not None and block.units.count]
+    shares = [
+        _share(block.units) for block in profile.blocks if block.units is not None and block.units.count
+    ]
     if shares:
         yield Margin(quantity="dead units of the worst block", value=max(shares), limit=MANY)
 

@@ -39,7 +39,14 @@ def _margins(profile: Profile) -> Iterator[Margin]:
         yield Margin(quantity=quantity, value=precision.lost, limit=SHARE)
 
 
-@check(code="N702", name="gradient-underflow", since="0.1", margins=_margins, sick=_example(0.4), healthy=_example(0.001))
+@check(
+    code="N702",
+    name="gradient-underflow",
+    since="0.1",
+    margins=_margins,
+    sick=_example(0.4),
+    healthy=_example(0.001),
+)
 def underflow(profile: Profile) -> Iterator[Symptom]:
     r"""Part of the gradient is smaller than the smallest number of the dtype it is computed in.
 
