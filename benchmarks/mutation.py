@@ -48,7 +48,7 @@ EXAMPLES = (
     "_rehearsed",
     "example",
     "scaled_example",
-    "paced",
+    "stack_with_step_size",
 )  # they make a rule's own test data
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from benchmarks.side_by_side import significant
 from benchmarks.store import ROOT, Results, fill_file, run_missing, table
 from leadline import Case
-from leadline.checks._steps import BEYOND
+from leadline.checks._steps import MAX_RATE_RATIO
 from leadline.nn import MLP, Encoder, Options
 from leadline.readings.limits import HALF_FAIL_RATE_RATIO
 from leadline.readings.profile import read
@@ -191,7 +191,7 @@ def render(results: Results) -> str:
 def render_judged(results: Results) -> str:
     """How the thresholds do, by set: of the runs beyond each, how many learned."""
     rows = []
-    for family, beyond in BEYOND.items():
+    for family, beyond in MAX_RATE_RATIO.items():
         for split in SPLITS:
             runs = [run for run in shares(results, split) if _family(run) == family]
             past = [run["share"] >= LEARNED for run in runs if _excess(run) > beyond]

@@ -11,7 +11,7 @@ from torch import nn
 
 import leadline
 from leadline.checks import model_checks
-from leadline.checks._examples import each_block, geometric, residual, stack_with, stepped, weight
+from leadline.checks._examples import each_block, geometric, residual, stack_with, stack_with_update, weight
 from leadline.checks.model import attention_collapse, dominated_update, post_norm_at_depth
 from leadline.errors import RuleError
 from leadline.records import Attention, Attribution, Factor, Facts, Finding, Head, Profile, Rehearsal
@@ -26,12 +26,15 @@ def findings(code: str, profile: Profile) -> list[Finding]:
 @pytest.mark.parametrize(("share", "found"), [(0.94, 0), (0.95, 0), (0.951, 1)])
 def test_one_block_dominates_a_step_only_above_nineteen_twentieths(share: float, found: int):
     assert dominated_update.NEARLY_ALL == 0.95
-    assert len(findings("U505", stepped(shares=[share, *[(1 - share) / 15] * 15]))) == found
+    assert len(findings("U505", stack_with_update(shares=[share, *[(1 - share) / 15] * 15]))) == found
 
 
 @pytest.mark.parametrize(("blocks", "found"), [(7, 0), (8, 1)])
 def test_one_block_may_dominate_the_step_of_a_shallow_network(blocks: int, found: int):
-    assert len(findings("U505", stepped(shares=[0.99, *[0.01 / (blocks - 1)] * (blocks - 1)]))) == found
+    assert (
+        len(findings("U505", stack_with_update(shares=[0.99, *[0.01 / (blocks - 1)] * (blocks - 1)])))
+        == found
+    )
 
 
 def attending(*, purity: float = 0.1, logit_var: float | None = None, keys: int = 64, of: int = 1) -> Profile:
@@ -69,7 +72,9 @@ def test_post_norm_is_deep_from_the_depth_on_with_which_it_was_published(sublaye
 
 
 def test_restless_steps_are_told_from_the_first_loss_to_the_last():
-    (found,) = findings("U509", replace(stepped(), rehearsal=Rehearsal(losses=(2.3, 2.0, 9.0, 5.0))))
+    (found,) = findings(
+        "U509", replace(stack_with_update(), rehearsal=Rehearsal(losses=(2.3, 2.0, 9.0, 5.0)))
+    )
     assert "3 steps at rate 0.001" in found.message
     assert "from 2.3 to 5, up to 9 on the way" in found.message
     assert found.evidence == {"first": 2.3, "last": 5.0, "rise": 4.5, "steps": 3.0}
@@ -167,15 +172,15 @@ def test_kinds_that_work_against_each_other_are_told_as_factors():
 
 def test_a_step_uphill_is_no_news_once_training_has_begun():
     uphill = {"predicted_loss_change": 0.1, "measured_loss_change": 0.1}
-    assert findings("U507", stepped(**uphill)) != []
-    assert findings("U507", stepped(**uphill, steps=10)) == []
+    assert findings("U507", stack_with_update(**uphill)) != []
+    assert findings("U507", stack_with_update(**uphill, steps=10)) == []
 
 
 def test_two_rules_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
     (first, *_) = model_checks()
     model_checks.cache_clear()
     monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
-    with pytest.raises(RuleError, match="two rules have the code"):
+    with pytest.raises(RuleError, match="two checks have the code"):
         model_checks()
     monkeypatch.undo()
     model_checks.cache_clear()
@@ -224,7 +229,7 @@ def test_a_step_that_teaches_nothing_says_why_and_a_loss_of_nought_is_learned(
     step: dict[str, float], words: str
 ):
     code = next(code for code, rule in RULES.items() if rule.name == "motionless-step")
-    found = [each.message for each in findings(code, stepped(**step))]
+    found = [each.message for each in findings(code, stack_with_update(**step))]
     assert len(found) == bool(words)
     assert all(words in each for each in found)
 

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.checks import model_checks
-from leadline.checks._examples import geometric
-from leadline.checks._steps import paced
+from leadline.checks._examples import geometric, stack_with_step_size
 from leadline.records import Margin, Profile, Rehearsal
 
 RULES = {rule.code: rule for rule in model_checks()}
@@ -51,13 +50,13 @@ def test_the_margin_is_not_used_up_in_the_healthy_example_of_its_rule(code: str)
 
 
 def test_every_margin_names_a_rule():
-    full = replace(paced(), rehearsal=Rehearsal(losses=(2.3, 1.7)))
+    full = replace(stack_with_step_size(), rehearsal=Rehearsal(losses=(2.3, 1.7)))
     assert {each.code for each in margins(full)} <= RULES.keys()
     assert {"U509", "U521"} <= {each.code for each in margins(full)}
 
 
 def test_what_is_no_number_is_no_margin():
-    broken = replace(paced(), rehearsal=Rehearsal(losses=(2.3, math.nan)))
+    broken = replace(stack_with_step_size(), rehearsal=Rehearsal(losses=(2.3, math.nan)))
     assert "U509" not in {each.code for each in margins(broken)}
 
 

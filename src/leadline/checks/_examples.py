@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from leadline.records import (
@@ -30,7 +29,7 @@ from leadline.records import (
 
 
 def geometric(*, blocks: int, forward_gain: float = 1.0, grad_gain: float = 1.0, norms: int = 0) -> Profile:
-    """A stack whose second moments change by a constant factor a block, each in its own direction."""
+    """A stack whose second moments change by constant factors per block, forward and backward."""
     forward = [forward_gain**depth for depth in range(blocks)]
     backward = [grad_gain ** (blocks - 1 - depth) for depth in range(blocks)]
     return profile_of(forward, backward, norms=norms)
@@ -49,7 +48,7 @@ def profile_of(
     *,
     norms: int = 0,
 ) -> Profile:
-    """A single stream with these second moments at the exits of its blocks, `norms` in each, and a head behind them."""
+    """One stream with these second moments at the exits of its blocks, `norms` norms in each block, and a head."""
     pairs = [*zip(forward, backward, strict=True), (1.0, 1.0)]
     return Profile(
         model="Example",
@@ -84,14 +83,14 @@ def _block(name: str, forward_ms: float | None, backward_ms: float | None, norms
 
 
 def stack_with(facts: Facts, *, blocks: int = 8) -> Profile:
-    """An even stack about which these facts are known."""
-    return msgspec.structs.replace(geometric(blocks=blocks), facts=facts)
+    """An even stack with these facts."""
+    return replace(geometric(blocks=blocks), facts=facts)
 
 
 def each_block(profile: Profile, **fields: Any) -> Profile:
     """The profile with these fields in every block."""
-    blocks = tuple(msgspec.structs.replace(block, **fields) for block in profile.blocks)
-    return msgspec.structs.replace(profile, blocks=blocks)
+    blocks = tuple(replace(block, **fields) for block in profile.blocks)
+    return replace(profile, blocks=blocks)
 
 
 def residual(**fields: Any) -> Residual:
@@ -122,56 +121,84 @@ def weight(block: int = 0, **fields: Any) -> Weight:
     return Weight(**{**plain, **fields})
 
 
-def likeness_of(correlations: Sequence[float]) -> Profile:
-    """An even stack in whose blocks samples are that much alike."""
+def stack_with_likeness(correlations: Sequence[float]) -> Profile:
+    """An even stack in which samples have these correlations at the exits of the blocks."""
     plain = geometric(blocks=len(correlations))
     pairs = zip(plain.blocks, [*correlations, correlations[-1]], strict=True)
-    blocks = tuple(msgspec.structs.replace(block, likeness=rho) for block, rho in pairs)
-    return msgspec.structs.replace(plain, blocks=blocks)
+    blocks = tuple(replace(block, likeness=rho) for block, rho in pairs)
+    return replace(plain, blocks=blocks)
 
 
-def plain_layers(*, blocks: int, weight: float, slope: float, variance: float | None = None) -> Profile:
-    """A plain ReLU stack whose weights and slopes multiply the squared gradient by these factors a layer."""
-    plain = geometric(blocks=blocks, grad_gain=weight * slope)
+def plain_layers(*, blocks: int, gain: float, slope: float, variance: float | None = None) -> Profile:
+    """A plain ReLU stack whose weights and slopes multiply the squared gradient by these factors per layer."""
+    plain = geometric(blocks=blocks, grad_gain=gain * slope)
     parts: tuple[tuple[FactorKind, str, float], ...] = (
-        ("weight", "linear", weight),
+        ("weight", "linear", gain),
         ("activation", "relu", slope),
     )
     factors = [
-        Factor(block=index, kind=kind, op=op, backward=math.log(gain), forward=0.0)
+        Factor(block=index, kind=kind, op=op, backward=math.log(factor), forward=0.0)
         for index in range(blocks)
-        for kind, op, gain in parts
+        for kind, op, factor in parts
     ]
-    weights = tuple(
-        Weight(
-            block=index,
-            name=f"layers.{index}.weight",
-            fan_in=64,
-            fan_out=64,
-            variance=weight if variance is None else variance,
-            activation="relu",
-            grad_ms=1e-4,
-        )
-        for index in range(blocks)
-    )
-    return msgspec.structs.replace(
-        plain, attribution=Attribution(factors=tuple(factors)), facts=Facts(weights=weights)
+    variance = gain if variance is None else variance
+    weights = [weight(index, variance=variance, activation="relu") for index in range(blocks)]
+    return replace(
+        plain, attribution=Attribution(factors=tuple(factors)), facts=Facts(weights=tuple(weights))
     )
 
 
-# Small made-up steps: what the sick and healthy examples of the update's rules are built of.
-
-
-def stepped(*, shares: Sequence[float] = (), optimizer: str = "AdamW", **fields: Any) -> Profile:
-    """A healthy stack whose optimiser's step has these parts by block, and otherwise what `fields` say."""
+def stack_with_update(*, shares: Sequence[float] = (), optimizer: str = "AdamW", **fields: Any) -> Profile:
+    """A healthy stack and one optimizer step with these shares by block, changed by `fields`."""
     shares = shares or [1 / 16] * 16
-    profile = geometric(blocks=len(shares))
-    group = ParamGroup(parameters=(), lr=1e-3, weight_decay=0.0, options={})
-    update = replace(_step(optimizer, shares), **fields)
-    return replace(profile, optimizer=Optimizer(name=optimizer, groups=(group,), steps=0), update=update)
+    blocks = tuple(_block_step(index, share) for index, share in enumerate(shares))
+    update = replace(_update(optimizer), blocks=blocks, **fields)
+    return replace(geometric(blocks=len(shares)), optimizer=_optimizer(optimizer), update=update)
 
 
-def _step(optimizer: str, shares: Sequence[float]) -> Update:
+def stack_with_step_size(
+    *, optimizer: str = "AdamW", relative: float = 0.02, promised: float = 0.5, decay: float = 0.0
+) -> Profile:
+    """A healthy stack with a loss of 1 and an optimizer step of this size (see `StepSize`)."""
+    matrix = weight(0)
+    step = parameter_step(name=matrix.name, predicted=-promised, update_norm=relative, weight_norm=1.0)
+    update = replace(
+        _update(optimizer),
+        loss=1.0,
+        predicted_loss_change=-promised,
+        measured_loss_change=-promised if promised < 1 else 0.1,
+        safe_lr=None,
+        parameters=(step,),
+    )
+    return replace(
+        stack_with(Facts(weights=(matrix,))),
+        optimizer=_optimizer(optimizer, parameters=(matrix.name,), decay=decay),
+        update=update,
+    )
+
+
+def parameter_step(**fields: Any) -> ParameterStep:
+    """The step of one 64 x 64 matrix, changed by `fields`."""
+    plain: dict[str, Any] = {
+        "name": "layers.0.weight",
+        "block": "layers.0",
+        "count": 64 * 64,
+        "dtype": "float32",
+        "predicted": -0.1,
+        "grad_norm": 1.0,
+        "update_norm": 1.0,
+        "weight_norm": 10.0,
+    }
+    return ParameterStep(**{**plain, **fields})
+
+
+def _optimizer(name: str, *, parameters: tuple[str, ...] = (), decay: float = 0.0) -> Optimizer:
+    """A fresh optimizer with a learning rate of 0.001 whose weight decay removes this share per step."""
+    group = ParamGroup(parameters=parameters, lr=1e-3, weight_decay=decay / 1e-3, options={})
+    return Optimizer(name=name, groups=(group,), steps=0)
+
+
+def _update(optimizer: str) -> Update:
     return Update(
         optimizer=optimizer,
         steps=0,
@@ -198,27 +225,13 @@ def _step(optimizer: str, shares: Sequence[float]) -> Update:
         warmup_steps=0,
         confidence="medium",
         confidence_why="made up",
-        parameters=(parameter(),),
-        blocks=tuple(_step_block(index, share) for index, share in enumerate(shares)),
+        parameters=(parameter_step(),),
+        blocks=(),
         ranges=(),
     )
 
 
-def parameter(**fields: Any) -> ParameterStep:
-    made = ParameterStep(
-        name="layers.0.weight",
-        block="layers.0",
-        count=100,
-        dtype="float32",
-        predicted=-0.1,
-        grad_norm=1.0,
-        update_norm=1.0,
-        weight_norm=10.0,
-    )
-    return replace(made, **fields)
-
-
-def _step_block(index: int, share: float) -> BlockStep:
+def _block_step(index: int, share: float) -> BlockStep:
     return BlockStep(
         name=f"layers.{index}",
         stream=0,

@@ -1,4 +1,4 @@
-"""The first steps of the given optimizer, as checks read them."""
+"""What checks ask about the first steps of the user's optimizer: how far they go, and how far would be safe."""
 
 from __future__ import annotations
 
@@ -6,200 +6,137 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
-import msgspec
-
-from leadline.checks._examples import stack_with, weight
 from leadline.ops.optimizers import Family, family_of
-from leadline.records import Facts, Optimizer, ParameterStep, ParamGroup, Profile, Severity, Update
+from leadline.records import ParamGroup, Profile, Severity, Update
 
-KEPT = (
-    0.06  # of the loss; calibrated by benchmarks/verdicts: of those that failed only exploding ones had more
-)
+# Calibrated by benchmarks/verdicts: share of the loss. Of the networks that failed, only exploding ones lost more in
+# their first step.
+MIN_LOSS_DROP = 0.06
+
+# Calibrated by benchmarks/update_limits.py: learning rate over the safe rate. Beyond it, at most one network in twenty
+# learned.
+MAX_RATE_RATIO: dict[Family, float] = {"sgd": 10.0, "adam": 64.0}
+
+# Calibrated by benchmarks/update_limits.py: multiple of MAX_RATE_RATIO beyond which one run in sixty learned.
+HOPELESS_MULTIPLE = 4.0
+
+# Heuristic: a sum over fewer blocks says nothing about depth.
+MIN_SPREAD_BLOCKS = 8
+
+# Derived: with more than half of the step, one block outweighs all the others together.
+MAX_SHARE_OF_ONE_BLOCK = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    r"""How far steps move the weights, and what they promise to take off the loss.
+class StepSize:
+    r"""How far an optimizer step moves the weights, and by how much it should lower the loss.
 
-    Of a fresh optimiser with momentum $\mu$ the first step is the smallest: once momentum has built up, steps along a
-    steady gradient are $1/(1-\mu)$ times as long. That is what counts here.
+    The first step of a fresh optimizer with momentum $\mu$ is its smallest: once momentum has built up, steps along a
+    steady gradient are $1/(1-\mu)$ times as long. `relative` and `promised` describe these later steps.
     """
 
     family: Family
     optimizer: str
     lr: float
     relative: float
-    """Median of the step's size over the weight's; only of weight layers that get a gradient (a zero start)."""
+    """Median of update norm over weight norm. Only weight layers with a gradient count: others may start at zero."""
     promised: float
-    """The change of the loss, if that were linear, over the loss."""
-    kept: float
-    """The share of the loss that the first step really took off; below zero if it raised the loss."""
+    """The decrease of the loss if the loss were linear, over the loss."""
+    measured: float
+    """The share of the loss that the first step removed; negative if it raised the loss."""
 
     @property
-    def works(self) -> bool:
-        """However long the step is, it lowers the loss by a good part."""
-        return self.kept > KEPT
+    def lowers_loss(self) -> bool:
+        """The measured step lowers the loss by a good part, however long it is."""
+        return self.measured > MIN_LOSS_DROP
 
 
-def pace_of(profile: Profile) -> Pace | None:
-    """None where nothing is known: no step was measured, the optimiser is of unknown kind, the loss is no number."""
+def step_size_of(profile: Profile) -> StepSize | None:
+    """The size of the measured step; None without one, for an unknown optimizer, or if the loss is not positive."""
     update, family = profile.update, optimizer_family(profile)
     if update is None or family is None or not update.loss > 0:
         return None
-    names = {each.name for each in profile.facts.weights} if profile.facts else set()
+    names = {weight.name for weight in profile.facts.weights} if profile.facts else set()
     moved = [step for step in update.parameters if step.name in names and step.grad_norm > 0]
     ratios = [ratio for step in moved if (ratio := step.update_ratio)]
-    built_up = 1 / (1 - _momentum(profile)) if update.steps == 0 else 1.0
-    pace = Pace(
+    momentum_gain = 1 / (1 - _largest_momentum(profile)) if update.steps == 0 else 1.0
+    size = StepSize(
         family=family,
         optimizer=update.optimizer,
         lr=update.lr or 0.0,
-        relative=median(ratios) * built_up if ratios else math.nan,
-        promised=-update.predicted_loss_change / update.loss * built_up,
-        kept=-update.measured_loss_change / update.loss,
+        relative=median(ratios) * momentum_gain if ratios else math.nan,
+        promised=-update.predicted_loss_change / update.loss * momentum_gain,
+        measured=-update.measured_loss_change / update.loss,
     )
-    return pace if math.isfinite(pace.relative) and math.isfinite(pace.promised) else None
+    return size if math.isfinite(size.relative) and math.isfinite(size.promised) else None
 
 
 def optimizer_family(profile: Profile) -> Family | None:
-    """Whether steps are linear in the gradient or free of its scale; None: not known."""
+    """Whether steps are linear in the gradient ("sgd") or independent of its scale ("adam"); None if unknown."""
     return None if profile.optimizer is None else family_of(profile.optimizer.name)
 
 
-def decay_a_step(profile: Profile) -> float:
-    """The largest share of a weight that decay alone takes in a step; 0 without an optimiser."""
+def decay_per_step(profile: Profile) -> float:
+    """The largest share of a weight that weight decay alone removes in one step; 0 without an optimizer."""
     groups = profile.optimizer.groups if profile.optimizer else ()
-    return max((_decay(group) for group in groups), default=0.0)
+    shares = ((group.lr or 0.0) * group.weight_decay / (1 - _momentum(group)) for group in groups)
+    return max(shares, default=0.0)
 
 
-def _decay(group: ParamGroup) -> float:
-    return (group.lr or 0.0) * group.weight_decay / (1 - _of(group))
-
-
-def _momentum(profile: Profile) -> float:
-    groups = profile.optimizer.groups if profile.optimizer else ()
-    return max((_of(group) for group in groups), default=0.0)
-
-
-def _of(group: ParamGroup) -> float:
-    momentum = group.options.get("momentum", 0.0)
-    return float(momentum) if isinstance(momentum, int | float) and 0 <= momentum < 1 else 0.0
-
-
-def paced(
-    *, name: str = "AdamW", relative: float = 0.02, promised: float = 0.5, decay: float = 0.0
-) -> Profile:
-    """An example: an even stack with a loss of 1 and an optimiser that takes such a step."""
-    matrix = weight(0)
-    step = ParameterStep(
-        name=matrix.name,
-        block="layers.0",
-        count=matrix.fan_in * matrix.fan_out,
-        dtype="float32",
-        predicted=-promised,
-        grad_norm=1.0,
-        update_norm=relative,
-        weight_norm=1.0,
-    )
-    group = ParamGroup(parameters=(matrix.name,), lr=1e-3, weight_decay=decay / 1e-3, options={})
-    return msgspec.structs.replace(
-        stack_with(Facts(weights=(matrix,))),
-        optimizer=Optimizer(name=name, groups=(group,), steps=0),
-        update=_update(name, promised, step),
-    )
-
-
-def _update(name: str, promised: float, step: ParameterStep) -> Update:
-    return Update(
-        optimizer=name,
-        steps=0,
-        lr=1e-3,
-        loss=1.0,
-        predicted_loss_change=-promised,
-        measured_loss_change=-promised if promised < 1 else 0.1,
-        ratio=1.0,
-        loss_resolution=1e-7,
-        function_change=0.01,
-        function_change_relative=0.01,
-        function_response=None,
-        blocks_response=None,
-        grad_square=1.0,
-        update_norm=step.update_norm,
-        weight_norm=1.0,
-        line=(),
-        parting=None,
-        parting_is_bound=False,
-        sharpness=None,
-        sharpness_kind=None,
-        stability_lr=None,
-        safe_lr=None,
-        warmup_steps=None,
-        confidence="high",
-        confidence_why="",
-        parameters=(step,),
-        blocks=(),
-        ranges=(),
-    )
-
-
-# When a step is too long: the user's rate against the rate at which a step is still what its gradient promises.
-
-# Rates over the safe rate, calibrated by benchmarks/update_limits.py:
-BEYOND: dict[Family, float] = {"sgd": 10.0, "adam": 64.0}  # farther, at most one network in twenty learned
-HOPELESS = 4.0  # times BEYOND; calibrated by benchmarks/update_limits.py: one run in sixty learned there
-MIN_BLOCKS = 8  # ours: a sum over fewer blocks is no matter of depth
-
-
-def excess(update: Update | None) -> float | None:
-    """The largest rate over the safe one; None where either is not known."""
+def rate_over_safe_rate(update: Update | None) -> float | None:
+    """The largest learning rate over the safe one; None if either is unknown."""
     if update is None or not update.lr or not update.safe_lr:
         return None
     return update.lr / update.safe_lr
 
 
-def lowers(update: Update) -> bool:
-    """Whether the step as it is made lowers the loss, by more than rounding."""
-    return update.measured_loss_change < -update.loss_resolution
+def long_step_severity(update: Update | None) -> Severity | None:
+    """How serious it is that the step goes far beyond the safe rate; None if it does not.
 
-
-def too_long(update: Update) -> Severity | None:
-    """How bad the step is, by the family of the optimiser; an unknown one is judged like Adam, which bears more.
-
-    A step that lowers the loss is not too long, however much more its gradient promised.
+    The limit depends on the family of the optimizer; an unknown optimizer gets the limit of Adam, which is higher. A
+    step that lowers the loss is not too long, however much more its gradient promised.
     """
-    found = excess(update)
-    limit = BEYOND[family_of(update.optimizer) or "adam"]
-    if found is None or found <= limit or lowers(update):
+    ratio = rate_over_safe_rate(update)
+    if update is None or ratio is None:
         return None
-    return "error" if found > HOPELESS * limit else "warning"
+    limit = MAX_RATE_RATIO[family_of(update.optimizer) or "adam"]
+    lowers_loss = update.measured_loss_change < -update.loss_resolution
+    if ratio <= limit or lowers_loss:
+        return None
+    return "error" if ratio > HOPELESS_MULTIPLE * limit else "warning"
 
 
-def spread(profile: Profile) -> float | None:
-    """The part of the step that is spread over many repeated blocks; None where one block has most, or blocks are few.
+def share_of_repeated_blocks(profile: Profile) -> float | None:
+    """The share of the step that many repeated blocks make together; None if one has most of it, or blocks are few.
 
-    That is the case in which each block's own step would do, and only their number makes the sum too long.
+    Where there is such a share, the step of each block alone would be fine: only their number makes the sum too long.
     """
     if profile.update is None:
         return None
-    blocks = [block for block in profile.update.blocks if block.repeated and block.share is not None]
-    shares = [block.share for block in blocks if block.share is not None]
-    if len(shares) < MIN_BLOCKS or sum(shares) < 0.5 or max(shares) > 0.5:
+    shares = [block.share for block in profile.update.blocks if block.repeated and block.share is not None]
+    if len(shares) < MIN_SPREAD_BLOCKS or max(shares) > MAX_SHARE_OF_ONE_BLOCK:
         return None
-    return sum(shares)
+    total = sum(shares)
+    return total if total >= MAX_SHARE_OF_ONE_BLOCK else None
 
 
-def evidence(update: Update) -> dict[str, float]:
-    """The numbers behind a finding about a step, as far as they are finite."""
-    found = {
+def step_evidence(update: Update) -> dict[str, float]:
+    """The numbers behind a finding about a step, without those that are unknown or infinite."""
+    numbers = {
         "lr": update.lr,
         "safe_lr": update.safe_lr,
         "predicted_loss_change": update.predicted_loss_change,
         "measured_loss_change": update.measured_loss_change,
         "function_change_relative": update.function_change_relative,
     }
-    return {key: value for key, value in found.items() if value is not None and abs(value) < float("inf")}
+    return {key: value for key, value in numbers.items() if value is not None and abs(value) < math.inf}
 
 
-def promise(update: Update) -> str:
-    """Predicted and measured change in words."""
-    return f"promises {update.predicted_loss_change:+.3g} and gives {update.measured_loss_change:+.3g}"
+def _largest_momentum(profile: Profile) -> float:
+    groups = profile.optimizer.groups if profile.optimizer else ()
+    return max((_momentum(group) for group in groups), default=0.0)
+
+
+def _momentum(group: ParamGroup) -> float:
+    momentum = group.options.get("momentum", 0.0)
+    return float(momentum) if isinstance(momentum, int | float) and 0 <= momentum < 1 else 0.0

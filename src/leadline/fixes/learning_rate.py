@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.checks._steps import pace_of
+from leadline.checks._steps import step_size_of
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.records import Edit
 
@@ -61,7 +61,7 @@ def learning_rate(patient: Patient) -> Iterator[Plan]:
 
 def wanted_rate(patient: Patient) -> float | None:
     """The rate that one measured step recommends; None where no step was measured, or it went nowhere."""
-    update, pace = patient.profile.update, pace_of(patient.profile)
+    update, pace = patient.profile.update, step_size_of(patient.profile)
     if update is None or pace is None or not pace.lr:
         return None
     limits = [pace.lr * MOVE / pace.relative if pace.relative > 0 else math.inf]

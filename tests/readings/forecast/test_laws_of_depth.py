@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from leadline.checks._examples import geometric, stepped
+from leadline.checks._examples import geometric, stack_with_update
 from leadline.readings.depth_law import exponents_of, find_limits, fit_exponent, limits_of, log_parting
 from leadline.readings.forecast import body_of
 from leadline.records import DepthPoint, Profile
@@ -64,7 +64,7 @@ def test_without_two_finite_points_there_is_no_exponent():
 
 
 def test_blocks_without_a_gradient_give_no_exponent_and_no_limit_of_the_step():
-    update = stepped(shares=[0.0] * 16).update
+    update = stack_with_update(shares=[0.0] * 16).update
     assert update is not None
     assert exponents_of([replace(each, grad_square=0.0, predicted=0.0) for each in update.blocks]) == {}
     assert [each.cause for each in limits_of(point(16), 16, {}, "SGD")] == []

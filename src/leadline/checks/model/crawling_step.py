@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._steps import pace_of, paced
+from leadline.checks._examples import stack_with_step_size
+from leadline.checks._steps import step_size_of
 from leadline.records import Margin, Profile
 
 LEAST_MOVE = 3e-4  # of a weight's size a step, scale-free optimisers; calibrated by benchmarks/verdicts
@@ -15,7 +16,7 @@ MANY = 1e4  # steps: beyond, a number of them means nothing (ours)
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
-    step = pace_of(profile)
+    step = step_size_of(profile)
     if step is None:
         return
     if step.family == "adam":
@@ -31,8 +32,8 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     since="0.1",
     refuted_by="learning",
     margins=_margins,
-    sick=paced(relative=1e-5, promised=1e-4),
-    healthy=paced(relative=0.01, promised=0.1),
+    sick=stack_with_step_size(relative=1e-5, promised=1e-4),
+    healthy=stack_with_step_size(relative=0.01, promised=0.1),
 )
 def crawling_step(profile: Profile) -> Iterator[Symptom]:
     r"""Optimiser steps are so small that learning takes thousands of them to begin.
@@ -55,7 +56,7 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
     ## References
     Calibrated on really trained networks: `benchmarks/verdicts`.
     """
-    step, seen = pace_of(profile), profile.rehearsal
+    step, seen = step_size_of(profile), profile.rehearsal
     if step is None:
         return
     if step.family == "adam" and step.relative < LEAST_MOVE:

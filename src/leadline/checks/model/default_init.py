@@ -16,8 +16,8 @@ from leadline.records import Profile
     since="0.1",
     refuted_by="learning",
     explains=("B201", "B202", "F101", "F102", "F106", "N702", "U505", "U506"),
-    sick=plain_layers(blocks=20, weight=1 / 3, slope=0.5),
-    healthy=plain_layers(blocks=3, weight=1 / 3, slope=0.5),
+    sick=plain_layers(blocks=20, gain=1 / 3, slope=0.5),
+    healthy=plain_layers(blocks=3, gain=1 / 3, slope=0.5),
 )
 def default_init(profile: Profile) -> Iterator[Symptom]:
     r"""A deep plain network keeps PyTorch's default initialisation, made for shallow ones.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._steps import decay_a_step, paced
+from leadline.checks._examples import stack_with_step_size
+from leadline.checks._steps import decay_per_step
 from leadline.records import Profile
 
 MOST = 0.02  # of a weight a step; calibrated by benchmarks/verdicts; usual recipes have 1e-6 to 1e-3
@@ -15,8 +16,8 @@ MOST = 0.02  # of a weight a step; calibrated by benchmarks/verdicts; usual reci
     code="U524",
     name="devouring-decay",
     since="0.1",
-    sick=paced(decay=0.1),
-    healthy=paced(decay=1e-4),
+    sick=stack_with_step_size(decay=0.1),
+    healthy=stack_with_step_size(decay=1e-4),
 )
 def devouring_decay(profile: Profile) -> Iterator[Symptom]:
     r"""Weight decay takes more than a fiftieth of every weight at every step.
@@ -35,7 +36,7 @@ def devouring_decay(profile: Profile) -> Iterator[Symptom]:
     ## References
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
-    decay = decay_a_step(profile)
+    decay = decay_per_step(profile)
     if decay > MOST and profile.optimizer is not None:
         yield Symptom(
             severity="warning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import stepped
+from leadline.checks._examples import stack_with_update
 from leadline.records import Profile
 
 NEARLY_ALL = 0.95  # ours: the other blocks together do a twentieth
@@ -16,8 +16,8 @@ MIN_BLOCKS = 8  # ours: in a shallow network a large part in one block is no sur
     code="U505",
     name="dominated-update",
     since="0.1",
-    sick=stepped(shares=[0.98, *[0.02 / 15] * 15]),
-    healthy=stepped(shares=[0.6, *[0.4 / 15] * 15]),
+    sick=stack_with_update(shares=[0.98, *[0.02 / 15] * 15]),
+    healthy=stack_with_update(shares=[0.6, *[0.4 / 15] * 15]),
 )
 def dominated_update(profile: Profile) -> Iterator[Symptom]:
     r"""One block makes nearly all of the step's promised change.

@@ -33,8 +33,8 @@ from leadline.records import Profile
         "U521",
         "U523",
     ),
-    sick=plain_layers(blocks=40, weight=1.0, slope=0.5),
-    healthy=plain_layers(blocks=40, weight=2.0, slope=0.5),
+    sick=plain_layers(blocks=40, gain=1.0, slope=0.5),
+    healthy=plain_layers(blocks=40, gain=2.0, slope=0.5),
 )
 def gain_off(profile: Profile) -> Iterator[Symptom]:
     r"""The weights' gain does not fit the activation behind them.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.checks.model.underflow import SHARE, needed_bits
+from leadline.checks.model.gradient_underflow import SHARE, needed_bits
 from leadline.records import Facts, Head, Precision, Profile
 
 LEAST = (

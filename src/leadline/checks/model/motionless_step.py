@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import stepped
+from leadline.checks._examples import stack_with_update
 from leadline.records import Profile, Update
 
 
@@ -13,8 +13,10 @@ from leadline.records import Profile, Update
     code="U508",
     name="motionless-step",
     since="0.1",
-    sick=stepped(lr=0.0, update_norm=0.0, predicted_loss_change=0.0, measured_loss_change=0.0, safe_lr=None),
-    healthy=stepped(),
+    sick=stack_with_update(
+        lr=0.0, update_norm=0.0, predicted_loss_change=0.0, measured_loss_change=0.0, safe_lr=None
+    ),
+    healthy=stack_with_update(),
 )
 def motionless_step(profile: Profile) -> Iterator[Symptom]:
     r"""Nothing is learned from this batch: the rate is zero, or the gradient is.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._steps import pace_of, paced
+from leadline.checks._examples import stack_with_step_size
+from leadline.checks._steps import step_size_of
 from leadline.records import Margin, Profile
 
 MOST = {
@@ -15,7 +16,7 @@ MOST = {
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
-    step = pace_of(profile)
+    step = step_size_of(profile)
     if step is not None:
         yield Margin(quantity="promise of a step over the loss", value=step.promised, limit=MOST[step.family])
 
@@ -27,8 +28,8 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     refuted_by="falling",
     explains=("U502", "U503", "U504", "U509"),
     margins=_margins,
-    sick=paced(promised=300.0),
-    healthy=paced(promised=1.5),
+    sick=stack_with_step_size(promised=300.0),
+    healthy=stack_with_step_size(promised=1.5),
 )
 def overreaching_step(profile: Profile) -> Iterator[Symptom]:
     r"""The gradient promises that one step lowers the loss by many times its value.
@@ -48,10 +49,10 @@ def overreaching_step(profile: Profile) -> Iterator[Symptom]:
     ## References
     Derived; the linear prediction is that of any gradient step. Thresholds: `benchmarks/verdicts`.
     """
-    step = pace_of(profile)
+    step = step_size_of(profile)
     if step is not None and step.promised > MOST[step.family]:
         yield Symptom(
-            severity="info" if step.works else "warning",
+            severity="info" if step.lowers_loss else "warning",
             where="the optimiser",
             message=f"one step of {step.optimizer} at rate {step.lr:.3g} promises to lower the loss by "
             f"{step.promised:.3g} times its value: far outside of what a gradient can tell",

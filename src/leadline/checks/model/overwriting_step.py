@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._steps import pace_of, paced
+from leadline.checks._examples import stack_with_step_size
+from leadline.checks._steps import step_size_of
 from leadline.records import Margin, Profile
 
 MOST = {
@@ -15,7 +16,7 @@ MOST = {
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
-    step = pace_of(profile)
+    step = step_size_of(profile)
     if step is not None:
         yield Margin(quantity="step over weight, median", value=step.relative, limit=MOST[step.family])
 
@@ -27,8 +28,8 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     refuted_by="falling",
     explains=("U502", "U503", "U504", "U509", "U523"),
     margins=_margins,
-    sick=paced(relative=3.0, promised=20.0),
-    healthy=paced(relative=0.05),
+    sick=stack_with_step_size(relative=3.0, promised=20.0),
+    healthy=stack_with_step_size(relative=0.05),
 )
 def overwriting_step(profile: Profile) -> Iterator[Symptom]:
     r"""One optimiser step changes the weights by more than their own size.
@@ -51,10 +52,10 @@ def overwriting_step(profile: Profile) -> Iterator[Symptom]:
     Derived from the update rules; Karpathy, CS231n notes, "Neural networks part 3" (ratio of updates to weights near
     $10^{-3}$).
     """
-    step = pace_of(profile)
+    step = step_size_of(profile)
     if step is not None and step.relative > MOST[step.family]:
         yield Symptom(
-            severity="info" if step.works else "error",
+            severity="info" if step.lowers_loss else "error",
             where="the optimiser",
             message=f"one step of {step.optimizer} at rate {step.lr:.3g} moves the weights by {step.relative:.3g} "
             "times their own size: nothing of the initialisation survives it",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import each_block, residual
-from leadline.checks._steps import pace_of, paced
+from leadline.checks._examples import each_block, residual, stack_with_step_size
+from leadline.checks._steps import step_size_of
 from leadline.records import Attention, Block, Facts, Profile, Rehearsal
 
 FEWEST = 12  # sub-layers: six layers, the depth post-norm was published with (Vaswani et al. 2017)
@@ -21,7 +21,7 @@ SCALED = 1.2  # a skip scaled by more is DeepNorm or Admin
 
 
 def _example(promised: float) -> Profile:
-    plain = each_block(paced(promised=promised), residual=residual(placement="post"))
+    plain = each_block(stack_with_step_size(promised=promised), residual=residual(placement="post"))
     blocks = plain.blocks * 2
     seen = Attention(block=0, module="attn", keys=16, purity=0.1, uniform=1 / 16, logit_var=1.0)
     facts = msgspec.structs.replace(plain.facts or Facts(), attentions=(seen,) * 6)
@@ -64,7 +64,7 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
     attentions = profile.facts.attentions if profile.facts else ()
     if len(found) < FEWEST or not attentions:
         return
-    step = pace_of(profile)
+    step = step_size_of(profile)
     harsh = step.promised > PROMISE if step is not None else len(found) > DEEP
     harsh = harsh or _stalls(profile.rehearsal)
     if not harsh and len(found) < 2 * FEWEST:

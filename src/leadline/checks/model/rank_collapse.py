@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import likeness_of
+from leadline.checks._examples import stack_with_likeness
 from leadline.checks._ranges import body
 from leadline.checks._steps import optimizer_family
 from leadline.records import Margin, Profile
@@ -35,8 +35,8 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     refuted_by="learning",
     explains=("B204",),
     margins=_margins,
-    sick=likeness_of([0.1, 0.4, 0.8, 0.93, 0.97, 0.99]),
-    healthy=likeness_of([0.1, 0.2, 0.3, 0.5, 0.7, 0.8]),
+    sick=stack_with_likeness([0.1, 0.4, 0.8, 0.93, 0.97, 0.99]),
+    healthy=stack_with_likeness([0.1, 0.2, 0.3, 0.5, 0.7, 0.8]),
 )
 def rank_collapse(profile: Profile) -> Iterator[Symptom]:
     r"""Samples or tokens that differ at the first block are the same vector at the last.

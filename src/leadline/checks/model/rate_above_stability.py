@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import stepped
+from leadline.checks._examples import stack_with_update
 from leadline.records import Profile
 
 MARGIN = 2.0  # ours: sharpness moves by about this much from batch to batch and in the first steps
@@ -16,8 +16,8 @@ MARGIN = 2.0  # ours: sharpness moves by about this much from batch to batch and
     name="rate-above-stability",
     since="0.1",
     refuted_by="falling",
-    sick=stepped(sharpness=1e5, sharpness_kind="lanczos", stability_lr=2e-5),
-    healthy=stepped(sharpness=2e3, sharpness_kind="lanczos", stability_lr=1e-3),
+    sick=stack_with_update(sharpness=1e5, sharpness_kind="lanczos", stability_lr=2e-5),
+    healthy=stack_with_update(sharpness=2e3, sharpness_kind="lanczos", stability_lr=1e-3),
 )
 def rate_above_stability(profile: Profile) -> Iterator[Symptom]:
     r"""The rate exceeds what the sharpest direction of the loss bears.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import stepped
+from leadline.checks._examples import stack_with_update
 from leadline.records import Margin, Profile, Rehearsal
 
 RISE = 1.3  # times the lowest loss so far; calibrated by benchmarks/verdicts, where 1.1 to 1.5 tell as many apart
@@ -16,7 +16,7 @@ ABOVE = 0.1  # of the loss of a constant output; ours: what ends nearer may have
 
 
 def _rehearsed(losses: Sequence[float]) -> Profile:
-    return replace(stepped(), rehearsal=Rehearsal(losses=tuple(losses), constant=2.2))
+    return replace(stack_with_update(), rehearsal=Rehearsal(losses=tuple(losses), constant=2.2))
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import parameter, stepped
+from leadline.checks._examples import parameter_step, stack_with_update
 from leadline.records import ParameterStep, Profile, Update
 
 MOST = (
@@ -20,8 +20,8 @@ SMALL_RATE = 1e-6  # ours: rates in use lie above; where one is smaller, the rat
     name="swallowed-update",
     since="0.1",
     refuted_by="learning",
-    sick=stepped(parameters=(parameter(dtype="bfloat16", swallowed=0.9),)),
-    healthy=stepped(parameters=(parameter(dtype="bfloat16", swallowed=0.2),)),
+    sick=stack_with_update(parameters=(parameter_step(dtype="bfloat16", swallowed=0.9),)),
+    healthy=stack_with_update(parameters=(parameter_step(dtype="bfloat16", swallowed=0.2),)),
 )
 def swallowed_update(profile: Profile) -> Iterator[Symptom]:
     r"""Most weights do not change, because their type cannot hold so small a step.

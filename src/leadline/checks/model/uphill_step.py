@@ -1,12 +1,12 @@
-"""U507: the step goes up the loss, not down."""
+"""U507: the optimizer goes up the loss, not down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import stepped
-from leadline.checks._steps import decay_a_step, evidence, promise
+from leadline.checks._examples import stack_with_update
+from leadline.checks._steps import decay_per_step, step_evidence
 from leadline.records import Profile, Severity, Update
 
 
@@ -14,44 +14,39 @@ from leadline.records import Profile, Severity, Update
     code="U507",
     name="uphill-step",
     since="0.1",
-    sick=stepped(predicted_loss_change=0.1, measured_loss_change=0.11, safe_lr=None, parting=None),
-    healthy=stepped(predicted_loss_change=-0.1, measured_loss_change=0.11),
+    sick=stack_with_update(predicted_loss_change=0.1, measured_loss_change=0.11, safe_lr=None, parting=None),
+    healthy=stack_with_update(predicted_loss_change=-0.1, measured_loss_change=0.11),
 )
 def uphill_step(profile: Profile) -> Iterator[Symptom]:
-    r"""The step goes along the gradient instead of against it: it promises a higher loss.
+    r"""The step goes along the gradient instead of against it, which raises the loss.
 
     ## What it measures
-    The change of the loss that the gradient promises of one real step, $\langle g, \Delta\theta \rangle$. Fires where
-    it is positive, by more than the rounding of a loss, and the optimiser is fresh or says `maximize=True`. With weight
-    decay it is a warning only: decay, which does not look at the loss, can outweigh a small gradient.
+    The change of the loss that the gradient promises for one real step, $\langle g, \Delta\theta \rangle$. The check
+    fires if this is positive by more than the rounding of the loss, and the optimizer is fresh or has `maximize=True`.
+    With weight decay it is only a warning: decay ignores the loss and can outweigh a small gradient.
 
     ## Why it hurts
-    Every step undoes what the loss asks for. Usual reasons: `maximize=True`, a negative rate, a sign in a custom
-    optimiser, gradients that a hook turns round.
+    Every step makes the loss worse. The usual reasons are `maximize=True`, a negative learning rate, a wrong sign in a
+    custom optimizer, or a hook that reverses gradients.
 
     ## When it is wrong
-    If the number that was passed as loss is a reward, to be maximised. Inside training, momentum may well point uphill
+    If the number passed as the loss is a reward to be maximized. In the middle of training momentum may point uphill
     for a step or two; that is not reported.
 
     ## References
-    Derived: the first order of Taylor's series.
+    Derived: the first-order term of the Taylor series.
     """
     update = profile.update
     severity = None if update is None else _severity(profile, update)
     if update is None or severity is None:
         return
-    why = (
-        "its optimiser is told to maximise"
-        if _maximizes(profile)
-        else "look for a negative rate or a lost sign"
-        if severity == "error"
-        else "weight decay outweighs the gradient"
-    )
     yield Symptom(
         severity=severity,
-        where="the optimiser",
-        message=f"one step of {update.optimizer} {promise(update)}: it goes up the loss; {why}",
-        evidence=evidence(update),
+        where="the optimizer",
+        message=f"one step of {update.optimizer} goes uphill: its gradient promises a loss change of "
+        f"{update.predicted_loss_change:+.3g}, and {update.measured_loss_change:+.3g} was measured",
+        action=_action(profile, severity),
+        evidence=step_evidence(update),
     )
 
 
@@ -62,7 +57,15 @@ def _severity(profile: Profile, update: Update) -> Severity | None:
         return "error"
     if update.steps:
         return None
-    return "warning" if decay_a_step(profile) else "error"
+    return "warning" if decay_per_step(profile) else "error"
+
+
+def _action(profile: Profile, severity: Severity) -> str:
+    if _maximizes(profile):
+        return "Remove `maximize=True` from the optimizer, or negate the loss if it is a reward."
+    if severity == "error":
+        return "Look for a negative learning rate, a wrong sign in the optimizer, or a hook that negates gradients."
+    return "Lower `weight_decay`: it outweighs the gradient in this step."
 
 
 def _maximizes(profile: Profile) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._examples import stepped
-from leadline.checks._steps import evidence, excess, too_long
+from leadline.checks._examples import stack_with_update
+from leadline.checks._steps import long_step_severity, rate_over_safe_rate, step_evidence
 from leadline.records import Profile
 
 WORTHWHILE = 2.0  # derived: up to twice the safe rate a step still lowers a quadratic loss
@@ -16,8 +16,8 @@ WORTHWHILE = 2.0  # derived: up to twice the safe rate a step still lowers a qua
     code="U504",
     name="warm-up-needed",
     since="0.1",
-    sick=stepped(safe_lr=2e-4, warmup_steps=2000),
-    healthy=stepped(safe_lr=8e-4, warmup_steps=2000),
+    sick=stack_with_update(safe_lr=2e-4, warmup_steps=2000),
+    healthy=stack_with_update(safe_lr=8e-4, warmup_steps=2000),
 )
 def warm_up_needed(profile: Profile) -> Iterator[Symptom]:
     r"""At the full rate the first step does less than half of what its gradient promises.
@@ -39,8 +39,14 @@ def warm_up_needed(profile: Profile) -> Iterator[Symptom]:
     Goyal et al., "Accurate, large minibatch SGD", 2017, section 2.2.
     """
     update = profile.update
-    found = excess(update)
-    if update is None or found is None or update.steps or not update.warmup_steps or too_long(update):
+    found = rate_over_safe_rate(update)
+    if (
+        update is None
+        or found is None
+        or update.steps
+        or not update.warmup_steps
+        or long_step_severity(update)
+    ):
         return
     if found > WORTHWHILE:
         yield Symptom(
@@ -48,5 +54,5 @@ def warm_up_needed(profile: Profile) -> Iterator[Symptom]:
             where="the whole model",
             message=f"the first step at rate {update.lr:.3g} is {found:.3g}x a safe one ({update.safe_lr:.3g}): "
             f"warm up over about {update.warmup_steps} steps, unless your schedule, which cannot be seen here, does so",
-            evidence={**evidence(update), "warmup_steps": float(update.warmup_steps)},
+            evidence={**step_evidence(update), "warmup_steps": float(update.warmup_steps)},
         )

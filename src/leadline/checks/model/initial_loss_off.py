@@ -47,7 +47,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     sick=_example(31.0, 900.0),
     healthy=_example(2.45, 0.4),
 )
-def initial_loss(profile: Profile) -> Iterator[Symptom]:
+def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
     r"""The first cross entropy is far above $\ln C$, that of guessing among $C$ classes.
 
     ## What it measures

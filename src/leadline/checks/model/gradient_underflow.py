@@ -47,7 +47,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     sick=_example(0.4),
     healthy=_example(0.001),
 )
-def underflow(profile: Profile) -> Iterator[Symptom]:
+def gradient_underflow(profile: Profile) -> Iterator[Symptom]:
     r"""Part of the gradient is smaller than the smallest number of the dtype it is computed in.
 
     ## What it measures

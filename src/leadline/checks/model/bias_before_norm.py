@@ -18,7 +18,7 @@ REMOVING = ("batch_norm", "instance_norm")  # they subtract each unit's own mean
     sick=stack_with(Facts(weights=(weight(0, norm="batch_norm", bias="layers.0.bias"),))),
     healthy=stack_with(Facts(weights=(weight(0, norm="layer_norm", bias="layers.0.bias"),))),
 )
-def useless_bias(profile: Profile) -> Iterator[Symptom]:
+def bias_before_norm(profile: Profile) -> Iterator[Symptom]:
     r"""A weight layer has a bias that the batch norm behind it subtracts at once.
 
     ## What it measures

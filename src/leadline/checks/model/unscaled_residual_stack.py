@@ -36,7 +36,7 @@ MOST = 0.5  # of the blocks in the range (ours)
     sick=each_block(geometric(blocks=32, forward_gain=2.0), residual=residual()),
     healthy=each_block(geometric(blocks=32, forward_gain=1.03), residual=residual(branch_ms=0.03)),
 )
-def unscaled_residual(profile: Profile) -> Iterator[Symptom]:
+def unscaled_residual_stack(profile: Profile) -> Iterator[Symptom]:
     r"""Residual blocks without norms or scales make the stream grow geometrically.
 
     ## What it measures

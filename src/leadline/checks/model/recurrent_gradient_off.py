@@ -24,7 +24,7 @@ def _example(variance: float) -> Profile:
     sick=_example(0.3),
     healthy=_example(1.2),
 )
-def recurrent_gain(profile: Profile) -> Iterator[Symptom]:
+def recurrent_gradient_off(profile: Profile) -> Iterator[Symptom]:
     r"""Through time, the gradient of a recurrent layer shrinks or grows geometrically.
 
     ## What it measures
