@@ -90,9 +90,8 @@ QUICK = partial(
 
 def predict(build: Callable[[], Any]) -> dict[str, Any]:
     """In this process: the report, and what it took since the process began."""
-    from leadline.api import trace_of
-    from leadline.checks._diagnosis import conclude, study
-    from leadline.tracer.weightless.configs import Sizes
+    from leadline.checks._diagnosis import make_report, read_trace
+    from leadline.tracer.weightless import trace_config_or_factory
     from leadline.tracer.weightless.session import uncollected
 
     made = build()
@@ -102,12 +101,12 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
         assert transformers.AutoConfig
     begun = time.process_time()
     with uncollected():  # as `leadline.predict` does
-        seen = trace_of(made, Sizes())
+        seen = trace_config_or_factory(made, batch=2, tokens=64)
     traced = time.process_time()
     with uncollected(cycles=False):
-        profile, coverage = study(seen)
+        profile, coverage = read_trace(seen)
         studied = time.process_time()
-        report = conclude(seen, profile, coverage)
+        report = make_report(seen, profile, coverage)
     done = time.process_time()
     return {
         "parameters": profile.parameters,

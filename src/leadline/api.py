@@ -24,7 +24,7 @@ from torch import nn
 
 from leadline.case import Case, Inputs, Loss, Progress, as_case, given
 from leadline.checks import Check
-from leadline.checks._diagnosis import check_case, conclude, study
+from leadline.checks._diagnosis import check_case, make_report, read_trace
 from leadline.fixes import Fix, all_fixes
 from leadline.fixes._engine.repair import Repair, apply_recipe, repair, undo_recipe
 from leadline.fixes._engine.trial import Given
@@ -118,7 +118,7 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     with uncollected():
         recorded = trace_config_or_factory(build_or_config, batch=batch, tokens=tokens)
     with uncollected(cycles=False):
-        return conclude(recorded, *study(recorded))
+        return make_report(recorded, *read_trace(recorded))
 
 
 def update(  # noqa: PLR0913  (the five fields of a Case, and two choices)

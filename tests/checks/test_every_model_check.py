@@ -10,7 +10,7 @@ import pytest
 
 from leadline.checks import model_checks
 from leadline.checks._check import Check, Symptom, check
-from leadline.checks._diagnosis import ask
+from leadline.checks._diagnosis import collect_findings
 from leadline.checks._examples import geometric, profile_of
 from leadline.records import Profile
 
@@ -76,5 +76,5 @@ def test_findings_are_ordered_by_severity_and_non_finite_numbers_come_first():
     sick = next(each for each in RULES if each.code == "N701").sick
     growth = next(each for each in RULES if each.code == "F101")
     mixed = dataclasses.replace(growth, look=lambda profile: growth.look(growth.sick))
-    found = ask((mild, mixed, *(each for each in RULES if each.code == "N701")), sick)
+    found = collect_findings((mild, mixed, *(each for each in RULES if each.code == "N701")), sick)
     assert [finding.code for finding in found] == ["N701", "F101", "F199"]

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from leadline.records import (
     Agreement,
-    Asked,
     Block,
+    CheckRow,
     Coverage,
     DepthPoint,
     DepthRange,
@@ -317,7 +317,7 @@ def reviewed() -> Report:
         code="F101", name="forward-growth", severity="warning", where="body.1", message="it grows"
     )
     rules = tuple(
-        Asked(code=code, name=name, summary=f"About {name}.", page=page)
+        CheckRow(code=code, name=name, summary=f"About {name}.", page=page)
         for code, name, page in (
             ("B201", "gradient-decay", "About gradient-decay.\n\n## What it measures\nThe ratio $\\chi$."),
             ("B202", "gradient-explosion", ""),

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from leadline.checks._history import History
-from leadline.records import Asked, Finding, Margin, Profile, Rehearsal, Severity
+from leadline.records import CheckRow, Finding, Margin, Profile, Rehearsal, Severity
 from leadline.records.run import Alert
 
 Refutation = Literal["", "learning", "falling"]
@@ -84,10 +84,10 @@ class Check:
     def reads_run(self) -> bool:
         return self.code.startswith("T")
 
-    def asked(self, findings: Sequence[Finding]) -> Asked:
-        """The row of this check in a report; with its page if it is among those that found something."""
+    def row(self, findings: Sequence[Finding]) -> CheckRow:
+        """The row of this check in a report, with its documentation if the check found something."""
         page = self.doc if any(finding.code == self.code for finding in findings) else ""
-        return Asked(code=self.code, name=self.name, summary=self.summary, page=page)
+        return CheckRow(code=self.code, name=self.name, summary=self.summary, page=page)
 
     def refutation(self, rehearsal: Rehearsal | None) -> str:
         """A clause that says how the rehearsal contradicts this check; "" where it does not, or there was none."""

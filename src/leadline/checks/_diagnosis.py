@@ -1,4 +1,4 @@
-"""From a model to a Report: trace it, read the trace, ask every rule, and judge."""
+"""From a model to a Report: trace it, read the trace, run every check, find root causes, and judge."""
 
 from __future__ import annotations
 
@@ -10,52 +10,46 @@ from leadline import __version__
 from leadline.case import Case
 from leadline.checks import model_checks
 from leadline.checks._check import Check
-from leadline.checks._explain import explained
 from leadline.errors import InputError
 from leadline.readings.profile import read
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
 from leadline.readings.update.reading import read_update
-from leadline.readings.update.rehearsal import rehearse as rehearsed
+from leadline.readings.update.rehearsal import rehearse as rehearse_steps
 from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict, badness
 from leadline.records.report import Report
 from leadline.report.verdict import sentence
 from leadline.tracer.trace import trace_case
 
-CONFIDENCE: dict[
-    Verdict, float
-] = {  # share of such verdicts that came true; calibrated by benchmarks/confidence.py
-    "trains": 0.97,
-    "poor": 0.98,
-    "fails": 0.94,
-}
+# Calibrated by benchmarks/confidence.py: the share of such verdicts that came true.
+CONFIDENCE: dict[Verdict, float] = {"trains": 0.97, "poor": 0.98, "fails": 0.94}
 
 
 def check_case(
     case: Case, *, rules: Sequence[Check] = (), update: bool | None = None, rehearse: bool = True
 ) -> Report:
     """Trace `case` once, read the trace, run every check and judge; see `leadline.check`."""
-    seen = trace_case(case)
-    profile, coverage = study(seen)
-    if update or (update is None and case.optimizer is not None and seen.loss is not None):
-        profile, coverage = _with_update(case, profile, coverage, insist=bool(update))
+    trace = trace_case(case)
+    profile, coverage = read_trace(trace)
+    if update or (update is None and case.optimizer is not None and trace.loss is not None):
+        profile, coverage = _with_update(case, profile, coverage, required=bool(update))
     if rehearse and profile.update is not None:
         head = None if profile.facts is None else profile.facts.head
-        profile = replace(profile, rehearsal=rehearsed(case, head))
-    return conclude(seen, profile, coverage, rules)
+        profile = replace(profile, rehearsal=rehearse_steps(case, head))
+    return make_report(trace, profile, coverage, rules)
 
 
-def study(seen: Trace) -> tuple[Profile, Coverage]:
-    """All that can be read off a trace alone, theory's predictions included."""
-    told, theory = predict_with_account(seen)
-    profile, coverage = read(told)
-    return replace(profile, symmetry=read_symmetry(seen), theory=theory), coverage
+def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
+    """Everything that can be read from a trace alone, including the predictions of theory."""
+    predicted_trace, theory = predict_with_account(trace)
+    profile, coverage = read(predicted_trace)
+    return replace(profile, symmetry=read_symmetry(trace), theory=theory), coverage
 
 
-def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Check] = ()) -> Report:
-    """Ask every rule and judge. Of a model without weights, what was predicted is judged."""
-    asked = (*model_checks(), *rules)
-    findings = ask(asked, profile.shown)
+def make_report(trace: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Check] = ()) -> Report:
+    """Run every model check, and `rules` too, on the profile, and judge. A weightless model is judged by prediction."""
+    checks = (*model_checks(), *rules)
+    findings = collect_findings(checks, profile.shown)
     if profile.predicted:
         findings = tuple(replace(each, message=f"{each.message} (predicted)") for each in findings)
     report = Report(
@@ -64,44 +58,15 @@ def conclude(seen: Trace, profile: Profile, coverage: Coverage, rules: Sequence[
         findings=findings,
         profile=profile,
         coverage=coverage,
-        rules=tuple(each.asked(findings) for each in asked),
-        margins=tuple(margin for each in asked for margin in each.read_margins(profile.shown)),
-        sources={module.path: module.source for module in seen.modules if module.source is not None},
+        rules=tuple(each.row(findings) for each in checks),
+        margins=tuple(margin for each in checks for margin in each.read_margins(profile.shown)),
+        sources={module.path: module.source for module in trace.modules if module.source is not None},
     )
     return _with_reason(report)
 
 
-def _with_reason(report: Report) -> Report:
-    """The report with the sentence that decided, and how far it can be trusted.
-
-    Confidence was measured on networks whose optimiser was known; without a step of one it is not given.
-    """
-    known = CONFIDENCE.get(report.verdict) if report.profile.update is not None else None
-    return replace(report, reason=sentence(report), confidence=known)
-
-
-def _with_update(
-    case: Case, profile: Profile, coverage: Coverage, *, insist: bool
-) -> tuple[Profile, Coverage]:
-    """The profile with one step of the optimiser; where that cannot be had, and nobody insists, what is missing."""
-    try:
-        return replace(profile, update=read_update(case, profile, ranges=True)), coverage
-    except InputError as error:
-        if insist or _is_foreign(profile.optimizer):
-            raise
-        gap = Gap(what="one step of the optimiser", why=f"it needs {error.expected}; got {error.got}")
-        return profile, replace(coverage, gaps=(*coverage.gaps, gap))
-
-
-def _is_foreign(optimizer: Optimizer | None) -> bool:
-    """It holds no parameter of this model."""
-    return optimizer is not None and all(
-        name == "?" for group in optimizer.groups for name in group.parameters
-    )
-
-
-def without(report: Report, codes: Collection[str]) -> Report:
-    """The report as it would be without the rules of these codes: what they found is kept apart and not judged."""
+def ignore_checks(report: Report, codes: Collection[str]) -> Report:
+    """The report without the checks of these codes: their findings move to `ignored` and are not judged."""
     counted = tuple(finding for finding in report.findings if finding.code not in codes)
     ignored = tuple(finding for finding in report.findings if finding.code in codes)
     if not ignored:
@@ -115,24 +80,87 @@ def without(report: Report, codes: Collection[str]) -> Report:
     return _with_reason(judged)
 
 
-def ask(rules: Sequence[Check], profile: Profile) -> tuple[Finding, ...]:
-    """What all rules find, worst first, and which finding explains which.
+def collect_findings(checks: Sequence[Check], profile: Profile) -> tuple[Finding, ...]:
+    """The findings of all checks, worst first, each linked to the finding that causes it.
 
-    Numbers that are no numbers come before whatever they make other rules say.
+    Non-finite findings sort first among those of one severity because they cause others.
     """
-    found = [finding for check in rules for finding in check(profile)]
-    found.sort(key=lambda each: (-badness(each.severity), not each.code.startswith("N"), each.code))
-    return explained(found, rules)
+    findings = [finding for check in checks for finding in check(profile)]
+    findings.sort(key=lambda each: (-badness(each.severity), not each.code.startswith("N"), each.code))
+    return link_causes(findings, checks)
 
 
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
-    """An error means it fails, a warning that it trains poorly; without a measured depth axis nothing can be said.
+    """An error means "fails", a warning "poor"; without a measured depth axis the verdict is "undecided".
 
-    Where nothing was measured, theory must reach all of the axis: what it could not follow may be what matters.
+    A model without weights is decided only if theory predicts every block: a part it cannot follow may matter.
     """
     if any(finding.severity == "error" for finding in findings):
         return "fails"
     known = [b.forward_ms is not None and b.backward_ms is not None for b in profile.shown.blocks]
-    if not all(known) if profile.predicted else not (any(known) and coverage.backward):
+    decided = all(known) if profile.predicted else any(known) and coverage.backward
+    if not decided:
         return "undecided"
     return "poor" if any(finding.severity == "warning" for finding in findings) else "trains"
+
+
+def _with_reason(report: Report) -> Report:
+    """The report with the sentence that decided the verdict, and its confidence.
+
+    Confidence was measured on networks whose optimizer was known; without a measured step it is None.
+    """
+    confidence = CONFIDENCE.get(report.verdict) if report.profile.update is not None else None
+    return replace(report, reason=sentence(report), confidence=confidence)
+
+
+def _with_update(
+    case: Case, profile: Profile, coverage: Coverage, *, required: bool
+) -> tuple[Profile, Coverage]:
+    """The profile with one optimizer step. Where the step is impossible and not required, a gap in the coverage."""
+    try:
+        return replace(profile, update=read_update(case, profile, ranges=True)), coverage
+    except InputError as error:
+        if required or _is_foreign(profile.optimizer):
+            raise
+        gap = Gap(what="one step of the optimizer", why=f"it needs {error.expected}; got {error.got}")
+        return profile, replace(coverage, gaps=(*coverage.gaps, gap))
+
+
+def _is_foreign(optimizer: Optimizer | None) -> bool:
+    """Whether the optimizer holds no parameter of this model."""
+    return optimizer is not None and all(
+        name == "?" for group in optimizer.groups for name in group.parameters
+    )
+
+
+# Root causes: consequences are put under their cause, so that a report names one root.
+
+
+def link_causes(findings: Sequence[Finding], checks: Sequence[Check]) -> tuple[Finding, ...]:
+    """The findings, each with the code of the finding that explains it best; "" for a root.
+
+    `Check.explains` lists the codes a check can explain. It does so where both findings share a block, or one of them
+    concerns no particular block. Among several causes, one that is itself a root wins, then the more severe one. An
+    info finding explains only other info findings.
+    """
+    explains = {check.code: set(check.explains) for check in checks}
+    causes = [[cause for cause in findings if _explains(cause, effect, explains)] for effect in findings]
+    roots = {id(effect) for effect, own in zip(findings, causes, strict=True) if not own}
+
+    def rank(cause: Finding) -> tuple[bool, int, str]:
+        return id(cause) not in roots, -badness(cause.severity), cause.code
+
+    return tuple(
+        replace(effect, explained_by=min(own, key=rank).code if own else "")
+        for effect, own in zip(findings, causes, strict=True)
+    )
+
+
+def _explains(cause: Finding, effect: Finding, explains: dict[str, set[str]]) -> bool:
+    if effect.code not in explains.get(cause.code, ()):
+        return False
+    if cause.severity == "info" and effect.severity != "info":
+        return False
+    if cause.layers is None or effect.layers is None:
+        return True
+    return cause.layers[0] <= effect.layers[1] and effect.layers[0] <= cause.layers[1]

@@ -253,7 +253,7 @@ def examine(
     """
     import torch
 
-    from leadline.checks._diagnosis import check_case, without
+    from leadline.checks._diagnosis import check_case, ignore_checks
 
     with redirect_stdout(sys.stderr):
         torch.manual_seed(seed)
@@ -261,7 +261,7 @@ def examine(
         report = check_case(case, rehearse=rehearse)
     factory = origin(target)
     sources = {**({"": factory} if factory else {}), **report.sources}
-    return without(replace(report, target=target, sources=sources), drop)
+    return ignore_checks(replace(report, target=target, sources=sources), drop)
 
 
 def foresee(
@@ -280,7 +280,7 @@ def foresee(
     if not is_config(target):
         locate(target)
     from leadline.api import predict
-    from leadline.checks._diagnosis import without
+    from leadline.checks._diagnosis import ignore_checks
 
     with redirect_stdout(sys.stderr):
         if is_config(target):
@@ -288,4 +288,4 @@ def foresee(
         else:
             make = postponed(target)
             report = predict(lambda: moved(make(), device=None, dtype=dtype))
-    return without(replace(report, target=target), drop)
+    return ignore_checks(replace(report, target=target), drop)

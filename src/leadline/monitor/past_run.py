@@ -12,7 +12,18 @@ from leadline.checks._check import Check
 from leadline.checks._history import START, STEPS, History
 from leadline.monitor.alerts import Desk
 from leadline.monitor.runfile import Run
-from leadline.records import Alert, Asked, Course, Coverage, Finding, Gap, Profile, Sample, Verdict, badness
+from leadline.records import (
+    Alert,
+    CheckRow,
+    Course,
+    Coverage,
+    Finding,
+    Gap,
+    Profile,
+    Sample,
+    Verdict,
+    badness,
+)
 from leadline.records.report import Report
 from leadline.report.verdict import sentence
 from leadline.text import clean
@@ -174,10 +185,10 @@ def _able(recorded: Collection[str]) -> list[Check]:
     return [each for each in run_checks() if any(name in recorded for name in each.needs)]
 
 
-def _asked(findings: Sequence[Finding]) -> tuple[Asked, ...]:
+def _asked(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
     codes = {finding.code for finding in findings}
     return tuple(
-        Asked(
+        CheckRow(
             code=each.code,
             name=each.name,
             summary=each.summary,

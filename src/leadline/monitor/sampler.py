@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from leadline.checks._diagnosis import conclude, study
+from leadline.checks._diagnosis import make_report, read_trace
 from leadline.checks._history import moved_row, places
 from leadline.checks._timeline import first_cause, render
 from leadline.monitor.budget import Timetable
@@ -292,8 +292,8 @@ class Samples:
 
     def _make(self, step: int, seen: Trace) -> list[Alert]:
         with process_state_kept():  # what is imported on first use may draw random numbers
-            profile, coverage = study(seen)
-        self.report = replace(conclude(seen, profile, coverage), target=f"step {step}")
+            profile, coverage = read_trace(seen)
+        self.report = replace(make_report(seen, profile, coverage), target=f"step {step}")
         known = self.journal.history.layout
         self.journal.lay_out(joined(known, layout_of(known.parameters, profile)))
         return self.journal.report(step, self.report)

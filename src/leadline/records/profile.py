@@ -364,14 +364,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Code of the finding that this one is a consequence of; "" if it is a root."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that was asked, whether or not it found something."""
+class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A check that ran, whether or not it found something: one row of a report."""
 
     code: str
     name: str
     summary: str
     page: str = ""
-    """Its whole documentation, in Markdown; only of a rule that found something, so that reports stay small."""
+    """Its documentation, as Markdown. Empty if the check found nothing, so that reports stay small."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from leadline.records import (
-    Asked,
+    CheckRow,
     Course,
     Coverage,
     Finding,
@@ -43,7 +43,7 @@ class Report(Printable, frozen=True, kw_only=True):
     """How often this verdict was right on networks that were really trained; None where that is not known."""
     target: str = ""
     """What was checked, as the command line names it; "" if the check was called from Python."""
-    rules: tuple[Asked, ...] = ()
+    rules: tuple[CheckRow, ...] = ()
     """What was looked for."""
     margins: tuple[Margin, ...] = ()
     """How far the main quantities are from where their rules fire: the evidence that nothing is wrong."""

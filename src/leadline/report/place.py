@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from leadline.records import Asked, Finding, Source
+from leadline.records import CheckRow, Finding, Source
 from leadline.records.report import Report
 
 RANGE = " … "
@@ -32,9 +32,9 @@ def lasting(where: str) -> str:
 # The rules that a report speaks of.
 
 
-def rules_of(report: Report) -> list[Asked]:
+def rules_of(report: Report) -> list[CheckRow]:
     """Those that were asked, then any other that has a finding: a report made by hand need not list its rules."""
     rules = {rule.code: rule for rule in report.rules}
     for finding in (*report.findings, *report.ignored):
-        rules.setdefault(finding.code, Asked(code=finding.code, name=finding.name, summary=finding.name))
+        rules.setdefault(finding.code, CheckRow(code=finding.code, name=finding.name, summary=finding.name))
     return [*rules.values()]

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from leadline.case import Case
 from leadline.checks import model_checks
-from leadline.checks._diagnosis import CONFIDENCE, ask, check_case, judge
+from leadline.checks._diagnosis import CONFIDENCE, check_case, collect_findings, judge
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes._engine.candidates import Candidate, refusal
 from leadline.fixes._engine.comparison import compare, end
@@ -107,7 +107,7 @@ LEARNS = Rehearsal(losses=(1.0, 0.0))
 def rehearsed(report: Report, rehearsal: Rehearsal | None) -> Report:
     """The report as it is if training goes like that; None: as it is before anything was tried."""
     profile = changed(report.profile, rehearsal=rehearsal)
-    findings = ask(model_checks(), profile.shown)
+    findings = collect_findings(model_checks(), profile.shown)
     verdict = judge(profile, report.coverage, findings)
     known = CONFIDENCE.get(verdict) if profile.update is not None else None
     judged = changed(report, profile=profile, findings=findings, verdict=verdict, confidence=known)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from leadline.records import Asked, Finding
+from leadline.records import CheckRow, Finding
 from leadline.records.report import Report
 from leadline.report.layout import Bar, Look
 from leadline.report.place import place_of, rules_of
@@ -43,7 +43,7 @@ def _suite(report: Report, bar: Bar) -> Element:
     return suite
 
 
-def _case(report: Report, rule: Asked, bar: Bar, suite: str) -> Element:
+def _case(report: Report, rule: CheckRow, bar: Bar, suite: str) -> Element:
     case = Element("testcase", classname=suite, name=clean(f"{rule.code} {rule.name}"))
     found = by_severity([each for each in report.findings if each.code == rule.code])
     failing = [each for each in found if fails(each, bar)]

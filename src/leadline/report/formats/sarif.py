@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from leadline.records import Asked, Finding, Severity, spell
+from leadline.records import CheckRow, Finding, Severity, spell
 from leadline.records.report import Report
 from leadline.report.formula import readable
 from leadline.report.layout import Look
@@ -49,7 +49,7 @@ def _run(report: Report) -> Json:
     }
 
 
-def _rule(rule: Asked) -> Json:
+def _rule(rule: CheckRow) -> Json:
     more = f"{rule.summary} `leadline explain {rule.code}` tells more."
     page = readable(rule.page) or more
     return {

@@ -12,7 +12,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from leadline.records import Asked, Course, Finding, Forecast, Profile, Rehearsal, Source, Symmetry
+from leadline.records import CheckRow, Course, Finding, Forecast, Profile, Rehearsal, Source, Symmetry
 from leadline.records.repair_report import RepairReport
 from leadline.records.report import Report
 from leadline.report.charts.lines import Line, line_chart
@@ -157,7 +157,7 @@ class Article:
     group: Group | None
     roots: list[Root]
     ignored: Sequence[Finding]
-    silent: list[Asked]
+    silent: list[CheckRow]
     """Rules that were asked and found nothing."""
     carried: Carried
     markdown: str

@@ -6,8 +6,8 @@ import dataclasses
 
 from leadline.checks import model_checks
 from leadline.checks._check import Check, check
+from leadline.checks._diagnosis import link_causes
 from leadline.checks._examples import geometric
-from leadline.checks._explain import explained
 from leadline.records import Finding
 from leadline.report.verdict import rooted
 
@@ -32,7 +32,7 @@ def finding(code: str, severity: str = "warning", layers: tuple[int, int] | None
 
 
 def causes(findings: list[Finding], rules: list[Check]) -> dict[str, str]:
-    return {each.code: each.explained_by for each in explained(findings, rules)}
+    return {each.code: each.explained_by for each in link_causes(findings, rules)}
 
 
 RULES = [made("I301", "F101", "B201"), made("F101", "B201"), made("B201")]
@@ -55,7 +55,7 @@ def test_a_note_does_not_explain_an_error():
 
 
 def test_the_tree_with_the_worst_finding_comes_first_and_nothing_is_lost():
-    found = explained([finding("B201", "error"), finding("U999"), finding("I301")], RULES)
+    found = link_causes([finding("B201", "error"), finding("U999"), finding("I301")], RULES)
     trees = rooted(found)
     assert [root.code for root, _ in trees] == ["I301", "U999"]
     assert sum(1 + len(below) for _, below in trees) == len(found)
