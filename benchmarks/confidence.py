@@ -5,7 +5,7 @@ fails: did not), with one case added on either side (Laplace's rule), so that fe
 of the calibration half are what a report says; those of the held-out half, beside them, tell how far that is to be
 trusted: the calibration half also chose the rules' thresholds, and so is optimistic.
 
-    python -m benchmarks.confidence     from the verdicts as last published; writes CONFIDENCE into diagnosis.py
+    python -m benchmarks.confidence     from the verdicts as last published; writes CONFIDENCE into checks/_diagnosis.py
 
 Run `python -m benchmarks.verdicts.judge --publish` first.
 """
@@ -20,7 +20,7 @@ from benchmarks.verdicts.cases import Labels, Verdicts, load_labels, load_verdic
 from benchmarks.verdicts.problem import Half
 
 NAME = "confidence"
-SOURCE = ROOT / "src" / "leadline" / "diagnosis.py"
+SOURCE = ROOT / "src" / "leadline" / "checks" / "_diagnosis.py"
 SAID = ("trains", "poor", "fails")
 HALVES: tuple[Half, ...] = ("calibration", "held-out")
 
@@ -56,7 +56,7 @@ def by_half(labels: Labels, verdicts: Verdicts) -> dict[str, Shares]:
 
 
 def rewritten(source: str, found: Shares) -> str:
-    """`diagnosis.py` with these numbers in CONFIDENCE."""
+    """`checks/_diagnosis.py` with these numbers in CONFIDENCE."""
     for verdict in SAID:
         entry = rf'(\n    "{verdict}": )[\d.]+(,)'
         source, count = re.subn(entry, rf"\g<1>{found[verdict]['confidence']:.2f}\g<2>", source)

@@ -30,13 +30,12 @@ from benchmarks.verdicts.problem import Problem
 from examples.incidents import ORDER
 
 ROOT = Path(__file__).parents[1]
-HELPER_FOLDER = ROOT / "tests"
-HELPERS = {  # the modules with models that belong to the tests, as they are called below HELPER_FOLDER
-    "healthy plain networks": "healthy.plain",
-    "healthy deep networks": "healthy.deep",
-    "random architectures": "faults.graphs",
-    "tiny Hugging Face models": "zoo.huggingface",
-    "sick models": "fixes.clinic",
+HELPERS = {  # the modules with models that belong to the tests
+    "healthy plain networks": "tests.support.healthy.plain",
+    "healthy deep networks": "tests.support.healthy.deep",
+    "random architectures": "tests.support.faults.graphs",
+    "tiny Hugging Face models": "tests.support.zoo.huggingface",
+    "sick models": "tests.support.clinic",
 }
 
 Cases = Iterator[tuple[str, Callable[[], Any]]]
@@ -119,7 +118,6 @@ def prepare() -> None:
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")  # oneDNN reads it at its first operation
     os.chdir(ROOT)
     torch.set_num_threads(1)
-    sys.path.append(str(HELPER_FOLDER))
 
 
 def helper(name: str) -> ModuleType:

@@ -6,8 +6,6 @@ import math
 import re
 import shlex
 
-from rich.cells import cell_len
-
 FORMULA = ("=", "+", "-", "@")
 
 
@@ -103,33 +101,8 @@ def _tidy(digits: str) -> str:
 
 # Words and numbers for a report: hostile names made harmless, numbers with three significant digits.
 
-__all__ = [
-    "NOT_MEASURED",
-    "clean",
-    "clean_lines",
-    "count",
-    "factor",
-    "first_clause",
-    "number",
-    "plural",
-    "quoted",
-    "share",
-    "shorten",
-    "signed",
-]
 
 _CLAUSE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|[:;]\s")
-
-
-def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` terminal cells; what is cut is cut from the middle, where names differ least."""
-    if cell_len(text) <= width:
-        return text
-    for kept in range(width - 1, 0, -1):
-        candidate = text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
-        if cell_len(candidate) <= width:
-            return candidate
-    return "…"[:width]
 
 
 def first_clause(text: str) -> str:

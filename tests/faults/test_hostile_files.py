@@ -21,6 +21,7 @@ from torch import nn
 import leadline
 from leadline.cli import main
 from leadline.cli.baseline import BASELINE_SCHEMA, read_baseline
+from leadline.cli.report import saved_kinds
 from leadline.config import read_config
 from leadline.errors import LONGEST, InputError, LeadlineError, SchemaError
 from leadline.lab.phase.record import Phase, Separation
@@ -41,7 +42,7 @@ Read = Callable[[str], object]
 
 def show(text: str) -> None:
     """As `leadline report` does, in all formats."""
-    for write in formats_of(text, Look(detail="everything")).values():
+    for write in formats_of(text, Look(detail="everything"), saved_kinds()).values():
         write().encode()
 
 
@@ -126,7 +127,7 @@ def test_no_word_of_a_record_moves_the_cursor_or_cannot_be_written(name):
     for place in words.values():
         spoiled = json.dumps(replaced(data, place, "a\x1b[2J\ud800\u202eb"))
         with contextlib.suppress(LeadlineError):  # not any word will do here
-            write = formats_of(spoiled, Look(detail="everything"))["text"]
+            write = formats_of(spoiled, Look(detail="everything"), saved_kinds())["text"]
             assert not re.search("\x1b\\[2J|\ud800|\u202e", write())
 
 

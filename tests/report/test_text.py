@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from leadline.text import clean, count, factor, first_clause, number, plural, shorten
+from leadline.report.layout import shorten
+from leadline.text import clean, count, factor, first_clause, number, plural
 
 
 @given(st.text(st.characters(exclude_categories=())))

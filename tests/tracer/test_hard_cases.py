@@ -154,7 +154,7 @@ def test_checkpointed_blocks_have_the_gradients_of_the_same_blocks_without_check
 
     torch.manual_seed(4)
     found = trace(case())
-    monkeypatch.setattr("zoo.machinery.checkpoint", lambda block, x, use_reentrant: block(x))
+    monkeypatch.setattr("tests.support.zoo.machinery.checkpoint", lambda block, x, use_reentrant: block(x))
     torch.manual_seed(4)
     plain = trace(case())
     for path in ("first", "blocks.0.0", "blocks.0.1", "blocks.0.2", "blocks.1.0", "last"):

@@ -27,7 +27,7 @@ RECORD_PACKAGES = ("leadline.report.saved", "leadline.lab.saved")
 """Where the kinds of records are declared. By name, because nothing outside the lab imports the lab."""
 
 
-def _kinds() -> dict[str, Kind]:
+def saved_kinds() -> dict[str, Kind]:
     return {schema: kind for name in RECORD_PACKAGES for schema, kind in import_module(name).KINDS.items()}
 
 
@@ -75,7 +75,7 @@ def report(
     """Show what was saved as JSON ("-" reads stdin): a report, a repair, a forecast, experiments of the lab, a race or
     a phase diagram. Needs no torch."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    written = formats_of(_text(saved), look, _kinds())
+    written = formats_of(_text(saved), look, saved_kinds())
     if form not in written:
         raise click.UsageError(f"what was saved has no format {form!r}: choose one of {', '.join(written)}")
     if page is not None:

@@ -15,9 +15,9 @@ from leadline.records.comparison import Comparison, Side
 from leadline.records.report import Report
 from leadline.report.charts.lines import Values
 from leadline.report.depth import legend, sparkline, stream_blocks
-from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, Look, labelled, wrapped
+from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, Look, labelled, shorten, wrapped
 from leadline.report.verdict import TITLES, by_severity
-from leadline.text import clean, count, factor, number, plural, shorten
+from leadline.text import clean, count, factor, number, plural
 
 LEAST_WIDTH, MOST_WIDTH = 50, 120
 SHOWN = 2  # findings of a kind that a page names; -v shows all

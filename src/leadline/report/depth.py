@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from leadline.records import Block, Jump, Profile, Residual
-from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, joined, labelled
-from leadline.text import clean, factor, number, plural, shorten
+from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, joined, labelled, shorten
+from leadline.text import clean, factor, number, plural
 
 LEVELS = "▁▂▃▄▅▆▇█"
 LEAST_SPAN = math.log(10)  # less than a factor of ten fills only part of the height: noise is no cliff

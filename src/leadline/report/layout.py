@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -35,6 +36,17 @@ def wrapped(body: Text | str, width: int, *, most: int | None = None) -> list[Te
     last.truncate(width - 2)
     last.append(" …")
     return lines[:most]
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` terminal cells; what is cut is cut from the middle, where names differ least."""
+    if cell_len(text) <= width:
+        return text
+    for kept in range(width - 1, 0, -1):
+        candidate = text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
+        if cell_len(candidate) <= width:
+            return candidate
+    return "…"[:width]
 
 
 def joined(*parts: str) -> str:

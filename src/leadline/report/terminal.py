@@ -27,9 +27,9 @@ from leadline.records import (
     Update,
 )
 from leadline.report.depth import axis_lines, block_summary, jump_lines
-from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, Look, joined, labelled, wrapped
+from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, Look, joined, labelled, shorten, wrapped
 from leadline.report.verdict import TITLES, rooted, sentence, steps_of
-from leadline.text import clean, count, factor, number, plural, quoted, share, shorten, signed
+from leadline.text import clean, count, factor, number, plural, quoted, share, signed
 
 if TYPE_CHECKING:
     from leadline.records.report import Report

@@ -156,9 +156,11 @@ def _point(multiple: float, found: float, loss: float, slope: float, noise: floa
 
 
 def _curvature(losses: dict[float, float], loss: float, slope: float, noise: float) -> float | None:
+    """The second difference at the nearest point where it exceeds the rounding of the losses it is made of."""
     for c in sorted(losses):
         bend = losses[c] - loss - c * slope
-        if math.isfinite(bend) and abs(bend) > 4 * noise:
+        rounding = noise * max(1.0, abs(losses[c] / loss)) if loss else noise
+        if math.isfinite(bend) and abs(bend) > 4 * rounding:
             return 2 * bend / (c * c)
     return None
 

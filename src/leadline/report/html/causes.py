@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from leadline.records import Block, DepthRange, DepthScale, Factor, Profile, Rehearsal, Update
 from leadline.report.charts.bars import Bar, Mark, bars, ruler, waterfall
 from leadline.report.charts.lines import Line, line_chart
-from leadline.text import clean, factor, number, plural, power, share, shorten, signed
+from leadline.report.layout import shorten
+from leadline.text import clean, factor, number, plural, power, share, signed
 
 TITLES = {
     "activation": "activation slopes",
