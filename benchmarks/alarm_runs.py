@@ -142,7 +142,7 @@ def layout_of(plan: Plan, names: list[str]) -> Layout:
     return Layout(
         parameters=tuple(names),
         blocks=tuple(f"blocks.{index}" for index in range(plan.depth)),
-        homes=homes,
+        parameter_blocks=homes,
         invariant=tuple(turning),
         rotation=tuple(settled.angle if settled and turns else None for turns in turning),
         settling=(settled.steps if settled else 0.0,) * len(names),

@@ -34,7 +34,7 @@ def test_a_recorded_run_has_what_a_watch_records(family: str):
     assert all(len(sample.vectors[name]) == len(found.names) for name in ("grad_norm", "update_norm"))
     assert FROZEN in sample.vectors["grad_norm"]
     assert ABSENT not in sample.vectors["grad_norm"]
-    assert len(found.layout.homes) == len(found.names)
+    assert len(found.layout.parameter_blocks) == len(found.names)
 
 
 def test_a_cut_block_has_no_gradient_and_a_left_out_one_does_not_move():

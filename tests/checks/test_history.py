@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from leadline.checks._history import (
     FROZEN,
-    RECENT,
-    SPACED,
-    SPACING,
-    START,
-    STEPS,
-    UNKNOWN,
+    MAX_RECENT_RECORDINGS,
+    MAX_SPACED_RECORDINGS,
+    MAX_STEPS,
+    MIN_RECORDING_SPACING,
+    NOT_MEASURED,
+    START_STEPS,
     History,
     Layout,
-    Rows,
+    Recordings,
 )
 from leadline.checks._statistics import trends
 from leadline.records.run import Sample
@@ -45,33 +45,33 @@ def steps_of(found: list[int]) -> list[int]:
 def test_the_last_recordings_are_kept_as_they_came_and_no_more(found):
     steps = steps_of(found)
     history = filled(steps)
-    assert history.scalars("loss").steps == steps[-STEPS:]
-    assert history.scalars("loss").values == [float(step) for step in steps[-STEPS:]]
-    assert history.recent("dead").steps == steps[-RECENT:]
-    assert history.recent("dead").column(1) == [float(step) for step in steps[-RECENT:]]
+    assert history.scalars("loss").steps == steps[-MAX_STEPS:]
+    assert history.scalars("loss").values == [float(step) for step in steps[-MAX_STEPS:]]
+    assert history.recent("dead").steps == steps[-MAX_RECENT_RECORDINGS:]
+    assert history.recent("dead").column(1) == [float(step) for step in steps[-MAX_RECENT_RECORDINGS:]]
     spaced = history.spaced("dead").steps
-    assert len(spaced) <= SPACED
-    assert all(b - a >= SPACING for a, b in pairwise(spaced))
+    assert len(spaced) <= MAX_SPACED_RECORDINGS
+    assert all(b - a >= MIN_RECORDING_SPACING for a, b in pairwise(spaced))
     assert set(spaced) <= set(steps)
 
 
 def test_a_long_run_does_not_grow_a_history():
-    history = filled(range(10 * STEPS))
-    assert len(history.scalars("loss")) == STEPS
-    assert len(history.recent("dead")) == RECENT
-    assert len(history.spaced("dead")) == SPACED
-    assert history.began == 0
-    assert history.step == 10 * STEPS - 1
+    history = filled(range(10 * MAX_STEPS))
+    assert len(history.scalars("loss")) == MAX_STEPS
+    assert len(history.recent("dead")) == MAX_RECENT_RECORDINGS
+    assert len(history.spaced("dead")) == MAX_SPACED_RECORDINGS
+    assert history.first_step == 0
+    assert history.step == 10 * MAX_STEPS - 1
 
 
 def test_spaced_recordings_reach_as_far_back_as_the_numbers():
-    history = filled(range(2 * STEPS))
-    assert history.spaced("dead").steps[0] <= history.scalars("loss").steps[0] + SPACING
+    history = filled(range(2 * MAX_STEPS))
+    assert history.spaced("dead").steps[0] <= history.scalars("loss").steps[0] + MIN_RECORDING_SPACING
 
 
 def test_the_start_of_a_run_stays_when_the_ring_has_moved_on():
-    history = filled(range(2 * STEPS))
-    assert list(history.start("loss")) == [float(step) for step in range(START)]
+    history = filled(range(2 * MAX_STEPS))
+    assert list(history.start("loss")) == [float(step) for step in range(START_STEPS)]
 
 
 def test_the_last_few_are_the_last_few():
@@ -83,7 +83,7 @@ def test_the_last_few_are_the_last_few():
 def test_a_step_that_comes_again_begins_a_new_history():
     history = filled([*range(50), 20])
     assert history.scalars("loss").steps == [20]
-    assert (history.began, history.step) == (20, 20)
+    assert (history.first_step, history.step) == (20, 20)
 
 
 def test_what_was_never_measured_is_empty_and_not_zero():
@@ -102,12 +102,15 @@ def test_nan_is_kept_as_measured():
 def test_what_was_recorded_on_another_axis_is_found_by_name_on_the_new_one():
     history = History(Layout(parameters=("a", "b"), blocks=("x", "x", "y")))
     history.add(Sample(step=0, scalars={}, vectors={"grad_norm": [1.0, 2.0], "dead": [0.1, 0.2, 0.3]}))
-    history.lay_out(Layout(parameters=("b", "new", "a"), blocks=("x", "w", "x", "y")))
+    history.set_layout(Layout(parameters=("b", "new", "a"), blocks=("x", "w", "x", "y")))
     assert [*history.recent("grad_norm").rows[0]] == [2.0, FROZEN, 1.0]
-    assert [*history.spaced("dead").rows[0]] == pytest.approx([0.1, UNKNOWN, 0.2, 0.3])
+    assert [*history.spaced("dead").rows[0]] == pytest.approx([0.1, NOT_MEASURED, 0.2, 0.3])
 
 
 def test_what_was_not_measured_is_no_part_of_a_trend():
-    rows = [[0.5, UNKNOWN if step % 2 else 1.0 + step, UNKNOWN if step < 10 else 0.0] for step in range(16)]
-    found = trends(Rows(steps=list(range(16)), rows=rows))
+    rows = [
+        [0.5, NOT_MEASURED if step % 2 else 1.0 + step, NOT_MEASURED if step < 10 else 0.0]
+        for step in range(16)
+    ]
+    found = trends(Recordings(steps=list(range(16)), rows=rows))
     assert [(each.index, each.first, each.last) for each in found] == [(0, 0.5, 0.5), (1, 3.0, 13.0)]

@@ -8,12 +8,14 @@ import pytest
 
 from leadline.checks._examples import stack_with
 from leadline.checks._history import History, Layout
-from leadline.checks._timeline import BEFORE, first_cause, render
+from leadline.checks._timeline import MAX_SHOWN_STEPS, first_cause, render_timeline
 from leadline.records import Anomaly, Facts, Precision
 from leadline.records.run import Sample
 
 NAMES = tuple(f"layers.{index}.weight" for index in range(4))
-LAYOUT = Layout(parameters=NAMES, blocks=tuple(f"layers.{i}" for i in range(4)), homes=(0, 1, 2, 3))
+LAYOUT = Layout(
+    parameters=NAMES, blocks=tuple(f"layers.{i}" for i in range(4)), parameter_blocks=(0, 1, 2, 3)
+)
 NAN = math.nan
 
 
@@ -118,15 +120,15 @@ def test_the_last_good_profile_says_how_near_the_limit_was():
     )  # fmt: skip
     cause = first_cause(run(loss=NAN), good=stack_with(Facts(precision=precision)), good_step=32)
     assert cause.margin == pytest.approx(10.0)
-    assert "the last good trace at step 32 left a factor of 10 below" in render(cause)
+    assert "the last finite trace at step 32 stayed a factor of 10 below" in render_timeline(cause)
 
 
 def test_the_timeline_reads_as_text_with_the_broken_step_marked():
-    text = render(first_cause(run(loss=NAN)))
+    text = render_timeline(first_cause(run(loss=NAN)))
     assert text.startswith("At step 40 the loss is not finite")
     assert "\n>       40          nan" in text
     assert "Nothing grew before" in text
-    assert sum(line.lstrip("> ")[:2].strip().isdigit() for line in text.splitlines()) == BEFORE
+    assert sum(line.lstrip("> ")[:2].strip().isdigit() for line in text.splitlines()) == MAX_SHOWN_STEPS
 
 
 def test_a_gradient_that_ranks_share_is_not_blamed_on_this_one():
@@ -140,4 +142,4 @@ def test_a_gradient_that_ranks_share_is_not_blamed_on_this_one():
         return first_cause(history).sentence
 
     assert broken(1).endswith("gradients are not: the backward pass broke at head")
-    assert "another rank made it, or" in broken(2)
+    assert "another rank produced them, or" in broken(2)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from leadline.checks import run_checks
 from leadline.checks._check import Check, Symptom, check
 from leadline.checks._history import History
-from leadline.checks._run_examples import constant, course
+from leadline.checks._run_examples import constant, scalar_history
 from leadline.monitor.alerts import FORGIVE, Desk
 from leadline.records.run import Alert, Sample
 
-QUIET = course(1, loss=constant(1.0))
+QUIET = scalar_history(1, loss=constant(1.0))
 CALM = 8
 SEVERITIES = {1.0: "info", 2.0: "warning", 3.0: "error"}
 

@@ -44,7 +44,7 @@ def train(model: nn.Module, *, spoil: int | None = None, steps: int = 3) -> lead
 def test_alarms_know_the_block_and_the_equilibrium_of_a_weight_in_front_of_a_norm():
     layout = train(Normed()).history.layout
     place = layout.parameters.index("lower.weight")
-    assert layout.blocks[layout.homes[place]].startswith("lower")
+    assert layout.blocks[layout.parameter_blocks[place]].startswith("lower")
     assert [name for name, free in zip(layout.parameters, layout.invariant, strict=True) if free] == [
         "lower.weight"
     ]
@@ -67,9 +67,13 @@ def test_blocks_are_only_added_to_the_axis_and_each_where_it_lies():
     assert union(("a", "c", "head"), ("a", "b", "head")) == ("a", "b", "c", "head")
     assert union((), ("a", "b")) == ("a", "b")
     assert union(("a", "b"), ("b",)) == ("a", "b")
-    known = Layout(parameters=("p", "q"), blocks=("a", "c"), homes=(0, 1), invariant=(True, False))
-    found = joined(known, Layout(parameters=("q", "r"), blocks=("b", "c"), homes=(1, 0)))
-    assert (found.blocks, found.homes, found.invariant) == (("b", "a", "c"), (2, 0), (False, False))
+    known = Layout(parameters=("p", "q"), blocks=("a", "c"), parameter_blocks=(0, 1), invariant=(True, False))
+    found = joined(known, Layout(parameters=("q", "r"), blocks=("b", "c"), parameter_blocks=(1, 0)))
+    assert (found.blocks, found.parameter_blocks, found.invariant) == (
+        ("b", "a", "c"),
+        (2, 0),
+        (False, False),
+    )
 
 
 class Growing(nn.Module):
@@ -109,11 +113,13 @@ def test_a_model_whose_blocks_and_parameters_come_and_go_is_watched_to_the_end(t
     assert (w.trouble, w.step) == ("", 100)
     layout = w.history.layout
     assert len(layout.blocks) == len(set(layout.blocks))
-    assert len(layout.homes) == len(layout.parameters) == len(w.history.recent("grad_norm").rows[0])
+    assert (
+        len(layout.parameter_blocks) == len(layout.parameters) == len(w.history.recent("grad_norm").rows[0])
+    )
     assert len(w.history.spaced("forward_ms").rows[0]) == len(layout.blocks)
     homes = {
         name: layout.blocks[home]
-        for name, home in zip(layout.parameters, layout.homes, strict=True)
+        for name, home in zip(layout.parameters, layout.parameter_blocks, strict=True)
         if home is not None
     }
     assert all(block.startswith(name[: len("blocks.0")]) for name, block in homes.items() if "blocks" in name)

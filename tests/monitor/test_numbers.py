@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import leadline
-from leadline.checks._history import ABSENT, FROZEN, UNHELD
+from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
 from leadline.monitor.norms import Norms, total
 from leadline.monitor.watch import Watch
 
@@ -197,7 +197,7 @@ def test_a_group_that_is_added_later_is_recorded_from_then_on():
                 optimizer.add_param_group({"params": half[4:]})
             optimizer.step()
     before, after = rows(w, "grad_norm")
-    assert before[4:] == [UNHELD] * (len(half) - 4)
+    assert before[4:] == [NOT_OPTIMIZED] * (len(half) - 4)
     assert all(each > 0 for each in after)
 
 

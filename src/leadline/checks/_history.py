@@ -1,4 +1,4 @@
-"""The recent past of a run, bounded: what alarms look at."""
+"""The recent past of a training run, bounded in memory: what run checks read."""
 
 from __future__ import annotations
 
@@ -12,62 +12,71 @@ from typing import TypeVar
 
 from leadline.records.run import Sample
 
-STEPS = 1024  # ours: eight windows of 128 steps; about 20 numbers a step, so under 1 MB
-SPACED = 64  # recordings of a vector kept at least SPACING steps apart: they reach as far back as the numbers
-SPACING = 16  # derived: STEPS / SPACED
-RECENT = 32  # last recordings of a vector; with the spaced ones 14 MB at 12,000 parameters and 3 metrics
-ABSENT = (
-    -1.0
-)  # in a vector of gradient norms: asked for, and did not come; no norm is negative, NaN is a measured NaN
-FROZEN = -2.0  # in a vector of gradient norms: not asked for, the parameter requires none
-UNHELD = -3.0  # in a vector of gradient norms: it requires one, and no optimiser that is watched holds it
-UNKNOWN = -1.0  # in a vector over blocks: not measured; none of these numbers is negative
-PER_PARAMETER = (
-    "grad_norm",
-    "update_norm",
-    "weight_norm",
-)  # vectors over parameters; all others run over blocks
-START = 32  # ours: steps that make up "the start", with which a run that goes nowhere is compared
+# Heuristic: eight windows of 128 steps; with about 20 numbers per step they take less than 1 MB.
+MAX_STEPS = 1024
+# Heuristic: with the spaced recordings, 14 MB at 12,000 parameters and 3 metrics.
+MAX_RECENT_RECORDINGS = 32
+# Heuristic: recordings of a vector that are kept further apart, so that they reach as far back as the numbers do.
+MAX_SPACED_RECORDINGS = 64
+# Derived: MAX_STEPS / MAX_SPACED_RECORDINGS steps.
+MIN_RECORDING_SPACING = 16
+# Heuristic: the first steps of a run, with which a run that makes no progress is compared.
+START_STEPS = 32
 
+# What a negative entry of a vector means. No recorded number is negative; a NaN entry was measured and was NaN.
+# In gradient norms: the parameter requires a gradient and got none.
+ABSENT = -1.0
+# In gradient norms: the parameter does not require a gradient.
+FROZEN = -2.0
+# In gradient norms: the parameter requires a gradient, but no watched optimizer holds it.
+NOT_OPTIMIZED = -3.0
+# In vectors over blocks: the block was not measured.
+NOT_MEASURED = -1.0
+
+PARAMETER_METRICS = ("grad_norm", "update_norm", "weight_norm")
+"""Vectors over parameters. All other vectors run over blocks."""
 
 T = TypeVar("T")
-Row = tuple[int, "array[float]"]
+Recording = tuple[int, "array[float]"]
+"""A step, and one number per label of the axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What does not change during a run: names along the two axes, and what is known of each parameter."""
+    """The names along the two axes of a run, and what is known about each parameter."""
 
     parameters: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
-    homes: tuple[int | None, ...] = ()
-    """The block of each parameter; empty if the depth axis is not known."""
+    parameter_blocks: tuple[int | None, ...] = ()
+    """The index of the block that holds each parameter; empty if the depth axis is not known."""
     invariant: tuple[bool, ...] = ()
-    """Whether the network computes the same if this parameter is scaled (`leadline.symmetries`); empty if not known."""
+    """Whether scaling this parameter leaves the function unchanged (`leadline.symmetries`); empty if not known."""
     rotation: tuple[float | None, ...] = ()
-    """For each parameter that is scale-invariant and decayed, its angle a step in equilibrium at rate 1, which goes
-    with the root of the rate (`leadline.readings.symmetry.equilibrium`); None for the others; empty if not known."""
+    """For each parameter that is scale-invariant and decayed, its equilibrium angle per step at learning rate 1, which
+    is proportional to the square root of the rate (`leadline.readings.symmetry.equilibrium`); None for the others;
+    empty if not known."""
     settling: tuple[float, ...] = ()
-    """Steps in which each of these gets there at rate 1, which go with one over the rate; empty if not known."""
+    """Steps in which each of these parameters reaches equilibrium at learning rate 1, which are inversely proportional
+    to the rate; empty if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blame:
-    """What made a loss that is no number, where somebody saw it."""
+class NonFiniteOrigin:
+    """What made a loss NaN or infinite, read from the autograd graph."""
 
     op: str
-    """"" if no op did, but the batch or a weight brought it in."""
+    """The op; "" if the batch or a weight was already non-finite."""
     sentence: str
 
 
 @dataclass(slots=True)
-class Series:
-    """One number a step: the steps at which it was measured, and its values."""
+class ScalarSeries:
+    """One number per step: the steps at which it was measured, and its values."""
 
     steps: deque[int]
     values: deque[float]
     first: list[float] = field(default_factory=list)
-    """The first `START` values of the run; they stay when the ring has moved on."""
+    """The first `START_STEPS` values of the run, which stay after the ring has moved on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +91,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """The last recordings of a vector, oldest first; each has one number a label."""
+class Recordings:
+    """The last recordings of a vector, oldest first; each row has one number per label."""
 
     steps: list[int]
     rows: list[array[float]]
@@ -96,168 +105,177 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Shelf:
-    """Recordings of one vector: the last ones, and some that are spaced out."""
+class VectorSeries:
+    """Recordings of one vector: the most recent ones, and others that are spaced out over the history."""
 
-    recent: deque[Row]
-    spaced: deque[Row]
+    recent: deque[Recording]
+    spaced: deque[Recording]
 
-    def move(self, places: Sequence[int | None], missing: float) -> None:
-        """Rows on another axis: which of their numbers comes where, and what stands for those they lack."""
+    def realign(self, positions: Sequence[int | None], missing: float) -> None:
+        """Rearrange all rows for a new axis, with `missing` where a label has no earlier position."""
         for ring in (self.recent, self.spaced):
-            moved = [(step, moved_row(row, places, missing)) for step, row in ring]
+            realigned = [(step, realigned_row(row, positions, missing)) for step, row in ring]
             ring.clear()
-            ring.extend(moved)
+            ring.extend(realigned)
 
 
 class History:
-    """A ring of recent steps: the last `STEPS` values of each number; of each vector the last `RECENT` recordings, and
-    `SPACED` further ones at least `SPACING` steps apart.
+    """The last `MAX_STEPS` values of each number, and recordings of each vector: the last `MAX_RECENT_RECORDINGS`, and
+    `MAX_SPACED_RECORDINGS` further ones that are at least `MIN_RECORDING_SPACING` steps apart.
 
-    A step that does not come after the last one is a run that went back (a resumed or restarted one): what was
-    remembered is of another future, and is forgotten.
+    A step that does not come after the last one means that the run was resumed or restarted from an earlier point. The
+    history then belongs to steps that will be repeated, so it is cleared.
     """
 
     def __init__(self, layout: Layout | None = None, *, ranks: int = 1) -> None:
         self.layout = layout or Layout()
         self.ranks = ranks
-        """Processes that train together: they share gradients, and each has a loss of its own."""
-        self._series: dict[str, Series] = {}
-        self._shelves: dict[str, Shelf] = {}
+        """Processes that train together: they share gradients, but each has its own loss."""
+        self._scalars: dict[str, ScalarSeries] = {}
+        self._vectors: dict[str, VectorSeries] = {}
         self.step: int | None = None
-        """The last step; None: nothing was added yet."""
-        self.began: int | None = None
-        """The first step that was added, though the ring may no longer hold it."""
-        self.asked: int | None = None
-        """The last step at which alarms were asked."""
-        self.guarded = False
-        """Steps by numbers that are none are not made: something leaves them out."""
-        self.blamed: dict[int, Blame] = {}
-        """What made the loss of a step a number that is none."""
+        """The last step; None before the first one."""
+        self.first_step: int | None = None
+        """The first step that was added, even if the ring no longer holds it."""
+        self.last_check_step: int | None = None
+        """The last step at which run checks looked at this history."""
+        self.skips_non_finite = False
+        """Whether an intervention skips steps with non-finite gradients."""
+        self.non_finite_origins: dict[int, NonFiniteOrigin] = {}
+        """By step, what made its loss non-finite."""
 
     def add(self, sample: Sample) -> None:
         if self.step is not None and sample.step <= self.step:
-            self.forget()
-        self.began = sample.step if self.began is None else self.began
+            self.clear()
+        self.first_step = sample.step if self.first_step is None else self.first_step
         self.step = sample.step
         for name, value in sample.scalars.items():
-            self._note(name, sample.step, float(value))
+            self._add_scalar(name, sample.step, float(value))
         for name, row in sample.vectors.items():
-            self._keep(name, sample.step, row if isinstance(row, array) else array("f", row))
+            self._add_vector(name, sample.step, row if isinstance(row, array) else array("f", row))
 
     def add_rows(self, steps: Sequence[int], scalars: Mapping[str, Sequence[float | None]]) -> None:
-        """Many steps at once that have nothing but numbers of the whole model; None where there is none."""
+        """Add many steps at once that have only numbers of the whole model; None where one was not measured."""
         if not steps:
             return
         if self.step is not None and steps[0] <= self.step:
-            self.forget()
-        self.began = steps[0] if self.began is None else self.began
+            self.clear()
+        self.first_step = steps[0] if self.first_step is None else self.first_step
         self.step = steps[-1]
         for name, values in scalars.items():
             for step, value in zip(steps, values, strict=True):
                 if value is not None:
-                    self._note(name, step, value)
+                    self._add_scalar(name, step, value)
 
-    def lay_out(self, layout: Layout) -> None:
-        """The axes are these from now on. What was recorded on others is moved to its place by name: a model may grow,
-        and an optimiser may get more parameters."""
+    def set_layout(self, layout: Layout) -> None:
+        """Use these axes from now on, and move earlier recordings to them by label.
+
+        The axes change when a model grows or an optimizer gets more parameters.
+        """
         known, self.layout = self.layout, layout
-        for name, shelf in self._shelves.items():
-            own = name in PER_PARAMETER
-            before, now = (known.parameters, layout.parameters) if own else (known.blocks, layout.blocks)
+        for name, series in self._vectors.items():
+            by_parameter = name in PARAMETER_METRICS
+            if by_parameter:
+                before, now = known.parameters, layout.parameters
+            else:
+                before, now = known.blocks, layout.blocks
             if before != now:
-                shelf.move(places(before, now), FROZEN if own else UNKNOWN)
+                series.realign(label_positions(before, now), FROZEN if by_parameter else NOT_MEASURED)
 
     def extend(self, samples: Iterable[Sample]) -> History:
         for sample in samples:
             self.add(sample)
         return self
 
-    def forget(self) -> None:
-        self._series.clear()
-        self._shelves.clear()
-        self.blamed.clear()
-        self.step = self.began = self.asked = None
+    def clear(self) -> None:
+        self._scalars.clear()
+        self._vectors.clear()
+        self.non_finite_origins.clear()
+        self.step = self.first_step = self.last_check_step = None
 
     def scalars(self, name: str, last: int | None = None) -> Window:
         """The last values of a number, NaN included; empty if it was never measured."""
-        found = self._series.get(name)
-        if found is None:
+        series = self._scalars.get(name)
+        if series is None:
             return Window(steps=[], values=[])
-        return Window(steps=_last(found.steps, last), values=_last(found.values, last))
+        return Window(steps=_last(series.steps, last), values=_last(series.values, last))
 
-    def since_asked(self, name: str) -> list[int]:
-        """Steps at which a number was measured since alarms were asked last, oldest first; none if they never were."""
-        found, asked = self._series.get(name), self.asked
-        if found is None or asked is None:
+    def steps_since_check(self, name: str) -> list[int]:
+        """Steps at which a number was measured since run checks last looked, oldest first; empty before their first
+        look."""
+        series, checked = self._scalars.get(name), self.last_check_step
+        if series is None or checked is None:
             return []
-        return [*takewhile(lambda step: step > asked, reversed(found.steps))][::-1]
+        return [*takewhile(lambda step: step > checked, reversed(series.steps))][::-1]
 
-    def recent(self, name: str) -> Rows:
+    def recent(self, name: str) -> Recordings:
         """The last recordings of a vector; empty if it was never measured."""
-        shelf = self._shelves.get(name)
-        return _rows(shelf.recent if shelf else ())
+        series = self._vectors.get(name)
+        return _recordings(series.recent if series else ())
 
-    def spaced(self, name: str) -> Rows:
-        """Recordings of a vector over all the history, some steps apart; empty if it was never measured."""
-        shelf = self._shelves.get(name)
-        return _rows(shelf.spaced if shelf else ())
+    def spaced(self, name: str) -> Recordings:
+        """Recordings of a vector spaced out over the whole history; empty if it was never measured."""
+        series = self._vectors.get(name)
+        return _recordings(series.spaced if series else ())
 
     def latest(self, name: str) -> float | None:
         """The last value of a number; None if it was never measured."""
-        found = self._series.get(name)
-        return found.values[-1] if found and found.values else None
+        series = self._scalars.get(name)
+        return series.values[-1] if series and series.values else None
 
     def has(self, name: str) -> bool:
         """Whether a number or vector of this name was ever recorded."""
-        return name in self._series or name in self._shelves
+        return name in self._scalars or name in self._vectors
 
     def start(self, name: str) -> Sequence[float]:
-        """The first values of the run, at most `START`; finite ones only."""
-        found = self._series.get(name)
-        return [each for each in found.first if math.isfinite(each)] if found else []
+        """The finite ones among the first `START_STEPS` values of the run."""
+        series = self._scalars.get(name)
+        return [each for each in series.first if math.isfinite(each)] if series else []
 
-    def _note(self, name: str, step: int, value: float) -> None:
-        found = self._series.get(name)
-        if found is None:
-            found = Series(steps=deque(maxlen=STEPS), values=deque(maxlen=STEPS))
-            self._series[name] = found
-        found.steps.append(step)
-        found.values.append(value)
-        if len(found.first) < START:
-            found.first.append(value)
+    def _add_scalar(self, name: str, step: int, value: float) -> None:
+        series = self._scalars.get(name)
+        if series is None:
+            series = ScalarSeries(steps=deque(maxlen=MAX_STEPS), values=deque(maxlen=MAX_STEPS))
+            self._scalars[name] = series
+        series.steps.append(step)
+        series.values.append(value)
+        if len(series.first) < START_STEPS:
+            series.first.append(value)
 
-    def _keep(self, name: str, step: int, row: array[float]) -> None:
-        shelf = self._shelves.get(name)
-        if shelf is None:
-            shelf = self._shelves[name] = Shelf(recent=deque(maxlen=RECENT), spaced=deque(maxlen=SPACED))
-        shelf.recent.append((step, row))
-        if not shelf.spaced or step - shelf.spaced[-1][0] >= SPACING:
-            shelf.spaced.append((step, row))
+    def _add_vector(self, name: str, step: int, row: array[float]) -> None:
+        series = self._vectors.get(name)
+        if series is None:
+            series = VectorSeries(
+                recent=deque(maxlen=MAX_RECENT_RECORDINGS), spaced=deque(maxlen=MAX_SPACED_RECORDINGS)
+            )
+            self._vectors[name] = series
+        series.recent.append((step, row))
+        if not series.spaced or step - series.spaced[-1][0] >= MIN_RECORDING_SPACING:
+            series.spaced.append((step, row))
 
 
-def places(before: Sequence[str], now: Sequence[str]) -> list[int | None]:
-    """For each label of an axis its place on the axis before; None if it is new. Equal names are told by order."""
-    seen: Counter[str] = Counter()
+def label_positions(before: Sequence[str], now: Sequence[str]) -> list[int | None]:
+    """For each label of an axis its position on the earlier axis; None if it is new. Equal labels match in order."""
+    occurrences: Counter[str] = Counter()
     known = {}
-    for place, label in enumerate(before):
-        known[label, seen[label]] = place
-        seen[label] += 1
-    seen.clear()
-    found = []
+    for position, label in enumerate(before):
+        known[label, occurrences[label]] = position
+        occurrences[label] += 1
+    occurrences.clear()
+    positions = []
     for label in now:
-        found.append(known.get((label, seen[label])))
-        seen[label] += 1
-    return found
+        positions.append(known.get((label, occurrences[label])))
+        occurrences[label] += 1
+    return positions
 
 
-def moved_row(row: array[float], places: Sequence[int | None], missing: float) -> array[float]:
-    return array("f", [missing if at is None or at >= len(row) else row[at] for at in places])
+def realigned_row(row: array[float], positions: Sequence[int | None], missing: float) -> array[float]:
+    return array("f", [missing if at is None or at >= len(row) else row[at] for at in positions])
 
 
-def _rows(kept: Iterable[Row]) -> Rows:
-    pairs = list(kept)
-    return Rows(steps=[step for step, _ in pairs], rows=[row for _, row in pairs])
+def _recordings(ring: Iterable[Recording]) -> Recordings:
+    pairs = list(ring)
+    return Recordings(steps=[step for step, _ in pairs], rows=[row for _, row in pairs])
 
 
 def _last(ring: deque[T], count: int | None) -> list[T]:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from leadline.checks._history import Layout
 from leadline.records import Profile
 
+# Heuristic: a sentence stays readable with at most three named ranges.
+MAX_NAMED_RANGES = 3
+
 
 def spans(marked: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """First and last index of each run of marked blocks."""
@@ -26,17 +29,12 @@ def range_name(profile: Profile, span: tuple[int, int]) -> str:
 
 
 def body(profile: Profile, stream: int) -> list[int]:
-    """The blocks of a stream but its head, by index."""
+    """Indices of all blocks of a stream except its head."""
     own = [index for index, block in enumerate(profile.blocks) if block.stream == stream]
     return own[:-1] if profile.streams[stream].joins is None else own
 
 
-# Where an alarm points: many layers as few ranges, in words and as first and last block.
-
-MOST = 3  # ranges that are named; ours: a sentence holds no more
-
-
-def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
+def consecutive_ranges(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
     """First and last of each run of consecutive numbers."""
     start = last = None
     for index in sorted(set(indices)):
@@ -52,23 +50,23 @@ def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 def layer_names(labels: Sequence[str], indices: Iterable[int]) -> str:
     """The ranges in names: "layers.3, layers.7 … layers.9"; numbers where there are no names."""
-    found = [_range(labels, first, last) for first, last in runs(indices)]
-    more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
-    return ", ".join(found[:MOST]) + more
+    names = [_range(labels, first, last) for first, last in consecutive_ranges(indices)]
+    more = f" and {len(names) - MAX_NAMED_RANGES} more" if len(names) > MAX_NAMED_RANGES else ""
+    return ", ".join(names[:MAX_NAMED_RANGES]) + more
 
 
 def span(indices: Iterable[int]) -> tuple[int, int] | None:
-    """First and last."""
-    found = sorted(indices)
-    return (found[0], found[-1]) if found else None
+    """The smallest and the largest index; None if there are none."""
+    ordered = sorted(indices)
+    return (ordered[0], ordered[-1]) if ordered else None
 
 
-def of_parameters(layout: Layout, indices: Sequence[int]) -> tuple[str, tuple[int, int] | None]:
-    """Where these parameters are: in words, and the first and last block they are in, where that is known."""
-    homes = {layout.homes[index] for index in indices if index < len(layout.homes)}
-    blocks = [home for home in homes if home is not None]
-    whole = len(blocks) > 1 and None not in homes and layout.blocks
-    where = layer_names(layout.blocks, blocks) if whole else layer_names(layout.parameters, indices)
+def locate_parameters(layout: Layout, indices: Sequence[int]) -> tuple[str, tuple[int, int] | None]:
+    """Where these parameters are: in words, and as their first and last block where those are known."""
+    owners = {layout.parameter_blocks[index] for index in indices if index < len(layout.parameter_blocks)}
+    blocks = [owner for owner in owners if owner is not None]
+    name_blocks = len(blocks) > 1 and None not in owners and layout.blocks
+    where = layer_names(layout.blocks, blocks) if name_blocks else layer_names(layout.parameters, indices)
     return where, span(blocks)
 
 

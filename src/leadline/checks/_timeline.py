@@ -1,4 +1,4 @@
-"""The first-cause timeline: from a history with a NaN in it, which step and layer, and what happened before."""
+"""The first-cause timeline: where the first NaN or infinity of a run came from, and what the steps before did."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from leadline.checks._history import ABSENT, History
-from leadline.checks._ranges import of_parameters
+from leadline.checks._ranges import locate_parameters
 from leadline.records import Anomaly, Profile
 from leadline.records.cause import Broken, FirstCause, Moment, Suspect
 
-BEFORE = 12  # steps shown; ours: a terminal's worth
-SHOWN = ("loss", "lr", "grad_norm", "update_norm", "weight_norm", "loss_scale")
-GROWN = 2.0  # times its median; ours: what doubled before the end is a suspect
-SUSPECTS = 5
-ORDER: tuple[tuple[Broken, str], ...] = (
+# Heuristic: as many steps as a terminal shows at once.
+MAX_SHOWN_STEPS = 12
+# Heuristic: what grew to twice its median before the end is a suspect.
+MIN_SUSPECT_GROWTH = 2.0
+# Heuristic: the strongest suspects; a longer list hides them.
+MAX_SUSPECTS = 5
+SHOWN_METRICS = ("loss", "lr", "grad_norm", "update_norm", "weight_norm", "loss_scale")
+# Derived: the order in which one step computes them.
+STEP_ORDER: tuple[tuple[Broken, str], ...] = (
     ("loss", "loss"),
     ("gradient", "grad_norm"),
     ("update", "update_norm"),
@@ -30,56 +34,57 @@ def first_cause(
     good_step: int | None = None,
     anomalies: Sequence[Anomaly] = (),
 ) -> FirstCause | None:
-    """Where the first number that is none in the history came from; None if all are finite.
+    """Where the first NaN or infinity of the history came from; None if everything is finite.
 
-    `good` is the last profile of this run in which all was well, of step `good_step`; `anomalies` are those of a
-    trace of the broken step, if there is one: they name the op.
+    `good` is the last profile of this run without non-finite values, taken at step `good_step`. `anomalies` are those
+    of a trace of the broken step, if there is one: they name the op.
     """
-    broken = _first(history)
-    if broken is None:
+    first = _first_non_finite(history)
+    if first is None:
         return None
-    step, metric = broken
+    step, metric = first
     where, layers = _place(history, step, metric)
     op = next((each for each in anomalies if not each.source), None)
-    blame = history.blamed.get(step) if metric == "loss" else None
+    origin = history.non_finite_origins.get(step) if metric == "loss" else None
+    known_op = op or origin
     precision = good.facts.precision if good is not None and good.facts else None
     return FirstCause(
         step=step,
         metric=metric,
         where=op.module if op and op.module else where,
         layers=layers,
-        op=op.op if op else blame.op if blame else "",
+        op=known_op.op if known_op else "",
         sentence=_sentence(history, step, metric, where, op),
         before=tuple(_moments(history, step)),
-        suspects=tuple(sorted(_suspects(history, step), key=lambda each: -each.factor)[:SUSPECTS]),
+        suspects=tuple(sorted(_suspects(history, step), key=lambda each: -each.factor)[:MAX_SUSPECTS]),
         margin=precision.huge / precision.largest if precision and precision.largest else None,
         last_good=good_step,
     )
 
 
-def _first(history: History) -> tuple[int, Broken] | None:
-    """The first step with something that is not finite, and what it was, in the order of a step."""
-    skipped = _skipped(history)
-    found = []
-    for rank, (metric, name) in enumerate(ORDER):
+def _first_non_finite(history: History) -> tuple[int, Broken] | None:
+    """The first step with a non-finite value, and which one came first in the order of a step."""
+    skipped = _skipped_steps(history)
+    candidates = []
+    for rank, (metric, name) in enumerate(STEP_ORDER):
         series = history.scalars(name)
         bad = (s for s, v in zip(series.steps, series.values, strict=True) if not math.isfinite(v))
         step = next((s for s in bad if metric == "loss" or s not in skipped), None)
         if step is not None:
-            found.append((step, rank))
+            candidates.append((step, rank))
     flags = history.scalars("non_finite")
     flagged = (s for s, v in zip(flags.steps, flags.values, strict=True) if v > 0 and s not in skipped)
     step = next(flagged, None)
     if step is not None:
-        found.append((step, 1))
-    if not found:
+        candidates.append((step, 1))
+    if not candidates:
         return None
-    first, rank = min(found)
-    return first, ORDER[rank][0]
+    first, rank = min(candidates)
+    return first, STEP_ORDER[rank][0]
 
 
-def _skipped(history: History) -> set[int]:
-    """Steps that mixed precision left out: nothing moved, and the loss scale is lower than before or after."""
+def _skipped_steps(history: History) -> set[int]:
+    """Steps that mixed precision skipped: there is a loss scale, and no parameter moved."""
     scale, moved = history.scalars("loss_scale"), history.scalars("update_norm")
     if not scale.values:
         return set()
@@ -98,48 +103,51 @@ def _place(history: History, step: int, metric: Broken) -> tuple[str, tuple[int,
     if not bad:
         return "the whole model", None
     if metric != "gradient":
-        return of_parameters(history.layout, bad)
-    return of_parameters(history.layout, _deepest(history, bad))
+        return locate_parameters(history.layout, bad)
+    return locate_parameters(history.layout, _deepest(history, bad))
 
 
 def _deepest(history: History, bad: list[int]) -> list[int]:
-    """Those in the last block: a gradient that is none is handed down to all blocks before the one that made it."""
-    homes = history.layout.homes
-    known = {index: homes[index] for index in bad if index < len(homes)}
-    blocks = [home for home in known.values() if home is not None]
-    if not blocks or any(home is None and index > max(known) - 2 for index, home in known.items()):
+    """The parameters in the last block: a non-finite gradient spreads to all blocks before the one that made it."""
+    owners = history.layout.parameter_blocks
+    known = {index: owners[index] for index in bad if index < len(owners)}
+    blocks = [owner for owner in known.values() if owner is not None]
+    if not blocks or any(owner is None and index > max(known) - 2 for index, owner in known.items()):
         return bad[-1:]
-    return [index for index, home in known.items() if home == max(blocks)]
+    return [index for index, owner in known.items() if owner == max(blocks)]
 
 
 def _sentence(history: History, step: int, metric: Broken, where: str, op: Anomaly | None) -> str:
     if op is not None:
-        passes = "forward" if op.direction == "forward" else "backward"
-        return f"at step {step} the {passes} pass of {op.op} in {op.module or 'the model'} made the first of them"
+        direction = "forward" if op.direction == "forward" else "backward"
+        module = op.module or "the model"
+        return (
+            f"at step {step} the {direction} pass of {op.op} in {module} produced the first non-finite value"
+        )
     if metric == "loss":
-        blame = history.blamed.get(step)
-        who = blame.sentence if blame else "the forward pass or the batch made it"
-        return f"at step {step} the loss is not finite: {who}"
+        origin = history.non_finite_origins.get(step)
+        source = origin.sentence if origin else "the forward pass or the batch made it so"
+        return f"at step {step} the loss is not finite: {source}"
     if metric == "gradient" and history.ranks > 1:
         return (
-            f"at step {step} the loss of this rank is finite and gradients, which all ranks share, are not: another "
-            f"rank made it, or the backward pass broke at {where}"
+            f"at step {step} the loss of this rank is finite but the gradients, which all ranks share, are not: "
+            f"another rank produced them, or the backward pass broke at {where}"
         )
     return {
-        "gradient": f"at step {step} the loss is finite and gradients are not: the backward pass broke at {where}",
-        "update": f"at step {step} loss and gradients are finite and the optimiser's step is not, at {where}",
+        "gradient": f"at step {step} the loss is finite but gradients are not: the backward pass broke at {where}",
+        "update": f"at step {step} loss and gradients are finite but the optimizer's update is not, at {where}",
         "weight": f"at step {step} weights are not finite, at {where}",
     }[metric]
 
 
 def _moments(history: History, step: int) -> Iterator[Moment]:
     table: dict[int, dict[str, float]] = {}
-    for name in SHOWN:
+    for name in SHOWN_METRICS:
         found = history.scalars(name)
         for at, value in zip(found.steps, found.values, strict=True):
             if at <= step:
                 table.setdefault(at, {})[name] = value
-    for at in sorted(table)[-BEFORE:]:
+    for at in sorted(table)[-MAX_SHOWN_STEPS:]:
         yield Moment(step=at, scalars=table[at])
 
 
@@ -162,24 +170,24 @@ def _grown(what: str, steps: Sequence[int], values: Sequence[float], end: int) -
         return
     usual = median(value for _, value in kept[:-2])
     last = kept[-1][1]
-    if usual <= 0 or last < GROWN * usual:
+    if usual <= 0 or last < MIN_SUSPECT_GROWTH * usual:
         return
-    calm = [at for at, value in kept if value < GROWN * usual]
+    calm = [at for at, value in kept if value < MIN_SUSPECT_GROWTH * usual]
     since = next((at for at, _ in kept if not calm or at > calm[-1]), kept[-1][0])
     yield Suspect(what=what, factor=last / usual, since=since)
 
 
-def render(cause: FirstCause) -> str:
-    """The timeline as text."""
+def render_timeline(cause: FirstCause) -> str:
+    """The timeline as plain text."""
     lines = [cause.sentence[0].upper() + cause.sentence[1:] + ".", ""]
-    names = [name for name in SHOWN if any(name in each.scalars for each in cause.before)]
+    names = [name for name in SHOWN_METRICS if any(name in each.scalars for each in cause.before)]
     lines.append("  " + f"{'step':>8}" + "".join(f"{name:>13}" for name in names))
     for each in cause.before:
         mark = ">" if each.step == cause.step else " "
         cells = "".join(f"{_number(each.scalars.get(name)):>13}" for name in names)
         lines.append(f"{mark} {each.step:>8}{cells}")
     if cause.suspects:
-        lines += ["", "Before that:"]
+        lines += ["", "Before that step:"]
         lines += [
             f"  {each.what} grew to {each.factor:.3g} times its usual size from step {each.since} on"
             for each in cause.suspects
@@ -187,11 +195,13 @@ def render(cause: FirstCause) -> str:
     else:
         lines += [
             "",
-            "Nothing grew before: the step broke from one moment to the next. Look at its batch first.",
+            "Nothing grew before that step. Inspect its batch first.",
         ]
     if cause.margin is not None:
         at = f" at step {cause.last_good}" if cause.last_good is not None else ""
-        lines.append(f"  the last good trace{at} left a factor of {cause.margin:.3g} below its dtype's limit")
+        lines.append(
+            f"  the last finite trace{at} stayed a factor of {cause.margin:.3g} below the limit of its dtype"
+        )
     return "\n".join(lines) + "\n"
 
 

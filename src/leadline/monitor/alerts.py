@@ -72,7 +72,7 @@ class Desk:
             symptom = seen[each.alarm.code]
             each.seen_in_a_row += each.alarm.confirm if last else 0
             said += self._judge(each, symptom, step, silent=each.alarm.code in explained)
-        history.asked = step
+        history.last_check_step = step
         return said
 
     def tell(self, code: str, symptom: Symptom) -> list[Alert]:

@@ -71,7 +71,7 @@ class Journal:
             layout = dataclasses.replace(
                 layout, invariant=known.invariant, rotation=known.rotation, settling=known.settling
             )
-        self.history.lay_out(layout)
+        self.history.set_layout(layout)
         self.axis("parameters", layout.parameters)
         if layout.blocks:
             self.axis("blocks", layout.blocks)

@@ -11,13 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
-from leadline.checks._history import UNKNOWN, Layout, places
+from leadline.checks._history import NOT_MEASURED, Layout, label_positions
 from leadline.readings.symmetry.equilibrium import Equilibrium, equilibrium
 from leadline.records import Attention, Block, ParamGroup, Profile
 from leadline.records import Optimizer as OptimizerRecord
 
 AXIS = "blocks"
-NOT_MEASURED = UNKNOWN  # none of these numbers is negative; NaN means measured, and it was NaN
 Numbers = dict[str, "array[float]"]
 
 
@@ -104,7 +103,7 @@ def layout_of(parameters: tuple[str, ...], profile: Profile) -> Layout:
     placed = Layout(
         parameters=parameters,
         blocks=block_labels(profile),
-        homes=tuple(homes.get(name) for name in parameters),
+        parameter_blocks=tuple(homes.get(name) for name in parameters),
     )
     return placed if profile.symmetry is None else _with_symmetry(placed, profile)
 
@@ -116,21 +115,21 @@ def joined(known: Layout, found: Layout) -> Layout:
     each where it lies in its pass.
     """
     blocks = union(known.blocks, found.blocks)
-    before, now = places(blocks, known.blocks), places(blocks, found.blocks)
+    before, now = label_positions(blocks, known.blocks), label_positions(blocks, found.blocks)
     moved = carried(known, found.parameters)
     homes = [
         now[new] if new is not None else None if old is None else before[old]
-        for old, new in zip_longest(moved.homes, found.homes)
+        for old, new in zip_longest(moved.parameter_blocks, found.parameter_blocks)
     ]
     source = found if found.invariant else moved
-    return replace(source, blocks=blocks, homes=tuple(homes))
+    return replace(source, blocks=blocks, parameter_blocks=tuple(homes))
 
 
 def carried(known: Layout, parameters: tuple[str, ...]) -> Layout:
     """What is known, for other parameters: an optimiser may get more of them, and a model too."""
     if parameters == known.parameters:
         return known
-    at = places(known.parameters, parameters)
+    at = label_positions(known.parameters, parameters)
 
     def moved(values: tuple[T, ...], *, new: T) -> tuple[T, ...]:
         return tuple(new if place is None else values[place] for place in at) if values else ()
@@ -138,7 +137,7 @@ def carried(known: Layout, parameters: tuple[str, ...]) -> Layout:
     return replace(
         known,
         parameters=parameters,
-        homes=moved(known.homes, new=None),
+        parameter_blocks=moved(known.parameter_blocks, new=None),
         invariant=moved(known.invariant, new=False),
         rotation=moved(known.rotation, new=None),
         settling=moved(known.settling, new=0.0),
@@ -149,7 +148,7 @@ def union(known: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
     """All labels, in an order that keeps both where they agree."""
     merged = list(known)
     behind = 0
-    for label, place in zip(found, places(known, found), strict=True):
+    for label, place in zip(found, label_positions(known, found), strict=True):
         if place is None:
             merged.insert(behind, label)
         else:
@@ -166,7 +165,7 @@ def _with_symmetry(placed: Layout, profile: Profile) -> Layout:
     return Layout(
         parameters=placed.parameters,
         blocks=placed.blocks,
-        homes=placed.homes,
+        parameter_blocks=placed.parameter_blocks,
         invariant=tuple(name in invariant for name in placed.parameters),
         rotation=tuple(None if each is None else each.angle for each in known),
         settling=tuple(0.0 if each is None else each.steps for each in known),

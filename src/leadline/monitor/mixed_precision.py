@@ -11,7 +11,7 @@ from typing import Any
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from leadline.checks.run.loss_scale_collapse import SMALLEST
+from leadline.checks.run.loss_scale_collapse import MIN_LOSS_SCALE
 
 FRAMES = 12  # between a step hook and `GradScaler.step`; ours: PyTorch's own wrappers take five
 _STEP: CodeType = GradScaler.step.__code__
@@ -63,7 +63,7 @@ def _skipped(before: float | None, now: float, backoff: float) -> int:
     many it takes to get there."""
     if before is None or not 0 <= now < before:
         return 0
-    return round(math.log(max(now, SMALLEST) / before) / math.log(backoff))
+    return round(math.log(max(now, MIN_LOSS_SCALE) / before) / math.log(backoff))
 
 
 def pending_scale(optimizer: Optimizer) -> float:

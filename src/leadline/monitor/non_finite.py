@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leadline.checks._history import Blame, History
+from leadline.checks._history import History, NonFiniteOrigin
 from leadline.tracer.stats import unobservable
 
 MOST = 20_000  # ops that are looked at; ours: a network of a thousand layers has as many
@@ -55,7 +55,7 @@ POLES = (
 Node = Any  # torch.autograd.graph.Node: its attributes differ from op to op
 
 
-def find_culprit(loss: Tensor, names: Mapping[int, str]) -> Blame | None:
+def find_culprit(loss: Tensor, names: Mapping[int, str]) -> NonFiniteOrigin | None:
     """The op that made the first number that is none; None if the graph does not tell. `names` are by parameter id."""
     if loss.grad_fn is None or torch._C._functorch.maybe_get_level(loss) != -1:
         return None
@@ -67,18 +67,18 @@ def find_culprit(loss: Tensor, names: Mapping[int, str]) -> Blame | None:
     return _trace_back(first, names)
 
 
-def _trace_back(node: Node, names: Mapping[int, str]) -> Blame:
+def _trace_back(node: Node, names: Mapping[int, str]) -> NonFiniteOrigin:
     """Follow what was not finite to the op that made it of finite numbers; to the batch or a weight if none did."""
     unsure: list[Node] = []  # ops that kept nothing of what they were given, the last first
     while True:
         if (held := _broken_weight(node, names)) is not None:
-            return Blame(op="", sentence=f"{held} was not finite before the pass")
+            return NonFiniteOrigin(op="", sentence=f"{held} was not finite before the pass")
         given = {name: kept for name, kept in _kept(node) if not _is_result(name)}
         broken = [name for name, kept in given.items() if not kept.isfinite().all()]
         giver = _giver(node)
         if broken:
             if giver is None or all(_is_constant(node, name) for name in broken):
-                return Blame(op="", sentence=f"the batch, or a constant, brought it to {_op(node)}")
+                return NonFiniteOrigin(op="", sentence=f"the batch, or a constant, brought it to {_op(node)}")
             unsure = []
         elif given or giver is None or (unsure and _is_sound(node)):
             return _blame([*([node] if given or not unsure else []), *unsure[::-1]], names)
@@ -93,7 +93,7 @@ def _is_constant(node: Node, name: str) -> bool:
     return place is not None and len(node.next_functions) == 2 and node.next_functions[place][0] is None
 
 
-def _blame(suspects: Sequence[Node], names: Mapping[int, str]) -> Blame:
+def _blame(suspects: Sequence[Node], names: Mapping[int, str]) -> NonFiniteOrigin:
     """One of these in the order in which they ran: the first that is known to make infinities, else the first."""
     guilty = next((each for each in suspects if _op_name(each) in POLES), None)
     how = "made it of finite numbers" if len(suspects) == 1 else "made it, as far as its graph tells"
@@ -101,7 +101,9 @@ def _blame(suspects: Sequence[Node], names: Mapping[int, str]) -> Blame:
         guilty = suspects[0]
         how = how if len(suspects) == 1 else "or what follows it made it"
     behind = _behind(guilty, names)
-    return Blame(op=_op(guilty), sentence=f"{_op(guilty)}{f', behind {behind},' if behind else ''} {how}")
+    return NonFiniteOrigin(
+        op=_op(guilty), sentence=f"{_op(guilty)}{f', behind {behind},' if behind else ''} {how}"
+    )
 
 
 def _giver(node: Node) -> Node | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from leadline.checks._history import ABSENT, FROZEN, UNHELD
+from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
 from leadline.monitor.norms import ShardNorms, is_simple, local, total
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import take_census
@@ -167,7 +167,7 @@ class Gauges:
                 found[name] = self._vector(readings, FROZEN if name == "grad_norm" else ABSENT)
         if "grad_norm" in found:
             for place in self.roster.unheld:
-                found["grad_norm"][place] = UNHELD
+                found["grad_norm"][place] = NOT_OPTIMIZED
             for place in self.absent:
                 found["grad_norm"][place] = ABSENT
         return found

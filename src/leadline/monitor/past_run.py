@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from leadline import __version__
 from leadline.checks import run_checks
 from leadline.checks._check import Check
-from leadline.checks._history import START, STEPS, History
+from leadline.checks._history import MAX_STEPS, START_STEPS, History
 from leadline.monitor.alerts import Desk
 from leadline.monitor.runfile import Run
 from leadline.records import (
@@ -29,10 +29,10 @@ from leadline.report.verdict import sentence
 from leadline.text import clean
 
 LEAST_STEPS = (
-    2 * START
-)  # derived: alarms compare the present with the first START steps; both must be there, apart
+    2 * START_STEPS
+)  # derived: alarms compare the present with the first START_STEPS steps; both must be there, apart
 
-REPLAYED = 4 * STEPS  # ours: a history holds STEPS of them, and alerts end within a few histories
+REPLAYED = 4 * MAX_STEPS  # ours: a history holds MAX_STEPS of them, and alerts end within a few histories
 
 
 def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from leadline.checks._diagnosis import make_report, read_trace
-from leadline.checks._history import moved_row, places
-from leadline.checks._timeline import first_cause, render
+from leadline.checks._history import label_positions, realigned_row
+from leadline.checks._timeline import first_cause, render_timeline
 from leadline.monitor.budget import Timetable
 from leadline.monitor.hooks import Doorway, Passage
 from leadline.monitor.journal import Journal
@@ -266,7 +266,7 @@ class Samples:
         """Numbers of the last pass's blocks, each in its place among all blocks that were ever seen."""
         own = () if self.profile is None else block_labels(self.profile)
         axis = self.journal.history.layout.blocks
-        return values if own == axis else moved_row(values, places(own, axis), NOT_MEASURED)
+        return values if own == axis else realigned_row(values, label_positions(own, axis), NOT_MEASURED)
 
     def _trace_back(self, step: int, profile: Profile) -> None:
         """Say where what is not finite came from: the op of this pass, and what happened in the steps before."""
@@ -276,7 +276,7 @@ class Samples:
         seen = () if first.source else profile.anomalies
         cause = first_cause(self.journal.history, good=self._good, good_step=good, anomalies=seen)
         if cause is not None:
-            data["timeline"] = render(cause)
+            data["timeline"] = render_timeline(cause)
         self.journal.event(step, "non-finite", _origin(first), data)
 
     def make_affordable(self) -> list[Alert]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from leadline.checks._check import Symptom
-from leadline.checks._timeline import first_cause, render
+from leadline.checks._timeline import first_cause, render_timeline
 from leadline.monitor.journal import Journal
 from leadline.monitor.mixed_precision import Scaling
 from leadline.monitor.non_finite import find_culprit
@@ -103,7 +103,7 @@ class Troubles:
         named = take_census(unwrap(self.model)).parameters
         culprit = find_culprit(loss, {key: each.names[0] for key, each in named.items()})
         if culprit is not None:
-            self.journal.history.blamed.setdefault(step, culprit)
+            self.journal.history.non_finite_origins.setdefault(step, culprit)
 
     def at_end(self, step: int) -> list[Alert]:
         """What is left to say when there will be no further step."""
@@ -133,7 +133,7 @@ class Troubles:
         if begins:
             data: dict[str, Any] = {"parameters": int(scalars.get("non_finite", 0))}
             if (cause := first_cause(self.journal.history)) is not None:
-                data["timeline"] = render(cause)
+                data["timeline"] = render_timeline(cause)
             self.journal.event(step, "non-finite", f"{' and '.join(broken)} not finite", data)
         self.sick = bool(broken)
         return begins

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from leadline.checks._history import History
-from leadline.checks._timeline import first_cause, render
+from leadline.checks._timeline import first_cause, render_timeline
 from leadline.errors import AlertError, InputError
 from leadline.monitor.arguments import (
     OnAlert,
@@ -77,7 +77,7 @@ class Watch:
         self._steps = Steps(model, optimizers, journal, table, sampler)
         if on_alert in ("skip_step", "clip"):
             self._steps.intervention = Intervention(cast(Kind, on_alert))
-            journal.history.guarded = True
+            journal.history.skips_non_finite = True
         if why:
             journal.event(table.first, "warning", f"no pass of this model can be sampled: {why}")
         self._handles: list[RemovableHandle] = []
@@ -232,7 +232,7 @@ class Watch:
         good = self._steps.samples.last_good
         data = last_words(self._journal.history) | {"error": type(error).__name__}
         if (cause := first_cause(self._journal.history)) is not None:
-            data["timeline"] = render(cause)
+            data["timeline"] = render_timeline(cause)
         if good is not None:
             data["last_good_sample"] = good[0]
         self._journal.event(self.step, "crash", f"{type(error).__name__}: {error}", data)

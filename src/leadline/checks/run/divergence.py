@@ -1,4 +1,4 @@
-"""T803: the loss rises and goes on rising."""
+"""T803: the loss rises and keeps rising."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from collections.abc import Iterator
 from statistics import median
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._history import History
-from leadline.checks._run_examples import course, falling, noisy
-from leadline.checks._statistics import medians, noise, relative_slope
+from leadline.checks._history import MAX_STEPS, History
+from leadline.checks._run_examples import falling, noisy, scalar_history
+from leadline.checks._statistics import MEDIAN_ERROR_RATIO, medians, noise, relative_slope
 
+# Heuristic: three parts of 32 steps, whose medians stand out from the noise of single batches.
 WINDOW = 96
-FORESEEN = 1024  # ours: steps ahead of which something is said; as many as are remembered
-PARTS = 3  # the best before, and two parts that are both above it: one bad stretch is a spike
-RISE = 0.25  # of the loss; calibrated by benchmarks/alarms.py: healthy runs stay below
-SIGMAS = 6.0  # standard errors of a median; calibrated by the same script
-# standard errors of a median; derived: three of a difference, below which it is on its way back
-BACK = 3 * math.sqrt(2)
+# Heuristic: two parts in a row must be above the best; a single high part is a spike.
+PARTS = 3
+# Calibrated by benchmarks/alarms.py: share of the loss; healthy runs stay below.
+MIN_RELATIVE_RISE = 0.25
+# Calibrated by benchmarks/alarms.py: standard errors of a median.
+MIN_RISE_SIGMAS = 6.0
+# Derived: three standard errors of a difference of two medians; after a larger fall the loss is recovering.
+MAX_FALL_SIGMAS = 3 * math.sqrt(2)
+# Heuristic: steps ahead for which a forecast is given; as many as the history holds.
+MAX_FORECAST_STEPS = MAX_STEPS
 
 
 @check(
@@ -25,10 +30,10 @@ BACK = 3 * math.sqrt(2)
     name="divergence",
     since="0.1",
     needs=("loss",),
-    sick=course(
+    sick=scalar_history(
         400, loss=lambda step: noisy(falling(2.3, 0.5, 60), 0.1)(step) * math.exp(max(0, step - 300) / 40)
     ),
-    healthy=course(400, loss=noisy(falling(2.3, 0.5, 60), 0.3)),
+    healthy=scalar_history(400, loss=noisy(falling(2.3, 0.5, 60), 0.3)),
     explains=("T801", "T802"),
     every=16,
     confirm=2,
@@ -38,15 +43,15 @@ def divergence(history: History) -> Iterator[Symptom]:
     r"""The loss rises for many steps and does not come back.
 
     ## What it measures
-    Medians of the last `PARTS` = 3 stretches of 32 steps, $m_1, m_2, m_3$, against the best of all earlier stretches
-    in the history, $b$. Fires if $m_3$ exceeds $b$ by `RISE` = 25 % and by `SIGMAS` = 6 standard errors of a median,
-    and either rises ($m_3 > m_2 > b$) or stays there ($m_2$ was as high, and $m_3$ is lower by no more than chance). An
-    error once the loss is above its start.
+    Medians of the last `PARTS` = 3 parts of 32 steps, $m_1, m_2, m_3$, against the best of all earlier parts of the
+    history, $b$. Fires if $m_3$ exceeds $b$ by `MIN_RELATIVE_RISE` = 25 % and by `MIN_RISE_SIGMAS` = 6 standard errors
+    of a median, and either rises ($m_3 > m_2 > b$) or stays high ($m_2$ was as high, and $m_3$ is lower by no more
+    than chance). An error once the loss is above its start.
 
     ## Why it hurts
     Past the stability limit each step makes the next one worse. A run that diverges does not return by itself to
-    where it was: go back to a checkpoint from before `since` with a smaller rate, or with the cause of the first
-    spike removed.
+    where it was: go back to a checkpoint from before `since` with a smaller learning rate, or with the cause of the
+    first spike removed.
 
     ## When it is wrong
     A loss whose meaning changes (a curriculum, a penalty that grows, harder negatives) rises without harm.
@@ -55,37 +60,38 @@ def divergence(history: History) -> Iterator[Symptom]:
     Cohen et al., "Gradient descent on neural networks typically occurs at the edge of stability", 2021 (where steps
     begin to diverge). Thresholds calibrated, see the docs on alarms.
     """
-    found = history.scalars("loss")
-    values = found.values
-    if len(values) < 2 * WINDOW or not all(map(math.isfinite, values[-WINDOW:])):
+    losses = history.scalars("loss").values
+    if len(losses) < 2 * WINDOW or not all(map(math.isfinite, losses[-WINDOW:])):
         return
-    earlier = [each for each in values[:-WINDOW] if math.isfinite(each)]
+    earlier = [loss for loss in losses[:-WINDOW] if math.isfinite(loss)]
     size = WINDOW // PARTS
     if len(earlier) < size:
         return
     best = min(medians(earlier, len(earlier) // size))
-    _, second, third = medians(values[-WINDOW:], PARTS)
-    error = 1.2533 * noise(values[-WINDOW:]) / size**0.5  # of a median (derived)
-    high = best + max(RISE * abs(best), SIGMAS * error)
+    _, second, third = medians(losses[-WINDOW:], PARTS)
+    error = MEDIAN_ERROR_RATIO * noise(losses[-WINDOW:]) / size**0.5
+    high = best + max(MIN_RELATIVE_RISE * abs(best), MIN_RISE_SIGMAS * error)
     rises = second > best and third > second
-    stays = second > high and third > second - BACK * error
+    stays = second > high and third > second - MAX_FALL_SIGMAS * error
     if third > high and (rises or stays):
         yield _symptom(history, best, third, error)
 
 
 def _symptom(history: History, best: float, now: float, error: float) -> Symptom:
-    found = history.scalars("loss")
+    losses = history.scalars("loss")
     start = median(history.start("loss") or [best])
-    trend = relative_slope(found.steps[-WINDOW:], found.values[-WINDOW:], now)
-    doubling = f"doubles in about {math.log(2) / trend:.0f} steps" if trend * FORESEEN > math.log(2) else ""
+    trend = relative_slope(losses.steps[-WINDOW:], losses.values[-WINDOW:], now)
+    doubles = trend * MAX_FORECAST_STEPS > math.log(2)
+    since = _last_best_step(losses.steps, losses.values, best)
     return Symptom(
         severity="error" if now > start else "warning",
         where="the loss",
-        since=_turned(found.steps, found.values, best),
+        since=since,
         message=f"the loss has risen from {best:.4g} to {now:.4g}"
         + (", above its start" if now > start else ""),
+        action=f"Go back to a checkpoint from before step {since} and continue with a smaller learning rate.",
         trend=trend,
-        forecast=doubling,
+        forecast=f"doubles in about {math.log(2) / trend:.0f} steps" if doubles else "",
         evidence={
             "loss": now,
             "best": best,
@@ -95,7 +101,7 @@ def _symptom(history: History, best: float, now: float, error: float) -> Symptom
     )
 
 
-def _turned(steps: list[int], values: list[float], best: float) -> int:
+def _last_best_step(steps: list[int], values: list[float], best: float) -> int:
     """The last step at which the loss was at its best level."""
     below = [step for step, value in zip(steps, values, strict=True) if value <= best]
     return below[-1] if below else steps[0]

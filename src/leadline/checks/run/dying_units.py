@@ -1,4 +1,4 @@
-"""T804: more and more units answer nothing to every input."""
+"""T804: more and more units are zero for every input."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._history import History
-from leadline.checks._run_examples import BLOCKS, flat, sampled
-from leadline.checks._statistics import Trend, gathered, steps_to
+from leadline.checks._run_examples import BLOCKS, every_block, vector_history
+from leadline.checks._statistics import Trend, affected_blocks, steps_to
 
-LEAST = 0.25  # of the units dead; calibrated by benchmarks/alarms.py: small healthy layers have up to a fifth
-RISE = 0.15  # of the units, since the oldest sample; calibrated by the same script
+# Calibrated by benchmarks/alarms.py: share of the units; small healthy layers have up to a fifth of dead units.
+MIN_DEAD_SHARE = 0.25
+# Calibrated by benchmarks/alarms.py: share of the units that died since the oldest sample.
+MIN_RISE = 0.15
+# Heuristic: with half of the units gone, a layer that keeps losing them is an error.
+MIN_ERROR_SHARE = 0.5
 
 
 @check(
@@ -18,8 +22,8 @@ RISE = 0.15  # of the units, since the oldest sample; calibrated by the same scr
     name="dying-units",
     since="0.1",
     needs=("dead",),
-    sick=sampled(400, {"dead": lambda step: [0.05] * (BLOCKS - 2) + [step / 500] * 2}, every=20),
-    healthy=sampled(400, {"dead": flat(0.3)}, every=20),
+    sick=vector_history(400, {"dead": lambda step: [0.05] * (BLOCKS - 2) + [step / 500] * 2}, every=20),
+    healthy=vector_history(400, {"dead": every_block(0.3)}, every=20),
     every=8,
     calm=256,
 )
@@ -28,38 +32,43 @@ def dying_units(history: History) -> Iterator[Symptom]:
 
     ## What it measures
     On sampled steps, the share $d$ of each block's units (not elements) that are zero for all samples of the batch.
-    Fires where at least `LEAST` = 25 % are dead and this share rose by `RISE` = 15 points since the oldest sample in
-    the history. An error where half of the units are gone and the rest will follow within as many steps as were seen.
+    Fires where at least `MIN_DEAD_SHARE` = 25 % are dead and this share rose by `MIN_RISE` = 15 percentage points since
+    the oldest sample in the history. An error where more than half of the units are dead and the rest will follow
+    within as many steps as the history covers.
 
     ## Why it hurts
     A ReLU unit that is off for every input has no gradient and stays off: the layer becomes narrower for good. The
-    usual cause is a step that threw its bias far down, so a rate that was too high for a moment is paid for ever.
+    usual cause is a step that pushed its bias far down, so a learning rate that is too high for a moment does lasting
+    damage.
 
     ## When it is wrong
     Small batches show few of the inputs on which a unit is on: the share is then an upper bound. Sparse codes are
-    meant to be off nearly always. A share that was high from the start is F-rules' business, not a trend.
+    meant to be off nearly always. A share that is high from the start is left to the model checks (F codes).
 
     ## References
     Lu et al., "Dying ReLU and initialization: theory and numerical examples", 2019.
     """
-    place = gathered(history, "dead", _is_dying)
-    if place is None:
+    blocks = affected_blocks(history, "dead", _is_dying)
+    if blocks is None:
         return
-    worst, left = place.worst, steps_to(1.0, place.worst)
-    seen = (history.step or 0) - history.spaced("dead").steps[0]
+    worst = blocks.worst
+    remaining = steps_to(1.0, worst)
+    covered = (history.step or 0) - history.spaced("dead").steps[0]
+    hopeless = worst.last > MIN_ERROR_SHARE and remaining is not None and remaining < covered
+    foreseen = remaining is not None and worst.slope > 0
     yield Symptom(
-        severity="error" if worst.last > 0.5 and left is not None and left < seen else "warning",
-        where=place.where,
-        layers=place.layers,
-        since=place.since,
-        message=f"dead units rose from {worst.first:.0%} to {worst.last:.0%} since step {place.since}",
+        severity="error" if hopeless else "warning",
+        where=blocks.where,
+        layers=blocks.layers,
+        since=blocks.since,
+        message=f"dead units rose from {worst.first:.0%} to {worst.last:.0%} since step {blocks.since}",
+        action="Lower the learning rate, or replace ReLU by an activation that always has a gradient, such as "
+        "`nn.GELU()`.",
         trend=worst.slope / max(worst.last, 1e-9),
-        forecast=f"none will be left in about {left:.0f} steps"
-        if left is not None and worst.slope > 0
-        else "",
+        forecast=f"none will be left in about {remaining:.0f} steps" if foreseen else "",
         evidence={"dead": worst.last, "dead_before": worst.first},
     )
 
 
 def _is_dying(trend: Trend) -> bool:
-    return trend.last >= LEAST and trend.last - trend.first >= RISE
+    return trend.last >= MIN_DEAD_SHARE and trend.last - trend.first >= MIN_RISE

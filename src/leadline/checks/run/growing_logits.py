@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._history import History
-from leadline.checks._run_examples import BLOCKS, flat, sampled
-from leadline.checks._statistics import Trend, gathered
+from leadline.checks._run_examples import BLOCKS, every_block, vector_history
+from leadline.checks._statistics import Trend, affected_blocks
 
-LEAST = 30.0  # largest logit; calibrated by benchmarks/alarms.py; derived: a logit 30 above the rest leaves it exp(-30)
-GROWTH = 2.0  # times what it was at the beginning of the history; calibrated by the same script
-LOST = 100.0  # cited: Dehghani et al. and Wortsman et al. see divergence after logits passed hundreds to thousands
+# Calibrated by benchmarks/alarms.py. Derived: a logit 30 above the others leaves them a share of exp(-30).
+MIN_LOGIT = 30.0
+# Calibrated by benchmarks/alarms.py: largest logit at the end of the history over that at its beginning.
+MIN_GROWTH = 2.0
+# Cited: Dehghani et al. and Wortsman et al. see divergence after logits passed hundreds to thousands.
+MIN_ERROR_LOGIT = 100.0
 
 
 @check(
@@ -20,25 +23,26 @@ LOST = 100.0  # cited: Dehghani et al. and Wortsman et al. see divergence after 
     name="growing-logits",
     since="0.1",
     needs=("attention_logit",),
-    sick=sampled(
+    sick=vector_history(
         400, {"attention_logit": lambda step: [3.0] * (BLOCKS - 1) + [3.0 * math.exp(step / 120)]}, every=20
     ),
-    healthy=sampled(400, {"attention_logit": flat(8.0)}, every=20),
+    healthy=vector_history(400, {"attention_logit": every_block(8.0)}, every=20),
     every=8,
     calm=256,
 )
 def growing_logits(history: History) -> Iterator[Symptom]:
-    r"""The logits of attention grow without end.
+    r"""Attention logits keep growing.
 
     ## What it measures
-    On sampled steps, the largest logit of each block's attention in absolute value, after the division by the root of
-    the head's width. Fires above `LEAST` = 30 where it also is `GROWTH` = 2 times what it was at the beginning of the
-    history; an error above `LOST` = 100.
+    On sampled steps, the largest logit of each block's attention in absolute value, after the division by the square
+    root of the head width. Fires from `MIN_LOGIT` = 30 where it is also `MIN_GROWTH` = 2 times what it was at the
+    beginning of the history; an error above `MIN_ERROR_LOGIT` = 100.
 
     ## Why it hurts
-    Softmax of such logits is one and zeros: attention copies a single token, its gradient vanishes, and in half
+    The softmax of such logits is one-hot: attention copies a single token, its gradient vanishes, and in half
     precision the logits overflow. Queries and keys that feed each other's growth are the most common way in which
-    large Transformers diverge. Norms on queries and keys, a smaller rate or more decay on their weights stop it.
+    large Transformers diverge. Norms on queries and keys, a smaller learning rate or more weight decay on their
+    weights stop it.
 
     ## When it is wrong
     Heads that copy (induction heads, sinks on the first token) have sharp attention on purpose and stop growing.
@@ -48,24 +52,27 @@ def growing_logits(history: History) -> Iterator[Symptom]:
     "Small-scale proxies for large-scale transformer training instabilities", 2023, section 3.1; Zhai et al.,
     "Stabilizing transformer training by preventing attention entropy collapse", 2023.
     """
-    place = gathered(history, "attention_logit", _grows)
-    if place is None:
+    blocks = affected_blocks(history, "attention_logit", _grows)
+    if blocks is None:
         return
-    worst = place.worst
+    worst = blocks.worst
+    doubling = math.log(2) / worst.log_slope if worst.log_slope > 0 else None
     yield Symptom(
-        severity="error" if worst.last > LOST else "warning",
-        where=place.where,
-        layers=place.layers,
-        since=place.since,
-        message=f"attention logits grew from {worst.first:.3g} to {worst.last:.3g} since step {place.since}",
-        trend=worst.pace,
-        forecast=f"twice as large in about {math.log(2) / worst.pace:.0f} steps" if worst.pace > 0 else "",
+        severity="error" if worst.last > MIN_ERROR_LOGIT else "warning",
+        where=blocks.where,
+        layers=blocks.layers,
+        since=blocks.since,
+        message=f"the largest attention logit grew from {worst.first:.3g} to {worst.last:.3g} "
+        f"since step {blocks.since}",
+        action="Normalize queries and keys (QK-norm), or lower the learning rate of their weights.",
+        trend=worst.log_slope,
+        forecast="" if doubling is None else f"twice as large in about {doubling:.0f} steps",
         evidence={"logit": worst.last, "before": worst.first} | _entropy(history, worst.index),
     )
 
 
 def _grows(trend: Trend) -> bool:
-    return trend.last >= LEAST and trend.last >= GROWTH * trend.first
+    return trend.last >= MIN_LOGIT and trend.last >= MIN_GROWTH * trend.first
 
 
 def _entropy(history: History, index: int) -> dict[str, float]:
