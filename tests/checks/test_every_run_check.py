@@ -128,7 +128,9 @@ def test_symptoms_of_odd_histories_say_what_to_do_too(each: Check, seed: int):
 
 
 def test_a_symptom_with_bad_wording_is_caught():
-    bad = Symptom(severity="info", where="here", message="It grows 3% a step.", action="lower it", evidence={})
+    bad = Symptom(
+        severity="info", where="here", message="It grows 3% a step.", action="lower it", evidence={}
+    )
     assert wording_violations(replace(bad, message="it grows"))[0] == "message has no number"
     assert wording_violations(bad) == [
         "message is not a clause",
