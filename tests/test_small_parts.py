@@ -12,8 +12,8 @@ from torch import nn
 import leadline
 from leadline import ops
 from leadline.checks import model_checks, run_checks
-from leadline.checks._branch_init import scaled_ratio
 from leadline.checks._examples import each_block, geometric, residual, stack_with, weight
+from leadline.checks._laws import scaled_init_ratio
 from leadline.errors import InputError, RuleError
 from leadline.fixes._engine.trial import read_batches
 from leadline.lab.claim import Claim, all_claims, run_claims
@@ -138,11 +138,11 @@ def test_a_forecast_without_a_rate_has_no_picture_of_rates():
 
 def test_last_weights_are_compared_only_where_there_are_others():
     alone = stack_with(Facts(weights=(weight(residual=True, last=True),)))
-    assert scaled_ratio(alone, 8) is None
+    assert scaled_init_ratio(alone, 8) is None
     both = stack_with(
         Facts(weights=(weight(residual=True, last=True, variance=1 / 8), weight(residual=True)))
     )
-    assert scaled_ratio(both, 8) == pytest.approx(1 / 8)
+    assert scaled_init_ratio(both, 8) == pytest.approx(1 / 8)
 
 
 def test_one_dead_branch_alone_is_no_finding():
@@ -193,7 +193,7 @@ def test_two_alarms_of_one_code_and_two_owners_of_one_op_are_errors(monkeypatch:
     ops._table.cache_clear()
     monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
     monkeypatch.setattr("leadline.ops.collect", lambda *_: [ACTIVATION, ACTIVATION])
-    with pytest.raises(RuleError, match="two alarms have the code"):
+    with pytest.raises(RuleError, match="two checks have the code"):
         run_checks()
     with pytest.raises(ValueError, match="two families own the op"):
         ops._table()

@@ -12,8 +12,8 @@ import pytest
 
 from leadline.checks import model_checks, run_checks
 from leadline.checks._check import Check, Symptom, check
+from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import constant, scalar_history
 from leadline.records.run import Sample
 
 RUN_CHECKS = run_checks()

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from leadline.checks import run_checks
+from leadline.checks._examples import constant, noisy, scalar_history, vector_history
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED, History, Layout, NonFiniteOrigin
 from leadline.checks._ranges import consecutive_ranges, layer_names, locate_parameters
-from leadline.checks._run_examples import constant, noisy, scalar_history, vector_history
 from leadline.checks._statistics import noise, robust_deviation, score, slope
 from leadline.checks.run.heavy_clipping import audit_clipping
 from leadline.monitor.alerts import Desk

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from leadline.checks import run_checks
 from leadline.checks._check import Check, Symptom, check
+from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import constant, scalar_history
 from leadline.monitor.alerts import FORGIVE, Desk
 from leadline.records.run import Alert, Sample
 

@@ -1,18 +1,22 @@
-"""Small made-up profiles: the sick and healthy examples of model checks."""
+"""Small synthetic profiles and histories: the sick and healthy examples of checks."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from leadline.checks._history import History, Layout
 from leadline.records import (
     Anomaly,
     Attribution,
     Block,
     BlockStep,
+    EpsSite,
     Factor,
     FactorKind,
     Facts,
@@ -22,10 +26,13 @@ from leadline.records import (
     ParamGroup,
     Profile,
     Residual,
+    ScaledTensor,
     Stream,
+    Symmetry,
     Update,
     Weight,
 )
+from leadline.records.run import Sample
 
 
 def geometric(*, blocks: int, forward_gain: float = 1.0, grad_gain: float = 1.0, norms: int = 0) -> Profile:
@@ -242,3 +249,108 @@ def _block_step(index: int, share: float) -> BlockStep:
         update_norm=0.1,
         weight_norm=1.0,
     )
+
+
+def stack_with_scaled_init(blocks: int, *, branch_scale: float = 1.0) -> Profile:
+    """A pre-norm stack in which the last weight of each branch has 1/N of the variance of the others."""
+    pairs = [
+        each
+        for i in range(blocks)
+        for each in (weight(i, residual=True), weight(i, residual=True, last=True, variance=1 / blocks))
+    ]
+    scaled = residual(placement="pre", branch_scale=branch_scale, branch_ms=branch_scale**2 / blocks)
+    return each_block(stack_with(Facts(weights=tuple(pairs)), blocks=blocks), residual=scaled)
+
+
+def scaled_tensor(**fields: Any) -> ScaledTensor:
+    """A 64 x 64 matrix as weight decay sees it, changed by `fields`."""
+    plain: dict[str, Any] = {
+        "name": "layers.0.weight",
+        "kind": "matrix",
+        "count": 64 * 64,
+        "norm": 8.0,
+        "grad_norm": 0.01,
+    }
+    return ScaledTensor(**{**plain, **fields})
+
+
+def stack_with_decay(
+    tensor: ScaledTensor | None = None, *, optimizer: str = "AdamW", eps: Sequence[EpsSite] = ()
+) -> Profile:
+    """A stack with one tensor that is trained at a learning rate of 0.001 with a weight decay of 0.1."""
+    tensor = tensor or scaled_tensor()
+    group = ParamGroup(
+        parameters=(tensor.name,), lr=1e-3, weight_decay=0.1, options={"betas": [0.9, 0.999], "eps": 1e-8}
+    )
+    symmetry = Symmetry(
+        generators=(), tensors=(tensor,), decayed=True, penalty=1.0, least=0.5, eps=tuple(eps), held=()
+    )
+    return replace(
+        geometric(blocks=4),
+        optimizer=Optimizer(name=optimizer, groups=(group,), steps=0),
+        symmetry=symmetry,
+    )
+
+
+# Histories of runs.
+
+StepFunction = Callable[[int], float]
+BLOCKS = 6
+LAYOUT = Layout(
+    parameters=tuple(f"layers.{index}.weight" for index in range(BLOCKS)),
+    blocks=tuple(f"layers.{index}" for index in range(BLOCKS)),
+    parameter_blocks=tuple(range(BLOCKS)),
+)
+INVARIANT = dataclasses.replace(LAYOUT, invariant=(True,) * BLOCKS)
+# SGD with a weight decay of 0.05.
+DECAYED = dataclasses.replace(
+    INVARIANT, rotation=(math.sqrt(2 * 0.05),) * BLOCKS, settling=(1 / 0.05,) * BLOCKS
+)
+
+
+def scalar_history(steps: int, layout: Layout = LAYOUT, **numbers: StepFunction) -> History:
+    """A history in which each number is a function of the step."""
+    samples = (
+        Sample(step=step, scalars={name: value(step) for name, value in numbers.items()})
+        for step in range(steps)
+    )
+    return History(layout).extend(samples)
+
+
+def vector_history(
+    steps: int,
+    rows: Mapping[str, Callable[[int], list[float]]],
+    *,
+    every: int = 1,
+    layout: Layout = LAYOUT,
+    numbers: Mapping[str, StepFunction] | None = None,
+) -> History:
+    """A history in which vectors are recorded at every `every`-th step."""
+    samples = (
+        Sample(
+            step=step,
+            scalars={name: value(step) for name, value in (numbers or {}).items()},
+            vectors={name: row(step) for name, row in rows.items()} if step % every == 0 else {},
+        )
+        for step in range(steps)
+    )
+    return History(layout).extend(samples)
+
+
+def noisy(level: StepFunction, noise: float, seed: int = 0) -> StepFunction:
+    """A function of the step with multiplicative noise that depends on the step and the seed only."""
+    return lambda step: level(step) * math.exp(noise * random.Random(seed * 1_000_003 + step).gauss(0, 1))
+
+
+def constant(value: float) -> StepFunction:
+    return lambda _: value
+
+
+def falling(start: float, floor: float, steps: float) -> StepFunction:
+    """From `start` towards `floor`; the distance shrinks by a factor e every `steps` steps."""
+    return lambda step: floor + (start - floor) * math.exp(-step / steps)
+
+
+def every_block(value: float) -> Callable[[int], list[float]]:
+    """The same value for every block."""
+    return lambda _: [value] * BLOCKS

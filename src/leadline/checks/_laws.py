@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
@@ -201,3 +202,27 @@ def _share_weights(blocks: Sequence[Block]) -> bool:
     """Most neighbours use a parameter in common."""
     both = sum(bool(set(one.params) & set(other.params)) for one, other in pairwise(blocks))
     return both > len(blocks) / 2
+
+
+# Branches whose last weights are drawn smaller with depth, as in GPT-2.
+
+# Heuristic: factor around 1/N that still counts as scaled by depth; activations account for gains of up to 2.
+MAX_FACTOR_FROM_DEPTH_SCALING = 3.0
+
+
+def pre_norm_blocks(profile: Profile) -> list[Block]:
+    """The residual blocks with a norm before the branch and an identity skip."""
+    return [
+        b for b in profile.blocks if b.residual and b.residual.placement == "pre" and not b.residual.projected
+    ]
+
+
+def scaled_init_ratio(profile: Profile, sublayers: int) -> float | None:
+    """Variance of the last weights of branches over that of the other weights; None unless it is about 1/N."""
+    weights = [w for w in (profile.facts.weights if profile.facts else ()) if w.residual]
+    last, others = [w.variance for w in weights if w.last], [w.variance for w in weights if not w.last]
+    if not last or not others or not median(others) > 0:
+        return None
+    ratio = median(last) / median(others)
+    limit = MAX_FACTOR_FROM_DEPTH_SCALING
+    return ratio if 1 / limit < ratio * sublayers < limit else None

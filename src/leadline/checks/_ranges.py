@@ -51,6 +51,11 @@ def consecutive_ranges(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
 def layer_names(labels: Sequence[str], indices: Iterable[int]) -> str:
     """The ranges in names: "layers.3, layers.7 … layers.9"; numbers where there are no names."""
     names = [_range(labels, first, last) for first, last in consecutive_ranges(indices)]
+    return first_names(names)
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first names of a list: "a, b, c and 5 more"."""
     more = f" and {len(names) - MAX_NAMED_RANGES} more" if len(names) > MAX_NAMED_RANGES else ""
     return ", ".join(names[:MAX_NAMED_RANGES]) + more
 

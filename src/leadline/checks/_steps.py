@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
 from leadline.ops.optimizers import Family, family_of
-from leadline.records import ParamGroup, Profile, Severity, Update
+from leadline.records import ParamGroup, Profile, ScaledTensor, Severity, Update
 
 # Calibrated by benchmarks/verdicts: share of the loss. Of the networks that failed, only exploding ones lost more in
 # their first step.
@@ -81,6 +82,16 @@ def decay_per_step(profile: Profile) -> float:
     groups = profile.optimizer.groups if profile.optimizer else ()
     shares = ((group.lr or 0.0) * group.weight_decay / (1 - _momentum(group)) for group in groups)
     return max(shares, default=0.0)
+
+
+def decayed_tensors(profile: Profile) -> Iterator[tuple[ParamGroup, ScaledTensor]]:
+    """Every tensor under weight decay, with its parameter group."""
+    if profile.optimizer is None or profile.symmetry is None:
+        return
+    tensors = {each.name: each for each in profile.symmetry.tensors}
+    for group in profile.optimizer.groups:
+        if group.weight_decay > 0:
+            yield from ((group, tensors[name]) for name in group.parameters if name in tensors)
 
 
 def rate_over_safe_rate(update: Update | None) -> float | None:

@@ -23,7 +23,7 @@ def _example(blocks: int) -> Profile:
 @check(
     code="R403",
     name="activation-on-skip",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     sick=_example(300),
     healthy=_example(50),

@@ -22,7 +22,7 @@ def _example(logit_var: float, purity: float) -> Profile:
 @check(
     code="F107",
     name="attention-collapse",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("B204",),
     sick=_example(60.0, 0.9),

@@ -14,7 +14,7 @@ REMOVING = ("batch_norm", "instance_norm")  # they subtract each unit's own mean
 @check(
     code="I307",
     name="bias-before-norm",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with(Facts(weights=(weight(0, norm="batch_norm", bias="layers.0.bias"),))),
     healthy=stack_with(Facts(weights=(weight(0, norm="layer_norm", bias="layers.0.bias"),))),
 )

@@ -14,7 +14,7 @@ MOST = 0.5  # of the trainable weight layers; ours: with more than half cut off,
 @check(
     code="B203",
     name="blocked-path",
-    since="0.1",
+    since="0.1.0",
     explains=("B206",),
     sick=stack_with(Facts(weights=(weight(0, grad_ms=None), weight(1, grad_ms=None), weight(2)))),
     healthy=stack_with(Facts(weights=(weight(0), weight(1, grad_ms=0.0), weight(2)))),

@@ -18,7 +18,7 @@ def _example(count: int) -> Profile:
 @check(
     code="I303",
     name="cloned-layers",
-    since="0.1",
+    since="0.1.0",
     explains=("F101", "F106", "R402"),
     sick=_example(24),
     healthy=stack_with(Facts()),

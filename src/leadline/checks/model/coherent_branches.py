@@ -19,7 +19,7 @@ TAKEN = (
 @check(
     code="F105",
     name="coherent-branches",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("F101", "F106", "B202"),
     sick=each_block(geometric(blocks=16), residual=residual(branch_mean_share=0.3), mean_share=0.8),

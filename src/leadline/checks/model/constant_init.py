@@ -16,7 +16,7 @@ def _example(**fields: object) -> Profile:
 @check(
     code="I304",
     name="constant-init",
-    since="0.1",
+    since="0.1.0",
     explains=("F104", "B201", "B206", "F102", "F106", "I303"),
     sick=_example(),
     healthy=_example(residual=True, last=True, variance=0.0),

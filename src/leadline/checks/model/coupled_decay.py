@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._weight_decay import WEIGHT, example
+from leadline.checks._examples import stack_with_decay
 from leadline.readings.symmetry.equilibrium import is_decoupled
 from leadline.records import Profile
 
@@ -15,9 +15,9 @@ ADAPTIVE = frozenset({"Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", 
 @check(
     code="W605",
     name="coupled-decay",
-    since="0.1",
-    sick=example(WEIGHT, optimizer="Adam"),
-    healthy=example(WEIGHT, optimizer="AdamW"),
+    since="0.1.0",
+    sick=stack_with_decay(optimizer="Adam"),
+    healthy=stack_with_decay(optimizer="AdamW"),
 )
 def coupled_decay(profile: Profile) -> Iterator[Symptom]:
     r"""Weight decay is added to the gradient of an optimiser that rescales gradients.

@@ -29,7 +29,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="U522",
     name="crawling-step",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     margins=_margins,
     sick=stack_with_step_size(relative=1e-5, promised=1e-4),

@@ -16,7 +16,7 @@ FEWEST = 4  # blocks in a row
 @check(
     code="R404",
     name="dead-branches",
-    since="0.1",
+    since="0.1.0",
     sick=each_block(geometric(blocks=12), residual=residual(branch_ms=1e-14)),
     healthy=each_block(geometric(blocks=12), residual=residual(branch_ms=1e-12, branch_scale=1e-6)),
 )

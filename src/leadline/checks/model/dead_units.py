@@ -24,7 +24,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="F104",
     name="dead-units",
-    since="0.1",
+    since="0.1.0",
     explains=("B201", "B206", "F102", "F106", "U522", "U506"),
     margins=_margins,
     sick=each_block(geometric(blocks=6), units=Units(count=64, dead=60)),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from leadline.checks._check import Symptom, check
-from leadline.checks._weight_decay import WEIGHT, decayed, example, some
+from leadline.checks._examples import scaled_tensor, stack_with_decay
+from leadline.checks._ranges import first_names
+from leadline.checks._steps import decayed_tensors
 from leadline.records import Profile
 
 KINDS = {"norm": "gains and shifts of norms", "bias": "biases", "scalar": "scalars"}
@@ -17,9 +17,9 @@ KINDS = {"norm": "gains and shifts of norms", "bias": "biases", "scalar": "scala
 @check(
     code="W604",
     name="decayed-gains",
-    since="0.1",
-    sick=example(replace(WEIGHT, name="norm.weight", kind="norm")),
-    healthy=example(WEIGHT),
+    since="0.1.0",
+    sick=stack_with_decay(scaled_tensor(name="norm.weight", kind="norm")),
+    healthy=stack_with_decay(),
 )
 def decayed_gains(profile: Profile) -> Iterator[Symptom]:
     """Weight decay reaches gains of norms, biases or scalar gates.
@@ -40,14 +40,14 @@ def decayed_gains(profile: Profile) -> Iterator[Symptom]:
     ## References
     He et al., "Bag of tricks for image classification", 2019 (its "no bias decay").
     """
-    found = [each for _, each in decayed(profile) if each.kind in KINDS]
+    found = [each for _, each in decayed_tensors(profile) if each.kind in KINDS]
     if not found:
         return
     counts = Counter(each.kind for each in found)
     listed = ", ".join(f"{number} {KINDS[kind]}" for kind, number in counts.items())
     yield Symptom(
         severity="info",
-        where=some([each.name for each in found]),
+        where=first_names([each.name for each in found]),
         message=f"weight decay reaches {listed}: put them into a group with weight_decay=0",
         evidence={kind: float(number) for kind, number in counts.items()},
     )

@@ -17,7 +17,7 @@ TOO_LARGE = 4.0  # times the branch variance that alpha calls for; ours: initial
 @check(
     code="I305",
     name="deepnorm-wrong-way",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("F106", "R402", "R405", "B201", "B202", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
     sick=each_block(

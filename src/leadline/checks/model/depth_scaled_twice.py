@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import correlation, linear_regression, median
 
-from leadline.checks._branch_init import pre_norm_blocks, scaled_example, scaled_ratio
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import stack_with_scaled_init
+from leadline.checks._laws import pre_norm_blocks, scaled_init_ratio
 from leadline.records import Block, Profile
 
 FEWEST = 8  # sub-layers; ours: with fewer, powers of their number are too close to tell apart
@@ -25,10 +26,10 @@ STRAIGHT = -0.8  # correlation; ours: branches that follow the law at all follow
 @check(
     code="I306",
     name="depth-scaled-twice",
-    since="0.1",
+    since="0.1.0",
     explains=("R406",),
-    sick=scaled_example(32, branch_scale=32**-0.5),
-    healthy=scaled_example(32),
+    sick=stack_with_scaled_init(32, branch_scale=32**-0.5),
+    healthy=stack_with_scaled_init(32),
 )
 def depth_scaled_twice(profile: Profile) -> Iterator[Symptom]:
     r"""Branches are made small with depth in their initial weights, and once more by a scale.
@@ -52,7 +53,7 @@ def depth_scaled_twice(profile: Profile) -> Iterator[Symptom]:
     initialisation); Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3.
     """
     blocks = pre_norm_blocks(profile)
-    ratio = scaled_ratio(profile, len(blocks)) if len(blocks) >= FEWEST else None
+    ratio = scaled_init_ratio(profile, len(blocks)) if len(blocks) >= FEWEST else None
     again = "" if ratio is None else _again(blocks)
     if ratio is None or not again:
         return

@@ -15,7 +15,7 @@ MOST = 0.02  # of a weight a step; calibrated by benchmarks/verdicts; usual reci
 @check(
     code="U524",
     name="devouring-decay",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with_step_size(decay=0.1),
     healthy=stack_with_step_size(decay=1e-4),
 )

@@ -15,7 +15,7 @@ DOMINATED = 0.99  # of the squared gradient of all matrices but the head's and t
 @check(
     code="B204",
     name="dominated-gradient",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with(
         Facts(weights=tuple(weight(i, grad_ms=1e4 if i == 5 else 1.0) for i in range(12))), blocks=14
     ),

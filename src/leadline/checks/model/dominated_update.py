@@ -15,7 +15,7 @@ MIN_BLOCKS = 8  # ours: in a shallow network a large part in one block is no sur
 @check(
     code="U505",
     name="dominated-update",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with_update(shares=[0.98, *[0.02 / 15] * 15]),
     healthy=stack_with_update(shares=[0.6, *[0.4 / 15] * 15]),
 )

@@ -15,7 +15,7 @@ from leadline.records import Profile
 @check(
     code="F102",
     name="forward-decay",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("F106", "N702"),
     margins=partial(depth_margin, direction="forward", growth=False),

@@ -15,7 +15,7 @@ from leadline.records import Profile
 @check(
     code="F101",
     name="forward-growth",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("B202", "I308", "N703", "F107", "U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523"),
     margins=partial(depth_margin, direction="forward", growth=True),

@@ -12,7 +12,7 @@ from leadline.records import Facts, Profile
 @check(
     code="B208",
     name="frozen-matrices",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with(Facts(weights=tuple(weight(i, trainable=False, grad_ms=None) for i in range(4)))),
     healthy=stack_with(Facts(weights=(*(weight(i, trainable=False) for i in range(3)), weight(3)))),
 )

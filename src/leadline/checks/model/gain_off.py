@@ -13,7 +13,7 @@ from leadline.records import Profile
 @check(
     code="I301",
     name="gain-off",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=(
         "B201",

@@ -15,7 +15,7 @@ from leadline.records import Profile
 @check(
     code="B201",
     name="gradient-decay",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("U505", "U506", "U522", "N702", "F106"),
     margins=partial(depth_margin, direction="backward", growth=False),

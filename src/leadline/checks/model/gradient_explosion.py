@@ -16,7 +16,7 @@ from leadline.records import Profile, Severity
 @check(
     code="B202",
     name="gradient-explosion",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523", "N703"),
     margins=partial(depth_margin, direction="backward", growth=True),

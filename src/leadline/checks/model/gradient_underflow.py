@@ -42,7 +42,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="N702",
     name="gradient-underflow",
-    since="0.1",
+    since="0.1.0",
     margins=_margins,
     sick=_example(0.4),
     healthy=_example(0.001),

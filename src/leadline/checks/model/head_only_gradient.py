@@ -15,7 +15,7 @@ FEWEST = 2  # blocks in front of the head
 @check(
     code="B206",
     name="head-only-gradient",
-    since="0.1",
+    since="0.1.0",
     sick=profile_of([1.0] * 6, [0.0] * 6),
     healthy=stack_with(Facts(weights=(weight(0), weight(1)))),
 )

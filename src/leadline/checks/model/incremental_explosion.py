@@ -18,7 +18,7 @@ from leadline.records import Profile
 @check(
     code="U501",
     name="incremental-explosion",
-    since="0.1",
+    since="0.1.0",
     refuted_by="falling",
     explains=("U504", "U509"),
     sick=stack_with_update(shares=[1 / 64] * 64, safe_lr=1e-5, measured_loss_change=0.8, ratio=-8.0),

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from leadline.checks._check import Symptom, check
-from leadline.checks._weight_decay import WEIGHT, decayed, example, some
+from leadline.checks._examples import scaled_tensor, stack_with_decay
+from leadline.checks._ranges import first_names
+from leadline.checks._steps import decayed_tensors
 from leadline.records import Profile
 
 
 @check(
     code="W601",
     name="inert-decay",
-    since="0.1",
-    sick=example(replace(WEIGHT, inert=True)),
-    healthy=example(WEIGHT),
+    since="0.1.0",
+    sick=stack_with_decay(scaled_tensor(inert=True)),
+    healthy=stack_with_decay(),
 )
 def inert_decay(profile: Profile) -> Iterator[Symptom]:
     r"""Weight decay that cannot regularise: the same function is there with smaller weights.
@@ -42,14 +42,14 @@ def inert_decay(profile: Profile) -> Iterator[Symptom]:
     weight decay regularization", 2019. The joint symmetry of pre-norm networks with a final
     norm, which residual connections do not remove: this project's `docs/symmetry.md`.
     """
-    names = [each.name for _, each in decayed(profile) if each.inert and not each.alone]
+    names = [each.name for _, each in decayed_tensors(profile) if each.inert and not each.alone]
     if not names:
         return
     share = profile.symmetry.free_share if profile.symmetry is not None else None
     part = "" if share is None else f"; {share:.0%} of the penalty can be had without changing the function"
     yield Symptom(
         severity="info",
-        where=some(names),
+        where=first_names(names),
         message=f"decay on {len(names)} tensors cannot regularise: they can shrink while no decayed tensor grows{part}",
         evidence={"tensors": float(len(names)), **({} if share is None else {"free_share": share})},
     )

@@ -40,7 +40,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="I308",
     name="initial-loss-off",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("U502", "U509", "U503", "U504"),
     margins=_margins,

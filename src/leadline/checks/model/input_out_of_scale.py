@@ -16,7 +16,7 @@ SMALL = 0.02  # root mean square; ours: the same factor below 1
 @check(
     code="F109",
     name="input-out-of-scale",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("F103", "I308", "B202", "F101", "F106", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
     sick=stack_with(Facts(sources=(InputSignal(name="input", ms=1e-4, normalised=False),))),

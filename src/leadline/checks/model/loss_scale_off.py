@@ -36,7 +36,7 @@ def _example(scale: float, lost: float) -> Profile:
 @check(
     code="N705",
     name="loss-scale-off",
-    since="0.1",
+    since="0.1.0",
     explains=("N701", "N702", "N703"),
     sick=_example(1024.0, 0.4),
     healthy=_example(65536.0, 0.001),

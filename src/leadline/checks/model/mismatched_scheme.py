@@ -32,7 +32,7 @@ def _example(power: float, optimizer: str, *, blocks: int = 64) -> Profile:
 @check(
     code="R411",
     name="mismatched-scheme",
-    since="0.1",
+    since="0.1.0",
     explains=("U501", "U504"),
     sick=_example(0.5, "AdamW"),
     healthy=_example(1.0, "AdamW"),

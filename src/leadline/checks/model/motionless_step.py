@@ -12,7 +12,7 @@ from leadline.records import Profile, Update
 @check(
     code="U508",
     name="motionless-step",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with_update(
         lr=0.0, update_norm=0.0, predicted_loss_change=0.0, measured_loss_change=0.0, safe_lr=None
     ),

@@ -40,7 +40,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="N703",
     name="near-overflow",
-    since="0.1",
+    since="0.1.0",
     margins=_margins,
     sick=_example(3e4),
     healthy=_example(100.0),

@@ -19,7 +19,7 @@ def _example() -> Profile:
 @check(
     code="N701",
     name="non-finite",
-    since="0.1",
+    since="0.1.0",
     explains=("F101", "F102", "B201", "B202"),
     sick=_example(),
     healthy=geometric(blocks=3),

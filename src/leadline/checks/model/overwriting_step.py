@@ -24,7 +24,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="U521",
     name="overwriting-step",
-    since="0.1",
+    since="0.1.0",
     refuted_by="falling",
     explains=("U502", "U503", "U504", "U509", "U523"),
     margins=_margins,

@@ -31,7 +31,7 @@ def _example(promised: float) -> Profile:
 @check(
     code="R402",
     name="post-norm-at-depth",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("F106", "B201", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
     sick=_example(2.0),

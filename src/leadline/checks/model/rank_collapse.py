@@ -31,7 +31,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="F106",
     name="rank-collapse",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("B204",),
     margins=_margins,

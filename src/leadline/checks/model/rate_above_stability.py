@@ -14,7 +14,7 @@ MARGIN = 2.0  # ours: sharpness moves by about this much from batch to batch and
 @check(
     code="U503",
     name="rate-above-stability",
-    since="0.1",
+    since="0.1.0",
     refuted_by="falling",
     sick=stack_with_update(sharpness=1e5, sharpness_kind="lanczos", stability_lr=2e-5),
     healthy=stack_with_update(sharpness=2e3, sharpness_kind="lanczos", stability_lr=1e-3),

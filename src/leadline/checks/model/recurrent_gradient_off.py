@@ -19,7 +19,7 @@ def _example(variance: float) -> Profile:
 @check(
     code="B207",
     name="recurrent-gradient-off",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     sick=_example(0.3),
     healthy=_example(1.2),

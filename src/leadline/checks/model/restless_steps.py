@@ -28,7 +28,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="U509",
     name="restless-steps",
-    since="0.1",
+    since="0.1.0",
     margins=_margins,
     sick=_rehearsed([2.3, 2.2, 9.0, 3.0, 5.0]),
     healthy=_rehearsed([2.3, 2.2, 2.4, 2.0, 1.7]),

@@ -16,7 +16,7 @@ MOST = 0.95  # of a block's units: what is left cannot carry a layer (ours)
 @check(
     code="F103",
     name="saturated-units",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("B201", "B204", "U522"),
     sick=each_block(geometric(blocks=6), units=Units(count=64, dead=0, saturated=60)),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.checks._branch_init import pre_norm_blocks, scaled_example, scaled_ratio
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import stack_with_scaled_init
+from leadline.checks._laws import pre_norm_blocks, scaled_init_ratio
 from leadline.records import Profile
 
 FEWEST = 24  # sub-layers; ours: below, the growth with depth that the init does not stop is small
@@ -14,9 +15,9 @@ FEWEST = 24  # sub-layers; ours: below, the growth with depth that the init does
 @check(
     code="R406",
     name="scaled-init-only",
-    since="0.1",
-    sick=scaled_example(64),
-    healthy=scaled_example(8),
+    since="0.1.0",
+    sick=stack_with_scaled_init(64),
+    healthy=stack_with_scaled_init(8),
 )
 def scaled_init_only(profile: Profile) -> Iterator[Symptom]:
     r"""Depth is scaled in the initial weights only, which does not bound what a step does.
@@ -39,7 +40,7 @@ def scaled_init_only(profile: Profile) -> Iterator[Symptom]:
     """
     blocks = pre_norm_blocks(profile)
     scaled = [b for b in blocks if b.residual and (b.residual.branch_scale or 1.0) < 0.9]
-    ratio = None if len(blocks) < FEWEST or scaled else scaled_ratio(profile, len(blocks))
+    ratio = None if len(blocks) < FEWEST or scaled else scaled_init_ratio(profile, len(blocks))
     if ratio is not None:
         yield Symptom(
             severity="info",

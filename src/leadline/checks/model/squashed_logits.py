@@ -22,7 +22,7 @@ def _example(behind: str) -> Profile:
 @check(
     code="I309",
     name="squashed-logits",
-    since="0.1",
+    since="0.1.0",
     explains=("U522",),
     sick=_example("softmax"),
     healthy=_example(""),

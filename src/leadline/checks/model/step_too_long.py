@@ -27,7 +27,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
 @check(
     code="U502",
     name="step-too-long",
-    since="0.1",
+    since="0.1.0",
     refuted_by="falling",
     explains=("U504", "U509"),
     margins=_margins,

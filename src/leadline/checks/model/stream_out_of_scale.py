@@ -16,7 +16,7 @@ LARGE = 1e6  # ours: DeepNorm for Adam has 1e5 at a hundred layers by design
 @check(
     code="F108",
     name="stream-out-of-scale",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("B202", "B201", "R405"),
     sick=each_block(geometric(blocks=8), residual=residual(placement="pre", skip_ms=1e-7)),

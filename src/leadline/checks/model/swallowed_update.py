@@ -18,7 +18,7 @@ SMALL_RATE = 1e-6  # ours: rates in use lie above; where one is smaller, the rat
 @check(
     code="U506",
     name="swallowed-update",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     sick=stack_with_update(parameters=(parameter_step(dtype="bfloat16", swallowed=0.9),)),
     healthy=stack_with_update(parameters=(parameter_step(dtype="bfloat16", swallowed=0.2),)),

@@ -15,7 +15,7 @@ MOST = 0.5  # of the blocks in the range (ours)
 @check(
     code="R401",
     name="unscaled-residual-stack",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=(
         "F101",

@@ -13,7 +13,7 @@ from leadline.records import Profile, Severity, Update
 @check(
     code="U507",
     name="uphill-step",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with_update(predicted_loss_change=0.1, measured_loss_change=0.11, safe_lr=None, parting=None),
     healthy=stack_with_update(predicted_loss_change=-0.1, measured_loss_change=0.11),
 )

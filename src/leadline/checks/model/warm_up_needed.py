@@ -15,7 +15,7 @@ WORTHWHILE = 2.0  # derived: up to twice the safe rate a step still lowers a qua
 @check(
     code="U504",
     name="warm-up-needed",
-    since="0.1",
+    since="0.1.0",
     sick=stack_with_update(safe_lr=2e-4, warmup_steps=2000),
     healthy=stack_with_update(safe_lr=8e-4, warmup_steps=2000),
 )

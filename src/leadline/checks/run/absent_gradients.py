@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import BLOCKS, every_block, vector_history
 from leadline.checks._history import ABSENT, History
 from leadline.checks._ranges import locate_parameters
-from leadline.checks._run_examples import BLOCKS, every_block, vector_history
 from leadline.records import Severity
 
 # Heuristic: experts and heads that are left out at random come back within 16 recordings.
@@ -28,7 +28,7 @@ _ACTIONS = {
 @check(
     code="T812",
     name="absent-gradients",
-    since="0.1",
+    since="0.1.0",
     needs=("grad_norm",),
     sick=vector_history(40, {"grad_norm": lambda _: [ABSENT, ABSENT] + [1.0] * (BLOCKS - 2)}),
     healthy=vector_history(40, {"grad_norm": every_block(1.0)}),

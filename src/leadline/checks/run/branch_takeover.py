@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import BLOCKS, every_block, vector_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import BLOCKS, every_block, vector_history
 from leadline.checks._statistics import Trend, affected_blocks
 
 # Derived: above a ratio of 1 the block overwrites more of the stream than it keeps.
@@ -19,7 +19,7 @@ MIN_GROWTH = 3.0
 @check(
     code="T807",
     name="branch-takeover",
-    since="0.1",
+    since="0.1.0",
     needs=("branch_skip",),
     sick=vector_history(
         400, {"branch_skip": lambda step: [0.3] * (BLOCKS - 2) + [0.3 + step / 50] * 2}, every=20

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from statistics import median
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import falling, noisy, scalar_history
 from leadline.checks._history import MAX_STEPS, History
-from leadline.checks._run_examples import falling, noisy, scalar_history
 from leadline.checks._statistics import MEDIAN_ERROR_RATIO, medians, noise, relative_slope
 
 # Heuristic: three parts of 32 steps, whose medians stand out from the noise of single batches.
@@ -28,7 +28,7 @@ MAX_FORECAST_STEPS = MAX_STEPS
 @check(
     code="T803",
     name="divergence",
-    since="0.1",
+    since="0.1.0",
     needs=("loss",),
     sick=scalar_history(
         400, loss=lambda step: noisy(falling(2.3, 0.5, 60), 0.1)(step) * math.exp(max(0, step - 300) / 40)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import BLOCKS, every_block, vector_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import BLOCKS, every_block, vector_history
 from leadline.checks._statistics import Trend, affected_blocks, steps_to
 
 # Calibrated by benchmarks/alarms.py: share of the units; small healthy layers have up to a fifth of dead units.
@@ -20,7 +20,7 @@ MIN_ERROR_SHARE = 0.5
 @check(
     code="T804",
     name="dying-units",
-    since="0.1",
+    since="0.1.0",
     needs=("dead",),
     sick=vector_history(400, {"dead": lambda step: [0.05] * (BLOCKS - 2) + [step / 500] * 2}, every=20),
     healthy=vector_history(400, {"dead": every_block(0.3)}, every=20),

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import BLOCKS, every_block, vector_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import BLOCKS, every_block, vector_history
 from leadline.checks._statistics import Trend, affected_blocks
 
 # Calibrated by benchmarks/alarms.py. Derived: a logit 30 above the others leaves them a share of exp(-30).
@@ -21,7 +21,7 @@ MIN_ERROR_LOGIT = 100.0
 @check(
     code="T808",
     name="growing-logits",
-    since="0.1",
+    since="0.1.0",
     needs=("attention_logit",),
     sick=vector_history(
         400, {"attention_logit": lambda step: [3.0] * (BLOCKS - 1) + [3.0 * math.exp(step / 120)]}, every=20

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import constant, scalar_history
 
 # Heuristic: an eighth of the history; clipping is judged over many steps.
 WINDOW = 128
@@ -67,7 +67,7 @@ def audit_clipping(history: History, last: int | None = None) -> ClipAudit | Non
 @check(
     code="T813",
     name="heavy-clipping",
-    since="0.1",
+    since="0.1.0",
     needs=("grad_clip",),
     sick=scalar_history(200, grad_clip=constant(0.995), grad_norm=constant(2.0)),
     healthy=scalar_history(

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import scalar_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import scalar_history
 
 # Heuristic: a quarter of the history.
 WINDOW = 256
@@ -24,7 +24,7 @@ OVERFLOW_ACTION = "Run the op that overflows in float32, or train in bfloat16, w
 @check(
     code="T809",
     name="loss-scale-collapse",
-    since="0.1",
+    since="0.1.0",
     needs=("loss_scale",),
     sick=scalar_history(300, loss_scale=lambda step: 65536.0 * 0.5 ** (step // 20)),
     healthy=scalar_history(300, loss_scale=lambda step: 65536.0 * 0.5 ** min(step // 3, 4)),

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
-from leadline.checks._run_examples import constant, scalar_history
 from leadline.checks._timeline import first_cause
 from leadline.records.cause import FirstCause
 
@@ -18,7 +18,7 @@ RECENT_STEPS = 8
 @check(
     code="T814",
     name="non-finite-step",
-    since="0.1",
+    since="0.1.0",
     needs=("loss", "grad_norm", "non_finite"),
     sick=scalar_history(60, loss=lambda step: 2.0 if step < 50 else float("nan"), grad_norm=constant(1.0)),
     healthy=scalar_history(60, loss=constant(2.0), grad_norm=constant(1.0)),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from statistics import median
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import DECAYED, constant, every_block, vector_history
 from leadline.checks._history import History
 from leadline.checks._ranges import locate_parameters
-from leadline.checks._run_examples import DECAYED, constant, every_block, vector_history
 
 # Calibrated by benchmarks/alarms.py: factor between measured and expected angle.
 MIN_FACTOR = 2.0
@@ -26,7 +26,7 @@ MIN_RECORDINGS = 8
 @check(
     code="T806",
     name="off-equilibrium",
-    since="0.1",
+    since="0.1.0",
     needs=("update_norm",),
     sick=vector_history(
         900,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from statistics import median
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import constant, falling, noisy, scalar_history
 from leadline.checks._history import START_STEPS, History
-from leadline.checks._run_examples import constant, falling, noisy, scalar_history
 from leadline.checks._statistics import MEDIAN_ERROR_RATIO, finite, medians, noise, relative_slope
 
 # Heuristic: long enough that one percent of progress stands out from the noise of small batches.
@@ -27,7 +27,7 @@ assert START_STEPS <= WINDOW  # the start is no longer than the window it is com
 @check(
     code="T802",
     name="plateau",
-    since="0.1",
+    since="0.1.0",
     needs=("loss",),
     sick=scalar_history(600, loss=noisy(constant(2.3), 0.05)),
     healthy=scalar_history(600, loss=noisy(falling(2.3, 0.5, 200), 0.05)),

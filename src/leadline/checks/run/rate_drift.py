@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from statistics import median
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import BLOCKS, INVARIANT, every_block, vector_history
 from leadline.checks._history import History
 from leadline.checks._ranges import locate_parameters
-from leadline.checks._run_examples import BLOCKS, INVARIANT, every_block, vector_history
 from leadline.checks._statistics import Trend, trends
 
 # Calibrated by benchmarks/alarms.py: change of a weight's norm over the history; healthy runs stay below.
@@ -19,7 +19,7 @@ MIN_NORM_FACTOR = 2.0
 @check(
     code="T805",
     name="rate-drift",
-    since="0.1",
+    since="0.1.0",
     needs=("weight_norm",),
     sick=vector_history(
         600, {"weight_norm": lambda step: [5.0 * math.exp(step / 400)] * BLOCKS}, layout=INVARIANT

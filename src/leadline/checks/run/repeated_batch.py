@@ -8,8 +8,8 @@ from itertools import pairwise
 from statistics import median
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import constant, falling, noisy, scalar_history
 from leadline.checks._history import History, Window
-from leadline.checks._run_examples import constant, falling, noisy, scalar_history
 from leadline.checks._statistics import relative_slope
 
 # Heuristic: different batches do not give the same loss and gradient to the last bit eight times in a row.
@@ -27,7 +27,7 @@ LOADER_ACTION = "Check that each step reads a new batch: use `for batch in loade
 @check(
     code="T810",
     name="repeated-batch",
-    since="0.1",
+    since="0.1.0",
     needs=("loss",),
     sick=scalar_history(100, loss=constant(2.301), grad_norm=constant(0.5)),
     healthy=scalar_history(

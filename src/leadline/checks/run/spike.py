@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median_low
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import constant, noisy, scalar_history
 from leadline.checks._history import History, Window
 from leadline.checks._ranges import locate_parameters
-from leadline.checks._run_examples import constant, noisy, scalar_history
 from leadline.checks._statistics import score
 
 # Cited: OLMo-core's skip-step optimizers leave out what lies 6 deviations above the last 128 steps.
@@ -36,7 +36,7 @@ Spikes = Mapping[str, tuple[int, float]]
 @check(
     code="T801",
     name="spike",
-    since="0.1",
+    since="0.1.0",
     needs=("update_norm", "grad_norm", "loss"),
     every=8,
     sick=scalar_history(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from leadline.checks._check import Symptom, check
+from leadline.checks._examples import BLOCKS, constant, every_block, vector_history
 from leadline.checks._history import NOT_OPTIMIZED, History, Recordings
 from leadline.checks._ranges import layer_names, locate_parameters
-from leadline.checks._run_examples import BLOCKS, constant, every_block, vector_history
 from leadline.records import Severity
 
 # Heuristic: whoever trains less than half of a network does so on purpose.
@@ -19,7 +19,7 @@ MIN_RECORDINGS = 16
 @check(
     code="T811",
     name="still-parameters",
-    since="0.1",
+    since="0.1.0",
     needs=("update_norm", "grad_norm"),
     sick=vector_history(
         40,

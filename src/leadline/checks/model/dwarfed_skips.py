@@ -18,7 +18,7 @@ FEWEST = 4  # blocks in a row: one block alone (the first, behind a small embedd
 @check(
     code="R405",
     name="dwarfed-skips",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("F106", "F101"),
     sick=each_block(geometric(blocks=12), residual=residual(branch_ms=200.0)),

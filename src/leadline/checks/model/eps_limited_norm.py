@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
-from leadline.checks._weight_decay import WEIGHT, example, some
+from leadline.checks._examples import stack_with_decay
+from leadline.checks._ranges import first_names
 from leadline.records import EpsSite, Profile, Severity
 
 FELT = 0.1  # derived: eps / variance at which a norm's output loses 5 % of its size, as sqrt(1 / 1.1)
@@ -18,12 +19,12 @@ BITES = (
 @check(
     code="W603",
     name="eps-limited-norm",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
-    sick=example(WEIGHT, eps=[EpsSite(where="norm", eps=1e-5, against=1e-6)]),
-    healthy=example(WEIGHT, eps=[EpsSite(where="norm", eps=1e-5, against=1.0)]),
+    sick=stack_with_decay(eps=[EpsSite(where="norm", eps=1e-5, against=1e-6)]),
+    healthy=stack_with_decay(eps=[EpsSite(where="norm", eps=1e-5, against=1.0)]),
 )
-def eps_limited(profile: Profile) -> Iterator[Symptom]:
+def eps_limited_norm(profile: Profile) -> Iterator[Symptom]:
     r"""A norm sees a signal as small as its eps, so it no longer normalises.
 
     ## What it measures
@@ -52,7 +53,7 @@ def eps_limited(profile: Profile) -> Iterator[Symptom]:
     severity: Severity = "warning" if share >= BITES else "info"
     yield Symptom(
         severity=severity,
-        where=some([each.where for _, each in small]),
+        where=first_names([each.where for _, each in small]),
         message=f"the eps of {worst.where} ({worst.eps:g}) is {share:.3g} times the variance in front of it: its "
         f"output is {(1 + share) ** -0.5:.0%} of the size a norm should give",
         evidence={"share": share, "eps": worst.eps, "norms": float(len(small))},

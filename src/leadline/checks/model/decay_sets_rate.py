@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from leadline.checks._check import Symptom, check
-from leadline.checks._weight_decay import WEIGHT, decayed, example, some
+from leadline.checks._examples import scaled_tensor, stack_with_decay
+from leadline.checks._ranges import first_names
+from leadline.checks._steps import decayed_tensors
 from leadline.readings.symmetry.equilibrium import Equilibrium, equilibrium
 from leadline.records import ParamGroup, Profile, ScaledTensor
 
@@ -16,9 +16,9 @@ from leadline.records import ParamGroup, Profile, ScaledTensor
 @check(
     code="W602",
     name="decay-sets-rate",
-    since="0.1",
-    sick=example(replace(WEIGHT, inert=True, alone=True)),
-    healthy=example(WEIGHT),
+    since="0.1.0",
+    sick=stack_with_decay(scaled_tensor(inert=True, alone=True)),
+    healthy=stack_with_decay(),
 )
 def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
     r"""Weight decay on scale-invariant weights: it sets their learning rate, nothing else.
@@ -44,7 +44,9 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
     Wan et al., "Spherical motion dynamics", 2021 (SGD: the angle in equilibrium, reached at a linear rate).
     """
     found = [
-        (group, each) for group, each in decayed(profile) if each.alone and each.kind != "bias" and each.norm
+        (group, each)
+        for group, each in decayed_tensors(profile)
+        if each.alone and each.kind != "bias" and each.norm
     ]
     if not found or profile.optimizer is None:
         return
@@ -53,7 +55,7 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
     balance = equilibrium(profile.optimizer.name, group, count=largest.count, radius=radius)
     yield Symptom(
         severity="info",
-        where=some([each.name for _, each in found]),
+        where=first_names([each.name for _, each in found]),
         message=f"decay on {len(found)} scale-invariant tensors only sets their rate{_story(largest, balance)}",
         evidence=_evidence(group, largest, balance) | {"tensors": float(len(found))},
     )

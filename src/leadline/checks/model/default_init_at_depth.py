@@ -13,13 +13,13 @@ from leadline.records import Profile
 @check(
     code="I302",
     name="default-init-at-depth",
-    since="0.1",
+    since="0.1.0",
     refuted_by="learning",
     explains=("B201", "B202", "F101", "F102", "F106", "N702", "U505", "U506"),
     sick=plain_layers(blocks=20, gain=1 / 3, slope=0.5),
     healthy=plain_layers(blocks=3, gain=1 / 3, slope=0.5),
 )
-def default_init(profile: Profile) -> Iterator[Symptom]:
+def default_init_at_depth(profile: Profile) -> Iterator[Symptom]:
     r"""A deep plain network keeps PyTorch's default initialisation, made for shallow ones.
 
     ## What it measures
