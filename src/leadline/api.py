@@ -40,7 +40,7 @@ from leadline.readings.symmetry.rescale import (
     shrunk_copy,
 )
 from leadline.readings.theory.prediction import predict_moments
-from leadline.readings.update.loan import BeforeStep
+from leadline.readings.update.probe import BeforeStep
 from leadline.readings.update.reading import read_update
 from leadline.records import Forecast, Recipe, Trace, Update
 from leadline.records.report import Report

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.init_edits import fresh_edits
 from leadline.fixes._engine.lookup import Span, called_module, family, is_fresh, span_of, weights
+from leadline.readings.limits import MIN_STACK_LAYERS
 from leadline.records import Edit
-
-LEAST = 3  # layers that can be led past: fewer are no depth problem (ours)
 
 
 @fix(
@@ -56,7 +55,7 @@ def add_skips(patient: Patient) -> Iterator[Plan]:
     1706.00388 (adding skips to plain networks).
     """
     spans = plain_spans(patient)
-    if len(spans) < LEAST or not is_fresh(patient):
+    if len(spans) < MIN_STACK_LAYERS or not is_fresh(patient):
         return
     fresh, count = fresh_edits(patient), len(spans)
     law = "1/N" if family(patient) == "adam" else "1/sqrt(N)"

@@ -9,9 +9,9 @@ from statistics import median
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.init_edits import fresh_edits
 from leadline.fixes._engine.lookup import branch_end, family, is_fresh, residual_blocks, weights
+from leadline.readings.limits import MIN_STACK_LAYERS
 from leadline.records import Edit, Weight
 
-LEAST = 3  # residual blocks: fewer are no stack (ours)
 QUIET = (
     3.0  # mean square of a branch over that of its skip, times N: unit branches times 1/sqrt(N) have 1 (ours)
 )
@@ -69,7 +69,7 @@ def branch_scale(patient: Patient) -> Iterator[Plan]:
     """
     last = _last_weights(patient)
     depth = len(residual_blocks(patient))
-    if depth < LEAST or not last:
+    if depth < MIN_STACK_LAYERS or not last:
         return
     root = 1 / math.sqrt(depth)
     if is_fresh(patient) and _is_loud(patient, last, depth):

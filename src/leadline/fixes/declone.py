@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from leadline.fixes._edits.draw import draw_edit
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.lookup import is_fresh
-from leadline.readings.weights import LEAST, is_constant
+from leadline.readings.weights import MIN_MATRIX_ENTRIES, is_constant
 from leadline.records import Edit, Parameter
 
 
@@ -52,6 +52,6 @@ def _redrawn(parameter: Parameter) -> Edit:
 def _families(patient: Patient) -> list[list[Parameter]]:
     groups: dict[tuple[object, ...], list[Parameter]] = {}
     for each in patient.trace.parameters:
-        if len(each.shape) > 1 and each.count >= LEAST and each.ms and not is_constant(each):
+        if len(each.shape) > 1 and each.count >= MIN_MATRIX_ENTRIES and each.ms and not is_constant(each):
             groups.setdefault((each.shape, each.mean, each.ms), []).append(each)
     return [group for group in groups.values() if len(group) > 1]

@@ -8,9 +8,8 @@ from leadline.fixes._edits.scale import scale_edit
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.lookup import VALUES, branch_end, family, is_fresh, packing_of, weights
 from leadline.fixes.declone import copy_edits
+from leadline.readings.limits import MIN_STACK_LAYERS
 from leadline.records import Edit, Weight
-
-LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)
 
 
 @fix(
@@ -45,7 +44,7 @@ def deep_norm(patient: Patient) -> Iterator[Plan]:
     """
     found = [each for each in weights(patient) if each.residual and _is_post(patient, each.block)]
     ends = [each for each in found if each.last]
-    if len(ends) < LEAST or not is_fresh(patient):
+    if len(ends) < MIN_STACK_LAYERS or not is_fresh(patient):
         return
     paths = [branch_end(patient, each) for each in ends]
     if None in paths:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.init_edits import fresh_edits
 from leadline.fixes._engine.lookup import called_module, head_of, is_fresh, weight_ops, weights
+from leadline.readings.limits import MIN_STACK_LAYERS
 from leadline.records import Edit
 
-LEAST = 3  # layers: fewer need no norm (ours)
 IMAGE = 4  # dimensions of (batch, channels, height, width)
 BATCH = 8  # samples that a batch norm needs for its statistics (ours)
 
@@ -44,7 +44,7 @@ def insert_norm(patient: Patient) -> Iterator[Plan]:
     Ba et al., arXiv 1607.06450; Ioffe and Szegedy, arXiv 1502.03167; Yang et al., arXiv 1902.08129 (explosion).
     """
     edits = tuple(_edits(patient))
-    if len(edits) >= LEAST and is_fresh(patient):
+    if len(edits) >= MIN_STACK_LAYERS and is_fresh(patient):
         title = f"{len(edits)} {edits[0].options['kind']} inserted behind weight layers"
         yield Plan(title=title, edits=(*fresh_edits(patient), *edits), promise=0.4)
 

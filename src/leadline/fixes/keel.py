@@ -9,9 +9,9 @@ from leadline.fixes._engine.edits import rounded
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.lookup import family, is_fresh
 from leadline.fixes.declone import copy_edits
+from leadline.readings.limits import MIN_STACK_LAYERS
 from leadline.records import Edit
 
-LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)
 DIFF = """\
 # S is the number of sub-layers of the whole stack: two a block
 -        x = self.norm1(x + self.attention(x))
@@ -51,7 +51,7 @@ def keel(patient: Patient) -> Iterator[Plan]:
     Chen and Wei, arXiv 2601.19895, the block equation; the exponent for Adam: `benchmarks/update_exponents.py`.
     """
     found = branches(patient, ("post",))
-    if len(found) < LEAST or not is_fresh(patient) or family(patient) != "adam":
+    if len(found) < MIN_STACK_LAYERS or not is_fresh(patient) or family(patient) != "adam":
         return
     count = len(found)
     title = f"Keel on {count} sub-layers: a norm before each branch, skips times {count}"

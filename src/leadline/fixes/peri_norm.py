@@ -9,8 +9,8 @@ from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.lookup import is_fresh
 from leadline.fixes.declone import copy_edits
 from leadline.fixes.pre_norm import pre_edits
+from leadline.readings.limits import MIN_STACK_LAYERS
 
-LEAST = 3  # sub-layers: fewer are no stack (ours)
 DIFF = """\
 -        x = x + self.attention(self.norm1(x))
 -        x = x + self.feed_forward(self.norm2(x))
@@ -49,7 +49,7 @@ def peri_norm(patient: Patient) -> Iterator[Plan]:
     """
     pre, post = branches(patient, ("pre",)), branches(patient, ("post",))
     found = pre if len(pre) >= len(post) else post
-    if len(found) < LEAST or not is_fresh(patient):
+    if len(found) < MIN_STACK_LAYERS or not is_fresh(patient):
         return
     moved, _ = ((), "") if found is pre else pre_edits(patient, post)
     title = f"norms at both ends of {len(found)} branches"

@@ -10,9 +10,9 @@ from leadline.fixes._engine.branches import Branch, branches, norm_edit
 from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.lookup import is_fresh, modules_of
 from leadline.fixes.declone import copy_edits
+from leadline.readings.limits import MIN_STACK_LAYERS
 from leadline.records import Edit
 
-LEAST = 3  # post-norm sub-layers: fewer are no stack (ours)
 DIFF = """\
 -        x = self.norm1(x + self.attention(x))
 -        x = self.norm2(x + self.feed_forward(x))
@@ -76,7 +76,7 @@ def pre_edits(patient: Patient, found: list[Branch]) -> tuple[tuple[Edit, ...], 
         title = f"{len(posts)} Transformer layers made pre-norm"
         title += f", {len(ends)} final norm{'s' if len(ends) > 1 else ''} added" if ends else ""
         return (*(Edit(action="norm-first", where=path) for path in posts), *ends), title
-    if len(found) < LEAST or not all(each.entry and each.norm for each in found):
+    if len(found) < MIN_STACK_LAYERS or not all(each.entry and each.norm for each in found):
         return (), ""
     before = [norm_edit(patient, each, each.entry, on="norm-input") for each in found if each.entry]
     behind = [each.norm for each in found if each.norm]

@@ -11,3 +11,6 @@ MAX_EFOLDS_ADAM = 14.0
 
 # Calibrated by benchmarks/update_limits.py: learning rate over the safe rate at which about half of all networks fail.
 HALF_FAIL_RATE_RATIO: dict[Family, float] = {"sgd": 4.0, "adam": 16.0}
+
+# Heuristic: with one or two repeated layers there is no stack whose depth could be the problem.
+MIN_STACK_LAYERS = 3

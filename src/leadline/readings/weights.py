@@ -10,7 +10,7 @@ from leadline.readings.structure import Structure
 from leadline.records import Clones, Op, Parameter, Trace, Weight
 
 SAME = 0.999  # share of a second moment that is the squared mean; derived: rounding leaves 1e-6, random entries 1/count
-LEAST = 16  # entries; ours: fewer may well be alike by accident, or be norms
+MIN_MATRIX_ENTRIES = 16  # entries; ours: fewer may well be alike by accident, or be norms
 NAMED = 8
 _PASSING = frozenset({"layout", "cast", "dropout", "bias", "select"})
 
@@ -58,7 +58,7 @@ def read_clones(trace: Trace, structure: Structure) -> tuple[Clones, ...]:
     for parameter in trace.parameters:
         if (
             len(parameter.shape) > 1
-            and parameter.count >= LEAST
+            and parameter.count >= MIN_MATRIX_ENTRIES
             and parameter.ms
             and not is_constant(parameter)
         ):
@@ -69,7 +69,7 @@ def read_clones(trace: Trace, structure: Structure) -> tuple[Clones, ...]:
 
 def is_constant(parameter: Parameter) -> bool:
     """All entries are one number, as far as mean and second moment tell."""
-    if parameter.ms is None or parameter.mean is None or parameter.count < LEAST:
+    if parameter.ms is None or parameter.mean is None or parameter.count < MIN_MATRIX_ENTRIES:
         return False
     return parameter.mean**2 >= SAME * parameter.ms
 

@@ -13,7 +13,8 @@ import leadline
 from leadline import Case
 from leadline.errors import InputError
 from leadline.readings.update.curvature import FIRST_STEPS
-from leadline.readings.update.loan import inner, needs_closure
+from leadline.readings.update.probe import needs_closure
+from leadline.readings.update.tensor_sums import inner_products
 
 
 def case(make=lambda p: torch.optim.SGD(p, lr=0.1), steps: int = 0) -> Case:
@@ -113,4 +114,4 @@ def test_an_optimiser_whose_step_has_no_signature_needs_no_closure():
 
 
 def test_the_inner_product_of_nothing_is_nothing():
-    assert inner([], []) == []
+    assert inner_products([], []) == []

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from leadline import Case, InputError
-from leadline.readings.update.loan import borrow
+from leadline.readings.update.probe import open_probe
 from leadline.readings.update.reading import read_update
 from tests.support.footprint import differences, footprint
 from tests.support.zoo import ZOO, Specimen, animals, energy
@@ -123,9 +123,9 @@ def test_every_animal_of_the_zoo_is_put_back(animal: Specimen):
 
 
 def step_and_raise(case: Case) -> None:
-    with borrow(case) as borrowed:
-        borrowed.gradient()
-        borrowed.step(None)
+    with open_probe(case) as probe:
+        probe.gradient()
+        probe.step(None)
         raise ZeroDivisionError
 
 

@@ -16,8 +16,8 @@ from leadline.fixes._engine.comparison import LEAST, end, learns, steady
 from leadline.fixes._engine.copy import twin
 from leadline.fixes._engine.fix import Patient
 from leadline.fixes._engine.trial import Batches, Losses, Trials
-from leadline.readings.update.loan import fresh, outputs_of
-from leadline.readings.update.rehearsal import LABELS, constant_loss
+from leadline.readings.update.probe import copy_batch, outputs_of
+from leadline.readings.update.rehearsal import LABELS_KEY, constant_loss
 from leadline.records import Rehearsal
 from leadline.records.update import FALLEN, LEARNED
 from leadline.tracer import inputs as lend
@@ -106,7 +106,7 @@ def _output(case: Case) -> Tensor | None:
     """What a copy of the model puts out, if that is one tensor."""
     copied = twin(case)
     with process_state_kept(), torch.no_grad():
-        output = lend.call(copied.model, fresh(case.inputs))
+        output = lend.call(copied.model, copy_batch(case.inputs))
     found = outputs_of(output)
     return found[0] if len(found) == 1 and not isinstance(output, Mapping) else None
 
@@ -227,4 +227,4 @@ def all_targets(batches: Batches) -> Tensor | None:
 
 def _targets(inputs: Any, targets: Any) -> Any:
     """Those of a batch, or those among the inputs of a model that computes its own loss."""
-    return inputs.get(LABELS) if targets is None and isinstance(inputs, Mapping) else targets
+    return inputs.get(LABELS_KEY) if targets is None and isinstance(inputs, Mapping) else targets

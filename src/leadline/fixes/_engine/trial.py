@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 from leadline.case import Case, Inputs, Progress, describe
 from leadline.errors import InputError
 from leadline.fixes._engine.copy import twin
-from leadline.readings.update.loan import fresh, needs_closure
-from leadline.readings.update.optimizer_state import unhooked
+from leadline.readings.update.optimizer_state import suspend_step_hooks
+from leadline.readings.update.probe import copy_batch, needs_closure
 from leadline.tracer import inputs
 from leadline.tracer.names import take_census
 from leadline.tracer.restore import custody
@@ -262,7 +262,7 @@ def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
 
     After a loss that is not a finite number no step is made.
     """
-    now, optimizer = with_batch(case, fresh(batch)), _optimizer(case)
+    now, optimizer = with_batch(case, copy_batch(batch)), _optimizer(case)
 
     def backward() -> Tensor:
         optimizer.zero_grad()
@@ -271,7 +271,7 @@ def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
             loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    with unhooked(optimizer):
+    with suspend_step_hooks(optimizer):
         if needs_closure(optimizer):
             return float(cast(Tensor, optimizer.step(backward)))  # type: ignore[arg-type]
         loss = backward().item()

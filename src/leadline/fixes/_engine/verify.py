@@ -24,7 +24,7 @@ from leadline.fixes._engine.reference import Yardstick
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
 from leadline.readings.symmetry.confirm import relative_change
 from leadline.readings.theory.prediction import predict_moments
-from leadline.readings.update.loan import fresh, outputs_of
+from leadline.readings.update.probe import copy_batch, outputs_of
 from leadline.records import Edit, Finding, Measure, Outcome, Rehearsal, Trial, badness
 from leadline.records.report import Report
 from leadline.report.depth import gains
@@ -53,7 +53,7 @@ def _outputs(case: Case, edits: Sequence[Edit]) -> list[Tensor]:
     make(Bench(model=exact.model, optimizer=exact.optimizer), edits)
     with process_state_kept(), torch.no_grad():
         torch.manual_seed(0)
-        output = inputs.call(exact.model, fresh(_double(case.inputs)))
+        output = inputs.call(exact.model, copy_batch(_double(case.inputs)))
     return [each.detach() for each in outputs_of(output)]
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from leadline.readings.update import loan
-from leadline.readings.update.loan import Borrowed
+from leadline.readings.update import tensor_sums as sums
+from leadline.readings.update.probe import StepProbe
 
 ITERATIONS = 8  # measured by benchmarks/update.py: the top eigenvalue is then within a few per cent
 FIRST_STEPS = 10  # ours: before, running mean squares are those of single gradients and no metric
@@ -29,18 +29,18 @@ Product = Callable[[Sequence[Tensor]], list[Tensor]]
 Diagonal = list[Tensor | float]
 
 
-def largest_curvature(borrowed: Borrowed, steps: int) -> tuple[float | None, str]:
+def largest_curvature(probe: StepProbe, steps: int) -> tuple[float | None, str]:
     """The eigenvalue, in units of one over the largest rate, and a note on how; None and why not."""
-    root = _root_preconditioner(borrowed, steps)
+    root = _root_preconditioner(probe, steps)
     if isinstance(root, str):
         return None, root
-    borrowed.move(borrowed.start, 0.0, ())
+    probe.move(probe.start, 0.0, ())
     try:
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels have no second derivative
-            return _lanczos(_by_double_backward(borrowed), root, borrowed.start), ""
+            return _lanczos(_by_double_backward(probe), root, probe.start), ""
     except (RuntimeError, NotImplementedError) as error:
         note = f"second derivatives are not available ({str(error).splitlines()[0][:80]}); finite differences instead"
-    return _lanczos(_by_differences(borrowed), root, borrowed.start), note
+    return _lanczos(_by_differences(probe), root, probe.start), note
 
 
 def _lanczos(product: Product, root: Diagonal, like: Sequence[Tensor]) -> float:
@@ -52,7 +52,7 @@ def _lanczos(product: Product, root: Diagonal, like: Sequence[Tensor]) -> float:
     diagonal, beside = [], []
     for _ in range(ITERATIONS):
         image = _times(root, product(_times(root, vector)))
-        alpha = sum(loan.inner(vector, image))
+        alpha = sum(sums.inner_products(vector, image))
         diagonal.append(alpha)
         image = [w - alpha * v - beta * u for w, v, u in zip(image, vector, before, strict=True)]
         beta = _length(image)
@@ -71,53 +71,53 @@ def _top_eigenvalue(diagonal: Sequence[float], beside: Sequence[float]) -> float
     return float(torch.linalg.eigvalsh(matrix)[-1]) if matrix.isfinite().all() else math.nan
 
 
-def _by_double_backward(borrowed: Borrowed) -> Product:
-    loss, _ = borrowed.forward()
-    leaves = [parameter for parameter in borrowed.parameters if parameter.requires_grad]
+def _by_double_backward(probe: StepProbe) -> Product:
+    loss, _ = probe.forward()
+    leaves = [parameter for parameter in probe.parameters if parameter.requires_grad]
     found = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
     used = [(g, index) for index, g in enumerate(found) if g is not None and g.requires_grad]
     if len(used) < sum(g is not None for g in found):
         raise RuntimeError("a gradient does not say what it depends on")
 
     def product(vector: Sequence[Tensor]) -> list[Tensor]:
-        here = [v for v, p in zip(vector, borrowed.parameters, strict=True) if p.requires_grad]
+        here = [v for v, p in zip(vector, probe.parameters, strict=True) if p.requires_grad]
         images = torch.autograd.grad(
             [g for g, _ in used], leaves, [here[i] for _, i in used], retain_graph=True, allow_unused=True
         )
         if any(images[index] is None for _, index in used):
             raise RuntimeError("a gradient does not say what it depends on")
         by_leaf = {id(leaf): image for leaf, image in zip(leaves, images, strict=True)}
-        return [_or_zeros(by_leaf.get(id(p)), p) for p in borrowed.parameters]
+        return [_or_zeros(by_leaf.get(id(p)), p) for p in probe.parameters]
 
     return product
 
 
-def _by_differences(borrowed: Borrowed) -> Product:
-    size = _length(borrowed.start)
+def _by_differences(probe: StepProbe) -> Product:
+    size = _length(probe.start)
 
     def product(vector: Sequence[Tensor]) -> list[Tensor]:
         step = DIFFERENCE * size / max(_length(vector), 1e-30)
-        borrowed.move(vector, step)
-        above = borrowed.gradient()[2]
-        borrowed.move(vector, -step)
-        below = borrowed.gradient()[2]
+        probe.move(vector, step)
+        above = probe.gradient()[2]
+        probe.move(vector, -step)
+        below = probe.gradient()[2]
         return [(a - b) / (2 * step) for a, b in zip(above, below, strict=True)]
 
     return product
 
 
-def _root_preconditioner(borrowed: Borrowed, steps: int) -> Diagonal | str:
+def _root_preconditioner(probe: StepProbe, steps: int) -> Diagonal | str:
     r"""$P^{1/2}$ for each parameter, in the order of the parameters; or why it is not known."""
     found: dict[int, Tensor | float] = {}
-    rates = [float(group.get("lr") or 0.0) for group in borrowed.optimizer.param_groups]
-    for group, rate in zip(borrowed.optimizer.param_groups, rates, strict=True):
+    rates = [float(group.get("lr") or 0.0) for group in probe.optimizer.param_groups]
+    for group, rate in zip(probe.optimizer.param_groups, rates, strict=True):
         share = math.sqrt(rate / max(rates)) if max(rates) > 0 else 1.0
         for parameter in group["params"]:
-            root = _root_of(borrowed.optimizer, group, parameter, steps)
+            root = _root_of(probe.optimizer, group, parameter, steps)
             if isinstance(root, str):
                 return root
             found[id(parameter)] = root * share
-    return [found[id(parameter)] for parameter in borrowed.parameters]
+    return [found[id(parameter)] for parameter in probe.parameters]
 
 
 def _root_of(
@@ -149,7 +149,7 @@ def _scaled(vector: Sequence[Tensor], factor: float) -> list[Tensor]:
 
 
 def _length(vector: Sequence[Tensor]) -> float:
-    return math.sqrt(sum(norm**2 for norm in loan.norms(vector)))
+    return math.sqrt(sum(norm**2 for norm in sums.norms(vector)))
 
 
 def _or_zeros(image: Tensor | None, like: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from leadline.readings.update import loan
-from leadline.readings.update.loan import Borrowed
+from leadline.readings.update import tensor_sums as sums
+from leadline.readings.update.probe import StepProbe
 from leadline.records import Block, BlockStep, DepthRange, ParameterStep, Profile
 
 COARSE = 64.0  # units in the last place of a weight: an update that is longer has its direction to about one percent
@@ -29,18 +29,18 @@ class Direction:
     """What the gradient promises of the user's step."""
 
 
-def find_direction(borrowed: Borrowed, grads: list[Tensor], deltas: list[Tensor]) -> Direction:
+def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) -> Direction:
     """That of the step itself, or of a longer one where rounding spoils it. Moves the parameters."""
     own = _direction(grads, deltas, 1.0)
-    needed = _needed(borrowed)
+    needed = _needed(probe)
     length, factor = _length(deltas), 1.0
     for _ in range(MOST_TRIES):
         if length >= needed:
             break
         factor *= max(2 * needed / length, 2.0) if length else FIRST_FACTOR
-        if not borrowed.step_at(factor):
+        if not probe.step_at(factor):
             return own
-        longer = loan.differences(borrowed.parameters, borrowed.start)
+        longer = sums.differences(probe.parameters, probe.start)
         length = _length(longer)
         if not math.isfinite(length):
             return own
@@ -48,13 +48,13 @@ def find_direction(borrowed: Borrowed, grads: list[Tensor], deltas: list[Tensor]
 
 
 def _direction(grads: list[Tensor], deltas: list[Tensor], factor: float) -> Direction:
-    return Direction(deltas=deltas, factor=factor, slope=sum(loan.inner(grads, deltas)) / factor)
+    return Direction(deltas=deltas, factor=factor, slope=sum(sums.inner_products(grads, deltas)) / factor)
 
 
-def _needed(borrowed: Borrowed) -> float:
+def _needed(probe: StepProbe) -> float:
     """The length above which a step has a direction: `COARSE` units in the last place of all weights."""
-    spacings = [_spacing(each) for each in borrowed.start]
-    weights = loan.norms(borrowed.start)
+    spacings = [_spacing(each) for each in probe.start]
+    weights = sums.norms(probe.start)
     return COARSE * math.sqrt(sum((eps * norm) ** 2 for eps, norm in zip(spacings, weights, strict=True)))
 
 
@@ -63,7 +63,7 @@ def _spacing(tensor: Tensor) -> float:
 
 
 def _length(tensors: list[Tensor]) -> float:
-    return math.sqrt(sum(norm**2 for norm in loan.norms(tensors)))
+    return math.sqrt(sum(norm**2 for norm in sums.norms(tensors)))
 
 
 # Where on the depth axis a step happens: its parts by parameter, by block and by range of blocks.
@@ -86,8 +86,8 @@ def by_parameter(step: Step, blocks: Sequence[Block]) -> tuple[ParameterStep, ..
     for block in blocks:
         for name in block.params:
             homes.setdefault(name, block.name)
-    products = loan.inner(step.grads, step.deltas)
-    grads, updates, weights = (loan.norms(each) for each in (step.grads, step.deltas, step.start))
+    products = sums.inner_products(step.grads, step.deltas)
+    grads, updates, weights = (sums.norms(each) for each in (step.grads, step.deltas, step.start))
     return tuple(
         ParameterStep(
             name=name,
@@ -106,9 +106,9 @@ def by_parameter(step: Step, blocks: Sequence[Block]) -> tuple[ParameterStep, ..
 
 def _swallowed(step: Step, index: int, update_norm: float, weight_norm: float) -> float | None:
     dtype = step.start[index].dtype
-    if step.start[index].is_complex() or not loan.may_swallow(update_norm, weight_norm, dtype):
+    if step.start[index].is_complex() or not sums.may_swallow(update_norm, weight_norm, dtype):
         return None
-    return loan.swallowed(step.grads[index], step.deltas[index])
+    return sums.swallowed_share(step.grads[index], step.deltas[index])
 
 
 def repeated_blocks(profile: Profile) -> list[Block]:

@@ -24,7 +24,7 @@ MAX_DEPTH = 12  # of containers inside containers, so that a structure that cont
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class OptimizerSnapshot:
     copies: list[Tensor]
     """Of the parameters, as they were."""
     rewind: Restore
@@ -32,7 +32,7 @@ class Kept:
 
 
 @undivided
-def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Kept]:
+def preserve_optimizer(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[OptimizerSnapshot]:
     """On exit the optimiser's state, groups and attributes and the `parameters` are what they were.
 
     Tensors are copied and written back in place, so that whoever holds one still holds the right one; state that a
@@ -52,13 +52,13 @@ def kept(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Kept]:
         for parameter in parameters:  # one by one: older torch takes no more
             stack.enter_context(_unsafe_preserve_version_counter(parameter))
         try:
-            yield Kept(copies=copies, rewind=rewind)
+            yield OptimizerSnapshot(copies=copies, rewind=rewind)
         finally:
             rewind()
 
 
 @undivided
-def unhooked(optimizer: Optimizer) -> Iterator[None]:
+def suspend_step_hooks(optimizer: Optimizer) -> Iterator[None]:
     """Step hooks rest: they belong to real steps (loggers, moving averages), and this one will be undone.
 
     Those that are marked `part_of_step` (warm-up, clipping: `leadline.nn.schedules`) run: they decide what a step is.

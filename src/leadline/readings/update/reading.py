@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.readings.update import direction, loan
+from leadline.readings.update import direction
+from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.curvature import largest_curvature
 from leadline.readings.update.direction import Step, find_direction
 from leadline.readings.update.limits import Line, Sharpness, along_the_step, find_limits, largest_lr, search
-from leadline.readings.update.loan import BeforeStep, Borrowed, borrow
+from leadline.readings.update.probe import BeforeStep, StepProbe, open_probe
 from leadline.records import BlockStep, DepthRange, Gap, ParameterStep, Profile, Update
 from leadline.tracer.optimizer import read_optimizer
 
@@ -57,13 +58,13 @@ def read_update(
     `sharpness` asks for the largest curvature, `responses` for the change of the outputs by an infinitesimal step,
     `ranges` for what each range of depth does alone (a forward pass for each of four); the first includes the last.
     """
-    with borrow(case) as borrowed:
-        optimizer = read_optimizer(borrowed.optimizer, borrowed.census)
-        seen = _step(borrowed, profile, before_step, responses=responses or sharpness)
+    with open_probe(case) as probe:
+        optimizer = read_optimizer(probe.optimizer, probe.census)
+        seen = _step(probe, profile, before_step, responses=responses or sharpness)
         parameters = seen.parameters
-        lr = largest_lr(borrowed.optimizer)
-        curvature, notes = _curvature(borrowed, seen, lr, optimizer.steps if sharpness else None)
-        limits = find_limits(borrowed.optimizer, seen.line, curvature, lr, optimizer.steps)
+        lr = largest_lr(probe.optimizer)
+        curvature, notes = _curvature(probe, seen, lr, optimizer.steps if sharpness else None)
+        limits = find_limits(probe.optimizer, seen.line, curvature, lr, optimizer.steps)
         by_block = direction.by_block(parameters, profile)
         return Update(
             optimizer=optimizer.name,
@@ -94,8 +95,8 @@ def read_update(
             confidence_why=limits.why,
             parameters=parameters,
             blocks=by_block,
-            ranges=_ranges(borrowed, seen, by_block, measured=sharpness or ranges),
-            gaps=(*notes, *_not_finite(seen), *_gaps(borrowed)),
+            ranges=_ranges(probe, seen, by_block, measured=sharpness or ranges),
+            gaps=(*notes, *_not_finite(seen), *_gaps(probe)),
         )
 
 
@@ -104,31 +105,31 @@ def _ratio(seen: Seen) -> float | None:
 
 
 def _step(
-    borrowed: Borrowed, profile: Profile | None, before_step: BeforeStep | None, *, responses: bool
+    probe: StepProbe, profile: Profile | None, before_step: BeforeStep | None, *, responses: bool
 ) -> Seen:
-    loss, before, grads = borrowed.gradient()
-    borrowed.step(before_step)
-    deltas = loan.differences(borrowed.parameters, borrowed.start)
-    first, after = borrowed.look()
-    slope = sum(loan.inner(grads, deltas))
-    change = loan.root_mean_square(_minus(after, before))
-    size = loan.root_mean_square(before)
+    loss, before, grads = probe.gradient()
+    probe.step(before_step)
+    deltas = sums.differences(probe.parameters, probe.start)
+    first, after = probe.look()
+    slope = sum(sums.inner_products(grads, deltas))
+    change = sums.root_mean_square(_minus(after, before))
+    size = sums.root_mean_square(before)
     relative = change / size if size else None
-    noise = ROUNDING_ULPS * _epsilon(borrowed, loss) * abs(loss.item())
+    noise = ROUNDING_ULPS * _epsilon(probe, loss) * abs(loss.item())
 
-    along = find_direction(borrowed, grads, deltas)
+    along = find_direction(probe, grads, deltas)
 
     def look(multiple: float) -> float:
-        borrowed.move(along.deltas, multiple / along.factor)
-        return borrowed.look()[0]
+        probe.move(along.deltas, multiple / along.factor)
+        return probe.look()[0]
 
     def respond(only: set[str] | None) -> float:
-        borrowed.move(deltas, short, only)
-        return loan.root_mean_square(_minus(borrowed.look()[1], before)) / short
+        probe.move(deltas, short, only)
+        return sums.root_mean_square(_minus(probe.look()[1], before)) / short
 
     line = search(look, loss.item(), along.slope, first, noise)
     short = _short(relative)
-    step = Step(names=borrowed.names, start=borrowed.start, grads=grads, deltas=deltas)
+    step = Step(names=probe.names, start=probe.start, grads=grads, deltas=deltas)
     inside = set() if profile is None else {p for b in direction.repeated_blocks(profile) for p in b.params}
     return Seen(
         loss=loss.item(),
@@ -154,13 +155,13 @@ def _short(relative: float | None) -> float:
 
 
 def _curvature(
-    borrowed: Borrowed, seen: Seen, lr: float | None, steps: int | None
+    probe: StepProbe, seen: Seen, lr: float | None, steps: int | None
 ) -> tuple[Sharpness | None, list[Gap]]:
     """The largest curvature if it is asked for (then `steps` is given) and can be had, else that along the step."""
     along = along_the_step(seen.line, lr)
     if steps is None:
         return along, []
-    found, note = largest_curvature(borrowed, steps)
+    found, note = largest_curvature(probe, steps)
     gaps = [Gap(what="the largest curvature", why=note)] if note else []
     if found is None or not math.isfinite(found):
         return along, gaps
@@ -168,26 +169,26 @@ def _curvature(
 
 
 def _ranges(
-    borrowed: Borrowed, seen: Seen, blocks: Sequence[BlockStep], *, measured: bool
+    probe: StepProbe, seen: Seen, blocks: Sequence[BlockStep], *, measured: bool
 ) -> tuple[DepthRange, ...]:
     """Parts of the step by range of depth; with `measured`, how each range alone changes the function and the loss."""
     found = direction.by_range(blocks, seen.slope)
     if not measured:
         return found
     return tuple(
-        _alone(borrowed, seen, each, {block.name for block in part})
+        _alone(probe, seen, each, {block.name for block in part})
         for each, part in zip(found, direction.quarters(blocks), strict=True)
     )
 
 
-def _alone(borrowed: Borrowed, seen: Seen, part: DepthRange, blocks: set[str]) -> DepthRange:
+def _alone(probe: StepProbe, seen: Seen, part: DepthRange, blocks: set[str]) -> DepthRange:
     """The range with what the step does if only its parameters make it."""
     names = {each.name for each in seen.parameters if each.block in blocks}
-    borrowed.move(seen.step.deltas, 1.0, names)
-    loss, outputs = borrowed.look()
+    probe.move(seen.step.deltas, 1.0, names)
+    loss, outputs = probe.look()
     return msgspec.structs.replace(
         part,
-        function_change=loan.root_mean_square(_minus(outputs, seen.before)),
+        function_change=sums.root_mean_square(_minus(outputs, seen.before)),
         loss_change=loss - seen.loss,
     )
 
@@ -196,9 +197,9 @@ def _minus(after: list[Tensor], before: list[Tensor]) -> list[Tensor]:
     return [a - b for a, b in zip(after, before, strict=True)]
 
 
-def _epsilon(borrowed: Borrowed, loss: Tensor) -> float:
+def _epsilon(probe: StepProbe, loss: Tensor) -> float:
     """Relative spacing of the coarsest number type that takes part."""
-    kinds: set[Any] = {loss.dtype, *(each.dtype for each in borrowed.parameters if each.is_floating_point())}
+    kinds: set[Any] = {loss.dtype, *(each.dtype for each in probe.parameters if each.is_floating_point())}
     device = loss.device.type
     if torch.is_autocast_enabled(device):
         kinds.add(torch.get_autocast_dtype(device))
@@ -214,11 +215,11 @@ def _not_finite(seen: Seen) -> list[Gap]:
     return [Gap(what="the change of the loss", why=why)]
 
 
-def _gaps(borrowed: Borrowed) -> list[Gap]:
-    held = set(borrowed.names)
+def _gaps(probe: StepProbe) -> list[Gap]:
+    held = set(probe.names)
     left = [
         named.names[0]
-        for named in borrowed.census.parameters.values()
+        for named in probe.census.parameters.values()
         if named.item.requires_grad and named.names[0] not in held
     ]
     why = "the optimiser does not hold them, so that its step leaves them where they are"

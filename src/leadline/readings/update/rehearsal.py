@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.readings.update.loan import borrow
+from leadline.readings.update.probe import open_probe
 from leadline.records import Head, Rehearsal
 
 STEPS = (
@@ -19,7 +19,7 @@ STEPS = (
 LEAST = (
     8  # steps; derived: with a momentum of 0.9 steps have grown to 1 - 0.9^8 = 57 % of their length by then
 )
-LABELS = "labels"  # what Hugging Face's models call targets that come with the inputs
+LABELS_KEY = "labels"  # what Hugging Face's models call targets that come with the inputs
 
 
 def rehearse(case: Case, head: Head | None, *, steps: int = STEPS) -> Rehearsal:
@@ -29,21 +29,21 @@ def rehearse(case: Case, head: Head | None, *, steps: int = STEPS) -> Rehearsal:
     """
     constant = constant_loss(_targets(case), head)
     losses: list[float] = []
-    with borrow(case) as borrowed:
+    with open_probe(case) as probe:
         for _ in range(steps):
-            losses.append(borrowed.gradient()[0].item())
+            losses.append(probe.gradient()[0].item())
             sofar = Rehearsal(losses=tuple(losses), constant=constant)
             if (sofar.learned and sofar.steps >= LEAST) or not math.isfinite(losses[-1]):
                 return sofar
-            borrowed.step(None)
-        losses.append(borrowed.look()[0])
+            probe.step(None)
+        losses.append(probe.look()[0])
     return Rehearsal(losses=tuple(losses), constant=constant)
 
 
 def _targets(case: Case) -> Any:
     """Those of the case, or those among the inputs of a model that computes its own loss."""
     if case.targets is None and isinstance(case.inputs, Mapping):
-        return case.inputs.get(LABELS)
+        return case.inputs.get(LABELS_KEY)
     return case.targets
 
 

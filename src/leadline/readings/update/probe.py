@@ -1,9 +1,8 @@
-"""A model and its optimizer, borrowed for a few passes and steps and returned bit for bit."""
+"""A model and its optimizer, probe for a few passes and steps and returned bit for bit."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from leadline.case import Case
 from leadline.errors import InputError
-from leadline.readings.update.optimizer_state import kept, unhooked
+from leadline.readings.update.optimizer_state import preserve_optimizer, suspend_step_hooks
 from leadline.tracer import inputs as lend
 from leadline.tracer import stats
 from leadline.tracer.eager import eager
@@ -32,7 +31,7 @@ REENTRANT = "compatible with .grad()"  # how torch refuses autograd.grad there
 
 
 @dataclass(slots=True, kw_only=True)
-class Borrowed:
+class StepProbe:
     """Lives inside `borrow`; every pass starts from the same buffers, attributes and random numbers."""
 
     case: Case
@@ -51,7 +50,7 @@ class Borrowed:
     def forward(self) -> tuple[Tensor, Tensors]:
         """The loss and the outputs, for the parameters as they are now."""
         self.guard.rewind()
-        inputs, targets = fresh((self.case.inputs, self.case.targets))
+        inputs, targets = copy_batch((self.case.inputs, self.case.targets))
         output = lend.call(self.model, inputs)
         loss = lend.find_loss(output, self.case.loss, targets)
         return loss, outputs_of(output, loss)
@@ -90,7 +89,7 @@ class Borrowed:
         """One real step of the user's optimiser, on the gradients that `gradient` left in `.grad`."""
         if before_step is not None:
             before_step()
-        with unhooked(self.optimizer), torch.no_grad():
+        with suspend_step_hooks(self.optimizer), torch.no_grad():
             if needs_closure(self.optimizer):
                 self.optimizer.step(self._closure(before_step))
             else:
@@ -134,7 +133,7 @@ class Borrowed:
 
 
 @contextmanager
-def borrow(case: Case) -> Iterator[Borrowed]:
+def open_probe(case: Case) -> Iterator[StepProbe]:
     """Lend model and optimiser out; on exit, whatever happened, both are bit for bit as they were."""
     own = lend.unwrap(case.model)
     census = take_census(own)
@@ -146,13 +145,13 @@ def borrow(case: Case) -> Iterator[Borrowed]:
     with (
         custody(lent) as guard,
         set_aside(strangers),
-        kept(optimizer, [*parameters, *strangers]) as keeping,
+        preserve_optimizer(optimizer, [*parameters, *strangers]) as keeping,
         eager(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
         guard.before_write(list(_untouched(census, parameters)))
-        yield Borrowed(
+        yield StepProbe(
             case=case,
             model=own,
             census=census,
@@ -210,7 +209,7 @@ def needs_closure(optimizer: Optimizer) -> bool:
     return wanted is not None and wanted.default is wanted.empty
 
 
-def fresh(batch: Any) -> Any:
+def copy_batch(batch: Any) -> Any:
     """A copy of the batch for each pass: a model may write into its inputs. What was one tensor stays one."""
     made: dict[int, Tensor] = {}
 
@@ -237,63 +236,3 @@ def _dense(grad: Tensor | None, parameter: Tensor) -> Tensor:
     if grad is None:
         return torch.zeros_like(parameter, memory_format=torch.preserve_format).detach()
     return (grad.to_dense() if grad.layout is not torch.strided else grad).detach()
-
-
-# Sums over many tensors: norms, inner products and swallowed entries, with one transfer from the device each.
-
-ULPS = 4.0  # ours: where a tensor's update is above this many units in the last place, hardly any entry is swallowed
-
-
-def norms(tensors: Sequence[Tensor]) -> list[float]:
-    """Euclidean norms, summed in float32 or better."""
-    return _numbers([torch.linalg.vector_norm(each, dtype=_wide(each)) for each in tensors])
-
-
-def inner(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
-    """Inner products, tensor by tensor."""
-    return _numbers([_dot(a, b) for a, b in zip(left, right, strict=True)])
-
-
-def differences(new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
-    """new - old, in float32 or better: the difference of two bfloat16 numbers is not always one."""
-    return [a.detach().to(_wide(a)) - b.to(_wide(b)) for a, b in zip(new, old, strict=True)]
-
-
-def root_mean_square(tensors: Sequence[Tensor]) -> float:
-    """rms over all elements of all tensors."""
-    count = sum(each.numel() for each in tensors)
-    return math.sqrt(sum(norm**2 for norm in norms(tensors)) / count) if count else math.nan
-
-
-def swallowed(grad: Tensor, update: Tensor) -> float | None:
-    """Share of the entries with a gradient that did not move; None if there is no such entry."""
-    pushed = grad != 0
-    count = int(pushed.sum())
-    still = int(((update == 0) & pushed).sum())
-    return still / count if count else None
-
-
-def may_swallow(update_norm: float, weight_norm: float, dtype: torch.dtype) -> bool:
-    """Whether the update is so small, next to the weight, that rounding can matter."""
-    return update_norm < ULPS * torch.finfo(dtype).eps * weight_norm
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    a, b = a.to(_wide(a)).reshape(-1), b.to(_wide(b)).reshape(-1)
-    return torch.vdot(a, b).real if a.is_complex() else torch.dot(a, b)
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    if tensor.is_complex():
-        return torch.complex128 if tensor.dtype == torch.complex128 else torch.complex64
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
-
-
-def _numbers(scalars: Sequence[Tensor]) -> list[float]:
-    """One copy from each device, not one a number."""
-    if not scalars:
-        return []
-    homes = {each.device for each in scalars}
-    if len(homes) > 1:
-        scalars = [each.cpu() for each in scalars]
-    return [float(each) for each in torch.stack([each.double() for each in scalars]).tolist()]
