@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from leadline.errors import InputError
 from leadline.records.codec import read_text
 from leadline.report.formats import FORMATS
-from leadline.report.layout import Bar
+from leadline.report.layout import FailOn
 
 FILE = "pyproject.toml"
-CHOICES = {"fail-on": get_args(Bar), "format": tuple(FORMATS)}
+CHOICES = {"fail-on": get_args(FailOn), "format": tuple(FORMATS)}
 EXAMPLES = {
     "targets": 'targets = ["train.py:make_case"]',
     "select": 'select = ["F", "B201"]',
@@ -42,7 +42,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     select: tuple[str, ...] | None = None
     ignore: tuple[str, ...] | None = None
-    fail_on: Bar | None = None
+    fail_on: FailOn | None = None
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -51,7 +51,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     targets: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    fail_on: Bar = "warning"
+    fail_on: FailOn = "warning"
     baseline: str | None = None
     format: str = "text"
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0

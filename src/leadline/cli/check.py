@@ -39,7 +39,7 @@ from leadline.monitor.runfile import SUFFIX
 from leadline.monitor.runfile.logs import ALIASES, EVENTS, is_log
 from leadline.records.report import Report
 from leadline.report.formats import FORMATS
-from leadline.report.layout import Bar
+from leadline.report.layout import FailOn
 from leadline.report.verdict import fails
 from leadline.targets import is_config, load, locate, moved, origin, postponed
 
@@ -145,7 +145,7 @@ def check(
     page: Path | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
-    fail_on: Bar,
+    fail_on: FailOn,
     baseline: Path | None,
     write_baseline: Path | None,
     seed: int,
@@ -183,7 +183,9 @@ def check(
         if not (is_config(target) or is_past(target)):
             locate(target)
     chosen = {target: wishes(context, target) for target in wanted}
-    look = dataclasses.replace(look, own={name: own.fail_on for name, own in chosen.items() if own.fail_on})
+    look = dataclasses.replace(
+        look, fail_on_by_target={name: own.fail_on for name, own in chosen.items() if own.fail_on}
+    )
     codes = {name: _dropped(own, select, ignore) for name, own in chosen.items()}
     known = read_known(baseline, write_baseline)
     measured = partial(examine, rehearse=not no_rehearsal)
@@ -210,7 +212,8 @@ def check(
         emit(FORMATS["html"](reports, look), page)
     emit(FORMATS[form](reports, look), output)
     return max(
-        (exit_code(each, look.bar(each.target)) for each in reports), key=[FINE, UNDECIDED, FOUND].index
+        (exit_code(each, look.fail_on_for(each.target)) for each in reports),
+        key=[FINE, UNDECIDED, FOUND].index,
     )
 
 
@@ -231,7 +234,7 @@ def _dropped(own: Own, select: Sequence[str], ignore: Sequence[str]) -> Collecti
     return dropped(mine, ignore if own.ignore is None else own.ignore, all_checks())
 
 
-def exit_code(report: Report, fail_on: Bar) -> int:
+def exit_code(report: Report, fail_on: FailOn) -> int:
     """What the shell is told; it depends on the findings and the verdict, never on the format."""
     if any(fails(finding, fail_on) for finding in report.findings):
         return FOUND

@@ -29,7 +29,7 @@ from leadline.report.compare import compare as against
 from leadline.report.comparing import render
 from leadline.report.formats.record import read_reports
 from leadline.report.html.compared import Losses, render_comparison
-from leadline.report.layout import Bar
+from leadline.report.layout import FailOn
 from leadline.report.verdict import fails
 
 SAVED = click.Path(dir_okay=False, exists=True, path_type=Path)
@@ -73,7 +73,7 @@ def compare(
     form: str,
     output: Path | None,
     page: Path | None,
-    fail_on: Bar,
+    fail_on: FailOn,
     quiet: bool,
     verbose: bool,
     no_color: bool,
@@ -99,7 +99,7 @@ def compare(
     return exit_code(found, fail_on)
 
 
-def exit_code(found: Comparison, fail_on: Bar) -> int:
+def exit_code(found: Comparison, fail_on: FailOn) -> int:
     """What the shell is told: by what B has more than A, never by the format."""
     worse = [change.second for change in found.kept if change.worse]
     if any(fails(finding, fail_on) for finding in (*found.gained, *worse)):

@@ -13,14 +13,14 @@ from types import TracebackType
 
 import click
 
-from leadline.report.layout import Bar, Look
+from leadline.report.layout import FailOn, Look
 from leadline.text import clean_lines
 
 HERE = str(Path(__file__).parents[1])
 
 
 def look_for(
-    *, quiet: bool = False, verbose: bool = False, no_color: bool = False, fail_on: Bar = "warning"
+    *, quiet: bool = False, verbose: bool = False, no_color: bool = False, fail_on: FailOn = "warning"
 ) -> Look:
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")

@@ -54,26 +54,26 @@ def joined(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
-# How a report is to be shown: the choices a reader makes, in one value.
+# How a report is shown: the choices a reader makes, in one value.
 
 Detail = Literal["verdict", "page", "everything"]
-Bar = Literal["info", "warning", "error", "never"]
+FailOn = Literal["info", "warning", "error", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """`detail`: the verdict alone, a page of at most 40 lines, or everything that is known.
-
-    `fail_on`: the least severity that counts as a failure, for formats that tell failures from the rest; `own` is that
-    of single targets.
-    """
+    """The choices of a reader; formats that do not depend on a choice ignore it."""
 
     width: int = 80
+    """Columns of the terminal."""
     detail: Detail = "page"
+    """The verdict alone, a page of at most 40 lines, or everything that is known."""
     color: bool = False
-    fail_on: Bar = "warning"
-    own: Mapping[str, Bar] = field(default_factory=dict)
+    fail_on: FailOn = "warning"
+    """The lowest severity that counts as a failure, for formats that mark failures."""
+    fail_on_by_target: Mapping[str, FailOn] = field(default_factory=dict)
+    """Targets with a `fail_on` of their own."""
 
-    def bar(self, target: str) -> Bar:
-        """The severity from which on a finding of that target is a failure."""
-        return self.own.get(target, self.fail_on)
+    def fail_on_for(self, target: str) -> FailOn:
+        """The lowest severity at which a finding of `target` is a failure."""
+        return self.fail_on_by_target.get(target, self.fail_on)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from leadline.records import Course, Finding, badness
 from leadline.report.depth import gains
-from leadline.report.layout import Bar
+from leadline.report.layout import FailOn
 from leadline.text import clean, count, factor, first_clause, number, plural
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _root(code: str, causes: Mapping[str, str]) -> str:
     return code
 
 
-def fails(finding: Finding, bar: Bar) -> bool:
+def fails(finding: Finding, bar: FailOn) -> bool:
     """Whether this finding is a reason to stop: as severe as the bar, and not one that the baseline lists."""
     return not finding.known and bar != "never" and badness(finding.severity) >= badness(bar)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from leadline.case import Case, Inputs, Loss
     from leadline.records.report import Report
-    from leadline.report.layout import Bar
+    from leadline.report.layout import FailOn
 
 __all__ = ["UntrainableError", "assert_trainable"]
 
@@ -37,7 +37,7 @@ def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to
     optimizer: torch.optim.Optimizer | None = None,
     *,
     allow: Sequence[str] = (),
-    fail_on: Bar = "warning",
+    fail_on: FailOn = "warning",
 ) -> Report:
     """Raise an AssertionError, whose message is the report, unless the model can train; else return the report.
 
@@ -76,8 +76,8 @@ def _check_bar(fail_on: str) -> None:
     from typing import get_args
 
     from leadline.errors import InputError
-    from leadline.report.layout import Bar
+    from leadline.report.layout import FailOn
 
-    if fail_on not in get_args(Bar):
-        bars = ", ".join(get_args(Bar))
+    if fail_on not in get_args(FailOn):
+        bars = ", ".join(get_args(FailOn))
         raise InputError(expected=f"fail_on to be one of {bars}", got=repr(fail_on), fix="use one of these")

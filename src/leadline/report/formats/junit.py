@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from leadline.records import CheckRow, Finding
 from leadline.records.report import Report
-from leadline.report.layout import Bar, Look
+from leadline.report.layout import FailOn, Look
 from leadline.report.place import place_of, rules_of
 from leadline.report.verdict import by_severity, fails, headline, sentence
 from leadline.text import clean
@@ -22,13 +22,13 @@ def junit(reports: Sequence[Report], look: Look) -> str:
     """
     top = Element("testsuites", name="leadline")
     for report in reports:
-        top.append(_suite(report, look.bar(report.target)))
+        top.append(_suite(report, look.fail_on_for(report.target)))
     _count(top)
     ElementTree.indent(top)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ElementTree.tostring(top, encoding='unicode')}\n"
 
 
-def _suite(report: Report, bar: Bar) -> Element:
+def _suite(report: Report, bar: FailOn) -> Element:
     name = clean(report.target or report.profile.model)
     suite = Element("testsuite", name=name)
     properties = SubElement(suite, "properties")
@@ -43,7 +43,7 @@ def _suite(report: Report, bar: Bar) -> Element:
     return suite
 
 
-def _case(report: Report, rule: CheckRow, bar: Bar, suite: str) -> Element:
+def _case(report: Report, rule: CheckRow, bar: FailOn, suite: str) -> Element:
     case = Element("testcase", classname=suite, name=clean(f"{rule.code} {rule.name}"))
     found = by_severity([each for each in report.findings if each.code == rule.code])
     failing = [each for each in found if fails(each, bar)]
