@@ -27,12 +27,12 @@ from benchmarks.side_by_side import alternate, ratio, rounded, significant, spre
 from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
 from leadline.lab.fleet import Net, Task, build_alone
 from leadline.lab.fleet.training import (
-    Stack,
-    chunks,
-    fitting_chunk,
-    flushing_denormals,
-    side_by_side,
-    stack_up,
+    StackedNets,
+    default_chunk_size,
+    flush_denormals,
+    run_on_threads,
+    split_into_chunks,
+    stack_nets,
     step,
 )
 
@@ -106,7 +106,10 @@ def measure(setting: Setting) -> dict[str, Any]:
     ]
     models = [build_alone(net, task) for net in nets]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
-    stacks = [stack_up([nets[i] for i in mine], task) for mine in chunks(nets, fitting_chunk(task))]
+    stacks = [
+        stack_nets([nets[i] for i in mine], task)
+        for mine in split_into_chunks(nets, default_chunk_size(task))
+    ]
     loops = {
         f"loop, {threads}": partial(_loop, models, optimizers, task, threads)
         for threads in range(1, setting.threads + 1)
@@ -129,7 +132,7 @@ def _loop(
     models: list[nn.Sequential], optimizers: list[torch.optim.Optimizer], task: Task, threads: int
 ) -> None:
     torch.set_num_threads(threads)
-    with flushing_denormals():  # for both ways
+    with flush_denormals():  # for both ways
         for model, optimizer in zip(models, optimizers, strict=True):
             for batch in task.batches:
                 loss = F.cross_entropy(model(task.inputs[batch]), task.targets[batch])
@@ -138,15 +141,15 @@ def _loop(
                 optimizer.step()
 
 
-def _fleet(stacks: list[Stack], task: Task, threads: int) -> None:
+def _fleet(stacks: list[StackedNets], task: Task, threads: int) -> None:
     torch.set_num_threads(threads)
-    for _ in side_by_side([partial(_steps, stack, task) for stack in stacks]):
+    for _ in run_on_threads([partial(_steps, stack, task) for stack in stacks]):
         pass
 
 
 @torch.no_grad()
-def _steps(stack: Stack, task: Task) -> None:
-    with flushing_denormals():
+def _steps(stack: StackedNets, task: Task) -> None:
+    with flush_denormals():
         for batch in task.batches:
             step(stack, task.inputs[batch], task.targets[batch])
 

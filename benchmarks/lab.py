@@ -16,8 +16,8 @@ import torch
 
 from benchmarks.store import RESULTS
 from leadline import __version__
+from leadline.lab.articles import code_order, find_code
 from leadline.lab.claim import all_claims, run_claims
-from leadline.lab.codes import find_code, order
 from leadline.records import Lab
 
 FILE = RESULTS / "lab.json"
@@ -48,7 +48,7 @@ def main(again: list[str]) -> None:
         found = run_claims([each], __version__)
         known[each.code] = found.experiments[0]
         print(each.code, known[each.code].verdict, f"{known[each.code].seconds:.1f} s")
-        ordered = tuple(sorted(known.values(), key=lambda one: order(one.code)))
+        ordered = tuple(sorted(known.values(), key=lambda one: code_order(one.code)))
         keep(Lab(leadline=found.leadline, torch=found.torch, experiments=ordered))
 
 

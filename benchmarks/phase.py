@@ -16,23 +16,23 @@ from benchmarks.side_by_side import machine
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, save, table
 from benchmarks.turn import take, until
 from leadline.lab.phase.measure import phase
-from leadline.lab.phase.page import HIGHEST, THEORY_POWER, draw
-from leadline.lab.phase.plan import KINDS, Plan, geometric
+from leadline.lab.phase.page import EDGE_QUANTITY, THEORY_POWER, draw
+from leadline.lab.phase.plan import KINDS, Plan, geometric_grid
 from leadline.lab.phase.record import Phase
-from leadline.lab.sweeps import Store
+from leadline.lab.sweeps import CellStore
 
 CELLS = RESULTS / "phase_cells.jsonl"
 PLANS = {
     "gain": Plan(),
     "rate": Plan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150), seeds=2),
-    "residual": Plan(depths=(4, 7, 12, 20, 35, 60, 100), values=geometric(0.05, 1.6, 7)),
+    "residual": Plan(depths=(4, 7, 12, 20, 35, 60, 100), values=geometric_grid(0.05, 1.6, 7)),
 }
 
 
 def run(kinds: list[str], seconds: float) -> None:
     watch = until(seconds, "columns")
     for kind in kinds:
-        found = phase(kind, PLANS[kind], store=Store(CELLS), progress=watch)
+        found = phase(kind, PLANS[kind], store=CellStore(CELLS), progress=watch)
         results = load("phase")
         results["machine"] = machine()
         results["cases"][kind] = json.loads(found.to_json())
@@ -69,7 +69,7 @@ def render(results: Results) -> str:
             ]
         )
     edges = [
-        f"The highest {HIGHEST[kind]} that trains falls like depth^{found.power:.2f}; "
+        f"The highest {EDGE_QUANTITY[kind]} that trains falls like depth^{found.power:.2f}; "
         f"theory says {THEORY_POWER[kind]:g}."
         for kind, found in diagrams(results).items()
         if found.power is not None

@@ -24,13 +24,13 @@ import torch
 from benchmarks.side_by_side import alternate, machine, ratio, rounded
 from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, run_missing, save, table
 from benchmarks.turn import take, until
-from leadline.lab.race.grid import Budget, Grid, cells_of, race_job
-from leadline.lab.race.page import HEAD, MOVES, league_rows, transfer_rows
+from leadline.lab.race.grid import Budget, Grid, race_cells, race_job
+from leadline.lab.race.page import LEAGUE_HEADER, TRANSFER_HEADER, league_rows, transfer_rows
 from leadline.lab.race.record import Race, Standing
-from leadline.lab.race.standings import race_of
-from leadline.lab.race.tracks import base_rate, find_entrant
-from leadline.lab.race.training import run_lanes
-from leadline.lab.sweeps import Store, find_executor, run_sweep
+from leadline.lab.race.standings import build_race
+from leadline.lab.race.tasks import base_rate, find_variant
+from leadline.lab.race.training import train_bundle
+from leadline.lab.sweeps import CellStore, find_executor, run_sweep
 from leadline.lab.sweeps.cells import Settings
 from leadline.nn import SCHEMES
 
@@ -52,12 +52,16 @@ YARDSTICK_SEEDS = 9  # with three, Student's factor of 4.3 leaves every power op
 
 def run(grid: Grid, seconds: float) -> None:
     watch = until(seconds, f"{grid.depths} blocks")
-    run_sweep(race_job(), cells_of(grid), store=Store(CELLS), executor=find_executor("here"), progress=watch)
+    run_sweep(
+        race_job(), race_cells(grid), store=CellStore(CELLS), executor=find_executor("here"), progress=watch
+    )
 
 
 def cells(seeds: int = SEEDS, data: str = "text") -> list[tuple[Settings, Any]]:
     """All that are there, of the data, rates and seeds that are asked for."""
-    found = [(settings, result) for _, settings, result in Store(CELLS).items() if settings["data"] == data]
+    found = [
+        (settings, result) for _, settings, result in CellStore(CELLS).items() if settings["data"] == data
+    ]
     return [pair for pair in found if pair[0]["rate"] in RATES[pair[0]["depth"]] and pair[0]["seed"] < seeds]
 
 
@@ -68,7 +72,7 @@ def yardstick() -> Race:
         for pair in cells(YARDSTICK_SEEDS)
         if pair[0]["scheme"] in YARDSTICK and RATES[pair[0]["depth"]] == WIDE
     ]
-    return race_of(mine, base_rate("text"))
+    return build_race(mine, base_rate("text"))
 
 
 def leading(at: int, *, rates: Sequence[float] = WIDE, plain: bool = False) -> tuple[str, ...]:
@@ -78,14 +82,14 @@ def leading(at: int, *, rates: Sequence[float] = WIDE, plain: bool = False) -> t
         for pair in cells()
         if pair[0]["depth"] == at and pair[0]["rate"] in rates and (pair[0]["scheme"] in SCHEMES or not plain)
     ]
-    (table,) = race_of(pairs, base_rate("text")).tables
+    (table,) = build_race(pairs, base_rate("text")).tables
     return tuple(row.scheme for row in table[:LEADING])
 
 
 def grouped(at: int) -> tuple[str, ...]:
     """Of the leading entrants those with groups, if their scheme is not among the leading without them."""
     leaders = leading(at)
-    return tuple(name for name in leaders if name not in SCHEMES and find_entrant(name).scheme not in leaders)
+    return tuple(name for name in leaders if name not in SCHEMES and find_variant(name).scheme not in leaders)
 
 
 def keep() -> Results:
@@ -93,7 +97,7 @@ def keep() -> Results:
     results = load("race")
     results["machine"] = machine()
     found = {data: cells(data=data) for data in DATA}
-    races = {data: race_of(pairs, base_rate(data)) for data, pairs in found.items() if pairs}
+    races = {data: build_race(pairs, base_rate(data)) for data, pairs in found.items() if pairs}
     races["yardstick"] = yardstick()
     results["cases"] = {name: json.loads(found.to_json()) for name, found in races.items()}
     save("race", results)
@@ -112,9 +116,9 @@ def render(results: Results) -> str:
         parts.append(f"The order here and that on text at 12 blocks: a rank correlation of {alike:.2f}.")
     parts += [
         "### How the best rate moves with depth",
-        table(list(MOVES), transfer_rows(found.transfers)),
+        table(list(TRANSFER_HEADER), transfer_rows(found.transfers)),
         f"The yardstick once more, with {more.seeds} seeds:",
-        table(list(MOVES), transfer_rows(more.transfers)),
+        table(list(TRANSFER_HEADER), transfer_rows(more.transfers)),
     ]
     return "\n\n".join(parts)
 
@@ -142,7 +146,7 @@ def _tables(found: Race, of: str) -> list[str]:
         for part in (
             f"### {standing[0].depth} blocks{of}",
             grids(standing),
-            table(list(HEAD), league_rows(standing)),
+            table(list(LEAGUE_HEADER), league_rows(standing)),
         )
     ]
 
@@ -164,8 +168,11 @@ def grids(standing: Sequence[Standing]) -> str:
 def measure_speed() -> dict[str, dict[str, float]]:
     """Twelve networks side by side against one after the other: processor time, building them included."""
     grid = Grid(schemes=("pre",), depths=(12,), rates=WIDE[:4], budget=Budget(steps=3, width=16))
-    lanes = cells_of(grid)
-    ways = {"side by side": lambda: run_lanes(lanes), "alone": lambda: [run_lanes([cell]) for cell in lanes]}
+    lanes = race_cells(grid)
+    ways = {
+        "side by side": lambda: train_bundle(lanes),
+        "alone": lambda: [train_bundle([cell]) for cell in lanes],
+    }
     seconds = alternate(ways, rounds=3, warmups=1, clock=time.process_time)
     return {"speedup": rounded(ratio(seconds["alone"], seconds["side by side"]))}
 

@@ -22,10 +22,10 @@ import torch
 
 from benchmarks.side_by_side import significant
 from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
-from leadline.lab.data import standardised_digits
+from leadline.lab.data import standardized_digits
 from leadline.lab.fleet import Net, Task, build_alone, train_fleet
 from leadline.lab.phase.plan import KINDS
-from leadline.lab.phase.record import TRAINED
+from leadline.lab.phase.record import MIN_TRAINED_ACCURACY
 
 KIND = KINDS["rate"]
 SAMPLES, BATCH = 1024, 64
@@ -58,7 +58,7 @@ CASES = [
 
 
 def task_of(case: Case) -> Task:
-    inputs, targets = standardised_digits()
+    inputs, targets = standardized_digits()
     order = torch.Generator().manual_seed(0)
     return Task(
         inputs=inputs[:SAMPLES],
@@ -101,7 +101,7 @@ def measure(case: Case) -> dict[str, Any]:
     rates = [multiple * 2 / sharp for multiple in MULTIPLES]
     nets = [net_of(case, seed, rate) for rate in rates for seed in range(SEEDS)]
     reached = train_fleet(nets, task).accuracy.view(len(rates), SEEDS).mean(1).tolist()
-    trained = [rate for rate, share in zip(rates, reached, strict=True) if share >= TRAINED]
+    trained = [rate for rate, share in zip(rates, reached, strict=True) if share >= MIN_TRAINED_ACCURACY]
     return {
         "width": case.width,
         "depth": case.depth,

@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page as SitePage
 
 from leadline.checks import Check, all_checks
 from leadline.cli.metadata import Page, all_pages
-from leadline.lab.page import document
+from leadline.lab.claims_page import render_markdown
 from leadline.records import Lab
 from leadline.report.repair import REACHES
 
@@ -53,7 +53,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
     """What is made of stored results as they are today: what the lab found, what monitors cost."""
     if page.file.src_uri == "claims.md":
-        return markdown + document(stored_lab())
+        return markdown + render_markdown(stored_lab())
     if page.file.src_uri == "comparison.md":
         return fill(markdown, "beside", figures.beside(load("watch")))
     return markdown

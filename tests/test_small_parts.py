@@ -19,9 +19,9 @@ from leadline.fixes._engine.trial import read_batches
 from leadline.lab.claim import Claim, all_claims, run_claims
 from leadline.lab.phase.measure import correlation_scale
 from leadline.lab.race.grid import Grid
-from leadline.lab.race.page import said
-from leadline.lab.race.record import Interval
-from leadline.lab.sweeps import Store
+from leadline.lab.race.page import format_interval
+from leadline.lab.race.record import SeedInterval
+from leadline.lab.sweeps import CellStore
 from leadline.monitor import runfile
 from leadline.nn.schedules import FullAgain, SlowStart
 from leadline.ops.activation import ACTIVATION
@@ -89,22 +89,22 @@ def test_coupled_decay_without_a_gradient_has_no_equilibrium():
 
 
 def test_an_empty_line_of_a_store_is_no_cell(tmp_path):
-    store = Store(tmp_path / "cells.jsonl")
+    store = CellStore(tmp_path / "cells.jsonl")
     store.add("a", {"x": 1}, {"y": 2})
     store.path.write_text(store.path.read_text() + "\n\n")
-    again = Store(store.path)
+    again = CellStore(store.path)
     assert len(again) == 1
     assert again.torn == 0
 
 
 def test_a_mean_that_is_no_number_is_a_divergence():
-    assert said(Interval(mean=math.inf, half=None)) == "diverged"
+    assert format_interval(SeedInterval(mean=math.inf, half=None)) == "diverged"
 
 
 def test_progress_of_the_lab_names_each_claim():
     told = []
     quick = next(each for each in all_claims() if not each.slow)
-    run_claims([quick], "0.1.0", seeds=2, progress=lambda *said: told.append(said))
+    run_claims([quick], "0.1.0", seeds=2, progress=lambda *format_interval: told.append(format_interval))
     assert told == [(0, 1, quick.code)]
 
 

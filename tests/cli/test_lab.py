@@ -9,7 +9,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from leadline.lab.commands.claims import all_listed
+from leadline.lab.commands.claims import list_claim_rows
 from leadline.records import Lab
 from tests.support import ROOT
 
@@ -26,11 +26,11 @@ def test_the_list_has_every_claim_within_the_width(run):
     done = run("lab", "list")
     assert done.code == 0
     assert [line.split()[0] for line in done.out.splitlines() if line[0] != " "] == [
-        each.code for each in all_listed()
+        each.code for each in list_claim_rows()
     ]
     assert max(map(len, done.out.splitlines())) <= 80
     assert [row["code"] for row in json.loads(run("lab", "list", "--json").out)] == [
-        each.code for each in all_listed()
+        each.code for each in list_claim_rows()
     ]
 
 

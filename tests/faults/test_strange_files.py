@@ -14,7 +14,7 @@ import leadline
 from leadline.cli import main
 from leadline.cli.baseline import read_baseline
 from leadline.errors import InputError, LeadlineError, SchemaError
-from leadline.lab.sweeps.store import Store
+from leadline.lab.sweeps.store import CellStore
 from leadline.monitor.runfile import Run
 from leadline.monitor.runfile.logs import is_log, read_log
 from leadline.records import codec
@@ -132,20 +132,20 @@ def test_a_cell_without_its_parts_is_refused(tmp_path, row):
     path = tmp_path / "cells.jsonl"
     path.write_text(json.dumps({"schema": "leadline.cells/1", "key": "a", **row}) + "\n")
     with pytest.raises(SchemaError):
-        Store(path)
+        CellStore(path)
 
 
 @pytest.mark.parametrize("name", [".", "missing/cells.jsonl"], ids=["a folder", "in no folder"])
 def test_cells_that_could_not_be_stored_are_refused_before_they_are_run(tmp_path, name):
     with pytest.raises(LeadlineError):
-        Store(tmp_path / name)
+        CellStore(tmp_path / name)
 
 
 def test_cells_on_a_link_that_leads_nowhere_are_refused(tmp_path):
     path = tmp_path / "loop"
     path.symlink_to(path)
     with pytest.raises(InputError):
-        Store(path).add("a", {}, 1)
+        CellStore(path).add("a", {}, 1)
 
 
 def test_a_file_that_is_meant_is_still_read(tmp_path, saved):

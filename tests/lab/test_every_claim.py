@@ -12,7 +12,7 @@ import torch
 from leadline.checks import model_checks
 from leadline.lab.articles import ARTICLES
 from leadline.lab.claim import HEADINGS, Claim, all_claims
-from leadline.lab.commands.claims import all_listed
+from leadline.lab.commands.claims import list_claim_rows
 from leadline.records import Lab
 from leadline.records.experiment import ruling
 from tests.support import ROOT
@@ -79,7 +79,7 @@ def test_the_claims_of_all_articles_are_there():
 
 
 def test_the_list_says_what_the_claims_are():
-    listed = [(each.code, each.verdict, each.slow, each.claim) for each in all_listed()]
+    listed = [(each.code, each.verdict, each.slow, each.claim) for each in list_claim_rows()]
     assert listed == [(each.code, each.verdict, each.slow, each.summary) for each in ALL]
 
 

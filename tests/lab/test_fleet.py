@@ -5,8 +5,8 @@ import torch
 
 from leadline.errors import InputError
 from leadline.lab.fleet import Net, Task, build_alone, train_alone, train_fleet
-from leadline.lab.fleet.plan import SLOPES
-from leadline.lab.fleet.training import chunks, flushing_denormals, side_by_side
+from leadline.lab.fleet.plan import ACTIVATIONS
+from leadline.lab.fleet.training import flush_denormals, run_on_threads, split_into_chunks
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # float64, a few steps: only the order of additions differs
 
@@ -40,7 +40,7 @@ def mixed(activation, *, skip):
 
 
 @pytest.mark.parametrize("skip", [0.0, 1.0])
-@pytest.mark.parametrize("activation", SLOPES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_fleet_trains_each_network_as_if_it_were_alone(task, activation, skip):
     nets = mixed(activation, skip=skip)
     torch.testing.assert_close(train_fleet(nets, task).losses, train_alone(nets, task), **EXACT)
@@ -72,7 +72,7 @@ def test_what_fails_in_a_thread_is_raised(task):
     try:
         torch.set_num_threads(2)
         with pytest.raises(ZeroDivisionError):
-            list(side_by_side(pieces))
+            list(run_on_threads(pieces))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -103,7 +103,7 @@ def test_a_network_trained_at_another_rate_is_told_apart(task):
 
 def test_chunks_hold_every_network_once_and_the_deepest_first():
     nets = [*mixed("tanh", skip=0.0), *mixed("relu", skip=0.0), *mixed("relu", skip=1.0)]
-    found = list(chunks(nets, 4))
+    found = list(split_into_chunks(nets, 4))
     assert sorted(index for chunk in found for index in chunk) == list(range(len(nets)))
     for chunk in found:
         depths = [nets[index].depth for index in chunk]
@@ -128,6 +128,6 @@ def test_what_is_no_network_is_refused(bad):
 
 def test_denormals_are_as_before_after_training():
     small = torch.tensor(1e-310, dtype=torch.float64)
-    with flushing_denormals():
+    with flush_denormals():
         assert small * 1.0 == 0
     assert small * 1.0 > 0

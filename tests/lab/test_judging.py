@@ -10,16 +10,27 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from leadline.lab.claim import Trials
-from leadline.lab.estimate import above, below, equals, every, exact, geometric, mean, median, near, slope
-from leadline.records import Check, Experiment, Lab, Plot, PlotLine
+from leadline.lab.claim import SeededTrials
+from leadline.lab.estimate import (
+    above,
+    below,
+    equals,
+    exact,
+    full_range,
+    geometric,
+    mean,
+    median,
+    near,
+    slope,
+)
+from leadline.records import Experiment, Lab, Plot, PlotLine, PredictionCheck
 from leadline.records.experiment import ruling
 
 STEADY = mean([0.99, 1.0, 1.01, 1.0])
 WILD = mean([0.1, 2.0, 0.5, 1.4])
 
 
-def check(*, agrees: bool | None, by: str = "article") -> Check:
+def check(*, agrees: bool | None, by: str = "article") -> PredictionCheck:
     value = {True: STEADY, False: mean([5.0, 5.01]), None: WILD}[agrees]
     return equals("x", value, 1.0, within=0.1, origin="made up", by=by)  # type: ignore[arg-type]
 
@@ -30,7 +41,7 @@ def test_a_band_is_met_missed_or_left_open_by_an_interval_that_is_too_wide(agree
 
 
 def test_a_bound_is_met_only_by_a_whole_interval_on_its_right_side():
-    steady, wild = every([0.9, 1.1]), every([0.1, 3.0])
+    steady, wild = full_range([0.9, 1.1]), full_range([0.1, 3.0])
     assert below("x", steady, 2.0, origin="").agrees is True
     assert below("x", steady, 0.5, origin="").agrees is False
     assert below("x", wild, 2.0, origin="").agrees is None
@@ -86,11 +97,11 @@ def test_a_power_law_has_its_exponent_and_a_factor_its_geometric_mean():
     assert math.isnan(slope([{8: 0.0, 64: -1.0}]).value)
     assert geometric([0.1, 10.0]).value == pytest.approx(1.0)
     assert geometric([0.0, 10.0]).low == 0.0
-    assert every([3.0, 1.0, 2.0]).value == statistics.median([1.0, 2.0, 3.0])
+    assert full_range([3.0, 1.0, 2.0]).value == statistics.median([1.0, 2.0, 3.0])
 
 
 def test_each_run_has_a_seed_of_its_own_and_the_same_seeds_give_the_same_runs():
-    first, again = (Trials(seeds=3).runs(lambda: torch.rand(()).item()) for _ in range(2))
+    first, again = (SeededTrials(seeds=3).runs(lambda: torch.rand(()).item()) for _ in range(2))
     assert first == again
     assert len(set(first)) == 3
 

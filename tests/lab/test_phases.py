@@ -7,18 +7,18 @@ import pytest
 from leadline.errors import InputError
 from leadline.lab.phase.measure import (
     assemble,
-    balanced,
+    balanced_accuracy,
     best_multiple,
     correlation_scale,
     edge_power,
     phase,
-    reach_of,
     separate,
+    theory_reach,
 )
 from leadline.lab.phase.page import PHASE_FORMATS
 from leadline.lab.phase.plan import KINDS, Plan
 from leadline.lab.phase.record import Phase
-from leadline.lab.sweeps import Store
+from leadline.lab.sweeps import CellStore
 from leadline.readings.theory.criticality import depth_scale
 from leadline.report.layout import Look
 
@@ -59,9 +59,9 @@ def test_a_correlation_moves_as_the_scale_says():
 
 def test_a_rule_that_is_right_everywhere_has_balanced_accuracy_one():
     judged = [(0.5, True), (1.0, True), (8.0, False)]
-    assert balanced(judged, 6.0) == 1.0
-    assert balanced(judged, 0.7) == 0.75
-    assert balanced(judged[:2], 6.0) is None
+    assert balanced_accuracy(judged, 6.0) == 1.0
+    assert balanced_accuracy(judged, 0.7) == 0.75
+    assert balanced_accuracy(judged[:2], 6.0) is None
 
 
 def test_the_best_multiple_lies_between_what_trained_and_what_did_not():
@@ -100,7 +100,7 @@ def test_slow_rates_are_not_held_against_the_theory_of_fast_ones():
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     path = tmp_path_factory.mktemp("phase") / "cells.jsonl"
-    return phase("gain", SMALL, store=Store(path)), path
+    return phase("gain", SMALL, store=CellStore(path)), path
 
 
 def test_a_shallow_network_learns_and_one_far_beyond_its_reach_does_not(small):
@@ -113,7 +113,7 @@ def test_a_shallow_network_learns_and_one_far_beyond_its_reach_does_not(small):
 def test_a_finished_diagram_is_not_measured_again(small):
     found, path = small
     before = path.read_text()
-    assert phase("gain", SMALL, store=Store(path)) == found
+    assert phase("gain", SMALL, store=CellStore(path)) == found
     assert path.read_text() == before
 
 
@@ -131,7 +131,7 @@ def test_a_diagram_is_drawn_and_told(small):
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_of_what_varies_reaches_less_deep_or_peaks(kind):
     values = KINDS[kind].values
-    reach = [reach_of(kind, value, KINDS[kind].activation, KINDS[kind].bias) for value in values]
+    reach = [theory_reach(kind, value, KINDS[kind].activation, KINDS[kind].bias) for value in values]
     peak = reach.index(max(reach))
     assert reach[:peak] == sorted(reach[:peak])
     assert reach[peak:] == sorted(reach[peak:], reverse=True)

@@ -4,11 +4,19 @@ import pytest
 import torch
 
 from leadline.errors import InputError
-from leadline.lab.race.tracks import TRACKS, Size, base_rate, every_entrant, find_entrant, find_track, loss_of
-from leadline.lab.race.training import OPTIMISERS, Stepper, run_lanes
+from leadline.lab.race.tasks import (
+    TASKS,
+    ModelSize,
+    all_variants,
+    base_rate,
+    cross_entropy,
+    find_task,
+    find_variant,
+)
+from leadline.lab.race.training import OPTIMIZERS, StackedOptimizer, train_bundle
 from leadline.nn import param_groups
 
-SIZE = Size(width=8, time=16)
+SIZE = ModelSize(width=8, time=16)
 
 
 def cell(**changes):
@@ -18,9 +26,9 @@ def cell(**changes):
 
 def alone(settings):
     """The obvious loop: the curve of one network."""
-    track = find_track(settings["data"])
+    track = find_task(settings["data"])
     train = track.part("train", SIZE)
-    entrant, rate = find_entrant(settings["scheme"]), settings["rate"]
+    entrant, rate = find_variant(settings["scheme"]), settings["rate"]
     model = track.build(
         entrant.scheme, settings["depth"], SIZE, torch.Generator().manual_seed(settings["seed"])
     )
@@ -32,7 +40,7 @@ def alone(settings):
     for order in torch.randint(
         len(train.inputs), (settings["steps"], settings["batch"]), generator=generator
     ):
-        loss = loss_of(model(train.inputs[order]), train.targets[order])
+        loss = cross_entropy(model(train.inputs[order]), train.targets[order])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -40,49 +48,49 @@ def alone(settings):
     return losses
 
 
-@pytest.mark.parametrize("data", TRACKS)
-@pytest.mark.parametrize("optimizer", OPTIMISERS)
+@pytest.mark.parametrize("data", TASKS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_networks_side_by_side_train_as_each_does_alone(data, optimizer):
     bundle = [
         cell(data=data, optimizer=optimizer, rate=rate, seed=seed) for rate in (1e-3, 3e-2) for seed in (0, 1)
     ]
-    for settings, found in zip(bundle, run_lanes(bundle), strict=True):
+    for settings, found in zip(bundle, train_bundle(bundle), strict=True):
         assert found["curve"] == pytest.approx(alone(settings), abs=2e-4)  # curves are kept in four digits
 
 
-@pytest.mark.parametrize("optimizer", OPTIMISERS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_with_groups_every_parameter_has_the_rate_that_its_group_gives_it(optimizer):
     settings = cell(scheme="keel+groups", optimizer=optimizer, depth=4, rate=3e-2)
-    (found,) = run_lanes([settings])
+    (found,) = train_bundle([settings])
     assert found["curve"] == pytest.approx(alone(settings), abs=2e-4)
-    (other,) = run_lanes([cell(scheme="keel", optimizer=optimizer, depth=4, rate=3e-2)])
+    (other,) = train_bundle([cell(scheme="keel", optimizer=optimizer, depth=4, rate=3e-2)])
     assert other["curve"] != pytest.approx(alone(settings), abs=2e-4)
 
 
 def test_groups_of_a_scheme_without_a_depth_law_are_refused():
     with pytest.raises(InputError, match=r"keel, fixup\n +got pre\+groups"):
-        find_entrant("pre+groups")
+        find_variant("pre+groups")
 
 
 def test_all_who_race_are_known_and_each_stands_there_once():
-    assert all(find_entrant(name) for name in every_entrant())
-    assert len(set(every_entrant())) == len(every_entrant())
+    assert all(find_variant(name) for name in all_variants())
+    assert len(set(all_variants())) == len(all_variants())
 
 
 def test_another_rate_is_told_apart():
     """The comparison above can fail."""
-    (found,) = run_lanes([cell(rate=1.2e-2)])
+    (found,) = train_bundle([cell(rate=1.2e-2)])
     assert found["curve"] != pytest.approx(alone(cell()), abs=2e-4)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMISERS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_is_that_of_torch(optimizer):
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(2, 3, generator=generator, dtype=torch.float64)
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     mine, rates = start.clone(), torch.tensor([0.1, 0.3], dtype=torch.float64)
     theirs = [each.clone().requires_grad_() for each in start]
-    stepper = Stepper(optimizer, [mine], rates)
+    stepper = StackedOptimizer(optimizer, [mine], rates)
     optimizers = [
         kinds[optimizer]([each], lr=rate) for each, rate in zip(theirs, rates.tolist(), strict=True)
     ]
@@ -96,7 +104,7 @@ def test_a_step_is_that_of_torch(optimizer):
 
 
 def test_the_parts_of_the_data_have_no_sample_in_common():
-    for track in TRACKS.values():
+    for track in TASKS.values():
         parts = [track.part(name, SIZE) for name in ("train", "valid", "held-out")]
         assert all(len(part.inputs) == len(part.targets) > 90 for part in parts)
         storages = [part.inputs.untyped_storage().data_ptr() for part in parts]

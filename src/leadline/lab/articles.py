@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from leadline.errors import InputError
 from leadline.records import Experiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Article:
+class SourceArticle:
     """One article: its claims have codes that begin with `prefix`."""
 
     prefix: str
@@ -23,11 +27,11 @@ class Article:
         return tuple(" ".join(each.split()) for each in self.wrong.strip().split("\n\n"))
 
 
-def of_article(article: Article, experiments: tuple[Experiment, ...]) -> list[Experiment]:
+def experiments_of(article: SourceArticle, experiments: tuple[Experiment, ...]) -> list[Experiment]:
     return [each for each in experiments if each.code.startswith(f"{article.prefix}-")]
 
 
-RESIDUALS = Article(
+RESIDUALS = SourceArticle(
     prefix="S0",
     title="Why residuals? A view from DeepNet",
     source="Su Jianlin 2022, kexue.fm archives 8994 (Chinese and English)",
@@ -63,7 +67,7 @@ look at measured over promised (S0-1).
 """,
 )
 
-WEIGHT_DECAY = Article(
+WEIGHT_DECAY = SourceArticle(
     prefix="S2",
     title="Weight decay is useless without residual connections",
     source="Guy Dar 2023, Towards Data Science (read in Chinese)",
@@ -92,7 +96,7 @@ Batch norm has the invariance in training mode only (S2-9).
 """,
 )
 
-LAYER_NORM = Article(
+LAYER_NORM = SourceArticle(
     prefix="S3",
     title="Residual connections and layer normalisation: key techniques of the Transformer",
     source="an article in Chinese without a named author",
@@ -117,7 +121,7 @@ Chapter 7 of Goodfellow's book is regularisation; optimisation is chapter 8.
 """,
 )
 
-GRADIENTS = Article(
+GRADIENTS = SourceArticle(
     prefix="S4",
     title="Vanishing and exploding gradients: causes and remedies",
     source="a page of notes in Chinese without a named author",
@@ -154,3 +158,23 @@ Weight regularisation as a cure for explosion: on scale-invariant weights it *ra
 )
 
 ARTICLES = (RESIDUALS, WEIGHT_DECAY, LAYER_NORM, GRADIENTS)
+
+
+def code_order(code: str) -> tuple[str, bool, int, str]:
+    """S0-2 before S0-10 before S0-F."""
+    article, _, number = code.partition("-")
+    digits = re.sub(r"\D", "", number)
+    return article, not number[:1].isdigit(), int(digits or 0), number
+
+
+def find_code(asked: str, codes: Sequence[str]) -> str:
+    """The code that was meant, in any case of letters."""
+    known = {code.lower(): code for code in codes}
+    if asked.lower() in known:
+        return known[asked.lower()]
+    near = difflib.get_close_matches(asked.upper(), codes, n=1, cutoff=0.5)
+    raise InputError(
+        expected="the code of a claim, for instance S0-7",
+        got=repr(asked),
+        fix=(f"did you mean {near[0]}? " if near else "") + "`leadline lab list` lists them",
+    )

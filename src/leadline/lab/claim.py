@@ -14,18 +14,18 @@ import torch
 
 from leadline.collect import collect
 from leadline.lab import claims
-from leadline.lab.codes import order
-from leadline.records import Check, Experiment, Lab, Plot, Ruling
+from leadline.lab.articles import code_order
+from leadline.records import Experiment, Lab, Plot, PredictionCheck, Ruling
 from leadline.records.experiment import ruling
 
 T = TypeVar("T")
-Found = Iterable[Check | Plot]
+ClaimResults = Iterable[PredictionCheck | Plot]
 
 HEADINGS = ("The article", "The test", "What is true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trials:
+class SeededTrials:
     """How often an experiment is repeated: each run has a seed of its own."""
 
     seeds: int
@@ -54,14 +54,14 @@ class Claim:
     """It takes more than about half a second: a training, or many networks."""
     spoiled: Mapping[str, Any] = field(repr=False)
     """Arguments with which the experiment is made wrong on purpose, so that another verdict must come out."""
-    measure: Callable[..., Found] = field(repr=False)
+    measure: Callable[..., ClaimResults] = field(repr=False)
 
     def run(self, seeds: int | None = None, **arguments: Any) -> Experiment:
         """Measure, and judge by what was measured alone."""
         started = time.process_time()
-        trials = Trials(seeds=seeds or self.seeds)
+        trials = SeededTrials(seeds=seeds or self.seeds)
         found = list(self.measure(trials, **arguments))
-        checks = tuple(each for each in found if isinstance(each, Check))
+        checks = tuple(each for each in found if isinstance(each, PredictionCheck))
         article, test, truth = (self.section(heading) for heading in HEADINGS)
         return Experiment(
             code=self.code,
@@ -94,10 +94,10 @@ class Claim:
 
 def claim(
     *, code: str, verdict: Ruling, spoiled: Mapping[str, Any], seeds: int = 8, slow: bool = False
-) -> Callable[[Callable[..., Found]], Claim]:
+) -> Callable[[Callable[..., ClaimResults]], Claim]:
     """Make a Claim of the function below. Nothing is registered: claims are found by looking into their folder."""
 
-    def make(measure: Callable[..., Found]) -> Claim:
+    def make(measure: Callable[..., ClaimResults]) -> Claim:
         return Claim(code=code, verdict=verdict, seeds=seeds, slow=slow, spoiled=spoiled, measure=measure)
 
     return make
@@ -111,7 +111,7 @@ Progress = Callable[[int, int, str], object]
 @cache
 def all_claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the articles."""
-    found = sorted(collect(claims, Claim), key=lambda each: order(each.code))
+    found = sorted(collect(claims, Claim), key=lambda each: code_order(each.code))
     codes = [each.code for each in found]
     if len(set(codes)) < len(codes):
         raise ValueError(f"two claims have the code {next(each for each in codes if codes.count(each) > 1)}")

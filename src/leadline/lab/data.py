@@ -10,7 +10,7 @@ from torch import Tensor
 
 from leadline.errors import InputError
 
-LEVELS = 17  # grey levels of the digits, 0 to 16
+GRAY_LEVELS = 17  # grey levels of the digits, 0 to 16
 SIDE = 8
 
 
@@ -31,7 +31,7 @@ def digits() -> tuple[Tensor, Tensor]:
     return images[order], classes[order].long()
 
 
-def standardised_digits() -> tuple[Tensor, Tensor]:
+def standardized_digits() -> tuple[Tensor, Tensor]:
     """(1797, 64) with mean 0 and variance 1 over all of it, and the classes."""
     images, classes = digits()
     flat = images.flatten(1)
@@ -39,7 +39,7 @@ def standardised_digits() -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=1)
-def manual() -> tuple[Tensor, int]:
+def manual_text() -> tuple[Tensor, int]:
     """The English of Python's `help()` topics as character codes, and how many characters there are.
 
     Lower case, with one code for every run of spaces and one for whatever is rare, so that some steps suffice to learn.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from leadline.readings.depth_law import interval, log_line
-from leadline.records import Check, Plot, PlotLine
+from leadline.records import Plot, PlotLine, PredictionCheck
 from leadline.records.experiment import Party
 
 RESAMPLES = 1000  # of the bootstrap: the ends of a 95 % interval then rest on 25 resamples each
@@ -31,7 +31,7 @@ class Estimate:
 def mean(samples: Sequence[float]) -> Estimate:
     """Mean with the 95 % interval of Student's t; what is not finite has no mean, and shows in the interval."""
     if not all(map(math.isfinite, samples)):
-        return every(samples)
+        return full_range(samples)
     found = interval(samples)
     low, high = (
         (found.mean, found.mean) if found.low is None or found.high is None else (found.low, found.high)
@@ -42,7 +42,7 @@ def mean(samples: Sequence[float]) -> Estimate:
 def geometric(samples: Sequence[float]) -> Estimate:
     """Geometric mean, for factors: Student's interval of the logarithms."""
     if not all(each > 0 for each in samples):
-        return every(samples)
+        return full_range(samples)
     logs = mean([math.log(each) for each in samples])
     return Estimate(
         value=math.exp(logs.value),
@@ -67,7 +67,7 @@ def median(samples: Sequence[float]) -> Estimate:
     )
 
 
-def every(samples: Sequence[float]) -> Estimate:
+def full_range(samples: Sequence[float]) -> Estimate:
     """Median, and the smallest and the largest of all runs: for what must be so in every one of them."""
     worst = [each for each in samples if math.isnan(each)]
     low, high = (math.nan, math.nan) if worst else (min(samples), max(samples))
@@ -82,7 +82,7 @@ def slope(curves: Sequence[Mapping[int, float]]) -> Estimate:
     return mean([line[0] if line is not None else math.nan for line in lines])
 
 
-def middle_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+def median_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """At each depth the median over the runs: what a figure shows."""
     return {depth: statistics.median(curve[depth] for curve in curves) for depth in curves[0]}
 
@@ -98,7 +98,7 @@ EXACT = 1e-12  # relative, in double precision over a few hundred ops (derived: 
 
 def equals(
     what: str, found: Estimate, predicted: float, *, within: float, origin: str, by: Party = "article"
-) -> Check:
+) -> PredictionCheck:
     """`found` is `predicted`, give or take the relative tolerance `within` (absolute, if `predicted` is 0)."""
     room = within * abs(predicted) if predicted else within
     return _check(what, found, by, origin, predicted, predicted - room, predicted + room)
@@ -106,20 +106,20 @@ def equals(
 
 def near(
     what: str, found: Estimate, predicted: float, *, room: float, origin: str, by: Party = "article"
-) -> Check:
+) -> PredictionCheck:
     """`found` is `predicted`, give or take `room`: for exponents and cosines."""
     return _check(what, found, by, origin, predicted, predicted - room, predicted + room)
 
 
-def below(what: str, found: Estimate, limit: float, *, origin: str, by: Party = "article") -> Check:
+def below(what: str, found: Estimate, limit: float, *, origin: str, by: Party = "article") -> PredictionCheck:
     return _check(what, found, by, origin, None, None, limit)
 
 
-def above(what: str, found: Estimate, limit: float, *, origin: str, by: Party = "article") -> Check:
+def above(what: str, found: Estimate, limit: float, *, origin: str, by: Party = "article") -> PredictionCheck:
     return _check(what, found, by, origin, None, limit, None)
 
 
-def exact(what: str, found: Estimate, *, by: Party = "article", limit: float = EXACT) -> Check:
+def exact(what: str, found: Estimate, *, by: Party = "article", limit: float = EXACT) -> PredictionCheck:
     """An identity: the relative error of every run is rounding."""
     return below(what, found, limit, origin="an identity; what is allowed is rounding", by=by)
 
@@ -132,8 +132,8 @@ def _check(  # noqa: PLR0913  (the fields of a prediction)
     predicted: float | None,
     low: float | None,
     high: float | None,
-) -> Check:
-    return Check(
+) -> PredictionCheck:
+    return PredictionCheck(
         what=what,
         by=by,
         predicted=predicted,
@@ -153,7 +153,7 @@ def _check(  # noqa: PLR0913  (the fields of a prediction)
 Curve = Mapping[int, float] | Mapping[float, float]
 
 
-def over(
+def plot(
     title: str,
     across: str,
     measured: Mapping[str, Curve],

@@ -9,19 +9,19 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.instruments import DOUBLE
+from leadline.lab.measurements import DOUBLE
 from leadline.nn import MLP, Scheme
 from leadline.nn.scheme import Place
 
 Activation = Callable[[Tensor], Tensor]
 
 
-def weight(fan_in: int, fan_out: int, gain: float = 1.0) -> Tensor:
+def gaussian_weight(fan_in: int, fan_out: int, gain: float = 1.0) -> Tensor:
     r"""A matrix with $\mathrm{Var}(W) = \mathrm{gain}/n$, $n$ the fan-in; rows are outputs, as in `nn.Linear`."""
     return torch.randn(fan_out, fan_in, dtype=DOUBLE) * math.sqrt(gain / fan_in)
 
 
-def linear(matrix: Tensor) -> nn.Linear:
+def linear_layer(matrix: Tensor) -> nn.Linear:
     """The layer without bias that has this matrix."""
     layer = nn.Linear(matrix.shape[1], matrix.shape[0], bias=False, dtype=DOUBLE)
     layer.weight = nn.Parameter(matrix)
@@ -35,7 +35,7 @@ class Dense(nn.Module):
         self, matrix: Tensor, activation: Activation = torch.relu, order: Literal["last", "first"] = "last"
     ) -> None:
         super().__init__()
-        self.linear, self.activation, self.order = linear(matrix), activation, order
+        self.linear, self.activation, self.order = linear_layer(matrix), activation, order
 
     def forward(self, x: Tensor) -> Tensor:
         if self.order == "first":
@@ -44,7 +44,7 @@ class Dense(nn.Module):
         return self.activation(self.linear(x))
 
 
-class Added(nn.Module):
+class ResidualBlock(nn.Module):
     r"""$x + \varepsilon f(x)$."""
 
     def __init__(self, branch: nn.Module, scale: float = 1.0) -> None:
@@ -56,14 +56,16 @@ class Added(nn.Module):
         return x + self.scale * y
 
 
-def plain(depth: int, width: int, gain: float = 2.0, activation: Activation = torch.relu) -> list[nn.Module]:
+def plain_stack(
+    depth: int, width: int, gain: float = 2.0, activation: Activation = torch.relu
+) -> list[nn.Module]:
     """Equal layers with Gaussian weights, He's by default. The activation comes first: what is seen is linear."""
-    return [Dense(weight(width, width, gain), activation, "first") for _ in range(depth)]
+    return [Dense(gaussian_weight(width, width, gain), activation, "first") for _ in range(depth)]
 
 
-def orthogonal(depth: int, width: int) -> list[nn.Module]:
+def orthogonal_stack(depth: int, width: int) -> list[nn.Module]:
     """Linear layers whose matrices are random rotations."""
-    return [linear(nn.init.orthogonal_(torch.empty(width, width, dtype=DOUBLE))) for _ in range(depth)]
+    return [linear_layer(nn.init.orthogonal_(torch.empty(width, width, dtype=DOUBLE))) for _ in range(depth)]
 
 
 def identity(x: Tensor) -> Tensor:
@@ -88,7 +90,7 @@ def scaled_by_depth(alpha: float) -> Scheme:
     )
 
 
-def residual(
+def residual_stack(
     depth: int, width: int, scheme: str | Scheme, activation: str | Activation = "relu"
 ) -> list[nn.Module]:
     r"""Blocks of `leadline.nn.MLP`: the branch is $W_2\,\phi(W_1 x)$, with unit output for unit input."""
@@ -97,6 +99,6 @@ def residual(
 
 def with_readout(layers: list[nn.Module], width: int) -> nn.Sequential:
     """The layers, and one fixed vector of unit length that reads a number off them: only the layers learn."""
-    head = linear(nn.functional.normalize(weight(width, 1)))
+    head = linear_layer(nn.functional.normalize(gaussian_weight(width, 1)))
     head.weight.requires_grad_(False)  # noqa: FBT003  (torch's own signature)
     return nn.Sequential(*layers, head)

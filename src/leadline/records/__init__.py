@@ -4,7 +4,16 @@ Every record survives JSON without loss. "Not measured" is null, and is never th
 """
 
 from leadline.records.codec import decode, encode, parse, spell
-from leadline.records.experiment import LAB_SCHEMA, Check, Experiment, Lab, Party, Plot, PlotLine, Ruling
+from leadline.records.experiment import (
+    LAB_SCHEMA,
+    Experiment,
+    Lab,
+    Party,
+    Plot,
+    PlotLine,
+    PredictionCheck,
+    Ruling,
+)
 from leadline.records.facts import Attention, Clones, Facts, Head, InputSignal, Precision, Recurrence, Weight
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
 from leadline.records.margin import Margin
@@ -83,7 +92,6 @@ __all__ = [
     "Attribution",
     "Block",
     "BlockStep",
-    "Check",
     "CheckRow",
     "Clones",
     "Course",
@@ -127,6 +135,7 @@ __all__ = [
     "Plot",
     "PlotLine",
     "Precision",
+    "PredictionCheck",
     "Profile",
     "Reach",
     "Recipe",

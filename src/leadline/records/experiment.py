@@ -18,7 +18,7 @@ Ruling = Literal["holds", "holds under conditions", "false as stated", "undecide
 "unexplained": what we ourselves say is true was measured to be false."""
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class PredictionCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One prediction beside its measurement."""
 
     what: str
@@ -90,7 +90,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """What is true, as published: in full, or instead."""
     published: Ruling
     verdict: Ruling
-    checks: tuple[Check, ...]
+    checks: tuple[PredictionCheck, ...]
     plots: tuple[Plot, ...] = ()
     seeds: int
     seconds: float
@@ -118,7 +118,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
         return decode(text, cls, LAB_SCHEMA)
 
 
-def ruling(checks: Sequence[Check]) -> Ruling:
+def ruling(checks: Sequence[PredictionCheck]) -> Ruling:
     """The verdict on a claim: whether the article's predictions are met everywhere, somewhere or nowhere.
 
     What we put in their place must be confirmed too, else the verdict is "unexplained".

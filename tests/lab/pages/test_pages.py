@@ -8,15 +8,15 @@ from html.parser import HTMLParser
 import pytest
 
 from leadline.lab.articles import ARTICLES
-from leadline.lab.page import cell, document, figure, render_page
-from leadline.lab.sheet import typeset
-from leadline.records import Check, Experiment, Lab, Plot, PlotLine
+from leadline.lab.claims_page import draw_plot, render_html, render_markdown, table_cell
+from leadline.lab.html_page import markdown_to_html
+from leadline.records import Experiment, Lab, Plot, PlotLine, PredictionCheck
 
 HOSTILE = "<script>alert(1)</script>"
 
 
 def lab(text: str = r"As stated: $\sigma_w^2 < |x|$.") -> Lab:
-    check = Check(
+    check = PredictionCheck(
         what=f"$|r|$ of {text}",
         by="article",
         predicted=1.0,
@@ -62,22 +62,22 @@ def tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
 
 
 def test_the_page_asks_nobody_for_anything_and_has_a_policy():
-    found = tags(render_page(lab()))
+    found = tags(render_html(lab()))
     assert all(name not in attributes for _, attributes in found for name in ("src", "style", "onclick"))
     assert all((attributes.get("href") or "#").startswith("#") for _, attributes in found)
     assert any("default-src 'none'" in (attributes.get("content") or "") for _, attributes in found)
 
 
 def test_formulas_are_mathml_and_figures_inline():
-    names = [tag for tag, _ in tags(render_page(lab()))]
+    names = [tag for tag, _ in tags(render_html(lab()))]
     assert "math" in names
     assert "svg" in names
 
 
 def test_nothing_in_a_record_is_taken_for_html():
-    page = render_page(lab(HOSTILE))
+    page = render_html(lab(HOSTILE))
     assert HOSTILE not in page
-    assert HOSTILE not in figure(lab(HOSTILE).experiments[0].plots[0])
+    assert HOSTILE not in draw_plot(lab(HOSTILE).experiments[0].plots[0])
 
 
 def test_without_the_converter_formulas_stand_in_plain_signs(monkeypatch: pytest.MonkeyPatch):
@@ -90,18 +90,18 @@ def test_without_the_converter_formulas_stand_in_plain_signs(monkeypatch: pytest
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert (
-        typeset(r"at $\chi < 1$ it *vanishes*", inline=True)
+        markdown_to_html(r"at $\chi < 1$ it *vanishes*", inline=True)
         == "at <code>χ &lt; 1</code> it <em>vanishes</em>"
     )
 
 
 def test_a_bar_does_not_end_a_cell():
-    assert cell(r"$|\cos|$ and |x| and $\|y\|$") == r"$\vert \cos\vert $ and &#124;x&#124; and $\|y\|$"
-    rows = [line for line in document(lab()).splitlines() if line.startswith("| $")]
+    assert table_cell(r"$|\cos|$ and |x| and $\|y\|$") == r"$\vert \cos\vert $ and &#124;x&#124; and $\|y\|$"
+    rows = [line for line in render_markdown(lab()).splitlines() if line.startswith("| $")]
     assert all(line.count(" | ") == 4 for line in rows)
 
 
 def test_the_document_has_errata_and_each_claim():
-    text = document(lab())
+    text = render_markdown(lab())
     assert "### S0-1: holds {#s0-1}" in text
     assert all(erratum in text for erratum in ARTICLES[0].errata)

@@ -12,7 +12,7 @@ import pytest
 
 from leadline.errors import InputError
 from leadline.lab.sweeps import find_executor, run_sweep
-from leadline.lab.sweeps.executors import AHEAD
+from leadline.lab.sweeps.executors import MAX_PENDING_PER_CPU
 from tests.support.sweep_jobs import job, raising, square
 
 
@@ -76,7 +76,7 @@ CELLS = [{"x": x} for x in range(30)]
 def test_results_come_in_the_order_of_the_cells_and_the_cluster_is_not_flooded(ray: Ray):
     found = run_sweep(job(square), CELLS, executor=find_executor("ray", workers=2))
     assert [each["square"] for each in found.results] == [x * x for x in range(30)]
-    assert ray.most == AHEAD * 2
+    assert ray.most == MAX_PENDING_PER_CPU * 2
     assert ray.started == [{"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}]
 
 

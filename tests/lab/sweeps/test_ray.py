@@ -2,7 +2,7 @@
 
 import pytest
 
-from leadline.lab.sweeps import Store, find_executor, run_sweep
+from leadline.lab.sweeps import CellStore, find_executor, run_sweep
 from tests.support.sweep_jobs import counted, job, mortal, raising, square
 
 pytestmark = [
@@ -29,12 +29,12 @@ def test_results_come_in_the_order_of_the_cells(executor):
 
 def test_a_killed_worker_is_retried_and_finished_cells_are_not_run_again(tmp_path, executor):
     cells = [{"x": x, "folder": str(tmp_path), "deaths": int(x in (2, 3))} for x in range(6)]
-    store = Store(tmp_path / "cells.jsonl")
+    store = CellStore(tmp_path / "cells.jsonl")
     found = run_sweep(job(mortal), cells, store=store, executor=executor)
     assert found.failures == ()
     assert [each["square"] for each in found.results] == [0, 1, 4, 9, 16, 25]
     assert [(tmp_path / str(x)).read_text() for x in range(6)] == ["ran\n"] * 6
-    assert run_sweep(job(counted), cells, store=Store(store.path), executor=executor).ran == 0
+    assert run_sweep(job(counted), cells, store=CellStore(store.path), executor=executor).ran == 0
 
 
 def test_a_cell_that_always_kills_its_worker_fails_alone(tmp_path, executor):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from leadline.errors import InputError
-from leadline.lab.sweeps import Job, Store, find_executor, key_of, run_sweep
+from leadline.lab.sweeps import CellStore, Job, cell_key, find_executor, run_sweep
 from tests.support.sweep_jobs import bundled, counted, job, mortal, raising, square
 
 CELLS = [{"x": x} for x in range(5)]
@@ -29,22 +29,22 @@ def test_results_come_in_the_order_of_the_cells(executor):
 
 def test_a_finished_cell_is_never_run_again(tmp_path, executor):
     path, cells = tmp_path / "cells.jsonl", [{"x": x, "folder": str(tmp_path)} for x in range(4)]
-    run_sweep(job(counted), cells[:2], store=Store(path), executor=executor)
-    again = run_sweep(job(counted), cells, store=Store(path), executor=executor)
+    run_sweep(job(counted), cells[:2], store=CellStore(path), executor=executor)
+    again = run_sweep(job(counted), cells, store=CellStore(path), executor=executor)
     assert again.ran == 2
     assert [each["square"] for each in again.results] == [0, 1, 4, 9]
     assert [(tmp_path / str(x)).read_text() for x in range(4)] == ["ran\n"] * 4
 
 
 def test_another_version_of_the_code_is_other_work():
-    store = Store()
+    store = CellStore()
     run_sweep(job(square), CELLS, store=store)
     assert run_sweep(job(square, "2"), CELLS, store=store).ran == 5
     assert run_sweep(job(square, "2"), CELLS, store=store).ran == 0
 
 
 def test_an_error_is_a_failure_of_its_cell_and_is_not_stored(executor):
-    store = Store()
+    store = CellStore()
     found = run_sweep(job(raising), CELLS, store=store, executor=executor)
     (failure,) = found.failures
     assert failure.settings == {"x": 2}
@@ -93,7 +93,7 @@ def test_a_bundle_that_raises_is_done_cell_by_cell():
 
 
 def test_progress_counts_what_was_stored_as_done():
-    store, seen = Store(), []
+    store, seen = CellStore(), []
     run_sweep(job(square), CELLS[:3], store=store)
     run_sweep(job(square), CELLS, store=store, progress=lambda done, total, text: seen.append((done, total)))
     assert seen == [(3, 5), (4, 5), (5, 5)]
@@ -116,4 +116,4 @@ def test_an_unknown_executor_is_refused(bad):
 
 def test_settings_that_are_no_words_or_numbers_are_refused():
     with pytest.raises(InputError, match="numbers, words"):
-        key_of({"model": object()}, "1")
+        cell_key({"model": object()}, "1")

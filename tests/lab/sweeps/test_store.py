@@ -7,48 +7,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.errors import SchemaError
-from leadline.lab.sweeps import Store, key_of
+from leadline.lab.sweeps import CellStore, cell_key
 
 SETTINGS = st.dictionaries(st.text(max_size=3), st.integers() | st.floats() | st.text(max_size=3), max_size=3)
 
 
 @given(SETTINGS)
 def test_the_order_of_settings_does_not_change_the_key(settings):
-    assert key_of(dict(reversed(settings.items())), "1") == key_of(settings, "1")
+    assert cell_key(dict(reversed(settings.items())), "1") == cell_key(settings, "1")
 
 
 def test_other_settings_have_another_key():
-    assert len({key_of({"x": x}, "1") for x in (1, 1.5, "1", None, math.nan, math.inf)}) == 6
+    assert len({cell_key({"x": x}, "1") for x in (1, 1.5, "1", None, math.nan, math.inf)}) == 6
 
 
 def test_what_is_stored_is_read_again(tmp_path):
     path = tmp_path / "cells.jsonl"
-    Store(path).add("a", {"x": 1}, {"loss": math.nan})
-    assert list(Store(path).items()) == [("a", {"x": 1}, {"loss": "NaN"})]
+    CellStore(path).add("a", {"x": 1}, {"loss": math.nan})
+    assert list(CellStore(path).items()) == [("a", {"x": 1}, {"loss": "NaN"})]
 
 
 def test_a_stored_result_looks_the_same_before_and_after_it_is_read(tmp_path):
     path = tmp_path / "cells.jsonl"
-    store = Store(path)
+    store = CellStore(path)
     store.add("a", {"x": (1, 2)}, {"curve": (1.0, math.inf)})
-    assert list(store.items()) == list(Store(path).items())
+    assert list(store.items()) == list(CellStore(path).items())
 
 
 def test_a_torn_last_line_costs_that_cell_only(tmp_path):
     path = tmp_path / "cells.jsonl"
-    store = Store(path)
+    store = CellStore(path)
     for key in "abc":
         store.add(key, {}, 1)
     path.write_bytes(path.read_bytes()[:-9])
-    torn = Store(path)
+    torn = CellStore(path)
     assert ("b" in torn, "c" in torn, torn.torn) == (True, False, 1)
     torn.add("c", {}, 2)
-    healed = Store(path)
+    healed = CellStore(path)
     assert (healed["a"], healed["b"], healed["c"]) == (1, 1, 2)
 
 
 def test_the_first_result_of_a_key_stays(tmp_path):
-    store = Store(tmp_path / "cells.jsonl")
+    store = CellStore(tmp_path / "cells.jsonl")
     store.add("a", {}, 1)
     store.add("a", {}, 2)
     assert store["a"] == 1
@@ -56,7 +56,7 @@ def test_the_first_result_of_a_key_stays(tmp_path):
 
 
 def test_merging_is_idempotent(tmp_path):
-    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+    one, two = CellStore(tmp_path / "one"), CellStore(tmp_path / "two")
     for key in "abc":
         one.add(key, {}, key)
     for key in "cde":
@@ -65,7 +65,7 @@ def test_merging_is_idempotent(tmp_path):
     text = (tmp_path / "one").read_text()
     assert one.merge(tmp_path / "two") == one.merge(tmp_path / "one") == 0
     assert (tmp_path / "one").read_text() == text
-    assert sorted(key for key, _, _ in Store(tmp_path / "one").items()) == list("abcde")
+    assert sorted(key for key, _, _ in CellStore(tmp_path / "one").items()) == list("abcde")
 
 
 FOREIGN = (
@@ -78,17 +78,17 @@ def test_another_kind_of_file_is_refused_and_left_as_it_is(tmp_path, content):
     path = tmp_path / "other.json"
     path.write_bytes(content)
     with pytest.raises(SchemaError, match="another kind"):
-        Store(path)
+        CellStore(path)
     assert path.read_bytes() == content
 
 
 def test_a_first_line_that_was_torn_is_known_as_ours_and_its_cell_run_again(tmp_path):
     path = tmp_path / "cells.jsonl"
-    Store(path).add("a", {}, 1)
+    CellStore(path).add("a", {}, 1)
     whole = path.read_bytes()
     for length in (1, 20, 30, len(whole) - 2):
         path.write_bytes(whole[:length])
-        found = Store(path)
+        found = CellStore(path)
         assert (found.torn, len(found)) == (1, 0)
 
 
@@ -96,4 +96,4 @@ def test_a_cell_without_a_result_is_refused_with_its_name(tmp_path):
     path = tmp_path / "cells.jsonl"
     path.write_text('{"schema":"leadline.cells/1","key":"abc"}\n')
     with pytest.raises(SchemaError, match="abc"):
-        Store(path)
+        CellStore(path)

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
 from leadline.lab.estimate import equals, mean
-from leadline.lab.instruments import DOUBLE, factors, growth, through
-from leadline.lab.stacks import Activation, linear, plain, weight
+from leadline.lab.measurements import DOUBLE, growth, layer_gains, moments_through
+from leadline.lab.stacks import Activation, gaussian_weight, linear_layer, plain_stack
 
 WIDTH, WIDE, BATCH = 256, 1024, 32
 LAYERS = 20
@@ -23,7 +23,7 @@ SPREAD = (
 
 
 @claim(code="S0-2", verdict="holds", spoiled={"gain": 1.2})
-def linear_keeps_second_moment(trials: Trials, *, gain: float = 1.0) -> Found:
+def linear_keeps_second_moment(trials: SeededTrials, *, gain: float = 1.0) -> ClaimResults:
     r"""A linear layer with $E[W] = 0$ and $\mathrm{Var}(W) = 1/n$ keeps the second moment of its input.
 
     ## The article
@@ -44,7 +44,7 @@ def linear_keeps_second_moment(trials: Trials, *, gain: float = 1.0) -> Found:
 
 
 @claim(code="S0-3", verdict="holds", spoiled={"gain": 1.6})
-def relu_needs_twice_the_variance(trials: Trials, *, gain: float = 2.0) -> Found:
+def relu_needs_twice_the_variance(trials: SeededTrials, *, gain: float = 2.0) -> ClaimResults:
     r"""Behind a ReLU, $\mathrm{Var}(W) = 2/n$ keeps the second moment.
 
     ## The article
@@ -62,7 +62,7 @@ def relu_needs_twice_the_variance(trials: Trials, *, gain: float = 2.0) -> Found
 
     def a_layer() -> float:
         x = torch.randn(1, WIDTH, dtype=DOUBLE)
-        return statistics.fmean(factors(through(plain(LAYERS, WIDTH, gain), x))[0])
+        return statistics.fmean(layer_gains(moments_through(plain_stack(LAYERS, WIDTH, gain), x))[0])
 
     found = mean(trials.runs(a_layer))
     yield equals(
@@ -85,11 +85,11 @@ def relu_needs_twice_the_variance(trials: Trials, *, gain: float = 2.0) -> Found
 
 def behind(activation: Activation, gain: float) -> float:
     x = torch.randn(BATCH, WIDTH, dtype=DOUBLE)
-    return factors(through(plain(1, WIDTH, gain, activation), x))[0][0]
+    return layer_gains(moments_through(plain_stack(1, WIDTH, gain, activation), x))[0][0]
 
 
 @claim(code="S0-4", verdict="holds", spoiled={"gain": 1.2})
-def backward_gain(trials: Trials, *, gain: float = 1.0) -> Found:
+def backward_gain(trials: SeededTrials, *, gain: float = 1.0) -> ClaimResults:
     r"""With $\mathrm{Var}(W) = 1/n$ the second moment of the gradient is multiplied by $m/n$ on its way back.
 
     ## The article
@@ -111,7 +111,7 @@ def backward_gain(trials: Trials, *, gain: float = 1.0) -> Found:
 
 
 @claim(code="S0-5", verdict="holds under conditions", spoiled={"fan_out": 256})
-def xavier_is_a_compromise(trials: Trials, *, fan_out: int = 1024) -> Found:
+def xavier_is_a_compromise(trials: SeededTrials, *, fan_out: int = 1024) -> ClaimResults:
     r"""Xavier's initialisation takes the average of the two variances $1/n$ and $1/m$, which is $2/(n+m)$.
 
     ## The article
@@ -130,7 +130,9 @@ def xavier_is_a_compromise(trials: Trials, *, fan_out: int = 1024) -> Found:
 
     def measure() -> tuple[float, float, float]:
         drawn = nn.init.xavier_normal_(torch.empty(m, n, dtype=DOUBLE))
-        return drawn.var().item(), *growth(through([linear(drawn)], torch.randn(BATCH, n, dtype=DOUBLE)))
+        return drawn.var().item(), *growth(
+            moments_through([linear_layer(drawn)], torch.randn(BATCH, n, dtype=DOUBLE))
+        )
 
     variance, ahead, back = (mean(each) for each in zip(*trials.runs(measure), strict=True))
     size = r"2 %: the variance of $nm$ draws is known to $\sqrt{2/nm}$ (derived)"
@@ -157,4 +159,4 @@ def xavier_is_a_compromise(trials: Trials, *, fan_out: int = 1024) -> Found:
 def one_layer(fan_in: int, fan_out: int, gain: float, shift: float = 0.0) -> tuple[float, float]:
     """Forward and backward gain of one linear layer; the input's mean is `shift` standard deviations."""
     x = shift + torch.randn(BATCH, fan_in, dtype=DOUBLE)
-    return growth(through([linear(weight(fan_in, fan_out, gain))], x))
+    return growth(moments_through([linear_layer(gaussian_weight(fan_in, fan_out, gain))], x))

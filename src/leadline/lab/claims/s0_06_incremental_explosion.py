@@ -8,10 +8,17 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import below, every, exact, middle_curve, near, over, slope
-from leadline.lab.instruments import DOUBLE, change, gradients, square_sum
-from leadline.lab.stacks import orthogonal, plain, residual, scaled_by_depth, weight, with_readout
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import below, exact, full_range, median_curve, near, plot, slope
+from leadline.lab.measurements import DOUBLE, gradients, relative_change, square_sum
+from leadline.lab.stacks import (
+    gaussian_weight,
+    orthogonal_stack,
+    plain_stack,
+    residual_stack,
+    scaled_by_depth,
+    with_readout,
+)
 
 DEPTHS = (8, 16, 32, 64)
 WIDTH, NARROW = 64, 32
@@ -19,7 +26,7 @@ NUDGE = 1e-5  # relative size of a perturbation: small beside one, large beside 
 
 
 @claim(code="S0-6", verdict="holds under conditions", seeds=10, slow=True, spoiled={"scale": 0.9})
-def gradient_grows_with_depth(trials: Trials, *, scale: float = 1.0) -> Found:
+def gradient_grows_with_depth(trials: SeededTrials, *, scale: float = 1.0) -> ClaimResults:
     r"""With stable gradients the change of the loss by one step is proportional to depth: $\Delta L = O(\eta N K)$.
 
     ## The article
@@ -44,7 +51,9 @@ def gradient_grows_with_depth(trials: Trials, *, scale: float = 1.0) -> Found:
         room=0.1,
         origin="the article; 0.1: the project's own width for slopes of depth",
     )
-    gaussian = trials.runs(lambda: squares(lambda depth: with_readout(plain(depth, NARROW), NARROW), NARROW))
+    gaussian = trials.runs(
+        lambda: squares(lambda depth: with_readout(plain_stack(depth, NARROW), NARROW), NARROW)
+    )
     yield near(
         rf"the same, Gaussian ReLU layers at He's gain, width {NARROW}",
         slope(gaussian),
@@ -59,9 +68,9 @@ def gradient_grows_with_depth(trials: Trials, *, scale: float = 1.0) -> Found:
         by="correction",
         origin=r"S0-F: a network falls as $e^{-2.5 N/n}$ beside the mean, by 0.007 at 64 layers (derived)",
     )
-    shown = {"orthogonal": middle_curve(rotations), "Gaussian He-ReLU, median": middle_curve(gaussian)}
+    shown = {"orthogonal": median_curve(rotations), "Gaussian He-ReLU, median": median_curve(gaussian)}
     first = shown["orthogonal"][DEPTHS[0]]
-    yield over(
+    yield plot(
         "sum of squared gradients",
         "layers",
         shown,
@@ -70,7 +79,7 @@ def gradient_grows_with_depth(trials: Trials, *, scale: float = 1.0) -> Found:
 
 
 def orthogonal_net(depth: int, scale: float) -> nn.Sequential:
-    net = with_readout(orthogonal(depth, WIDTH), WIDTH)
+    net = with_readout(orthogonal_stack(depth, WIDTH), WIDTH)
     with torch.no_grad():
         for each in net[:-1].parameters():
             each.mul_(scale)
@@ -95,7 +104,7 @@ class Rescaled(nn.Module):
 
 
 @claim(code="S0-E3", verdict="false as stated", seeds=5, slow=True, spoiled={"power": 0.0})
-def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) -> Found:
+def plain_gradients_can_depend_on_depth(trials: SeededTrials, *, power: float = -0.5) -> ClaimResults:
     r"""A plain network with a stable forward pass cannot make its gradients smaller with depth.
 
     ## The article
@@ -135,9 +144,9 @@ def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) 
         by="correction",
         origin=r"derived: each gradient times $s$",
     )
-    yield exact("change of the function by the rewriting", every(trials.runs(kept)), by="correction")
+    yield exact("change of the function by the rewriting", full_range(trials.runs(kept)), by="correction")
     for name, build, power_law in (
-        ("plain", lambda depth: orthogonal(depth, WIDTH), 0.5),
+        ("plain", lambda depth: orthogonal_stack(depth, WIDTH), 0.5),
         ("residual, branches of $N^{-1/2}$", shallow_branches, 0.0),
     ):
         moved = trials.runs(partial(sensitivities, build))
@@ -152,13 +161,13 @@ def plain_gradients_can_depend_on_depth(trials: Trials, *, power: float = -0.5) 
 
 
 def shallow_branches(depth: int) -> list[nn.Module]:
-    return residual(depth, WIDTH, scaled_by_depth(0.5))
+    return residual_stack(depth, WIDTH, scaled_by_depth(0.5))
 
 
 def kept() -> float:
     """Relative difference of a layer and its rewriting."""
-    matrix, x = weight(WIDTH, WIDTH), torch.randn(4, WIDTH, dtype=DOUBLE)
-    return change(nn.functional.linear(x, matrix), Rescaled(matrix, 0.125)(x))
+    matrix, x = gaussian_weight(WIDTH, WIDTH), torch.randn(4, WIDTH, dtype=DOUBLE)
+    return relative_change(nn.functional.linear(x, matrix), Rescaled(matrix, 0.125)(x))
 
 
 def sensitivities(build: Callable[[int], list[nn.Module]]) -> dict[int, float]:
@@ -174,4 +183,4 @@ def sensitivity(layers: list[nn.Module]) -> float:
             if each.ndim == 2:
                 noise = torch.randn_like(each)
                 each.add_(NUDGE * each.norm() * noise / noise.norm())
-        return change(before, model(x)) / NUDGE
+        return relative_change(before, model(x)) / NUDGE

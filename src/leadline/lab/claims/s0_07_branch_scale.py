@@ -7,10 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import Estimate, above, every, exact, middle_curve, near, over, slope
-from leadline.lab.instruments import DOUBLE, absolute_sum, gradients, square_sum
-from leadline.lab.stacks import Dense, residual, scaled_by_depth, weight, with_readout
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import Estimate, above, exact, full_range, median_curve, near, plot, slope
+from leadline.lab.measurements import DOUBLE, absolute_sum, gradients, square_sum
+from leadline.lab.stacks import Dense, gaussian_weight, residual_stack, scaled_by_depth, with_readout
 
 DEPTHS = (8, 16, 32, 64)
 WIDTH = 64
@@ -18,7 +18,7 @@ ROOM = 0.15  # of a slope: a few runs, and corrections in 1/N at the shallow end
 
 
 @claim(code="S0-7", verdict="holds under conditions", seeds=16, slow=True, spoiled={"alpha": 0.75})
-def branches_of_one_over_root_depth(trials: Trials, *, alpha: float = 0.5) -> Found:
+def branches_of_one_over_root_depth(trials: SeededTrials, *, alpha: float = 0.5) -> ClaimResults:
     r"""Residual branches scaled by $\varepsilon = 1/\sqrt N$ take depth out of the update.
 
     ## The article
@@ -56,11 +56,11 @@ def branches_of_one_over_root_depth(trials: Trials, *, alpha: float = 0.5) -> Fo
         origin=r"derived: the stream grows as $(1 + N^{-1/2})^N$, faster than any power",
     )
     shown = {
-        f"{name}, alpha {power:g}": middle_curve([run[place] for run in curves[power]])
+        f"{name}, alpha {power:g}": median_curve([run[place] for run in curves[power]])
         for power in (alpha, 1.0)
         for name, place in words.items()
     }
-    yield over("change of the loss by one step, over the rate", "blocks", shown)
+    yield plot("change of the loss by one step, over the rate", "blocks", shown)
 
 
 Sums = tuple[dict[int, float], dict[int, float]]
@@ -75,14 +75,14 @@ def sums(alpha: float) -> Sums:
     squares, absolutes = {}, {}
     x = torch.randn(1, WIDTH, dtype=DOUBLE)
     for depth in DEPTHS:
-        net = with_readout(residual(depth, WIDTH, scaled_by_depth(alpha)), WIDTH)
+        net = with_readout(residual_stack(depth, WIDTH, scaled_by_depth(alpha)), WIDTH)
         found = {name: g for name, g in gradients(net, x, torch.sum).items() if g.ndim == 2}
         squares[depth], absolutes[depth] = square_sum(found), absolute_sum(found)
     return squares, absolutes
 
 
 @claim(code="S0-11", verdict="holds", seeds=5, spoiled={"upstream": "moving"})
-def gradient_proportional_to_scale(trials: Trials, *, upstream: str = "fixed") -> Found:
+def gradient_proportional_to_scale(trials: SeededTrials, *, upstream: str = "fixed") -> ClaimResults:
     r"""The gradient of a branch's parameters is proportional to the scale $\varepsilon$ of the branch.
 
     ## The article
@@ -99,14 +99,14 @@ def gradient_proportional_to_scale(trials: Trials, *, upstream: str = "fixed") -
     """
 
     def error() -> float:
-        layer = Dense(weight(WIDTH, WIDTH))
+        layer = Dense(gaussian_weight(WIDTH, WIDTH))
         x, c = torch.randn(2, 4, WIDTH, dtype=DOUBLE)
         whole, small = (scaled_gradient(layer, x, c, scale, upstream) for scale in (1.0, 0.01))
         return float(((whole - small).norm() / whole.norm()).item())
 
     yield exact(
         r"relative difference of $\nabla_\theta L/\varepsilon$ at $\varepsilon$ = 1 and 0.01",
-        every(trials.runs(error)),
+        full_range(trials.runs(error)),
     )
 
 

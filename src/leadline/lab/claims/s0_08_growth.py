@@ -9,10 +9,17 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import Estimate, above, equals, every, geometric, mean, median, near, over
-from leadline.lab.instruments import DOUBLE, growth, through
-from leadline.lab.stacks import Added, Dense, identity, residual, scaled_by_depth, weight
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import Estimate, above, equals, full_range, geometric, mean, median, near, plot
+from leadline.lab.measurements import DOUBLE, growth, moments_through
+from leadline.lab.stacks import (
+    Dense,
+    ResidualBlock,
+    gaussian_weight,
+    identity,
+    residual_stack,
+    scaled_by_depth,
+)
 
 WIDTH, BATCH = 96, 4
 DEPTHS = (16, 64)
@@ -20,7 +27,7 @@ PATHS = 20_000  # random products a run: their mean square has a heavy tail
 
 
 @claim(code="S0-8", verdict="holds under conditions", seeds=6, slow=True, spoiled={"alpha": 0.4})
-def growth_stays_below_e(trials: Trials, *, alpha: float = 0.5) -> Found:
+def growth_stays_below_e(trials: SeededTrials, *, alpha: float = 0.5) -> ClaimResults:
     r"""With branches of $1/\sqrt N$, signal and gradient grow at most by $e$ over $N$ blocks, because each adds
     $\varepsilon^2$.
 
@@ -45,12 +52,12 @@ def growth_stays_below_e(trials: Trials, *, alpha: float = 0.5) -> Found:
         "the article: $(1 + 1/N)^N$; 15 %: networks of width 96, whose spread is $\\sqrt{4/n}$ each (derived)"
     )
     for depth in DEPTHS:
-        ahead, back = both(trials, partial(residual, depth, WIDTH, scaled_by_depth(alpha)))
+        ahead, back = both(trials, partial(residual_stack, depth, WIDTH, scaled_by_depth(alpha)))
         for name, found in (("forward", ahead), ("backward", back)):
             what = rf"{name} growth over {depth} blocks, branch $W_2\,\mathrm{{relu}}(W_1 x)$"
             yield equals(what, found, (1 + 1 / depth) ** depth, within=0.15, origin=origin)
     deep, expected = DEPTHS[-1], (1 + 1 / DEPTHS[-1]) ** DEPTHS[-1]
-    linear, _ = both(trials, lambda: residual(deep, WIDTH, scaled_by_depth(alpha), identity))
+    linear, _ = both(trials, lambda: residual_stack(deep, WIDTH, scaled_by_depth(alpha), identity))
     yield equals(
         f"forward growth over {deep} blocks, linear branch", linear, expected, within=0.15, origin=origin
     )
@@ -66,14 +73,16 @@ def growth_stays_below_e(trials: Trials, *, alpha: float = 0.5) -> Found:
 
 def relu_ended() -> list[nn.Module]:
     deep = DEPTHS[-1]
-    return [Added(Dense(weight(WIDTH, WIDTH, 2.0)), deep**-0.5) for _ in range(deep)]
+    return [ResidualBlock(Dense(gaussian_weight(WIDTH, WIDTH, 2.0)), deep**-0.5) for _ in range(deep)]
 
 
 def copies() -> list[nn.Module]:
     """One draw of a block, used at every depth."""
     deep = DEPTHS[-1]
-    first, last = weight(WIDTH, WIDTH), weight(WIDTH, WIDTH, 2.0)
-    return [Added(nn.Sequential(Dense(first), Dense(last, identity)), deep**-0.5) for _ in range(deep)]
+    first, last = gaussian_weight(WIDTH, WIDTH), gaussian_weight(WIDTH, WIDTH, 2.0)
+    return [
+        ResidualBlock(nn.Sequential(Dense(first), Dense(last, identity)), deep**-0.5) for _ in range(deep)
+    ]
 
 
 OUTSIDE: dict[str, Callable[[], list[nn.Module]]] = {
@@ -82,13 +91,13 @@ OUTSIDE: dict[str, Callable[[], list[nn.Module]]] = {
 }
 
 
-def both(trials: Trials, build: Callable[[], list[nn.Module]]) -> tuple[Estimate, Estimate]:
-    runs = trials.runs(lambda: growth(through(build(), torch.randn(BATCH, WIDTH, dtype=DOUBLE))))
+def both(trials: SeededTrials, build: Callable[[], list[nn.Module]]) -> tuple[Estimate, Estimate]:
+    runs = trials.runs(lambda: growth(moments_through(build(), torch.randn(BATCH, WIDTH, dtype=DOUBLE))))
     return geometric([ahead for ahead, _ in runs]), geometric([back for _, back in runs])
 
 
 @claim(code="S0-9", verdict="holds under conditions", spoiled={"plus": 1.0})
-def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
+def one_dimension(trials: SeededTrials, *, plus: float = 0.5) -> ClaimResults:
     r"""In one dimension the growth is $(1+\varepsilon)^N$, so $\varepsilon = 1/\sqrt N$ is too large and $1/N$ is
     needed.
 
@@ -108,7 +117,7 @@ def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
     """
     depth = 64
     root = depth**-0.5
-    straight = every([derivative(depth, root)])
+    straight = full_range([derivative(depth, root)])
     yield equals(
         rf"$\partial y/\partial x$ over {depth} blocks, $f' = 1$, $\varepsilon = 1/\sqrt N$",
         straight,
@@ -117,7 +126,7 @@ def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
         origin="the article; exact",
     )
     yield equals(
-        r"the same, $\varepsilon = 1/N$", every([derivative(depth, 1 / depth)]), math.e, within=0.05,
+        r"the same, $\varepsilon = 1/N$", full_range([derivative(depth, 1 / depth)]), math.e, within=0.05,
         origin="the article: below $e$ and towards it; 5 %: it is $e(1 - 1/2N)$ (derived)",
     )  # fmt: skip
     squares = trials.runs(lambda: products(depth, plus))
@@ -146,7 +155,7 @@ def one_dimension(trials: Trials, *, plus: float = 0.5) -> Found:
         origin=r"derived: the mean of $\ln(1 \pm \varepsilon)^2$ is $\ln(1 - \varepsilon^2)$",
     )
     depths = (4, 16, 64, 256)
-    yield over(
+    yield plot(
         "growth through N blocks",
         "blocks",
         {

@@ -6,17 +6,17 @@ import math
 
 import torch
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import equals, every, mean, near, over, slope
-from leadline.lab.instruments import DOUBLE
-from leadline.lab.stacks import weight
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import equals, full_range, mean, near, plot, slope
+from leadline.lab.measurements import DOUBLE
+from leadline.lab.stacks import gaussian_weight
 
 SIZES = (16, 64, 256)
 VECTORS = 512
 
 
 @claim(code="S0-10", verdict="holds", spoiled={"shift": 0.3})
-def image_is_nearly_orthogonal(trials: Trials, *, shift: float = 0.0) -> Found:
+def image_is_nearly_orthogonal(trials: SeededTrials, *, shift: float = 0.0) -> ClaimResults:
     r"""In many dimensions a vector and its image under a random matrix are nearly orthogonal.
 
     ## The article
@@ -33,7 +33,7 @@ def image_is_nearly_orthogonal(trials: Trials, *, shift: float = 0.0) -> Found:
     """
 
     def cosine(size: int) -> float:
-        v, matrix = torch.randn(VECTORS, size, dtype=DOUBLE), weight(size, size)
+        v, matrix = torch.randn(VECTORS, size, dtype=DOUBLE), gaussian_weight(size, size)
         image = v @ (matrix + shift * torch.eye(size, dtype=DOUBLE))
         return torch.cosine_similarity(v, image).square().mean().sqrt().item()
 
@@ -50,13 +50,13 @@ def image_is_nearly_orthogonal(trials: Trials, *, shift: float = 0.0) -> Found:
         )
     yield near("its exponent in $d$", slope(runs), -0.5, room=0.05, origin="the same")
     shown = {"measured": {size: mean([run[size] for run in runs]).value for size in SIZES}}
-    yield over(
+    yield plot(
         "rms cosine of a vector and its image", "dimensions", shown, {"d^-1/2": {d: d**-0.5 for d in SIZES}}
     )
 
 
 @claim(code="S0-E5", verdict="false as stated", spoiled={"rotation": True})
-def random_is_not_orthogonal(trials: Trials, *, rotation: bool = False) -> Found:
+def random_is_not_orthogonal(trials: SeededTrials, *, rotation: bool = False) -> ClaimResults:
     r"""A random matrix with variance $1/n$ is close to (a multiple of) an orthogonal one.
 
     ## The article
@@ -75,7 +75,7 @@ def random_is_not_orthogonal(trials: Trials, *, rotation: bool = False) -> Found
     size = SIZES[-1]
 
     def draw() -> torch.Tensor:
-        matrix = weight(size, size)
+        matrix = gaussian_weight(size, size)
         return torch.linalg.qr(matrix)[0] if rotation else matrix
 
     matrices = trials.runs(draw)
@@ -101,7 +101,7 @@ def random_is_not_orthogonal(trials: Trials, *, rotation: bool = False) -> Found
         ("largest", [s[0].item() for s in singular], 2.0),
     ):
         yield near(
-            f"{name} singular value", every(values), predicted, room=0.1, by="correction",
+            f"{name} singular value", full_range(values), predicted, room=0.1, by="correction",
             origin=r"the quarter-circle law; 0.1: finite size, $d^{-2/3}$",
         )  # fmt: skip
     x = torch.ones(size, dtype=DOUBLE)

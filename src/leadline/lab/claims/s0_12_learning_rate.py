@@ -10,11 +10,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.data import standardised_digits
-from leadline.lab.estimate import above, equals, every, mean, middle_curve, near, over, slope
-from leadline.lab.instruments import DOUBLE, gradients, one_step
-from leadline.lab.stacks import orthogonal, plain, residual, scaled_by_depth, with_readout
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.data import standardized_digits
+from leadline.lab.estimate import above, equals, full_range, mean, median_curve, near, plot, slope
+from leadline.lab.measurements import DOUBLE, gradients, sgd_step
+from leadline.lab.stacks import orthogonal_stack, plain_stack, residual_stack, scaled_by_depth, with_readout
 from leadline.nn import MLP
 
 DEPTHS = (4, 8, 16, 32)
@@ -28,7 +28,7 @@ RATE = 1e-4  # for the change of the function: in the linear regime
 
 
 @claim(code="S0-12", verdict="holds under conditions", seeds=3, slow=True, spoiled={"scheme": "residual"})
-def rate_falls_with_depth(trials: Trials, *, scheme: str = "plain") -> Found:
+def rate_falls_with_depth(trials: SeededTrials, *, scheme: str = "plain") -> ClaimResults:
     r"""A plain network needs a rate that falls with depth, as $1/N$; a warm-up is a remedy for the symptom.
 
     ## The article
@@ -66,7 +66,7 @@ def rate_falls_with_depth(trials: Trials, *, scheme: str = "plain") -> Found:
         origin="the article's law, read naively; 0.4: rates are tried by doubling",
     )
     rates = {name: trials.runs(partial(best_rates, name)) for name in (scheme, "residual")}
-    drop = {name: every([run[SHALLOW] / run[DEEP] for run in runs]) for name, runs in rates.items()}
+    drop = {name: full_range([run[SHALLOW] / run[DEEP] for run in runs]) for name, runs in rates.items()}
     yield above(
         f"(c) best rate on the digits at {SHALLOW} layers over that at {DEEP}, plain",
         drop[scheme],
@@ -83,21 +83,25 @@ def rate_falls_with_depth(trials: Trials, *, scheme: str = "plain") -> Found:
     pairs = zip(rates[scheme], rates["residual"], strict=True)
     yield above(
         "the drop of the plain network over that of the residual one",
-        every([one[SHALLOW] / one[DEEP] * other[DEEP] / other[SHALLOW] for one, other in pairs]),
+        full_range([one[SHALLOW] / one[DEEP] * other[DEEP] / other[SHALLOW] for one, other in pairs]),
         1.5,
         by="correction",
         origin="what falls is the model's and not the data's; rates are a doubling apart, so this is one at least",
     )
-    shown = {"best on digits": middle_curve(rates[scheme]), "one step lowers the loss": middle_curve(largest)}
-    shown["best on digits, residual"] = middle_curve(rates["residual"])
+    shown = {"best on digits": median_curve(rates[scheme]), "one step lowers the loss": median_curve(largest)}
+    shown["best on digits, residual"] = median_curve(rates["residual"])
     first = shown["best on digits"][SHALLOW]
-    yield over("rate", "layers", shown, {"1/N": {n: first * SHALLOW / n for n in DEPTHS}})
+    yield plot("rate", "layers", shown, {"1/N": {n: first * SHALLOW / n for n in DEPTHS}})
 
 
 def function_change(scheme: str, depth: int) -> float:
     """rms change of the output by one step of SGD on orthogonal layers, one sample."""
-    layers = orthogonal(depth, WIDTH) if scheme == "plain" else residual(depth, WIDTH, scaled_by_depth(0.5))
-    return one_step(
+    layers = (
+        orthogonal_stack(depth, WIDTH)
+        if scheme == "plain"
+        else residual_stack(depth, WIDTH, scaled_by_depth(0.5))
+    )
+    return sgd_step(
         with_readout(layers, WIDTH), torch.ones(1, WIDTH, dtype=DOUBLE), torch.sum, RATE
     ).function_change
 
@@ -112,7 +116,7 @@ def largest_single_step(scheme: str, depth: int) -> float:
 
 
 def doubled(model: nn.Module) -> float:
-    x, y = (each[:BATCH] for each in standardised_digits())
+    x, y = (each[:BATCH] for each in standardized_digits())
     before = nn.functional.cross_entropy(model(x), y)
     found = torch.autograd.grad(before, list(model.parameters()))
 
@@ -142,7 +146,7 @@ def trained(start: nn.Module, rate: float) -> float:
     A copy is trained.
     """
     model = copy.deepcopy(start)
-    x, y = standardised_digits()
+    x, y = standardized_digits()
     sgd, losses = torch.optim.SGD(model.parameters(), lr=rate), []
     for step in range(STEPS):
         rows = slice(step * BATCH % (len(x) - BATCH), None)
@@ -157,7 +161,7 @@ def trained(start: nn.Module, rate: float) -> float:
 
 
 @claim(code="S0-E9", verdict="holds", seeds=12, slow=True, spoiled={"alike": 1.0})
-def batches_steepen_the_law(trials: Trials, *, alike: float = 0.0) -> Found:
+def batches_steepen_the_law(trials: SeededTrials, *, alike: float = 0.0) -> ClaimResults:
     r"""The update of a plain network is proportional to its depth, whatever the batch.
 
     ## The article
@@ -198,14 +202,14 @@ def batches_steepen_the_law(trials: Trials, *, alike: float = 0.0) -> Found:
             origin="derived: arc-cosine kernels of degree 0 and 1; 15 %: width 256, 8 inputs",
         )
     theory = {"arc-cosine kernels": {depth: kernel_share(depth) for depth in depths}}
-    yield over(
-        "share that different inputs have in common", "layers", {"measured": middle_curve(shares)}, theory
+    yield plot(
+        "share that different inputs have in common", "layers", {"measured": median_curve(shares)}, theory
     )
 
 
 def kernel(depth: int, alike: float) -> Tensor:
     """Inner products of the gradients of the output at eight inputs; `alike`: how much these have in common."""
-    net, x = with_readout(plain(depth, WIDE), WIDE), torch.randn(INPUTS, WIDE, dtype=DOUBLE)
+    net, x = with_readout(plain_stack(depth, WIDE), WIDE), torch.randn(INPUTS, WIDE, dtype=DOUBLE)
     x = (1 - alike) * x + alike * x[:1]
     rows = [torch.cat([g.flatten() for g in gradients(net, each[None], torch.sum).values()]) for each in x]
     stacked = torch.stack(rows)

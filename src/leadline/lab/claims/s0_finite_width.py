@@ -8,15 +8,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import Estimate, equals, mean, median, near, over
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import Estimate, equals, mean, median, near, plot
 
 WIDTH, DEPTH, NETWORKS = 48, 24, 200
 SHARE = DEPTH / WIDTH
 
 
 @claim(code="S0-F", verdict="holds under conditions", seeds=10, slow=True, spoiled={"gain": 1.15})
-def finite_width(trials: Trials, *, gain: float = 1.0) -> Found:
+def finite_width(trials: SeededTrials, *, gain: float = 1.0) -> ClaimResults:
     r"""The right variance keeps the second moment through any number of layers.
 
     ## The article
@@ -71,7 +71,7 @@ def finite_width(trials: Trials, *, gain: float = 1.0) -> Found:
             for layer in range(0, DEPTH + 1, 4)
         }
     theory = {"e^(-5L/2n)": {layer: math.exp(-2.5 * layer / WIDTH) for layer in range(0, DEPTH + 1, 4)}}
-    yield over("second moment over that of the input", "layers", shown, theory)
+    yield plot("second moment over that of the input", "layers", shown, theory)
 
 
 def scaled(runs: list[Tensor], by: float) -> Estimate:

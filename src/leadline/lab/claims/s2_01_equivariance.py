@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import above, every, exact
-from leadline.lab.instruments import DOUBLE, change
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import above, exact, full_range
+from leadline.lab.measurements import DOUBLE, relative_change
 
 WIDTH, BATCH = 32, 16
 FACTOR = 3.0
@@ -36,7 +36,7 @@ def scaled(net: nn.Module, factor: float, *names: str) -> Callable[[Tensor], Ten
 
 
 @claim(code="S2-1", verdict="holds", seeds=5, spoiled={"bias": True})
-def relu_networks_scale(trials: Trials, *, bias: bool = False) -> Found:
+def relu_networks_scale(trials: SeededTrials, *, bias: bool = False) -> ClaimResults:
     r"""A network of matrices and ReLUs scales with its input: $f(ax) = a f(x)$ for $a > 0$.
 
     ## The article
@@ -51,13 +51,13 @@ def relu_networks_scale(trials: Trials, *, bias: bool = False) -> Found:
 
     def error() -> float:
         net, x = mlp(bias=bias), batch()
-        return change(FACTOR * net(x), net(FACTOR * x))
+        return relative_change(FACTOR * net(x), net(FACTOR * x))
 
-    yield exact(r"$\lVert f(ax) - a f(x) \rVert / \lVert a f(x) \rVert$", every(trials.runs(error)))
+    yield exact(r"$\lVert f(ax) - a f(x) \rVert / \lVert a f(x) \rVert$", full_range(trials.runs(error)))
 
 
 @claim(code="S2-2", verdict="false as stated", seeds=5, spoiled={"bias": False})
-def biases_break_the_scaling(trials: Trials, *, bias: bool = True) -> Found:
+def biases_break_the_scaling(trials: SeededTrials, *, bias: bool = True) -> ClaimResults:
     r"""The same holds for the usual feed-forward network, which has biases.
 
     ## The article
@@ -72,15 +72,15 @@ def biases_break_the_scaling(trials: Trials, *, bias: bool = True) -> Found:
 
     def error() -> float:
         net, x = mlp(bias=bias), batch()
-        return change(FACTOR * net(x), net(FACTOR * x))
+        return relative_change(FACTOR * net(x), net(FACTOR * x))
 
-    found = every(trials.runs(error))
+    found = full_range(trials.runs(error))
     yield exact(r"$\lVert f(ax) - a f(x) \rVert / \lVert a f(x) \rVert$ with biases", found)
     yield above("the same", found, CLEAR, by="correction", origin="biases are as large as the weights here")
 
 
 @claim(code="S2-3", verdict="false as stated", seeds=5, spoiled={"bias": False})
-def later_biases_count(trials: Trials, *, bias: bool = True) -> Found:
+def later_biases_count(trials: SeededTrials, *, bias: bool = True) -> ClaimResults:
     r"""Scaling one weight matrix and its own bias by $a$ scales the output by $a$.
 
     ## The article
@@ -99,11 +99,11 @@ def later_biases_count(trials: Trials, *, bias: bool = True) -> Found:
         own = [name for name in dict(net.named_parameters()) if name.startswith("0.")]
         behind = [name for name in dict(net.named_parameters()) if name.endswith("bias")]
         wanted = FACTOR * net(x)
-        return change(wanted, scaled(net, FACTOR, *own)(x)), change(
+        return relative_change(wanted, scaled(net, FACTOR, *own)(x)), relative_change(
             wanted, scaled(net, FACTOR, *own, *behind)(x)
         )
 
     alone, along = zip(*trials.runs(errors), strict=True)
-    yield exact("relative error, own bias scaled", every(alone))
-    yield above("the same", every(alone), CLEAR, by="correction", origin="the later biases stay behind")
-    yield exact("relative error, all later biases scaled as well", every(along), by="correction")
+    yield exact("relative error, own bias scaled", full_range(alone))
+    yield above("the same", full_range(alone), CLEAR, by="correction", origin="the later biases stay behind")
+    yield exact("relative error, all later biases scaled as well", full_range(along), by="correction")

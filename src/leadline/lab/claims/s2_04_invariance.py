@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.api import shrink, symmetries
-from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
 from leadline.lab.claims.s2_01_equivariance import BATCH, WIDTH, batch
-from leadline.lab.estimate import above, below, equals, every, exact, geometric, over
-from leadline.lab.instruments import DOUBLE, change
-from leadline.lab.stacks import weight
+from leadline.lab.estimate import above, below, equals, exact, full_range, geometric, plot
+from leadline.lab.measurements import DOUBLE, relative_change
+from leadline.lab.stacks import gaussian_weight
 
 EPS = 1e-5  # PyTorch's default
 
@@ -21,7 +21,7 @@ def behind_norm(x: Tensor, matrix: Tensor, eps: float) -> Tensor:
 
 
 @claim(code="S2-4", verdict="holds", seeds=5, spoiled={"eps": 1e-5})
-def norm_takes_out_scale(trials: Trials, *, eps: float = 0.0) -> Found:
+def norm_takes_out_scale(trials: SeededTrials, *, eps: float = 0.0) -> ClaimResults:
     r"""A layer norm takes out the scale of the weight before it:
     $\mathrm{LN}(\mathrm{relu}(x\,aW)) = \mathrm{LN}(\mathrm{relu}(xW))$.
 
@@ -37,14 +37,14 @@ def norm_takes_out_scale(trials: Trials, *, eps: float = 0.0) -> Found:
     """
 
     def error() -> float:
-        x, matrix = batch(), weight(WIDTH, WIDTH)
-        return change(behind_norm(x, matrix, eps), behind_norm(x, 1e-3 * matrix, eps))
+        x, matrix = batch(), gaussian_weight(WIDTH, WIDTH)
+        return relative_change(behind_norm(x, matrix, eps), behind_norm(x, 1e-3 * matrix, eps))
 
-    yield exact(r"relative change of the output at $a = 10^{-3}$", every(trials.runs(error)))
+    yield exact(r"relative change of the output at $a = 10^{-3}$", full_range(trials.runs(error)))
 
 
 @claim(code="S2-5", verdict="false as stated", seeds=8, spoiled={"eps": 0.0})
-def arbitrarily_small(trials: Trials, *, eps: float = EPS) -> Found:
+def arbitrarily_small(trials: SeededTrials, *, eps: float = EPS) -> ClaimResults:
     r"""Weights before a norm can be made arbitrarily small without changing the function.
 
     ## The article
@@ -61,19 +61,19 @@ def arbitrarily_small(trials: Trials, *, eps: float = EPS) -> Found:
     factors = (0.3, 0.1, 0.03, 1e-2, 1e-3)
 
     def errors() -> dict[float, tuple[float, float]]:
-        x, matrix = batch(), weight(WIDTH, WIDTH)
+        x, matrix = batch(), gaussian_weight(WIDTH, WIDTH)
         variance = torch.relu(x @ matrix).var(dim=-1, correction=0)
         whole = behind_norm(x, matrix, eps)
         return {
             a: (
-                change(whole, behind_norm(x, a * matrix, eps)),
+                relative_change(whole, behind_norm(x, a * matrix, eps)),
                 (EPS / (2 * a**2 * variance)).square().mean().sqrt().item(),
             )
             for a in factors
         }
 
     runs = trials.runs(errors)
-    small = every([run[1e-3][0] for run in runs])
+    small = full_range([run[1e-3][0] for run in runs])
     yield exact(r"relative change of the output at $a = 10^{-3}$, $\varepsilon = 10^{-5}$", small)
     yield above(
         "the same",
@@ -90,11 +90,11 @@ def arbitrarily_small(trials: Trials, *, eps: float = EPS) -> Found:
         )
     shown = {"measured": {a: geometric([max(run[a][0], 1e-300) for run in runs]).value for a in factors}}
     theory = {"eps / 2a²v": {a: geometric([run[a][1] for run in runs]).value for a in factors}}
-    yield over("relative change of the output", "factor a of the weights", shown, theory)
+    yield plot("relative change of the output", "factor a of the weights", shown, theory)
 
 
 @claim(code="S2-6", verdict="holds", seeds=5, spoiled={"normed": False})
-def gradient_of_an_invariant_weight(trials: Trials, *, normed: bool = True) -> Found:
+def gradient_of_an_invariant_weight(trials: SeededTrials, *, normed: bool = True) -> ClaimResults:
     r"""The gradient of a scale-invariant weight is orthogonal to it, and grows as the weight shrinks:
     $\nabla(aW) = \nabla(W)/a$.
 
@@ -111,7 +111,7 @@ def gradient_of_an_invariant_weight(trials: Trials, *, normed: bool = True) -> F
     """
 
     def measure() -> tuple[float, float]:
-        x, matrix, target = batch(), weight(WIDTH, WIDTH), torch.randn(BATCH, WIDTH, dtype=DOUBLE)
+        x, matrix, target = batch(), gaussian_weight(WIDTH, WIDTH), torch.randn(BATCH, WIDTH, dtype=DOUBLE)
 
         def gradient(at: Tensor) -> Tensor:
             leaf = at.clone().requires_grad_()
@@ -123,12 +123,12 @@ def gradient_of_an_invariant_weight(trials: Trials, *, normed: bool = True) -> F
         return abs(cosine.item()), abs(g.norm().item() / (10 * far.norm().item()) - 1)
 
     cosines, factors = zip(*trials.runs(measure), strict=True)
-    yield exact(r"$|\cos(g, W)|$", every(cosines))
-    yield exact(r"$|\lVert g(W) \rVert / (10\,\lVert g(10W) \rVert) - 1|$", every(factors))
+    yield exact(r"$|\cos(g, W)|$", full_range(cosines))
+    yield exact(r"$|\lVert g(W) \rVert / (10\,\lVert g(10W) \rVert) - 1|$", full_range(factors))
 
 
 @claim(code="S2-7", verdict="holds", seeds=3, spoiled={"norm": False})
-def tiny_equivalent_network(trials: Trials, *, norm: bool = True) -> Found:
+def tiny_equivalent_network(trials: SeededTrials, *, norm: bool = True) -> ClaimResults:
     r"""Every network with a norm behind each layer has an equivalent one with tiny weights: only head and last norm
     keep theirs.
 
@@ -161,9 +161,9 @@ def tiny_equivalent_network(trials: Trials, *, norm: bool = True) -> Found:
             sum(p.square().sum().item() for name, p in each.named_parameters() if name in expected)
             for each in (net, small)
         )
-        return float(missing), change(net(x), small(x)), after / before
+        return float(missing), relative_change(net(x), small(x)), after / before
 
-    missing, drift, left = (every(each) for each in zip(*trials.runs(measure), strict=True))
+    missing, drift, left = (full_range(each) for each in zip(*trials.runs(measure), strict=True))
     yield below(
         "parameters before the last norm that cannot shrink", missing, 0.5, origin="the article: none"
     )

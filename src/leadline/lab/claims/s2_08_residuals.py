@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.api import symmetries
-from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
 from leadline.lab.claims.s2_01_equivariance import CLEAR, WIDTH, batch, scaled
-from leadline.lab.estimate import above, below, every, exact
-from leadline.lab.instruments import change
-from leadline.lab.stacks import weight
+from leadline.lab.estimate import above, below, exact, full_range
+from leadline.lab.measurements import relative_change
+from leadline.lab.stacks import gaussian_weight
 
 TINY = 1e-12  # eps of the norms: so small that it does not bite
 SAME = 1e-5  # change of the function that this eps leaves
@@ -24,7 +24,7 @@ def norm(x: Tensor) -> Tensor:
 
 
 @claim(code="S2-8", verdict="holds", seeds=5, spoiled={"factor": 1.0})
-def where_the_norm_stands(trials: Trials, *, factor: float = 0.1) -> Found:
+def where_the_norm_stands(trials: SeededTrials, *, factor: float = 0.1) -> ClaimResults:
     r"""$\mathrm{LN}(x + a f(x)) \ne \mathrm{LN}(x + f(x))$, but $x + \mathrm{LN}(a f(x)) = x + \mathrm{LN}(f(x))$.
 
     ## The article
@@ -47,15 +47,15 @@ def where_the_norm_stands(trials: Trials, *, factor: float = 0.1) -> Found:
     }
 
     def measure(form: str) -> float:
-        x, matrix = batch(), weight(WIDTH, WIDTH)
+        x, matrix = batch(), gaussian_weight(WIDTH, WIDTH)
         make = forms[form]
         if make is None:
             inside = torch.relu(norm(x)) @ matrix
-            return change(x + inside, x + factor * inside)
+            return relative_change(x + inside, x + factor * inside)
         branch = torch.relu(x) @ matrix
-        return change(make(x, branch), make(x, factor * branch))
+        return relative_change(make(x, branch), make(x, factor * branch))
 
-    found = {form: every(trials.runs(partial(measure, form))) for form in forms}
+    found = {form: full_range(trials.runs(partial(measure, form))) for form in forms}
     yield above("change of LN(x + f(x))", found["LN(x + f(x))"], CLEAR, origin="the article: not equal")
     yield exact("change of x + LN(f(x))", found["x + LN(f(x))"])
     yield above(
@@ -68,7 +68,7 @@ def where_the_norm_stands(trials: Trials, *, factor: float = 0.1) -> Found:
 
 
 @claim(code="S2-9", verdict="holds under conditions", seeds=5, spoiled={"mode": "train"})
-def batch_norm_too(trials: Trials, *, mode: str = "eval") -> Found:
+def batch_norm_too(trials: SeededTrials, *, mode: str = "eval") -> ClaimResults:
     r"""Batch norm has the same invariance as layer norm.
 
     ## The article
@@ -92,15 +92,15 @@ def batch_norm_too(trials: Trials, *, mode: str = "eval") -> Found:
             net(x + 0.1 * torch.randn_like(x))
         net.train(how == "train")
         agreed = ("0.weight" in symmetries(net, x).invariant) == (how == "train")
-        return change(net(x), scaled(net, 1e-2, "0.weight")(x)) if agreed else float("nan")
+        return relative_change(net(x), scaled(net, 1e-2, "0.weight")(x)) if agreed else float("nan")
 
     yield below(
         "change in training mode",
-        every(trials.runs(lambda: measure("train"))),
+        full_range(trials.runs(lambda: measure("train"))),
         SAME,
         origin="the article: none",
     )
-    evaluated = every(trials.runs(lambda: measure(mode)))
+    evaluated = full_range(trials.runs(lambda: measure(mode)))
     yield below("change in evaluation mode", evaluated, SAME, origin="the article: none; it names no mode")
     yield above("the same", evaluated, CLEAR, by="correction", origin="the running statistics stay")
 
@@ -125,7 +125,7 @@ class PreNorm(nn.Module):
 
 
 @claim(code="S2-10", verdict="holds under conditions", seeds=3, spoiled={"final": False})
-def residuals_close_the_loophole(trials: Trials, *, final: bool = True) -> Found:
+def residuals_close_the_loophole(trials: SeededTrials, *, final: bool = True) -> ClaimResults:
     r"""(Pre-norm) residual connections break the scale invariance, and so make weight decay work again.
 
     ## The article
@@ -148,9 +148,9 @@ def residuals_close_the_loophole(trials: Trials, *, final: bool = True) -> Found
         writers = [name for name, _ in net.named_parameters() if name.startswith(("embed", "down"))]
         one, every_one = scaled(net, 1e-3, "down.1.weight", "down.1.bias"), scaled(net, 1e-3, *writers)
         missing = len(set(writers) - set(symmetries(net, x).inert))
-        return change(net(x), one(x)), change(net(x), every_one(x)), float(missing)
+        return relative_change(net(x), one(x)), relative_change(net(x), every_one(x)), float(missing)
 
-    one, together, missing = (every(each) for each in zip(*trials.runs(measure), strict=True))
+    one, together, missing = (full_range(each) for each in zip(*trials.runs(measure), strict=True))
     yield above(
         "change of the output, one branch scaled", one, CLEAR, origin="the article: it is no longer invariant"
     )

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import above, equals, every, mean, over
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import above, equals, full_range, mean, plot
 from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
 
@@ -21,7 +21,7 @@ Optimiser = Callable[[Tensor], torch.optim.Optimizer]
 
 
 @claim(code="S2-11", verdict="false as stated", seeds=4, slow=True, spoiled={"decay": 0.0})
-def decay_sets_the_effective_rate(trials: Trials, *, decay: float = 0.05) -> Found:
+def decay_sets_the_effective_rate(trials: SeededTrials, *, decay: float = 0.05) -> ClaimResults:
     r"""On scale-invariant weights weight decay does nothing: one may leave it out.
 
     ## The article
@@ -44,7 +44,7 @@ def decay_sets_the_effective_rate(trials: Trials, *, decay: float = 0.05) -> Fou
         return simulate(lambda w: torch.optim.SGD([w], lr=rate, weight_decay=with_decay))
 
     runs, free = trials.runs(lambda: measure(decay)), trials.runs(lambda: measure(0.0))
-    turned = every([late(run[1]) / late(other[1]) for run, other in zip(runs, free, strict=True)])
+    turned = full_range([late(run[1]) / late(other[1]) for run, other in zip(runs, free, strict=True)])
     yield equals(
         "rotation a step with decay over that without",
         turned,
@@ -62,11 +62,11 @@ def decay_sets_the_effective_rate(trials: Trials, *, decay: float = 0.05) -> Fou
         "with decay": {at: runs[0][0][at] for at in places},
         "without": {at: free[0][0][at] for at in places},
     }
-    yield over("norm of the weight", "steps", shown, log=False)
+    yield plot("norm of the weight", "steps", shown, log=False)
 
 
 @claim(code="S2-12", verdict="holds", seeds=3, slow=True, spoiled={"beta": 0.5})
-def adamw_settles(trials: Trials, *, beta: float = 0.9) -> Found:
+def adamw_settles(trials: SeededTrials, *, beta: float = 0.9) -> ClaimResults:
     r"""AdamW settles a scale-invariant weight at $\lVert w \rVert = \sqrt{\eta d/2\lambda}$, whatever the size of
     its gradients.
 
@@ -91,7 +91,7 @@ def adamw_settles(trials: Trials, *, beta: float = 0.9) -> Found:
 
 def at_rest(
     runs: list[tuple[list[float], list[float]]], name: str, group: ParamGroup, by: str = "correction"
-) -> Found:
+) -> ClaimResults:
     """Norm and rotation against the formulas."""
     predicted = equilibrium(name, group, count=COUNT, radius=RADIUS)
     if predicted is None:

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import above, below, every, exact
-from leadline.lab.instruments import DOUBLE, change
-from leadline.lab.stacks import Added, linear, weight
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import above, below, exact, full_range
+from leadline.lab.measurements import DOUBLE, relative_change
+from leadline.lab.stacks import ResidualBlock, gaussian_weight, linear_layer
 
 WIDTH, EPS = 64, 1e-5
 
 
 @claim(code="S3-1", verdict="holds", seeds=5, spoiled={"correction": 1})
-def mean_zero_variance_one(trials: Trials, *, correction: int = 0) -> Found:
+def mean_zero_variance_one(trials: SeededTrials, *, correction: int = 0) -> ClaimResults:
     r"""A layer norm makes mean 0 and variance 1, for any batch size, one sample included.
 
     ## The article
@@ -36,12 +36,12 @@ def mean_zero_variance_one(trials: Trials, *, correction: int = 0) -> Found:
         return abs(y.mean().item()), abs(y.var(correction=correction).item() / expected.item() - 1)
 
     means, variances = zip(*trials.runs(measure), strict=True)
-    yield exact("|mean| behind the norm, batch of one", every(means))
-    yield exact(r"variance over $v/(v+\epsilon)$, minus 1", every(variances))
+    yield exact("|mean| behind the norm, batch of one", full_range(means))
+    yield exact(r"variance over $v/(v+\epsilon)$, minus 1", full_range(variances))
 
 
 @claim(code="S3-2", verdict="holds", seeds=5, spoiled={"training": False})
-def samples_are_apart(trials: Trials, *, training: bool = True) -> Found:
+def samples_are_apart(trials: SeededTrials, *, training: bool = True) -> ClaimResults:
     r"""A layer norm does not depend on the batch; a batch norm does.
 
     ## The article
@@ -62,18 +62,23 @@ def samples_are_apart(trials: Trials, *, training: bool = True) -> Found:
         other = x.clone()
         other[1] = 10 * torch.randn(WIDTH, dtype=DOUBLE)
         batch_norm = nn.BatchNorm1d(WIDTH, dtype=DOUBLE).train(training)
-        moved = [change(f(x)[0], f(other)[0]) for f in (lambda v: F.layer_norm(v, (WIDTH,)), batch_norm)]
+        moved = [
+            relative_change(f(x)[0], f(other)[0]) for f in (lambda v: F.layer_norm(v, (WIDTH,)), batch_norm)
+        ]
         return moved[0], moved[1]
 
     layer, batch = zip(*trials.runs(measure), strict=True)
-    yield below("change of sample 0, layer norm", every(layer), 0.0, origin="the article: none; exactly")
+    yield below("change of sample 0, layer norm", full_range(layer), 0.0, origin="the article: none; exactly")
     yield above(
-        "change of sample 0, batch norm", every(batch), 0.1, origin="the article: it depends on the batch"
+        "change of sample 0, batch norm",
+        full_range(batch),
+        0.1,
+        origin="the article: it depends on the batch",
     )
 
 
 @claim(code="S3-3", verdict="holds", seeds=5, spoiled={"size": 0.01})
-def zero_branch_is_identity(trials: Trials, *, size: float = 0.0) -> Found:
+def zero_branch_is_identity(trials: SeededTrials, *, size: float = 0.0) -> ClaimResults:
     r"""With $F = 0$ a residual block $y = F(x) + x$ is the identity, and so is its Jacobian.
 
     ## The article
@@ -87,10 +92,13 @@ def zero_branch_is_identity(trials: Trials, *, size: float = 0.0) -> Found:
     """
 
     def measure() -> tuple[float, float]:
-        block, x = Added(linear(size * weight(WIDTH, WIDTH))), torch.randn(WIDTH, dtype=DOUBLE)
+        block, x = (
+            ResidualBlock(linear_layer(size * gaussian_weight(WIDTH, WIDTH))),
+            torch.randn(WIDTH, dtype=DOUBLE),
+        )
         jacobian: Tensor = torch.autograd.functional.jacobian(block, x)  # type: ignore[no-untyped-call]
-        return change(x, block(x)), (jacobian - torch.eye(WIDTH, dtype=DOUBLE)).norm().item()
+        return relative_change(x, block(x)), (jacobian - torch.eye(WIDTH, dtype=DOUBLE)).norm().item()
 
     outputs, jacobians = zip(*trials.runs(measure), strict=True)
-    yield exact(r"$\lVert y - x \rVert/\lVert x \rVert$", every(outputs))
-    yield exact(r"$\lVert J - I \rVert$", every(jacobians))
+    yield exact(r"$\lVert y - x \rVert/\lVert x \rVert$", full_range(outputs))
+    yield exact(r"$\lVert J - I \rVert$", full_range(jacobians))

@@ -9,10 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import equals, geometric, mean, near, over
-from leadline.lab.instruments import DOUBLE, Point, growth, through
-from leadline.lab.stacks import residual, scaled_by_depth
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import equals, geometric, mean, near, plot
+from leadline.lab.measurements import DOUBLE, StackMoments, growth, moments_through
+from leadline.lab.stacks import residual_stack, scaled_by_depth
 
 WIDTH, BATCH = 96, 4
 DEPTHS = (4, 8, 16)
@@ -20,7 +20,7 @@ BLOCKS = 32
 
 
 @claim(code="S3-4", verdict="false as stated", seeds=6, spoiled={"alpha": 0.5})
-def residuals_alone_do_not_cure(trials: Trials, *, alpha: float = 0.0) -> Found:
+def residuals_alone_do_not_cure(trials: SeededTrials, *, alpha: float = 0.0) -> ClaimResults:
     r"""Residual connections cure vanishing and exploding gradients.
 
     ## The article
@@ -54,19 +54,21 @@ def residuals_alone_do_not_cure(trials: Trials, *, alpha: float = 0.0) -> Found:
             origin="derived; 50 %: the spread of sixteen factors of networks of width 96",
         )
     shown = {"measured": {depth: geometric([run[0] for run in found]).value for depth, found in runs.items()}}
-    yield over(
+    yield plot(
         "growth of the second moment", "blocks", shown, {"2^N": {depth: 2.0**depth for depth in DEPTHS}}
     )
 
 
 def sizes(depth: int, alpha: float) -> tuple[float, float]:
     return growth(
-        through(residual(depth, WIDTH, scaled_by_depth(alpha)), torch.randn(BATCH, WIDTH, dtype=DOUBLE))
+        moments_through(
+            residual_stack(depth, WIDTH, scaled_by_depth(alpha)), torch.randn(BATCH, WIDTH, dtype=DOUBLE)
+        )
     )
 
 
 @claim(code="S3-6", verdict="holds", seeds=6, spoiled={"scheme": "pre"})
-def post_norm_forgets(trials: Trials, *, scheme: str = "post") -> Found:
+def post_norm_forgets(trials: SeededTrials, *, scheme: str = "post") -> ClaimResults:
     r"""Post-norm forgets its input: after $L$ blocks the input's part of the stream is $2^{-L/2}$ at
     initialisation.
 
@@ -86,7 +88,7 @@ def post_norm_forgets(trials: Trials, *, scheme: str = "post") -> Found:
     def cosine(depth: int) -> float:
         x = nn.functional.layer_norm(torch.randn(16, WIDTH, dtype=DOUBLE), (WIDTH,))
         with torch.no_grad():
-            y: Tensor = nn.Sequential(*residual(depth, WIDTH, scheme))(x)
+            y: Tensor = nn.Sequential(*residual_stack(depth, WIDTH, scheme))(x)
         return torch.cosine_similarity(x, y).mean().item()
 
     runs = {depth: mean(trials.runs(partial(cosine, depth))) for depth in depths}
@@ -99,13 +101,13 @@ def post_norm_forgets(trials: Trials, *, scheme: str = "post") -> Found:
             origin=r"derived: each block adds an equal and independent part; 0.06: $1/\sqrt d$ is 0.1, six runs",
         )
     shown = {"measured": {depth: found.value for depth, found in runs.items()}}
-    yield over(
+    yield plot(
         "cosine with the input", "blocks", shown, {"2^(-L/2)": {depth: 2 ** (-depth / 2) for depth in depths}}
     )
 
 
 @claim(code="S3-7", verdict="holds", seeds=14, slow=True, spoiled={"scheme": "post"})
-def pre_norm_stream_grows(trials: Trials, *, scheme: str = "pre") -> Found:
+def pre_norm_stream_grows(trials: SeededTrials, *, scheme: str = "pre") -> ClaimResults:
     r"""The stream of a pre-norm network grows linearly: $E[x_l^2] = 1 + l v$, $v$ the second moment of a branch.
 
     ## The article
@@ -131,7 +133,7 @@ def pre_norm_stream_grows(trials: Trials, *, scheme: str = "pre") -> Found:
     shown = {
         "measured": {block: statistics.fmean(run[block].forward for run in runs) for block in range(0, 33, 4)}
     }
-    yield over(
+    yield plot(
         "second moment of the stream",
         "blocks",
         shown,
@@ -141,7 +143,7 @@ def pre_norm_stream_grows(trials: Trials, *, scheme: str = "pre") -> Found:
 
 
 @claim(code="S3-8", verdict="holds", seeds=14, slow=True, spoiled={"scheme": "post"})
-def pre_norm_gradients(trials: Trials, *, scheme: str = "pre") -> Found:
+def pre_norm_gradients(trials: SeededTrials, *, scheme: str = "pre") -> ClaimResults:
     r"""In a pre-norm network the squared gradient at block $l$, over that at the top, is $(1 + Lv)/(1 + lv)$.
 
     ## The article
@@ -170,7 +172,7 @@ def pre_norm_gradients(trials: Trials, *, scheme: str = "pre") -> Found:
             b: statistics.fmean(run[b].backward / run[BLOCKS].backward for run in runs) for b in places
         }
     }
-    yield over(
+    yield plot(
         "squared gradient over that at the top",
         "block",
         shown,
@@ -178,7 +180,7 @@ def pre_norm_gradients(trials: Trials, *, scheme: str = "pre") -> Found:
     )
 
 
-def stream(scheme: str) -> list[Point]:
+def stream(scheme: str) -> list[StackMoments]:
     """Of 32 blocks, for inputs of unit second moment."""
     x = nn.functional.layer_norm(torch.randn(BATCH, WIDTH, dtype=DOUBLE), (WIDTH,))
-    return through(residual(BLOCKS, WIDTH, scheme), x)
+    return moments_through(residual_stack(BLOCKS, WIDTH, scheme), x)

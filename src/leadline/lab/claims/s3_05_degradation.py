@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.data import standardised_digits
-from leadline.lab.estimate import above, below, geometric, over
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.data import standardized_digits
+from leadline.lab.estimate import above, below, geometric, plot
 from leadline.lab.stacks import scaled_by_depth
 from leadline.nn import MLP, Scheme
 
@@ -20,7 +20,7 @@ RATES = (3e-3, 1e-3)  # of Adam: the better of two at each depth, so that no dep
 
 
 @claim(code="S3-5", verdict="holds", seeds=8, slow=True, spoiled={"plain": "residual"})
-def degradation(trials: Trials, *, plain: str = "plain") -> Found:
+def degradation(trials: SeededTrials, *, plain: str = "plain") -> ClaimResults:
     r"""A deeper plain network has a higher *training* error than a shallow one; with residual connections it has
     not.
 
@@ -64,7 +64,7 @@ def degradation(trials: Trials, *, plain: str = "plain") -> Found:
         name: {depth: sum(runs[scheme, depth]) / trials.seeds for depth in (SHALLOW, DEEP)}
         for name, scheme in (("plain", plain), ("residual", "residual"))
     }
-    yield over("training loss after 120 steps", "layers", shown)
+    yield plot("training loss after 120 steps", "layers", shown)
 
 
 def best_loss(scheme: str, depth: int) -> float:
@@ -78,7 +78,7 @@ def best_loss(scheme: str, depth: int) -> float:
 
 
 def trained_loss(model: nn.Module, rate: float) -> float:
-    x, y = standardised_digits()
+    x, y = standardized_digits()
     adam = torch.optim.Adam(model.parameters(), lr=rate)
     for step in range(STEPS):
         start = step * BATCH % (len(x) - BATCH)

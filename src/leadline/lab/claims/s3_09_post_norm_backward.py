@@ -10,16 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leadline.lab.claim import Found, Trials, claim
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
 from leadline.lab.estimate import below, equals, geometric
-from leadline.lab.instruments import DOUBLE
-from leadline.lab.stacks import weight
+from leadline.lab.measurements import DOUBLE
+from leadline.lab.stacks import gaussian_weight
 
 TOKENS, WIDTH, BATCH = 64, 64, 4
 
 
 @claim(code="S3-9", verdict="holds under conditions", seeds=6, spoiled={"alike": 0.0, "sharp": 3.0})
-def post_norm_factor(trials: Trials, *, alike: float = 0.9, sharp: float = 1.0) -> Found:
+def post_norm_factor(trials: SeededTrials, *, alike: float = 0.9, sharp: float = 1.0) -> ClaimResults:
     r"""Residual connection and layer norm together keep the gradient: no vanishing through post-norm sub-layers.
 
     ## The article
@@ -72,13 +72,13 @@ Branch = Callable[[Tensor], Tensor]
 
 def feed_forward(sharp: float) -> Branch:
     """Unit gain forward and back; there is nothing in it to sharpen."""
-    first, last = weight(WIDTH, WIDTH), weight(WIDTH, WIDTH, 2.0)
+    first, last = gaussian_weight(WIDTH, WIDTH), gaussian_weight(WIDTH, WIDTH, 2.0)
     return lambda x: torch.relu(x @ first.T) @ last.T
 
 
 def attention(sharp: float) -> Branch:
     """One head whose value path has unit gain and whose logits have unit variance, times `sharp`."""
-    query, key, value, out = (weight(WIDTH, WIDTH) for _ in range(4))
+    query, key, value, out = (gaussian_weight(WIDTH, WIDTH) for _ in range(4))
 
     def branch(x: Tensor) -> Tensor:
         logits = (x @ query.T) @ (x @ key.T).mT * (sharp / math.sqrt(WIDTH))

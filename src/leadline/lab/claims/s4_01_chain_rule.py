@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import above, every, exact
-from leadline.lab.instruments import DOUBLE, change
-from leadline.lab.stacks import Added, Dense, weight
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import above, exact, full_range
+from leadline.lab.measurements import DOUBLE, relative_change
+from leadline.lab.stacks import Dense, ResidualBlock, gaussian_weight
 from leadline.nn import clip_norm_
 
 WIDTH, DEPTH = 24, 6
 
 
 @claim(code="S4-1", verdict="holds", seeds=5, spoiled={"slope": "tanh"})
-def chain_rule(trials: Trials, *, slope: str = "sigmoid") -> Found:
+def chain_rule(trials: SeededTrials, *, slope: str = "sigmoid") -> ClaimResults:
     r"""The gradient of an early layer is a product of factors, one a layer: slope of the activation times weight.
 
     ## The article
@@ -32,7 +32,7 @@ def chain_rule(trials: Trials, *, slope: str = "sigmoid") -> Found:
     """
 
     def error() -> float:
-        matrices = [weight(WIDTH, WIDTH).requires_grad_() for _ in range(DEPTH)]
+        matrices = [gaussian_weight(WIDTH, WIDTH).requires_grad_() for _ in range(DEPTH)]
         h, seen = torch.randn(WIDTH, dtype=DOUBLE), []
         start = h
         for matrix in matrices:
@@ -46,13 +46,13 @@ def chain_rule(trials: Trials, *, slope: str = "sigmoid") -> Found:
             y = z.sigmoid() if slope == "sigmoid" else z.tanh()
             local = back * (y * (1 - y) if slope == "sigmoid" else 1 - y**2)
             back = matrix.detach().T @ local
-        return change(by_autograd, local[:, None] * start)
+        return relative_change(by_autograd, local[:, None] * start)
 
-    yield exact("relative difference of autograd and the product", every(trials.runs(error)))
+    yield exact("relative difference of autograd and the product", full_range(trials.runs(error)))
 
 
 @claim(code="S4-8", verdict="holds under conditions", seeds=5, spoiled={"after": "identity"})
-def residual_identity(trials: Trials, *, after: str = "relu") -> Found:
+def residual_identity(trials: SeededTrials, *, after: str = "relu") -> ClaimResults:
     r"""In a residual network the gradient of the top reaches every layer:
     $\partial L/\partial x_l = \partial L/\partial x_L\,(1 + \dots)$.
 
@@ -71,7 +71,7 @@ def residual_identity(trials: Trials, *, after: str = "relu") -> Found:
     """
 
     def error(behind: str) -> float:
-        blocks = [Added(Dense(weight(WIDTH, WIDTH))) for _ in range(DEPTH)]
+        blocks = [ResidualBlock(Dense(gaussian_weight(WIDTH, WIDTH))) for _ in range(DEPTH)]
         start = torch.randn(WIDTH, dtype=DOUBLE, requires_grad=True)
         x: Tensor = start
         branches = []
@@ -81,12 +81,13 @@ def residual_identity(trials: Trials, *, after: str = "relu") -> Found:
         c = torch.randn(WIDTH, dtype=DOUBLE)
         whole = torch.autograd.grad(x @ c, start, retain_graph=True)[0]
         through = torch.autograd.grad(torch.stack(branches).sum(0) @ c, start)[0]
-        return change(whole, c + through)
+        return relative_change(whole, c + through)
 
     yield exact(
-        "relative difference of both sides, blocks $x + F(x)$", every(trials.runs(lambda: error("identity")))
+        "relative difference of both sides, blocks $x + F(x)$",
+        full_range(trials.runs(lambda: error("identity"))),
     )
-    own = every(trials.runs(lambda: error(after)))
+    own = full_range(trials.runs(lambda: error(after)))
     yield exact(r"the same, the article's block $\mathrm{relu}(x + F(x))$", own)
     yield above(
         "the same", own, 0.01, by="correction", origin="a ReLU behind the sum takes part of the identity away"
@@ -94,7 +95,7 @@ def residual_identity(trials: Trials, *, after: str = "relu") -> Found:
 
 
 @claim(code="S4-9", verdict="holds under conditions", seeds=5, spoiled={"scale": 1e-6})
-def clipping(trials: Trials, *, scale: float = 1.0) -> Found:
+def clipping(trials: SeededTrials, *, scale: float = 1.0) -> ClaimResults:
     r"""Clipping forces the gradient into a range, which prevents explosion, and is otherwise harmless.
 
     ## The article
@@ -122,8 +123,12 @@ def clipping(trials: Trials, *, scale: float = 1.0) -> Found:
         return abs(away[0]), abs(away[1])
 
     norm, value = zip(*trials.runs(cosines), strict=True)
-    yield exact("1 - cosine with the gradient before, clipped by norm", every(norm))
-    yield exact("the same, clipped by value", every(value))
+    yield exact("1 - cosine with the gradient before, clipped by norm", full_range(norm))
+    yield exact("the same, clipped by value", full_range(value))
     yield above(
-        "the same", every(value), 0.05, by="correction", origin="a heavy tail is cut off, small entries stay"
+        "the same",
+        full_range(value),
+        0.05,
+        by="correction",
+        origin="a heavy tail is cut off, small entries stay",
     )

@@ -8,10 +8,10 @@ import statistics
 import torch
 from torch import nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import equals, every, geometric, mean, over
-from leadline.lab.instruments import DOUBLE, factors, growth, through
-from leadline.lab.stacks import Dense, linear, plain
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import equals, full_range, geometric, mean, plot
+from leadline.lab.measurements import DOUBLE, growth, layer_gains, moments_through
+from leadline.lab.stacks import Dense, linear_layer, plain_stack
 from leadline.nn.activations import gaussian_moments
 from leadline.readings.theory.criticality import critical_gain, depth_scale
 
@@ -20,7 +20,7 @@ BIAS = 0.05
 
 
 @claim(code="S4-2", verdict="holds", seeds=3, spoiled={"stretch": 2.0})
-def largest_slopes(trials: Trials, *, stretch: float = 1.0) -> Found:
+def largest_slopes(trials: SeededTrials, *, stretch: float = 1.0) -> ClaimResults:
     r"""The slope of a sigmoid is at most 0.25, that of a tanh at most 1.
 
     ## The article
@@ -39,7 +39,7 @@ def largest_slopes(trials: Trials, *, stretch: float = 1.0) -> Found:
     for name, function, largest in (("sigmoid", torch.sigmoid, 0.25), ("tanh", torch.tanh, 1.0)):
         at = grid.clone().requires_grad_()
         slopes = torch.autograd.grad(function(stretch * at).sum(), at)[0]
-        found = every([slopes.max().item()])
+        found = full_range([slopes.max().item()])
         yield equals(
             f"largest slope of {name}", found, largest, within=1e-6, origin="the article; exact at 0"
         )
@@ -59,7 +59,7 @@ def largest_slopes(trials: Trials, *, stretch: float = 1.0) -> Found:
 
 
 @claim(code="S4-3", verdict="holds", seeds=5, spoiled={"gain": 22.0})
-def deep_sigmoids_vanish(trials: Trials, *, gain: float = 1.0) -> Found:
+def deep_sigmoids_vanish(trials: SeededTrials, *, gain: float = 1.0) -> ClaimResults:
     r"""Gradients vanish exponentially in deep sigmoid networks.
 
     ## The article
@@ -76,7 +76,9 @@ def deep_sigmoids_vanish(trials: Trials, *, gain: float = 1.0) -> Found:
     """
 
     def factor() -> float:
-        points = through(plain(12, WIDTH, gain, torch.sigmoid), torch.randn(BATCH, WIDTH, dtype=DOUBLE))
+        points = moments_through(
+            plain_stack(12, WIDTH, gain, torch.sigmoid), torch.randn(BATCH, WIDTH, dtype=DOUBLE)
+        )
         return math.pow(growth(points)[1], 1 / 12)
 
     found = geometric(trials.runs(factor))
@@ -90,7 +92,7 @@ def deep_sigmoids_vanish(trials: Trials, *, gain: float = 1.0) -> Found:
 
 
 @claim(code="S4-4", verdict="false as stated", seeds=5, spoiled={"size": 0.05})
-def weight_size_is_not_the_threshold(trials: Trials, *, size: float = 0.1) -> Found:
+def weight_size_is_not_the_threshold(trials: SeededTrials, *, size: float = 0.1) -> ClaimResults:
     r"""If all weights (times slopes) are below 1 the gradient vanishes, if they are above 1 it explodes.
 
     ## The article
@@ -110,8 +112,10 @@ def weight_size_is_not_the_threshold(trials: Trials, *, size: float = 0.1) -> Fo
     wide, layers = 400, 6
 
     def signs() -> float:
-        stack = [linear(size * (2.0 * torch.randint(2, (wide, wide)) - 1).to(DOUBLE)) for _ in range(layers)]
-        return math.pow(growth(through(stack, torch.randn(BATCH, wide, dtype=DOUBLE)))[1], 1 / layers)
+        stack = [
+            linear_layer(size * (2.0 * torch.randint(2, (wide, wide)) - 1).to(DOUBLE)) for _ in range(layers)
+        ]
+        return math.pow(growth(moments_through(stack, torch.randn(BATCH, wide, dtype=DOUBLE)))[1], 1 / layers)
 
     found = geometric(trials.runs(signs))
     yield equals(
@@ -146,12 +150,12 @@ def tanh_factor() -> float:
         nn.init.normal_(layer.weight, std=math.sqrt(gain / WIDTH))
         nn.init.normal_(layer.bias, std=math.sqrt(BIAS))
         stack += [nn.Sequential(nn.Tanh(), layer)]
-    _, back = factors(through(stack, torch.randn(BATCH, WIDTH, dtype=DOUBLE)))
+    _, back = layer_gains(moments_through(stack, torch.randn(BATCH, WIDTH, dtype=DOUBLE)))
     return statistics.geometric_mean(back[10:])
 
 
 @claim(code="S4-10", verdict="false as stated", seeds=5, spoiled={"default": False})
-def relu_product_is_not_one(trials: Trials, *, default: bool = True) -> Found:
+def relu_product_is_not_one(trials: SeededTrials, *, default: bool = True) -> ClaimResults:
     r"""ReLU solves the problem: its slope is 1, so every factor of the product is 1.
 
     ## The article
@@ -171,7 +175,7 @@ def relu_product_is_not_one(trials: Trials, *, default: bool = True) -> Found:
     def factor() -> float:
         matrices = [nn.Linear(WIDTH, WIDTH, dtype=DOUBLE).weight.detach() for _ in range(20)]
         stack = [Dense(m if default else m * math.sqrt(6), order="first") for m in matrices]
-        _, back = factors(through(stack, torch.randn(BATCH, WIDTH, dtype=DOUBLE)))
+        _, back = layer_gains(moments_through(stack, torch.randn(BATCH, WIDTH, dtype=DOUBLE)))
         return statistics.geometric_mean(back)
 
     found = geometric(trials.runs(factor))
@@ -180,7 +184,7 @@ def relu_product_is_not_one(trials: Trials, *, default: bool = True) -> Found:
         "the same", found, 1 / 6, within=0.1, by="correction",
         origin=r"derived, $\chi = \frac13 \cdot \frac12$; 10 %: width 128",
     )  # fmt: skip
-    yield over(
+    yield plot(
         "squared gradient over that at the top",
         "layers below the top",
         {"measured": {n: found.value**n for n in (1, 5, 10, 20)}},

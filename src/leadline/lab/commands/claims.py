@@ -27,16 +27,16 @@ from leadline.cli.options import (
     progress_bar,
 )
 from leadline.cli.output import emit, look_for, say
-from leadline.lab.codes import find_code, order
-from leadline.lab.page import DISAGREES, LAB_FORMATS
+from leadline.lab.articles import code_order, find_code
+from leadline.lab.claims_page import DISAGREES, LAB_FORMATS
 from leadline.records import Lab
 from leadline.report.formula import in_signs
 
-FOLDER = Path(__file__).parents[1] / "claims"
+CLAIMS_FOLDER = Path(__file__).parents[1] / "claims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ClaimRow:
     """A claim as a row of a list."""
 
     code: str
@@ -47,10 +47,10 @@ class Listed:
 
 
 @cache
-def all_listed(folder: Path = FOLDER) -> tuple[Listed, ...]:
+def list_claim_rows(folder: Path = CLAIMS_FOLDER) -> tuple[ClaimRow, ...]:
     """Every claim, in the order of the articles."""
     found = [
-        Listed(
+        ClaimRow(
             code=fields["code"],
             verdict=fields["verdict"],
             slow=fields.get("slow", False),
@@ -58,7 +58,7 @@ def all_listed(folder: Path = FOLDER) -> tuple[Listed, ...]:
         )
         for fields, doc in declared(folder, "claim")
     ]
-    return tuple(sorted(found, key=lambda each: order(each.code)))
+    return tuple(sorted(found, key=lambda each: code_order(each.code)))
 
 
 # The commands of `leadline lab`. In a folder of their own, where the program does not look for commands.
@@ -68,7 +68,7 @@ def all_listed(folder: Path = FOLDER) -> tuple[Listed, ...]:
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def list_claims(as_json: bool) -> int:
     """List the claims: code (S0 to S4 is the article), published verdict, cost, and what is claimed."""
-    found = all_listed()
+    found = list_claim_rows()
     emit(
         json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False) + "\n"
         if as_json
@@ -77,7 +77,7 @@ def list_claims(as_json: bool) -> int:
     return FINE
 
 
-def _table(found: tuple[Listed, ...]) -> str:
+def _table(found: tuple[ClaimRow, ...]) -> str:
     width = max(shutil.get_terminal_size().columns, 70)
     rows = []
     for each in found:
@@ -107,7 +107,7 @@ def _table(found: tuple[Listed, ...]) -> str:
 @html_option
 @detail_options
 @color_option
-def run_chosen(
+def run_selected(
     codes: tuple[str, ...],
     everything: bool,
     quick: bool,
@@ -137,7 +137,7 @@ def run_chosen(
 
 
 def _chosen(codes: tuple[str, ...], *, everything: bool, quick: bool) -> list[str]:
-    known = all_listed()
+    known = list_claim_rows()
     if bool(codes) == everything:
         raise click.UsageError("name claims (`leadline lab list` lists them), or say --all")
     if everything:
@@ -162,7 +162,7 @@ def _exit_code(found: Lab) -> int:
 
 
 @click.group(
-    commands={"list": list_claims, "run": run_chosen},
+    commands={"list": list_claims, "run": run_selected},
     epilog=examples("leadline lab list", "leadline lab run S0-7", "leadline lab run --all --html lab.html"),
 )
 def lab() -> None:

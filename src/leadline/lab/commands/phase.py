@@ -10,7 +10,7 @@ import click
 
 from leadline.cli.forecast import Depths
 from leadline.cli.options import examples
-from leadline.lab.commands.sweep_options import Choices, Numbers, show_sweep, sweep_options
+from leadline.lab.commands.sweep_options import Numbers, SweepOptions, show_sweep, sweep_options
 
 AT_LEAST_ONE = click.IntRange(min=1)
 
@@ -40,7 +40,7 @@ def phase(
     seeds: int,
     steps: int,
     width: int,
-    choices: Choices,
+    choices: SweepOptions,
 ) -> int:
     """Train thousands of small networks on digits and draw which of them learn.
 

@@ -8,7 +8,7 @@ import click
 
 from leadline.cli.forecast import Depths
 from leadline.cli.options import examples
-from leadline.lab.commands.sweep_options import Choices, Numbers, show_sweep, sweep_options
+from leadline.lab.commands.sweep_options import Numbers, SweepOptions, show_sweep, sweep_options
 
 
 @click.command(
@@ -41,7 +41,7 @@ def race(
     steps: int,
     batch: int,
     width: int,
-    choices: Choices,
+    choices: SweepOptions,
 ) -> int:
     """Train residual schemes on real data with one budget and rank them.
 
@@ -49,7 +49,7 @@ def race(
     them. The rate of each is chosen on a validation part, the loss is that of a held-out part. An interrupted race with
     a --store goes on where it stopped. Text needs nothing; digits (sequences, images) need the extra `lab`.
     """
-    from leadline.lab.race.grid import RATES, Budget, Grid
+    from leadline.lab.race.grid import DEFAULT_RATES, Budget, Grid
     from leadline.lab.race.page import RACE_FORMATS
     from leadline.lab.race.standings import race as run
 
@@ -57,7 +57,7 @@ def race(
     grid = Grid(
         schemes=schemes,
         depths=depths,
-        rates=rates or RATES,
+        rates=rates or DEFAULT_RATES,
         seeds=seeds,
         data=data,
         optimizer=optimizer,

@@ -12,8 +12,8 @@ import click
 
 from leadline.cli.options import FINE, Progress, file_option, html_option, output_option, progress_bar
 from leadline.cli.output import emit, look_for
-from leadline.lab.sweeps import Executor, Store, find_executor
-from leadline.lab.sweeps.executors import NAMES
+from leadline.lab.sweeps import CellStore, Executor, find_executor
+from leadline.lab.sweeps.executors import EXECUTOR_NAMES
 from leadline.report.layout import Look
 
 Option = Callable[[Callable[..., int]], Callable[..., int]]
@@ -22,14 +22,14 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Measurement(Protocol[R_co]):
+class SweepFunction(Protocol[R_co]):
     """A sweep that is ready to go."""
 
-    def __call__(self, *, store: Store, executor: Executor, progress: Progress | None) -> R_co: ...
+    def __call__(self, *, store: CellStore, executor: Executor, progress: Progress | None) -> R_co: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class SweepOptions:
     """What every command that runs a sweep is told beside the sweep itself."""
 
     form: str
@@ -47,7 +47,7 @@ def sweep_options(command: Callable[..., int]) -> Callable[..., int]:
 
     @wraps(command)
     def gathered(**given: Any) -> int:
-        choices = Choices(**{name: given.pop(name) for name in Choices.__dataclass_fields__})
+        choices = SweepOptions(**{name: given.pop(name) for name in SweepOptions.__dataclass_fields__})
         return command(choices=choices, **given)
 
     options: list[Option] = [
@@ -73,7 +73,7 @@ def _executor_options() -> list[Option]:
     return [
         click.option(
             "--executor",
-            type=click.Choice(NAMES),
+            type=click.Choice(EXECUTOR_NAMES),
             default="joblib",
             show_default=True,
             help="Worker processes, this process, or Ray.",
@@ -86,14 +86,17 @@ def _executor_options() -> list[Option]:
 
 
 def show_sweep(
-    choices: Choices, cells: str, measure: Measurement[R], formats: Mapping[str, Callable[[R, Look], str]]
+    choices: SweepOptions,
+    cells: str,
+    measure: SweepFunction[R],
+    formats: Mapping[str, Callable[[R, Look], str]],
 ) -> int:
     """Measure and write what was found. `cells`: what the progress bar counts."""
     executor = _find(choices)
     try:
         with progress_bar(quiet=choices.quiet, first=cells) as progress:
             counted = progress and (lambda done, total, text: progress(done, total, cells))
-            found = measure(store=Store(choices.store), executor=executor, progress=counted)
+            found = measure(store=CellStore(choices.store), executor=executor, progress=counted)
     except KeyboardInterrupt:
         click.echo(_stopped(choices.store, cells), err=True)
         raise
@@ -111,7 +114,7 @@ def _stopped(store: Path | None, cells: str) -> str:
     return f"stopped: the finished {cells} are kept in {store}; the same command goes on from there"
 
 
-def _find(choices: Choices) -> Executor:
+def _find(choices: SweepOptions) -> Executor:
     """Only Ray has an address."""
     if choices.address is not None and choices.executor != "ray":
         raise click.UsageError("--address is that of a Ray cluster: add --executor ray")

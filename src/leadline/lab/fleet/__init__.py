@@ -8,6 +8,6 @@ loop       the same, one `nn.Sequential` after the other: what the fleet is comp
 """
 
 from leadline.lab.fleet.plan import Net, Task, build_alone, train_alone
-from leadline.lab.fleet.training import Trained, train_fleet
+from leadline.lab.fleet.training import FleetResult, train_fleet
 
-__all__ = ["Net", "Task", "Trained", "build_alone", "train_alone", "train_fleet"]
+__all__ = ["FleetResult", "Net", "Task", "build_alone", "train_alone", "train_fleet"]

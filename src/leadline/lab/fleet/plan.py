@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slope:
+class FleetActivation:
     """`forward`: z to y. `backward`: (gradient of y, z, y) to gradient of z, written over the first."""
 
     forward: Callable[[Tensor], Tensor]
@@ -26,28 +26,28 @@ class Slope:
     """`forward` written over z, where the way back does not need it: what is not kept need not be fetched."""
 
 
-SLOPES: Mapping[str, Slope] = MappingProxyType(
+ACTIVATIONS: Mapping[str, FleetActivation] = MappingProxyType(
     {
-        "linear": Slope(forward=lambda z: z, backward=lambda g, z, y: g),
-        "relu": Slope(
+        "linear": FleetActivation(forward=lambda z: z, backward=lambda g, z, y: g),
+        "relu": FleetActivation(
             forward=torch.relu,
             over=torch.relu_,
             backward=lambda g, z, y: aten.threshold_backward.grad_input(g, y, 0, grad_input=g),
         ),
-        "tanh": Slope(
+        "tanh": FleetActivation(
             forward=torch.tanh,
             over=torch.tanh_,
             backward=lambda g, z, y: aten.tanh_backward.grad_input(g, y, grad_input=g),
         ),
-        "sigmoid": Slope(
+        "sigmoid": FleetActivation(
             forward=torch.sigmoid,
             over=torch.sigmoid_,
             backward=lambda g, z, y: aten.sigmoid_backward.grad_input(g, y, grad_input=g),
         ),
-        "gelu": Slope(
+        "gelu": FleetActivation(
             forward=F.gelu, backward=lambda g, z, y: aten.gelu_backward.grad_input(g, z, grad_input=g)
         ),
-        "silu": Slope(
+        "silu": FleetActivation(
             forward=F.silu, backward=lambda g, z, y: aten.silu_backward.grad_input(g, z, grad_input=g)
         ),
     }
@@ -83,9 +83,9 @@ class Net:
                 got=f"depth={self.depth}, gain={self.gain}, bias={self.bias}",
                 fix="depth counts the square layers between the first and the last one",
             )
-        if self.activation not in SLOPES:
+        if self.activation not in ACTIVATIONS:
             raise InputError(
-                expected="activation: one of " + ", ".join(SLOPES),
+                expected="activation: one of " + ", ".join(ACTIVATIONS),
                 got=f"activation={self.activation!r}",
                 fix="take one of these, or train the network alone",
             )
@@ -113,7 +113,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class NetWeights:
     """Of one network, each matrix as (inputs, outputs), so that a batch is multiplied from the left."""
 
     first: Tensor
@@ -125,7 +125,7 @@ class Weights:
     last_bias: Tensor
 
 
-def draw(net: Net, task: Task) -> Weights:
+def draw_weights(net: Net, task: Task) -> NetWeights:
     """The weights at the start: a function of the network's own seed alone, whoever is trained beside it."""
     generator = torch.Generator().manual_seed(net.seed)
     features, n, classes, dtype = task.inputs.shape[1], task.width, task.classes, task.inputs.dtype
@@ -133,7 +133,7 @@ def draw(net: Net, task: Task) -> Weights:
     def normal(*shape: int, variance: float) -> Tensor:
         return math.sqrt(variance) * torch.randn(*shape, generator=generator, dtype=dtype)
 
-    return Weights(
+    return NetWeights(
         first=normal(features, n, variance=net.gain / features),
         first_bias=normal(n, variance=net.bias),
         square=normal(net.depth, n, n, variance=net.gain / n),
@@ -146,18 +146,18 @@ def draw(net: Net, task: Task) -> Weights:
 # One network after the other with `nn.Sequential`, autograd and `torch.optim.SGD`: the obvious way.
 
 
-class Activate(nn.Module):
+class ActivationModule(nn.Module):
     """The activation of that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.function = SLOPES[name].forward
+        self.function = ACTIVATIONS[name].forward
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x)
 
 
-class Skip(nn.Module):
+class ScaledSkip(nn.Module):
     r"""$k\,z + s\,(W\phi(z) + b)$."""
 
     def __init__(self, branch: nn.Module, skip: float, scale: float) -> None:
@@ -171,12 +171,12 @@ class Skip(nn.Module):
 
 def build_alone(net: Net, task: Task) -> nn.Sequential:
     """The network as anybody would write it, with the weights the fleet gives it."""
-    weights = draw(net, task)
+    weights = draw_weights(net, task)
     model = nn.Sequential(_linear(weights.first, weights.first_bias))
     for matrix, bias in zip(weights.square, weights.square_bias, strict=True):
-        layer = (Activate(net.activation), _linear(matrix, bias))
+        layer = (ActivationModule(net.activation), _linear(matrix, bias))
         model.extend(layer if (net.skip, net.scale) == (0, 1) else [_residual(layer, net)])
-    return model.extend([Activate(net.activation), _linear(weights.last, weights.last_bias)])
+    return model.extend([ActivationModule(net.activation), _linear(weights.last, weights.last_bias)])
 
 
 def train_alone(nets: Sequence[Net], task: Task) -> Tensor:
@@ -198,7 +198,7 @@ def _train(net: Net, task: Task) -> Tensor:
 
 
 def _residual(layer: Sequence[nn.Module], net: Net) -> nn.Module:
-    return Skip(nn.Sequential(*layer), net.skip, net.scale)
+    return ScaledSkip(nn.Sequential(*layer), net.skip, net.scale)
 
 
 def _linear(matrix: Tensor, bias: Tensor) -> nn.Linear:

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leadline.lab.fleet.plan import SLOPES, Net, Slope, Task, draw
+from leadline.lab.fleet.plan import ACTIVATIONS, FleetActivation, Net, Task, draw_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class StackedNets:
     """Networks of one activation, all plain or all residual, deepest first."""
 
     first: Tensor
@@ -31,18 +31,18 @@ class Stack:
     skip: Tensor
     scale: Tensor
     plain: bool
-    slope: Slope
+    slope: FleetActivation
 
 
-def stack_up(nets: Sequence[Net], task: Task) -> Stack:
+def stack_nets(nets: Sequence[Net], task: Task) -> StackedNets:
     """The networks' own weights, stacked. They must come deepest first."""
-    drawn = [draw(net, task) for net in nets]
+    drawn = [draw_weights(net, task) for net in nets]
     counts = [sum(net.depth > layer for net in nets) for layer in range(nets[0].depth)]
 
     def column(values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=task.inputs.dtype)[:, None, None]
 
-    return Stack(
+    return StackedNets(
         first=torch.stack([each.first for each in drawn]),
         first_bias=torch.stack([each.first_bias for each in drawn])[:, None],
         square=tuple(torch.stack([w.square[i] for w in drawn[:n]]) for i, n in enumerate(counts)),
@@ -55,12 +55,12 @@ def stack_up(nets: Sequence[Net], task: Task) -> Stack:
         skip=column([net.skip for net in nets]),
         scale=column([net.scale for net in nets]),
         plain=all((net.skip, net.scale) == (0, 1) for net in nets),
-        slope=SLOPES[nets[0].activation],
+        slope=ACTIVATIONS[nets[0].activation],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class ForwardPass:
     """What the backward pass needs of the forward one: each layer's $z$ and $\\phi(z)$, and the read-out's."""
 
     before: list[Tensor]
@@ -69,7 +69,7 @@ class Pass:
     logits: Tensor
 
 
-def forward(stack: Stack, x: Tensor) -> Pass:
+def forward(stack: StackedNets, x: Tensor) -> ForwardPass:
     """(batch, features), the same for all, to logits (networks, batch, classes)."""
     z = torch.baddbmm(stack.first_bias, x.expand(len(stack.first), *x.shape), stack.first)
     before, after, ended = [], [], []
@@ -85,7 +85,7 @@ def forward(stack: Stack, x: Tensor) -> Pass:
         z = branch if stack.plain else _added(stack, z, branch)
     last_z = torch.cat([z, *reversed(ended)]) if ended else z
     last_y = _activated(stack, last_z)
-    return Pass(
+    return ForwardPass(
         before=before,
         after=after,
         ends=(last_z, last_y),
@@ -93,18 +93,18 @@ def forward(stack: Stack, x: Tensor) -> Pass:
     )
 
 
-def _activated(stack: Stack, z: Tensor) -> Tensor:
+def _activated(stack: StackedNets, z: Tensor) -> Tensor:
     """A residual layer needs z once more, for its skip."""
     over = stack.slope.over if stack.plain else None
     return stack.slope.forward(z) if over is None else over(z)
 
 
-def _added(stack: Stack, z: Tensor, branch: Tensor) -> Tensor:
+def _added(stack: StackedNets, z: Tensor, branch: Tensor) -> Tensor:
     going = len(z)
     return branch.mul_(stack.scale[:going]).addcmul_(z, stack.skip[:going])
 
 
-def step(stack: Stack, x: Tensor, targets: Tensor) -> Tensor:
+def step(stack: StackedNets, x: Tensor, targets: Tensor) -> Tensor:
     """One step of SGD on each network, in place; the losses before it."""
     found = forward(stack, x)
     log_p = F.log_softmax(found.logits, dim=2)
@@ -116,7 +116,7 @@ def step(stack: Stack, x: Tensor, targets: Tensor) -> Tensor:
     return losses
 
 
-def _backward(stack: Stack, x: Tensor, found: Pass, move: Tensor) -> None:
+def _backward(stack: StackedNets, x: Tensor, found: ForwardPass, move: Tensor) -> None:
     """`move` is minus the rate times the gradient of the logits; what it becomes is added to every parameter."""
     last_z, last_y = found.ends
     back = torch.bmm(move, stack.last.mT)
@@ -147,12 +147,14 @@ def _add_product(weight: Tensor, bias: Tensor, y: Tensor, move: Tensor) -> None:
 
 R = TypeVar("R")
 
-PIECES_A_THREAD = 4  # a thread left idle at the end then costs an eighth at most (derived, for two threads)
-CHUNK_NUMBERS = 2**16  # in one layer of a chunk, 256 kB in float32; calibrated: docs/log.md, 2026-11-16
+MIN_PIECES_PER_THREAD = (
+    4  # a thread left idle at the end then costs an eighth at most (derived, for two threads)
+)
+MAX_CHUNK_ELEMENTS = 2**16  # in one layer of a chunk, 256 kB in float32; calibrated: docs/log.md, 2026-11-16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class FleetResult:
     """Of each network, in the order in which they were given."""
 
     losses: Tensor
@@ -167,7 +169,7 @@ def train_fleet(
     *,
     chunk: int | None = None,
     progress: Callable[[int, int, str], object] | None = None,
-) -> Trained:
+) -> FleetResult:
     """Train each network with plain SGD as if it were alone. `chunk`: networks at once; None: what fits the cache.
 
     Gives what `train_alone` gives, but for the order of additions. Numbers below the normal range are taken as zero:
@@ -176,33 +178,33 @@ def train_fleet(
     losses = torch.empty(len(nets), len(task.batches), dtype=task.inputs.dtype)
     accuracy = torch.empty(len(nets), dtype=task.inputs.dtype)
     done = 0
-    groups = list(chunks(nets, chunk or fitting_chunk(task)))
+    groups = list(split_into_chunks(nets, chunk or default_chunk_size(task)))
     work = [partial(_train_chunk, [nets[index] for index in mine], task) for mine in groups]
-    for mine, (seen, right) in zip(groups, side_by_side(work), strict=True):
+    for mine, (seen, right) in zip(groups, run_on_threads(work), strict=True):
         losses[mine], accuracy[mine] = seen, right
         done += len(mine)
         if progress is not None:
             progress(done, len(nets), "networks")
-    return Trained(losses=losses, accuracy=accuracy)
+    return FleetResult(losses=losses, accuracy=accuracy)
 
 
 @torch.no_grad()
 def _train_chunk(nets: Sequence[Net], task: Task) -> tuple[Tensor, Tensor]:
     """Losses and accuracies of networks that fit the cache together."""
-    with flushing_denormals():
-        stack = stack_up(nets, task)
+    with flush_denormals():
+        stack = stack_nets(nets, task)
         steps = [step(stack, task.inputs[batch], task.targets[batch]) for batch in task.batches]
         return torch.stack(steps, dim=1), _accuracy(stack, task)
 
 
-def side_by_side(work: Sequence[Callable[[], R]]) -> Iterator[R]:
+def run_on_threads(work: Sequence[Callable[[], R]]) -> Iterator[R]:
     """What each piece of work gives, in order. With many pieces a thread, each thread of torch takes pieces of its own;
     else all threads work on one piece.
 
     Operations on a chunk are too short to be shared by threads: they would wait for each other at the end of each.
     """
     threads = torch.get_num_threads()
-    if threads == 1 or len(work) < PIECES_A_THREAD * threads:
+    if threads == 1 or len(work) < MIN_PIECES_PER_THREAD * threads:
         yield from (piece() for piece in work)
         return
     try:
@@ -212,12 +214,12 @@ def side_by_side(work: Sequence[Callable[[], R]]) -> Iterator[R]:
         torch.set_num_threads(threads)
 
 
-def fitting_chunk(task: Task) -> int:
+def default_chunk_size(task: Task) -> int:
     """Networks whose activations of one layer stay in the cache from the product that makes them to the next."""
-    return max(CHUNK_NUMBERS // (task.batch * task.width), 1)
+    return max(MAX_CHUNK_ELEMENTS // (task.batch * task.width), 1)
 
 
-def chunks(nets: Sequence[Net], size: int) -> Iterator[list[int]]:
+def split_into_chunks(nets: Sequence[Net], size: int) -> Iterator[list[int]]:
     """Indices of networks that are trained together: of one activation, all plain or all residual, deepest first.
 
     Neighbours in the order of depth share a chunk, so that nearly all of it is at work in nearly all of its layers.
@@ -230,7 +232,7 @@ def chunks(nets: Sequence[Net], size: int) -> Iterator[list[int]]:
         yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
-def _accuracy(stack: Stack, task: Task) -> Tensor:
+def _accuracy(stack: StackedNets, task: Task) -> Tensor:
     right = [
         (forward(stack, x).logits.argmax(2) == y).sum(1)
         for x, y in zip(
@@ -241,7 +243,7 @@ def _accuracy(stack: Stack, task: Task) -> Tensor:
 
 
 @contextmanager
-def flushing_denormals() -> Iterator[None]:
+def flush_denormals() -> Iterator[None]:
     """Numbers below the normal range count as zero in this thread; as before afterwards."""
     before = bool(torch.tensor(1e-310, dtype=torch.float64).mul(1.0) == 0)
     torch.set_flush_denormal(True)

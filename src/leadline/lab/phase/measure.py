@@ -10,11 +10,11 @@ from itertools import pairwise
 import torch
 
 from leadline.errors import InputError
-from leadline.lab.data import standardised_digits
+from leadline.lab.data import standardized_digits
 from leadline.lab.fleet import Net, Task, train_fleet
-from leadline.lab.phase.plan import Plan, cells_of, find_kind
-from leadline.lab.phase.record import TRAINED, Phase, Separation
-from leadline.lab.sweeps import Bundle, Executor, Job, Progress, Store, run_sweep
+from leadline.lab.phase.plan import Plan, column_cells, find_kind
+from leadline.lab.phase.record import MIN_TRAINED_ACCURACY, Phase, Separation
+from leadline.lab.sweeps import Bundle, CellStore, Executor, Job, Progress, run_sweep
 from leadline.lab.sweeps.cells import Settings
 from leadline.lab.sweeps.executors import in_process
 from leadline.nn.activations import find_activation
@@ -22,11 +22,11 @@ from leadline.readings.theory import quadrature
 from leadline.readings.theory.criticality import depth_scale
 
 VERSION = "phase/1"  # of what a cell means: change it when the same settings would give another result
-AT_ONCE = 2  # columns in one fleet: enough to fill its chunks, few enough to be stored often
+MAX_BUNDLE_COLUMNS = 2  # columns in one fleet: enough to fill its chunks, few enough to be stored often
 
 
 def phase_job() -> Job:
-    return Job(work=run_columns, version=VERSION, kin=_kin, most=AT_ONCE)
+    return Job(work=run_columns, version=VERSION, kin=_kin, most=MAX_BUNDLE_COLUMNS)
 
 
 def run_columns(bundle: Bundle) -> list[list[float]]:
@@ -59,7 +59,7 @@ def nets_of(cell: Settings) -> Iterator[Net]:
 
 
 def _task(cell: Settings) -> Task:
-    inputs, targets = standardised_digits()
+    inputs, targets = standardized_digits()
     samples = min(cell["samples"], len(inputs))
     generator = torch.Generator().manual_seed(0)
     return Task(
@@ -82,9 +82,9 @@ def _kin(cell: Settings) -> str:
 # residual  $N \ln(1 + s^2)$: each branch adds $s^2$ times what the stream has; for small $s$ that is $N s^2$, the law
 #           $s \sim N^{-1/2}$
 
-ROUNDS = 4000  # of the correlation map; at a critical point it settles like one over their number
-SETTLED = 1e-12
-START = 0.5  # correlation the map starts from: any below 1 ends at the same point
+MAX_ITERATIONS = 4000  # of the correlation map; at a critical point it settles like one over their number
+CONVERGENCE_TOLERANCE = 1e-12
+START_CORRELATION = 0.5  # correlation the map starts from: any below 1 ends at the same point
 
 
 def correlation_scale(activation: str, gain: float, bias: float) -> float:
@@ -104,17 +104,17 @@ def correlation_scale(activation: str, gain: float, bias: float) -> float:
         (slope,) = torch.autograd.grad(y.sum(), z)
     value, slope = y.detach(), slope.detach()
     ms, slope_ms = quadrature.moments(value)[1], quadrature.moments(slope)[1]
-    c = START
-    for _ in range(ROUNDS):
+    c = START_CORRELATION
+    for _ in range(MAX_ITERATIONS):
         new = min((gain * quadrature.kernel(value, ms, [c])[0] + bias) / q, 1.0)
-        if abs(new - c) < SETTLED:
+        if abs(new - c) < CONVERGENCE_TOLERANCE:
             break
         c = new
     chi = gain * quadrature.kernel(slope, slope_ms, [c])[0]
     return math.inf if chi >= 1 else -1 / math.log(chi)
 
 
-def reach_of(kind: str, value: float, activation: str, bias: float) -> float:
+def theory_reach(kind: str, value: float, activation: str, bias: float) -> float:
     """The depth at which the load of a network with that value is 1."""
     if kind == "gain":
         return correlation_scale(activation, value, bias)
@@ -123,11 +123,11 @@ def reach_of(kind: str, value: float, activation: str, bias: float) -> float:
 
 # How well "shallower than so many times theory's reach" tells the networks that trained from those that did not.
 
-Judged = Sequence[tuple[float, bool]]
+LoadOutcomes = Sequence[tuple[float, bool]]
 """Load of a network, and whether it trained."""
 
 
-def separate(columns: Sequence[Judged], stated: float) -> Separation:
+def separate(columns: Sequence[LoadOutcomes], stated: float) -> Separation:
     """`columns` in the order of their values. None where all networks trained, or none did."""
     every = [each for column in columns for each in column]
     fitted_on = [each for column in columns[::2] for each in column]
@@ -135,14 +135,14 @@ def separate(columns: Sequence[Judged], stated: float) -> Separation:
     fitted = best_multiple(fitted_on)
     return Separation(
         stated=stated,
-        at_stated=balanced(every, stated),
+        at_stated=balanced_accuracy(every, stated),
         fitted=fitted,
-        at_fitted=None if fitted is None else balanced(judged_on, fitted),
+        at_fitted=None if fitted is None else balanced_accuracy(judged_on, fitted),
         networks=len(every),
     )
 
 
-def balanced(judged: Judged, multiple: float) -> float | None:
+def balanced_accuracy(judged: LoadOutcomes, multiple: float) -> float | None:
     """The mean of two shares: of those that trained, how many have a lower load; of the others, how many do not."""
     trained = [load < multiple for load, good in judged if good]
     failed = [load >= multiple for load, good in judged if not good]
@@ -151,11 +151,11 @@ def balanced(judged: Judged, multiple: float) -> float | None:
     return (sum(trained) / len(trained) + sum(failed) / len(failed)) / 2
 
 
-def best_multiple(judged: Judged) -> float | None:
+def best_multiple(judged: LoadOutcomes) -> float | None:
     """The multiple with the highest balanced accuracy; in the middle, where several are equally good."""
     loads = sorted({load for load, _ in judged if 0 < load < math.inf})
     between = [math.sqrt(low * high) for low, high in pairwise(loads)]
-    scored = [(score, each) for each in between if (score := balanced(judged, each)) is not None]
+    scored = [(score, each) for each in between if (score := balanced_accuracy(judged, each)) is not None]
     if not scored:
         return None
     best = max(score for score, _ in scored)
@@ -172,12 +172,12 @@ def phase(
     kind: str,
     plan: Plan = STANDARD,
     *,
-    store: Store | None = None,
+    store: CellStore | None = None,
     executor: Executor = in_process,
     progress: Progress | None = None,
 ) -> Phase:
     """The diagram of `gain`, `rate` or `residual` against depth: who learns the digits, and what theory says of it."""
-    cells = cells_of(kind, plan)
+    cells = column_cells(kind, plan)
     found = run_sweep(phase_job(), cells, store=store, executor=executor, progress=progress)
     if found.failures:
         raise InputError(
@@ -192,7 +192,7 @@ def phase(
 def assemble(name: str, plan: Plan, values: Sequence[float], columns: Sequence[Sequence[float]]) -> Phase:
     """`columns[value][depth]`: accuracies."""
     kind = find_kind(name)
-    reach = tuple(reach_of(name, value, kind.activation, kind.bias) for value in values)
+    reach = tuple(theory_reach(name, value, kind.activation, kind.bias) for value in values)
     judged = [_judged(name, plan.depths, column, each) for column, each in zip(columns, reach, strict=True)]
     if name == "rate":
         judged = _from_the_best_up(columns, judged)
@@ -233,7 +233,9 @@ def edge_power(
     points = []
     for row, depth in enumerate(depths):
         reached = [column[row] for column in columns]
-        trained = [value for value, share in zip(values, reached, strict=True) if share >= TRAINED]
+        trained = [
+            value for value, share in zip(values, reached, strict=True) if share >= MIN_TRAINED_ACCURACY
+        ]
         others = [share for at, share in enumerate(reached) if at != lowest]
         if trained and max(trained) < max(values) and reached[lowest] <= max(others):
             points.append((math.log(depth), math.log(max(trained))))
@@ -242,14 +244,16 @@ def edge_power(
     return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
-def _judged(name: str, depths: Sequence[int], column: Sequence[float], reach: float) -> Judged:
+def _judged(name: str, depths: Sequence[int], column: Sequence[float], reach: float) -> LoadOutcomes:
     return [
-        (depth / reach if reach > 0 else math.inf, accuracy >= TRAINED)
+        (depth / reach if reach > 0 else math.inf, accuracy >= MIN_TRAINED_ACCURACY)
         for depth, accuracy in zip(depths, column, strict=True)
     ]
 
 
-def _from_the_best_up(columns: Sequence[Sequence[float]], judged: Sequence[Judged]) -> list[Judged]:
+def _from_the_best_up(
+    columns: Sequence[Sequence[float]], judged: Sequence[LoadOutcomes]
+) -> list[LoadOutcomes]:
     """Rates below the best one of a depth fail by being slow, of which this theory says nothing: left out."""
     best = [max(range(len(columns)), key=lambda at: columns[at][row]) for row in range(len(columns[0]))]
     return [[each for row, each in enumerate(column) if at >= best[row]] for at, column in enumerate(judged)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from leadline.lab.phase.record import TRAINED, Phase
-from leadline.lab.sheet import Section, Sheet, figure, render_sheet
+from leadline.lab.html_page import HtmlPage, Section, figure, render_html_page
+from leadline.lab.phase.record import MIN_TRAINED_ACCURACY, Phase
 from leadline.report.charts.heat import Axis, Curve, heat_map
 from leadline.report.layout import Look, wrapped
 from leadline.text import clean, clean_lines, number
 
 SHADES = " ░▒▓█"
-LAWS = {
+LAW_TEMPLATES = {
     "gain": "depth = {} ξ",
     "rate": "rate × depth = {}",
     "residual": "depth × ln(1 + scale²) = {}",
@@ -33,12 +33,13 @@ def draw(phase: Phase) -> str:
     )
 
 
-def sentence(phase: Phase) -> str:
+def summary_text(phase: Phase) -> str:
     """What the diagram says, in words."""
     found = phase.separation
-    trained = sum(each >= TRAINED for row in phase.accuracy for each in row)
+    trained = sum(each >= MIN_TRAINED_ACCURACY for row in phase.accuracy for each in row)
     said = [
-        f"{trained} of {_places(phase)} places trained: they tell {TRAINED:.0%} of the digits right, or more"
+        f"{trained} of {_places(phase)} places trained: "
+        f"they classify at least {MIN_TRAINED_ACCURACY:.0%} of the digits correctly"
     ]
     if found.at_stated is not None and phase.kind != "rate":
         said.append(
@@ -52,8 +53,8 @@ def sentence(phase: Phase) -> str:
         )
     if phase.power is not None:
         said.append(
-            f"The highest {HIGHEST[phase.kind]} that trains falls with depth to the power {phase.power:.2f}; theory "
-            f"says {THEORY_POWER[phase.kind]:g}"
+            f"The highest {EDGE_QUANTITY[phase.kind]} that trains scales with depth to the power {phase.power:.2f}; "
+            f"theory predicts {THEORY_POWER[phase.kind]:g}"
         )
     if phase.kind == "gain" and len(said) > 1:
         said.append("ξ is the depth scale of the correlation between two inputs")
@@ -61,14 +62,14 @@ def sentence(phase: Phase) -> str:
 
 
 THEORY_POWER = {"rate": -1.0, "residual": -0.5}
-HIGHEST = {"rate": "rate", "residual": "scale"}
+EDGE_QUANTITY = {"rate": "rate", "residual": "scale"}
 
 
 def law(phase: Phase, multiple: float) -> str:
-    return LAWS[phase.kind].format(number(multiple))
+    return LAW_TEMPLATES[phase.kind].format(number(multiple))
 
 
-def sheet_of(phase: Phase) -> Sheet:
+def build_html_page(phase: Phase) -> HtmlPage:
     """What stands on its page."""
     lines = "dashes: fitted" if phase.kind == "rate" else "line: theory as stated; dashes: fitted"
     picture = figure(phase.title, draw(phase), f"darker: more digits told right; {lines}")
@@ -78,10 +79,10 @@ def sheet_of(phase: Phase) -> Sheet:
         words=["Share of the digits told right after training: rows by depth, columns by value."],
         table=_table(phase),
     )
-    return Sheet(
+    return HtmlPage(
         kind="phase diagram",
         title=phase.title,
-        sentence=sentence(phase),
+        sentence=summary_text(phase),
         facts=facts,
         sections=[Section(heading="Who learns the digits", figures=[picture]), numbers],
     )
@@ -90,7 +91,7 @@ def sheet_of(phase: Phase) -> Sheet:
 def render_text(phase: Phase, look: Look) -> str:
     """A character a place, deepest above; theory's curve as a mark where it passes. The verdict alone: the sentence."""
     if look.detail == "verdict":
-        return clean(sentence(phase)) + "\n"
+        return clean(summary_text(phase)) + "\n"
     rows = [f"{phase.title}: share of the digits told right"]
     multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
     curve = phase.curve(multiple) if multiple is not None else ()
@@ -99,7 +100,7 @@ def render_text(phase: Phase, look: Look) -> str:
         rows.append(f"{phase.depths[place]:>6} │{cells}│")
     rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
     rows.append(f"{'':>6}  space none, █ all, · theory's curve")
-    words = [line.plain for line in wrapped(clean(sentence(phase)), look.width)]
+    words = [line.plain for line in wrapped(clean(summary_text(phase)), look.width)]
     return clean_lines("\n".join([*rows, "", *words])) + "\n"
 
 
@@ -142,5 +143,5 @@ def _said(value: object) -> str:
 PHASE_FORMATS: dict[str, Callable[[Phase, Look], str]] = {
     "text": render_text,
     "json": lambda phase, look: phase.to_json() + "\n",
-    "html": lambda phase, look: render_sheet(sheet_of(phase)),
+    "html": lambda phase, look: render_html_page(build_html_page(phase)),
 }

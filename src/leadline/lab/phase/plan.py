@@ -29,11 +29,11 @@ class Kind:
     """The multiple of theory's reach up to which networks are said to train."""
 
 
-def even(low: float, high: float, count: int) -> tuple[float, ...]:
+def linear_grid(low: float, high: float, count: int) -> tuple[float, ...]:
     return tuple(round(low + (high - low) * at / (count - 1), 6) for at in range(count))
 
 
-def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
+def geometric_grid(low: float, high: float, count: int) -> tuple[float, ...]:
     return tuple(float(f"{low * (high / low) ** (at / (count - 1)):.4g}") for at in range(count))
 
 
@@ -43,7 +43,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             title="Gain and depth",
             axis="gain σ_w²",
             log=False,
-            values=even(0.8, 4.0, 9),
+            values=linear_grid(0.8, 4.0, 9),
             activation="tanh",
             gain=0.0,  # varies
             bias=0.05,  # as in Schoenholz et al. 2017, figure 5
@@ -54,7 +54,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             title="Rate and depth",
             axis="rate",
             log=True,
-            values=geometric(0.003, 3.0, 13),
+            values=geometric_grid(0.003, 3.0, 13),
             activation="tanh",
             gain=1.761,  # critical for tanh with this bias: leadline.critical_gain("tanh", 0.05)
             bias=0.05,
@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             title="Residual scale and depth",
             axis="scale of a branch",
             log=True,
-            values=geometric(0.05, 1.6, 9),
+            values=geometric_grid(0.05, 1.6, 9),
             activation="relu",
             gain=2.0,  # He: a branch of scale 1 adds as much as the stream has
             bias=0.0,
@@ -110,7 +110,7 @@ def find_kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def cells_of(name: str, plan: Plan) -> list[dict[str, Any]]:
+def column_cells(name: str, plan: Plan) -> list[dict[str, Any]]:
     """A cell is a column: one value, all depths."""
     kind = find_kind(name)
     common = asdict(plan) | {"kind": name, "depths": list(plan.depths)}

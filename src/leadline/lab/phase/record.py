@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 PHASE_SCHEMA = "leadline.phase/1"
 
-KINDS = ("gain", "rate", "residual")
+KIND_NAMES = ("gain", "rate", "residual")
 
-TRAINED = 0.55  # accuracy that counts as trained: half way from chance (ten classes) to all right (derived)
+MIN_TRAINED_ACCURACY = (
+    0.55  # accuracy that counts as trained: half way from chance (ten classes) to all right (derived)
+)
 
 
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +54,8 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = PHASE_SCHEMA
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"a kind of diagram is one of {', '.join(KINDS)}")
+        if self.kind not in KIND_NAMES:
+            raise ValueError(f"a kind of diagram is one of {', '.join(KIND_NAMES)}")
         rows, columns = len(self.depths), len(self.values)
         if not rows or not columns or len(self.reach) != columns or len(self.accuracy) != rows:
             raise ValueError("a row a depth, and a reach a value are needed")
@@ -77,9 +79,9 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the diagram as one self-contained page, which opens in any browser without a network."""
-        from leadline.lab.phase.page import sheet_of
+        from leadline.lab.phase.page import build_html_page
 
-        sheet_of(self).write(path)
+        build_html_page(self).write(path)
 
     def _repr_html_(self) -> str:
         from leadline.lab.phase.page import draw

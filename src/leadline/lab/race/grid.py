@@ -7,15 +7,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from leadline.errors import InputError
-from leadline.lab.race.tracks import HEADS, every_entrant, find_entrant, find_track
-from leadline.lab.race.training import OPTIMISERS
+from leadline.lab.race.tasks import HEADS, all_variants, find_task, find_variant
+from leadline.lab.race.training import OPTIMIZERS
 from leadline.lab.sweeps import Job
 from leadline.lab.sweeps.cells import Settings
 
 VERSION = "race/1"  # of what a cell means: change it when the same settings would give another result
-RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # half decades around Adam's default
-SIDE_BY_SIDE = 16  # networks in one bundle: at 12 blocks of width 32 more are not faster (benchmarks/race.py)
-DEEP = 100  # blocks from which on each seed is a bundle of its own, so that no bundle takes many minutes
+DEFAULT_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # half decades around Adam's default
+MAX_BUNDLE_NETWORKS = (
+    16  # networks in one bundle: at 12 blocks of width 32 more are not faster (benchmarks/race.py)
+)
+MIN_DEEP_BLOCKS = (
+    100  # blocks from which on each seed is a bundle of its own, so that no bundle takes many minutes
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +39,16 @@ class Grid:
     schemes: tuple[str, ...] = ()
     """Of leadline.nn.SCHEMES; `+groups` behind a name: with the rates of `leadline.nn.param_groups`. None: all."""
     depths: tuple[int, ...] = (12,)
-    rates: tuple[float, ...] = RATES
+    rates: tuple[float, ...] = DEFAULT_RATES
     seeds: int = 3
     data: str = "text"
     optimizer: str = "adam"
     budget: Budget = Budget()
 
     def __post_init__(self) -> None:
-        find_track(self.data)
+        find_task(self.data)
         for scheme in self.schemes:
-            find_entrant(scheme)
+            find_variant(scheme)
         if (
             not self.depths
             or not self.rates
@@ -63,19 +67,19 @@ class Grid:
                 got=f"width={self.budget.width}",
                 fix=f"{self.budget.width + HEADS - self.budget.width % HEADS} is one",
             )
-        if self.optimizer not in OPTIMISERS:
+        if self.optimizer not in OPTIMIZERS:
             raise InputError(
-                expected="optimizer: one of " + ", ".join(OPTIMISERS),
+                expected="optimizer: one of " + ", ".join(OPTIMIZERS),
                 got=f"optimizer={self.optimizer!r}",
                 fix="take one of these",
             )
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.schemes or every_entrant()
+        return self.schemes or all_variants()
 
 
-def cells_of(grid: Grid) -> list[dict[str, Any]]:
+def race_cells(grid: Grid) -> list[dict[str, Any]]:
     """Shallow ones first: an interrupted race has whole tables."""
     return [
         {
@@ -94,13 +98,13 @@ def cells_of(grid: Grid) -> list[dict[str, Any]]:
     ]
 
 
-def kin(cell: Settings) -> Hashable:
+def bundle_key(cell: Settings) -> Hashable:
     """Cells that differ in rate and seed only can be trained side by side."""
-    apart: Sequence[str] = ("rate",) if cell["depth"] >= DEEP else ("rate", "seed")
+    apart: Sequence[str] = ("rate",) if cell["depth"] >= MIN_DEEP_BLOCKS else ("rate", "seed")
     return tuple(sorted((name, value) for name, value in cell.items() if name not in apart))
 
 
 def race_job() -> Job:
-    from leadline.lab.race.training import run_lanes
+    from leadline.lab.race.training import train_bundle
 
-    return Job(work=run_lanes, version=VERSION, kin=kin, most=SIDE_BY_SIDE)
+    return Job(work=train_bundle, version=VERSION, kin=bundle_key, most=MAX_BUNDLE_NETWORKS)

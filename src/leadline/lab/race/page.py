@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from leadline.lab.race.record import Interval, Race, Standing, Transfer
-from leadline.lab.sheet import Figure, Section, Sheet, figure, render_sheet
+from leadline.lab.html_page import Figure, HtmlPage, Section, figure, render_html_page
+from leadline.lab.race.record import Race, RateTransfer, SeedInterval, Standing
 from leadline.report.charts.lines import Line, line_chart
 from leadline.report.layout import Look, wrapped
 from leadline.text import clean, clean_lines, number, plural
 
-HEAD = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
-MOVES = ("scheme", "best rate by depth", "power of depth", "theory")
-SPARE_IN_HEAD, SPARE_IN_MOVES = (4, 3), (1,)  # columns that a narrow terminal does without, in this order
+LEAGUE_HEADER = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
+TRANSFER_HEADER = ("scheme", "best rate by depth", "power of depth", "theory")
+OPTIONAL_LEAGUE_COLUMNS, OPTIONAL_TRANSFER_COLUMNS = (
+    (4, 3),
+    (1,),
+)  # columns that a narrow terminal does without, in this order
 LEGEND = "= level with the leader (95 %)   † the best rate is at the edge of the grid   (…) no best rate"
-SHOWN = 8  # schemes with a picture of their own
+MAX_PICTURED_SCHEMES = 8  # schemes with a picture of their own
 
 
-def said(interval: Interval, *, sign: bool = False) -> str:
+def format_interval(interval: SeedInterval, *, sign: bool = False) -> str:
     """ "2.41 ± 0.05"."""
     if not math.isfinite(interval.mean):
         return "diverged"
@@ -31,8 +34,8 @@ def league_rows(table: Sequence[Standing]) -> list[list[str]]:
     return [
         [
             f"{row.scheme}{' =' if row.level else ''}",
-            said(row.loss),
-            said(row.behind, sign=True),
+            format_interval(row.loss),
+            format_interval(row.behind, sign=True),
             f"{row.rate:g}{' †' if row.at_edge else ''}",
             f"{row.sensitivity:z.2f}",
         ]
@@ -40,19 +43,19 @@ def league_rows(table: Sequence[Standing]) -> list[list[str]]:
     ]
 
 
-def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
+def transfer_rows(transfers: Sequence[RateTransfer]) -> list[list[str]]:
     return [
         [
             row.scheme,
             ", ".join(_optima(row)),
-            "undecided" if row.power is None else said(row.power, sign=True),
+            "undecided" if row.power is None else format_interval(row.power, sign=True),
             "" if row.predicted is None else f"{row.predicted:+.1f}",
         ]
         for row in sorted(transfers, key=lambda each: -math.inf if each.power is None else each.power.mean)
     ]
 
 
-def _optima(row: Transfer) -> list[str]:
+def _optima(row: RateTransfer) -> list[str]:
     """By depth, in brackets where it is none: at an edge of the grid, or of a network that learned nothing."""
     known = row.known or (row.power is not None,) * len(row.depths)
     return [
@@ -61,7 +64,7 @@ def _optima(row: Transfer) -> list[str]:
     ]
 
 
-def sentence(race: Race) -> str:
+def summary_text(race: Race) -> str:
     """Who leads where, and who learned anything."""
     return ". ".join(_told(table, race.base_rate) for table in race.tables) + "."
 
@@ -76,7 +79,7 @@ def _told(table: Sequence[Standing], base_rate: float) -> str:
         )
     level = sum(row.level for row in table) - 1
     return (
-        f"At {plural(leader.depth, 'block')} {leader.scheme} leads with {said(leader.loss)}, "
+        f"At {plural(leader.depth, 'block')} {leader.scheme} leads with {format_interval(leader.loss)}, "
         f"{_level(level) if leader.loss.half is not None else 'but one seed tells nobody apart'}, and {learned} of "
         f"{len(table)} learned more than a constant prediction knows"
     )
@@ -89,16 +92,16 @@ def _level(others: int) -> str:
 def render_text(race: Race, look: Look) -> str:
     """The league tables; with the verdict alone asked for, the sentence."""
     if look.detail == "verdict":
-        return clean(sentence(race)) + "\n"
+        return clean(summary_text(race)) + "\n"
     width = look.width
-    lines = [*_lines(sentence(race), width), ""]
+    lines = [*_lines(summary_text(race), width), ""]
     lines += [*_lines(f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", width), ""]
     for table in race.tables:
-        rows = [list(HEAD), *league_rows(table)]
-        lines += [plural(table[0].depth, "block"), *_columns(rows, width, SPARE_IN_HEAD), ""]
+        rows = [list(LEAGUE_HEADER), *league_rows(table)]
+        lines += [plural(table[0].depth, "block"), *_columns(rows, width, OPTIONAL_LEAGUE_COLUMNS), ""]
     if race.transfers:
-        rows = [list(MOVES), *transfer_rows(race.transfers)]
-        lines += ["how the best rate moves with depth", *_columns(rows, width, SPARE_IN_MOVES), ""]
+        rows = [list(TRANSFER_HEADER), *transfer_rows(race.transfers)]
+        lines += ["how the best rate moves with depth", *_columns(rows, width, OPTIONAL_TRANSFER_COLUMNS), ""]
     lines += _lines(LEGEND, width)
     lines += [f"failed: {each}" for each in race.failed]
     return clean_lines("\n".join(lines)) + "\n"
@@ -108,7 +111,7 @@ def _lines(text: str, width: int) -> list[str]:
     return [line.plain for line in wrapped(clean(text), width)]
 
 
-def sheet_of(race: Race) -> Sheet:
+def build_html_page(race: Race) -> HtmlPage:
     """What stands on its page."""
     facts = [("Data", race.data), ("Optimiser", race.optimizer), ("Steps", str(race.steps))]
     facts += [("Batch", str(race.batch)), ("Width", str(race.width)), ("Seeds", str(race.seeds))]
@@ -122,11 +125,11 @@ def sheet_of(race: Race) -> Sheet:
                     "of 0, 1/2 and 1. In brackets: no best rate, since it is at an edge of the grid or the network "
                     "learned no more than a constant prediction knows. A power needs two depths with one."
                 ],
-                table=[list(MOVES), *transfer_rows(race.transfers)],
+                table=[list(TRANSFER_HEADER), *transfer_rows(race.transfers)],
             )
         )
     title = "Race of residual schemes"
-    return Sheet(kind="race", title=title, sentence=sentence(race), facts=facts, sections=sections)
+    return HtmlPage(kind="race", title=title, sentence=summary_text(race), facts=facts, sections=sections)
 
 
 def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
@@ -137,14 +140,14 @@ def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
         "Sensitivity: mean over all rates of the loss above the best one's."
     )
     return [
-        Section(heading=blocks, words=[note], table=[list(HEAD), *league_rows(table)]),
+        Section(heading=blocks, words=[note], table=[list(LEAGUE_HEADER), *league_rows(table)]),
         Section(
             heading=f"{blocks}: loss over the rate, and over training",
             words=[
                 "Left: validation loss at each rate; a red triangle is a network that diverged. Right: training "
-                f"loss at the best rate, over {race.steps} steps. The first {SHOWN} of the table."
+                f"loss at the best rate, over {race.steps} steps. The first {MAX_PICTURED_SCHEMES} of the table."
             ],
-            figures=[each for row in table[:SHOWN] for each in _pictures(row, race.steps)],
+            figures=[each for row in table[:MAX_PICTURED_SCHEMES] for each in _pictures(row, race.steps)],
         ),
     ]
 
@@ -187,5 +190,5 @@ def _columns(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) ->
 RACE_FORMATS: dict[str, Callable[[Race, Look], str]] = {
     "text": render_text,
     "json": lambda race, look: race.to_json() + "\n",
-    "html": lambda race, look: render_sheet(sheet_of(race)),
+    "html": lambda race, look: render_html_page(build_html_page(race)),
 }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 RACE_SCHEMA = "leadline.race/1"
 
 
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
+class SeedInterval(msgspec.Struct, frozen=True, kw_only=True):
     """A mean over seeds, and half the width of its 95 % interval; None with a single seed."""
 
     mean: float
@@ -29,8 +29,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     at_edge: bool
     """The best rate is the lowest or the highest of the grid: a better one may lie outside."""
-    loss: Interval
-    behind: Interval
+    loss: SeedInterval
+    behind: SeedInterval
     """Loss above the leader's, seed by seed: both saw the same samples in the same order."""
     sensitivity: float
     """Mean over all rates of the loss above the best one's; one above a constant prediction counts as that."""
@@ -45,14 +45,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return self.behind.half is None or self.behind.mean <= self.behind.half
 
 
-class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+class RateTransfer(msgspec.Struct, frozen=True, kw_only=True):
     r"""How the best rate moves with depth: $p$ in best rate $\sim N^p$."""
 
     scheme: str
     depths: tuple[int, ...]
     optima: tuple[float, ...]
     """Best rate at each depth, between the rates of the grid by a parabola; mean over seeds (geometric)."""
-    power: Interval | None
+    power: SeedInterval | None
     """None where fewer than two depths are `known`."""
     predicted: float | None
     """$a - 1$ for Adam and $2a - 1$ for SGD, where branches are damped like $N^{-a}$; 0 with the groups of that law;
@@ -79,7 +79,7 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
     base_rate: float
     """Held-out loss of the best constant prediction."""
     tables: tuple[tuple[Standing, ...], ...]
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[RateTransfer, ...]
     failed: tuple[str, ...] = ()
     """Cells without a result, and why."""
     schema: str = RACE_SCHEMA
@@ -97,6 +97,6 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the race as one self-contained page, which opens in any browser without a network."""
-        from leadline.lab.race.page import sheet_of
+        from leadline.lab.race.page import build_html_page
 
-        sheet_of(self).write(path)
+        build_html_page(self).write(path)

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from leadline.errors import InputError
-from leadline.lab.race.grid import Grid, cells_of, race_job
-from leadline.lab.race.record import Interval, Race, Standing, Transfer
-from leadline.lab.race.tracks import base_rate, find_entrant
-from leadline.lab.sweeps import Executor, Progress, Store, run_sweep
+from leadline.lab.race.grid import Grid, race_cells, race_job
+from leadline.lab.race.record import Race, RateTransfer, SeedInterval, Standing
+from leadline.lab.race.tasks import base_rate, find_variant
+from leadline.lab.sweeps import CellStore, Executor, Progress, run_sweep
 from leadline.lab.sweeps.executors import in_process
 from leadline.nn import SCHEMES
 from leadline.readings.depth_law import student
 
 
-class Finish(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkResult(msgspec.Struct, frozen=True, kw_only=True):
     """How one network ended."""
 
     scheme: str
@@ -31,15 +31,15 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     curve: tuple[float, ...]
 
 
-def spread(values: Sequence[float]) -> Interval:
+def seed_interval(values: Sequence[float]) -> SeedInterval:
     mean = statistics.fmean(values)
     if len(values) < 2 or not math.isfinite(mean):
-        return Interval(mean=mean, half=None)
+        return SeedInterval(mean=mean, half=None)
     half = student(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(mean=mean, half=half)
+    return SeedInterval(mean=mean, half=half)
 
 
-def league(finishes: Iterable[Finish], depth: int, base_rate: float) -> tuple[Standing, ...]:
+def league_table(finishes: Iterable[NetworkResult], depth: int, base_rate: float) -> tuple[Standing, ...]:
     """Every scheme at that depth, the best first. `base_rate`: the loss of one that learned nothing."""
     groups = by_scheme(each for each in finishes if each.depth == depth)
     best = {scheme: best_rate(cells) for scheme, cells in groups.items()}
@@ -48,7 +48,9 @@ def league(finishes: Iterable[Finish], depth: int, base_rate: float) -> tuple[St
     return tuple(_standing(groups[scheme], best[scheme], ends[order[0]], base_rate) for scheme in order)
 
 
-def _standing(cells: list[Finish], rate: float, leader: dict[int, float], base_rate: float) -> Standing:
+def _standing(
+    cells: list[NetworkResult], rate: float, leader: dict[int, float], base_rate: float
+) -> Standing:
     mine = losses_at(cells, rate)
     by_rate = _by_rate(cells)
     rates = [each for each, _ in by_rate]
@@ -60,37 +62,38 @@ def _standing(cells: list[Finish], rate: float, leader: dict[int, float], base_r
         depth=cells[0].depth,
         rate=rate,
         at_edge=rate in (rates[0], rates[-1]),
-        loss=spread(list(mine.values())),
-        behind=spread([mine[seed] - leader[seed] for seed in mine if seed in leader]),
+        loss=seed_interval(list(mine.values())),
+        behind=seed_interval([mine[seed] - leader[seed] for seed in mine if seed in leader]),
         sensitivity=statistics.fmean(capped) - lowest if math.isfinite(lowest) else 0.0,
         by_rate=by_rate,
         curve=_mean_curve([cell.curve for cell in cells if cell.rate == rate]),
     )
 
 
-def by_scheme(finishes: Iterable[Finish]) -> dict[str, list[Finish]]:
-    groups: dict[str, list[Finish]] = {}
+def by_scheme(finishes: Iterable[NetworkResult]) -> dict[str, list[NetworkResult]]:
+    groups: dict[str, list[NetworkResult]] = {}
     for each in finishes:
         groups.setdefault(each.scheme, []).append(each)
     return groups
 
 
-def _by_rate(cells: Sequence[Finish]) -> tuple[tuple[float, float], ...]:
+def _by_rate(cells: Sequence[NetworkResult]) -> tuple[tuple[float, float], ...]:
     rates = sorted({cell.rate for cell in cells})
     return tuple(
-        (rate, statistics.fmean(ranked(cell.valid) for cell in cells if cell.rate == rate)) for rate in rates
+        (rate, statistics.fmean(rank_loss(cell.valid) for cell in cells if cell.rate == rate))
+        for rate in rates
     )
 
 
-def best_rate(cells: Sequence[Finish]) -> float:
+def best_rate(cells: Sequence[NetworkResult]) -> float:
     return min(_by_rate(cells), key=lambda pair: pair[1])[0]
 
 
-def losses_at(cells: Sequence[Finish], rate: float) -> dict[int, float]:
-    return {cell.seed: ranked(cell.held_out) for cell in cells if cell.rate == rate}
+def losses_at(cells: Sequence[NetworkResult], rate: float) -> dict[int, float]:
+    return {cell.seed: rank_loss(cell.held_out) for cell in cells if cell.rate == rate}
 
 
-def ranked(loss: float) -> float:
+def rank_loss(loss: float) -> float:
     """What is no number is worse than any."""
     return loss if math.isfinite(loss) else math.inf
 
@@ -101,11 +104,13 @@ def _mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 # How the best rate moves with depth.
 
-Tables = Mapping[int, Sequence[Finish]]
+Tables = Mapping[int, Sequence[NetworkResult]]
 """Of one scheme, by depth."""
 
 
-def transfer(finishes: Iterable[Finish], optimizer: str, base_rate: float) -> tuple[Transfer, ...]:
+def rate_transfers(
+    finishes: Iterable[NetworkResult], optimizer: str, base_rate: float
+) -> tuple[RateTransfer, ...]:
     """For every scheme that was raced at two depths or more. `base_rate`: the loss of one that learned nothing."""
     by_depth = {scheme: _by_depth(cells) for scheme, cells in by_scheme(finishes).items()}
     return tuple(
@@ -115,16 +120,16 @@ def transfer(finishes: Iterable[Finish], optimizer: str, base_rate: float) -> tu
     )
 
 
-def _by_depth(cells: Sequence[Finish]) -> Tables:
+def _by_depth(cells: Sequence[NetworkResult]) -> Tables:
     depths = sorted({cell.depth for cell in cells})
     return {depth: [cell for cell in cells if cell.depth == depth] for depth in depths}
 
 
-def _transfer(scheme: str, tables: Tables, predicted: float | None, base_rate: float) -> Transfer:
+def _transfer(scheme: str, tables: Tables, predicted: float | None, base_rate: float) -> RateTransfer:
     seeds = sorted(set.intersection(*({cell.seed for cell in table} for table in tables.values())))
     optima = {depth: [_optimum(table, seed, base_rate) for seed in seeds] for depth, table in tables.items()}
     known = {depth: _is_known(table, base_rate) for depth, table in tables.items()}
-    return Transfer(
+    return RateTransfer(
         scheme=scheme,
         depths=tuple(tables),
         optima=tuple(math.exp(statistics.fmean(map(math.log, column))) for column in optima.values()),
@@ -134,13 +139,13 @@ def _transfer(scheme: str, tables: Tables, predicted: float | None, base_rate: f
     )
 
 
-def _is_known(table: Sequence[Finish], base_rate: float) -> bool:
+def _is_known(table: Sequence[NetworkResult], base_rate: float) -> bool:
     """Whether the best rate lies inside of the grid, and the network learns there."""
     best, rates = best_rate(table), {cell.rate for cell in table}
     return min(rates) < best < max(rates) and statistics.fmean(losses_at(table, best).values()) < base_rate
 
 
-def _power(optima: Mapping[int, Sequence[float]]) -> Interval | None:
+def _power(optima: Mapping[int, Sequence[float]]) -> SeedInterval | None:
     """Slope of log(best rate) against log(depth), one a seed; None with fewer than two depths."""
     if len(optima) < 2:
         return None
@@ -149,11 +154,11 @@ def _power(optima: Mapping[int, Sequence[float]]) -> Interval | None:
         statistics.linear_regression(across, [math.log(best) for best in row]).slope
         for row in zip(*optima.values(), strict=True)
     ]
-    return spread(slopes)
+    return seed_interval(slopes)
 
 
 def _predicted(scheme: str, optimizer: str) -> float | None:
-    if find_entrant(scheme).grouped:  # the law is in the groups
+    if find_variant(scheme).grouped:  # the law is in the groups
         return 0.0
     a = SCHEMES[scheme].exponent
     if scheme == "pre":  # not in its row, whose rates stay as they are; branches of size 1 have a = 0
@@ -161,13 +166,13 @@ def _predicted(scheme: str, optimizer: str) -> float | None:
     return None if a is None else (a - 1 if optimizer == "adam" else 2 * a - 1)
 
 
-def _optimum(cells: Sequence[Finish], seed: int, base_rate: float) -> float:
+def _optimum(cells: Sequence[NetworkResult], seed: int, base_rate: float) -> float:
     """The lowest point of the parabola through the best rate and its neighbours, in log rate; at an edge, the edge.
 
     A neighbour that diverged counts as a constant prediction: by its own loss, of any size, it would push the lowest
     point half way to the other neighbour, and as infinity it would leave no parabola.
     """
-    points = sorted((math.log(cell.rate), ranked(cell.valid)) for cell in cells if cell.seed == seed)
+    points = sorted((math.log(cell.rate), rank_loss(cell.valid)) for cell in cells if cell.seed == seed)
     at = min(range(len(points)), key=lambda index: points[index][1])
     if at in (0, len(points) - 1):
         return math.exp(points[at][0])
@@ -181,17 +186,17 @@ def _optimum(cells: Sequence[Finish], seed: int, base_rate: float) -> float:
 # Finished cells as the record of a race.
 
 
-def finish_of(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Finish:
+def network_result(cell: Mapping[str, Any], result: Mapping[str, Any]) -> NetworkResult:
     named = {name: cell[name] for name in ("scheme", "depth", "rate", "seed")}
-    return msgspec.convert({**named, **result}, Finish, strict=False)
+    return msgspec.convert({**named, **result}, NetworkResult, strict=False)
 
 
-def race_of(
+def build_race(
     pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], base_rate: float, failed: Iterable[str] = ()
 ) -> Race:
     """The record of finished cells of one race: each with its result."""
     cells = list(pairs)
-    finishes = [finish_of(cell, result) for cell, result in cells]
+    finishes = [network_result(cell, result) for cell, result in cells]
     first = cells[0][0]
     return Race(
         data=first["data"],
@@ -203,27 +208,27 @@ def race_of(
         time=first["time"],
         base_rate=base_rate,
         tables=tuple(
-            league(finishes, depth, base_rate) for depth in sorted({each.depth for each in finishes})
+            league_table(finishes, depth, base_rate) for depth in sorted({each.depth for each in finishes})
         ),
-        transfers=transfer(finishes, first["optimizer"], base_rate),
+        transfers=rate_transfers(finishes, first["optimizer"], base_rate),
         failed=tuple(failed),
     )
 
 
 # A race: the cells of a grid through an executor, and what they say.
 
-ALL = Grid()
+FULL_GRID = Grid()
 
 
 def race(
-    grid: Grid = ALL,
+    grid: Grid = FULL_GRID,
     *,
-    store: Store | None = None,
+    store: CellStore | None = None,
     executor: Executor = in_process,
     progress: Progress | None = None,
 ) -> Race:
     """Train every scheme of the grid with the same budget and rank them. Cells that the store has are not run again."""
-    cells = cells_of(grid)
+    cells = race_cells(grid)
     found = run_sweep(race_job(), cells, store=store, executor=executor, progress=progress)
     done = [(cell, result) for cell, result in zip(cells, found.results, strict=True) if result is not None]
     failed = [
@@ -235,4 +240,4 @@ def race(
             got=f"none of {len(failed)}; the first, {failed[0]}",
             fix="see its reason; nothing was stored",
         )
-    return race_of(done, base_rate(grid.data), failed)
+    return build_race(done, base_rate(grid.data), failed)

@@ -12,35 +12,39 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from leadline.lab.race.tracks import Part, Size, find_entrant, find_track, loss_of
+from leadline.lab.race.tasks import DataSplit, ModelSize, cross_entropy, find_task, find_variant
 from leadline.lab.sweeps import Bundle
 from leadline.lab.sweeps.cells import Settings
 from leadline.nn import SCHEMES, param_groups, profile_admin_
 
-Optimiser = Literal["adam", "sgd"]
+OptimizerName = Literal["adam", "sgd"]
 
-OPTIMISERS = ("adam", "sgd")
+OPTIMIZERS = ("adam", "sgd")
 BETAS = (0.9, 0.999)  # torch's defaults
 EPS = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ParameterTerms:
     """On which a parameter steps, the same in every network: `factor` times the network's rate, and Adam's epsilon."""
 
     factor: float = 1.0
     eps: float = EPS
 
 
-class Stepper:
+class StackedOptimizer:
     """The optimiser's state over a training. `rates`: one a network, the first axis of every parameter. `terms`: one
     a parameter; none: the same for all."""
 
     def __init__(
-        self, kind: Optimiser, parameters: Sequence[Tensor], rates: Tensor, terms: Sequence[Terms] = ()
+        self,
+        kind: OptimizerName,
+        parameters: Sequence[Tensor],
+        rates: Tensor,
+        terms: Sequence[ParameterTerms] = (),
     ) -> None:
         self.kind, self.parameters, self.count = kind, list(parameters), 0
-        mine = terms or [Terms()] * len(self.parameters)
+        mine = terms or [ParameterTerms()] * len(self.parameters)
         self.eps = [each.eps for each in mine]
         self.rates = [
             each.factor * rates.view(-1, *[1] * (parameter.ndim - 1))
@@ -76,12 +80,12 @@ class Stepper:
 # stacked and one `vmap` runs them through the same calls: 2 to 4 times as fast as one after the other
 # (benchmarks/race.py). The gradient is taken of the summed losses by autograd, which is faster than `vmap(grad)`.
 
-JUDGED = 96  # samples of each part on which a network is judged: for text 16 characters each
-CURVE = 40  # points of a stored loss curve, each the mean of the steps since the last
+EVALUATION_SAMPLES = 96  # samples of each part on which a network is judged: for text 16 characters each
+MAX_CURVE_POINTS = 40  # points of a stored loss curve, each the mean of the steps since the last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class StackedModels:
     """The networks of a bundle: one module that knows the way, and everybody's parameters, stacked."""
 
     way: nn.Module
@@ -92,7 +96,7 @@ class Field:
         """Of each network on its own samples: (networks, samples, ...) to (networks,)."""
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            return loss_of(functional_call(self.way, (parameters, buffers), (x,)), y)
+            return cross_entropy(functional_call(self.way, (parameters, buffers), (x,)), y)
 
         with sdpa_kernel(
             SDPBackend.MATH
@@ -101,19 +105,19 @@ class Field:
         return found
 
 
-def run_lanes(bundle: Bundle) -> list[dict[str, Any]]:
+def train_bundle(bundle: Bundle) -> list[dict[str, Any]]:
     """The result of each cell: its loss on the validation part and on the held-out part, and its curve.
 
     Cells of a bundle differ in rate and seed only. A seed decides weights and batches, so that every scheme and rate
     sees the same samples in the same order.
     """
     one = bundle[0]
-    track, size = find_track(one["data"]), Size(width=one["width"], time=one["time"])
+    track, size = find_task(one["data"]), ModelSize(width=one["width"], time=one["time"])
     train = track.part("train", size)
     orders = [_order(cell["seed"], len(train.inputs), one["steps"], one["batch"]) for cell in bundle]
     models = [_model(cell, train.inputs[order[0]], size) for cell, order in zip(bundle, orders, strict=True)]
     parameters, buffers = stack_module_state(models)
-    field = Field(way=models[0], parameters=parameters, buffers=buffers)
+    field = StackedModels(way=models[0], parameters=parameters, buffers=buffers)
     curves = _train(field, train, torch.stack(orders, dim=1), bundle)
     judged = {name: _judge(field, track.part(name, size), len(bundle)) for name in ("valid", "held-out")}
     return [
@@ -126,11 +130,11 @@ def run_lanes(bundle: Bundle) -> list[dict[str, Any]]:
     ]
 
 
-def _train(field: Field, train: Part, orders: Tensor, bundle: Bundle) -> Tensor:
+def _train(field: StackedModels, train: DataSplit, orders: Tensor, bundle: Bundle) -> Tensor:
     """Losses (steps, networks). `orders`: (steps, networks, batch)."""
     parameters = list(field.parameters.values())
     rates = torch.tensor([cell["rate"] for cell in bundle])
-    stepper = Stepper(bundle[0]["optimizer"], parameters, rates, _terms(field, bundle[0]))
+    stepper = StackedOptimizer(bundle[0]["optimizer"], parameters, rates, _terms(field, bundle[0]))
     losses = []
     for order in orders:
         found = field.losses(train.inputs[order], train.targets[order])
@@ -139,13 +143,13 @@ def _train(field: Field, train: Part, orders: Tensor, bundle: Bundle) -> Tensor:
     return torch.stack(losses)
 
 
-def _terms(field: Field, cell: Settings) -> list[Terms]:
+def _terms(field: StackedModels, cell: Settings) -> list[ParameterTerms]:
     """Of each parameter in the order of the stacks; none if all have one rate."""
-    if not find_entrant(cell["scheme"]).grouped:
+    if not find_variant(cell["scheme"]).grouped:
         return []
     groups = param_groups(field.way, None, cell["optimizer"], lr=1.0)
     of = {
-        parameter: Terms(factor=group["lr"], eps=group.get("eps", EPS))
+        parameter: ParameterTerms(factor=group["lr"], eps=group.get("eps", EPS))
         for group in groups
         for parameter in group["params"]
     }
@@ -154,17 +158,17 @@ def _terms(field: Field, cell: Settings) -> list[Terms]:
 
 
 @torch.no_grad()
-def _judge(field: Field, part: Part, lanes: int) -> Tensor:
+def _judge(field: StackedModels, part: DataSplit, lanes: int) -> Tensor:
     """All on the same samples, spread over the part."""
-    places = torch.linspace(0, len(part.inputs) - 1, min(JUDGED, len(part.inputs))).long()
+    places = torch.linspace(0, len(part.inputs) - 1, min(EVALUATION_SAMPLES, len(part.inputs))).long()
     x, y = part.inputs[places], part.targets[places]
     return field.losses(x.expand(lanes, *x.shape), y.expand(lanes, *y.shape))
 
 
-def _model(cell: Settings, first: Tensor, size: Size) -> nn.Module:
+def _model(cell: Settings, first: Tensor, size: ModelSize) -> nn.Module:
     generator = torch.Generator().manual_seed(cell["seed"])
-    scheme = find_entrant(cell["scheme"]).scheme
-    model = find_track(cell["data"]).build(scheme, cell["depth"], size, generator)
+    scheme = find_variant(cell["scheme"]).scheme
+    model = find_task(cell["data"]).build(scheme, cell["depth"], size, generator)
     if SCHEMES[scheme].needs_profile:
         profile_admin_(model, first)
     return model
@@ -177,6 +181,6 @@ def _order(seed: int, samples: int, steps: int, batch: int) -> Tensor:
 
 def _thinned(curve: Sequence[float]) -> list[float]:
     """At most `CURVE` values, each the mean of as many neighbours, in four digits."""
-    size = max(math.ceil(len(curve) / CURVE), 1)
+    size = max(math.ceil(len(curve) / MAX_CURVE_POINTS), 1)
     means = [sum(part) / len(part) for part in (curve[at : at + size] for at in range(0, len(curve), size))]
     return [round(mean, 4) for mean in means]

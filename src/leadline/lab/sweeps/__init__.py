@@ -11,24 +11,24 @@ running    what is missing is run, deaths are retried, results are stored as the
 An executor is a function: work and bundles of cells in, (index, outcome) out in the order in which they end.
 """
 
-from leadline.lab.sweeps.cells import Bundle, Died, Done, Executor, Raised, Work, key_of
+from leadline.lab.sweeps.cells import Bundle, Executor, Success, Work, WorkerDeath, WorkError, cell_key
 from leadline.lab.sweeps.executors import find_executor
 from leadline.lab.sweeps.run import Failure, Job, Progress, Sweep, run_sweep
-from leadline.lab.sweeps.store import Store
+from leadline.lab.sweeps.store import CellStore
 
 __all__ = [
     "Bundle",
-    "Died",
-    "Done",
+    "CellStore",
     "Executor",
     "Failure",
     "Job",
     "Progress",
-    "Raised",
-    "Store",
+    "Success",
     "Sweep",
     "Work",
+    "WorkError",
+    "WorkerDeath",
+    "cell_key",
     "find_executor",
-    "key_of",
     "run_sweep",
 ]

@@ -14,10 +14,10 @@ from leadline.records.codec import spell
 
 Settings = Mapping[str, Any]
 
-LETTERS = 20  # of the hash, 80 bits: two of a billion cells share a key with probability 4e-7 (derived)
+KEY_LENGTH = 20  # of the hash, 80 bits: two of a billion cells share a key with probability 4e-7 (derived)
 
 
-def key_of(settings: Settings, version: str) -> str:
+def cell_key(settings: Settings, version: str) -> str:
     """Equal for equal settings, in whatever order they are written, and the same note on the code's version.
 
     `version` names what the settings do not say: the meaning of the work. Change it when the same settings would give
@@ -31,7 +31,7 @@ def key_of(settings: Settings, version: str) -> str:
             got=f"{settings!r} ({error})",
             fix="name things in the settings, and look them up in the work itself",
         ) from None
-    return hashlib.sha256(text.encode()).hexdigest()[:LETTERS]
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
 
 # What may become of a cell, and what an executor is.
@@ -43,14 +43,14 @@ Work = Callable[[Bundle], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Success:
     """The work returned."""
 
     results: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
+class WorkError:
     """The work raised: doing it again would too."""
 
     error: str
@@ -58,25 +58,25 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Died:
+class WorkerDeath:
     """The process that did the work, or one beside it, ended without a result: worth another try."""
 
     reason: str
 
 
-Outcome = Done | Raised | Died
+Outcome = Success | WorkError | WorkerDeath
 Executor = Callable[[Work, Sequence[Bundle]], Iterator[tuple[int, Outcome]]]
 
 
-def attempt(work: Work, bundle: Bundle) -> Done | Raised:
+def run_bundle(work: Work, bundle: Bundle) -> Success | WorkError:
     """Do the work here. An error of the work is an outcome; an interruption is not."""
     try:
-        return Done(results=work(bundle))
+        return Success(results=work(bundle))
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
-        return Raised(error=told, traceback=traceback.format_exc())
+        return WorkError(error=told, traceback=traceback.format_exc())
 
 
-def attempt_numbered(work: Work, index: int, bundle: Bundle) -> tuple[int, Done | Raised]:
+def run_numbered_bundle(work: Work, index: int, bundle: Bundle) -> tuple[int, Success | WorkError]:
     """The same for executors whose results come in any order."""
-    return index, attempt(work, bundle)
+    return index, run_bundle(work, bundle)

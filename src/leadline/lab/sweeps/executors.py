@@ -8,18 +8,26 @@ from importlib import import_module
 from typing import Any
 
 from leadline.errors import InputError
-from leadline.lab.sweeps.cells import Bundle, Died, Executor, Outcome, Work, attempt, attempt_numbered
+from leadline.lab.sweeps.cells import (
+    Bundle,
+    Executor,
+    Outcome,
+    Work,
+    WorkerDeath,
+    run_bundle,
+    run_numbered_bundle,
+)
 
 
 def in_process(work: Work, bundles: Sequence[Bundle]) -> Iterator[tuple[int, Outcome]]:
     """Nothing can die here but everything."""
     for index, bundle in enumerate(bundles):
-        yield index, attempt(work, bundle)
+        yield index, run_bundle(work, bundle)
 
 
 # The executor with worker processes of this machine (joblib's loky).
 
-AT_LEAST = 2  # with one, joblib does the work in this process, and a death would be ours
+MIN_PROCESSES = 2  # with one, joblib does the work in this process, and a death would be ours
 
 
 def on_joblib(workers: int) -> Executor:
@@ -31,9 +39,9 @@ def on_joblib(workers: int) -> Executor:
         while waiting:
             started: list[int] = []
             ended: set[int] = set()
-            tasks = _started(joblib, work, bundles, waiting, started)
+            tasks = _tasks(joblib, work, bundles, waiting, started)
             pool = joblib.Parallel(
-                n_jobs=max(workers, AT_LEAST),
+                n_jobs=max(workers, MIN_PROCESSES),
                 pre_dispatch="n_jobs",
                 batch_size=1,
                 return_as="generator_unordered",
@@ -42,25 +50,25 @@ def on_joblib(workers: int) -> Executor:
                 for index, outcome in pool(tasks):
                     ended.add(index)
                     yield index, outcome
-            except _broken() as error:
+            except _broken_pool_error() as error:
                 for index in [each for each in started if each not in ended]:
                     ended.add(index)
-                    yield index, Died(reason=type(error).__name__)
+                    yield index, WorkerDeath(reason=type(error).__name__)
             waiting = [index for index in waiting if index not in ended]
 
     return run
 
 
-def _started(
+def _tasks(
     joblib: Any, work: Work, bundles: Sequence[Bundle], waiting: Sequence[int], started: list[int]
 ) -> Iterator[Any]:
     """Tasks for joblib, which takes one when a worker is free: what has been taken is what a death may have hit."""
     for index in waiting:
         started.append(index)
-        yield joblib.delayed(attempt_numbered)(work, index, bundles[index])
+        yield joblib.delayed(run_numbered_bundle)(work, index, bundles[index])
 
 
-def _broken() -> type[Exception]:
+def _broken_pool_error() -> type[Exception]:
     """What loky raises when a worker is gone; its other errors are its base class's subclasses too."""
     found: type[Exception] = import_module("joblib.externals.loky.process_executor").BrokenProcessPool
     return found
@@ -79,7 +87,7 @@ def _joblib() -> Any:
 
 # The executor on Ray: this machine, or a cluster that is there already, by its address.
 
-AHEAD = (
+MAX_PENDING_PER_CPU = (
     4  # bundles handed over for each processor of the cluster: none idles, and a long sweep does not flood it
 )
 
@@ -92,9 +100,9 @@ def on_ray(address: str | None = None, workers: int | None = None) -> Executor:
 
     def run(work: Work, bundles: Sequence[Bundle]) -> Iterator[tuple[int, Outcome]]:
         remote = ray.remote(max_retries=0)(
-            attempt
+            run_bundle
         )  # deaths are counted and retried by the sweep, in one place
-        ahead = AHEAD * max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        ahead = MAX_PENDING_PER_CPU * max(int(ray.cluster_resources().get("CPU", 1)), 1)
         pending: dict[Any, int] = {}
         for index, bundle in enumerate(bundles):
             if len(pending) >= ahead:
@@ -129,7 +137,7 @@ def _outcome(ray: Any, reference: Any) -> Outcome:
     except ray.exceptions.RayTaskError:  # the work itself could not be loaded there
         raise
     except ray.exceptions.RayError as error:
-        return Died(reason=type(error).__name__)
+        return WorkerDeath(reason=type(error).__name__)
     return found
 
 
@@ -146,7 +154,7 @@ def _ray() -> Any:
 
 # The executor of that name.
 
-NAMES = ("joblib", "here", "ray")
+EXECUTOR_NAMES = ("joblib", "here", "ray")
 
 
 def find_executor(
@@ -168,5 +176,7 @@ def find_executor(
     if name == "ray":
         return on_ray(address, workers)
     raise InputError(
-        expected="executor: one of " + ", ".join(NAMES), got=f"executor={name!r}", fix="take one of these"
+        expected="executor: one of " + ", ".join(EXECUTOR_NAMES),
+        got=f"executor={name!r}",
+        fix="take one of these",
     )

@@ -6,18 +6,20 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leadline.lab.sweeps.cells import Done, Executor, Raised, Settings, Work, key_of
+from leadline.lab.sweeps.cells import Executor, Settings, Success, Work, WorkError, cell_key
 from leadline.lab.sweeps.executors import in_process
-from leadline.lab.sweeps.store import Store
+from leadline.lab.sweeps.store import CellStore
 
-TOGETHER = (
+BUNDLE_ROUNDS = (
     2  # rounds in which all that is missing runs at once: most deaths are of the machine, not of the cell
 )
-ALONE = 2  # tries after these, one cell at a time, so that a cell that kills its worker takes nobody with it
+SINGLE_CELL_ROUNDS = (
+    2  # tries after these, one cell at a time, so that a cell that kills its worker takes nobody with it
+)
 
 Progress = Callable[[int, int, str], object]
 """Called with (done, total, what is being done)."""
-Missing = dict[str, Settings]
+MissingCells = dict[str, Settings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ def run_sweep(
     job: Job,
     cells: Sequence[Settings],
     *,
-    store: Store | None = None,
+    store: CellStore | None = None,
     executor: Executor = in_process,
     progress: Progress | None = None,
 ) -> Sweep:
@@ -65,8 +67,8 @@ def run_sweep(
     An error of the work is a failure of its cell, and is not stored: the next run tries again, when the code may be
     mended. A bundle that raises or whose worker died is tried again, at last cell by cell.
     """
-    kept = Store() if store is None else store
-    keys = [key_of(settings, job.version) for settings in cells]
+    kept = CellStore() if store is None else store
+    keys = [cell_key(settings, job.version) for settings in cells]
     missing = {key: settings for key, settings in zip(keys, cells, strict=True) if key not in kept}
     failed: dict[str, Failure] = {}
     ran, total = len(missing), len(set(keys))
@@ -77,7 +79,7 @@ def run_sweep(
             found = {key: missing[key] for key in keys_of_bundle}
             _note(found, outcome, kept, failed)
             for key in found:
-                if key in kept or (isinstance(outcome, Raised) and len(found) == 1):
+                if key in kept or (isinstance(outcome, WorkError) and len(found) == 1):
                     del missing[key]
             if progress is not None:
                 progress(total - len(missing), total, "")
@@ -88,14 +90,14 @@ def run_sweep(
     )
 
 
-def _note(found: Missing, outcome: object, kept: Store, failed: dict[str, Failure]) -> None:
+def _note(found: MissingCells, outcome: object, kept: CellStore, failed: dict[str, Failure]) -> None:
     """Results go to the store, everything else to the failures."""
-    if isinstance(outcome, Done):
+    if isinstance(outcome, Success):
         for (key, settings), result in zip(found.items(), outcome.results, strict=True):
             kept.add(key, settings, result)
         return
     for key, settings in found.items():
-        if isinstance(outcome, Raised):
+        if isinstance(outcome, WorkError):
             failed[key] = Failure(settings=settings, reason=outcome.error, traceback=outcome.traceback)
         else:
             failed[key] = Failure(
@@ -103,18 +105,18 @@ def _note(found: Missing, outcome: object, kept: Store, failed: dict[str, Failur
             )
 
 
-def _rounds(job: Job, missing: Missing) -> Iterator[list[Missing]]:
+def _rounds(job: Job, missing: MissingCells) -> Iterator[list[MissingCells]]:
     """Bundles that run at the same time, made of what is missing then."""
-    for _ in range(TOGETHER):
+    for _ in range(BUNDLE_ROUNDS):
         if missing:
             yield list(_bundles(job, missing))
-    for _ in range(ALONE):
+    for _ in range(SINGLE_CELL_ROUNDS):
         for key in list(missing):
             if key in missing:
                 yield [{key: missing[key]}]
 
 
-def _bundles(job: Job, missing: Missing) -> Iterator[Missing]:
+def _bundles(job: Job, missing: MissingCells) -> Iterator[MissingCells]:
     """Kin together, at most so many; without kin, each alone."""
     groups: dict[Hashable, list[str]] = {}
     for key, settings in missing.items():
@@ -124,6 +126,8 @@ def _bundles(job: Job, missing: Missing) -> Iterator[Missing]:
             yield {key: missing[key] for key in keys[start : start + job.most]}
 
 
-def _run(executor: Executor, work: Work, bundles: Sequence[Missing]) -> Iterator[tuple[list[str], object]]:
+def _run(
+    executor: Executor, work: Work, bundles: Sequence[MissingCells]
+) -> Iterator[tuple[list[str], object]]:
     for index, outcome in executor(work, [list(bundle.values()) for bundle in bundles]):
         yield list(bundles[index]), outcome

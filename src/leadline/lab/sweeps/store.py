@@ -13,11 +13,11 @@ from leadline.lab.sweeps.cells import Settings
 from leadline.records.codec import read_text, spell
 
 SCHEMA = "leadline.cells/1"
-BEGINNING = f'{{"schema":"{SCHEMA}"'
+LINE_START = f'{{"schema":"{SCHEMA}"'
 """Of every line: what is torn before any whole line is known by it."""
 
 
-class Store:
+class CellStore:
     """Results by key. With a path, every result is in the file before the next cell ends.
 
     A line is written at once, so a killed run leaves at most one torn line, at the end; it is skipped when read, and
@@ -78,7 +78,7 @@ class Store:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                if not begun and not (line.startswith(BEGINNING) or BEGINNING.startswith(line)):
+                if not begun and not (line.startswith(LINE_START) or LINE_START.startswith(line)):
                     raise _of_another_kind(path) from None
                 self.torn += 1
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leadline.lab.page import LAB_FORMATS
+from leadline.lab.claims_page import LAB_FORMATS
 from leadline.lab.phase.page import PHASE_FORMATS
 from leadline.lab.phase.record import PHASE_SCHEMA, Phase
 from leadline.lab.race.page import RACE_FORMATS

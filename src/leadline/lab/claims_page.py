@@ -16,9 +16,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from leadline.lab.articles import ARTICLES, Article, of_article
-from leadline.lab.sheet import typeset
-from leadline.records import Check, Experiment, Lab, Party, Plot, Ruling
+from leadline.lab.articles import ARTICLES, SourceArticle, experiments_of
+from leadline.lab.html_page import markdown_to_html
+from leadline.records import Experiment, Lab, Party, Plot, PredictionCheck, Ruling
 from leadline.report.charts.lines import Line, line_chart
 from leadline.report.charts.svg import CHART_TONES, Kind, element, words
 from leadline.report.formula import FORMULA, in_signs
@@ -52,21 +52,21 @@ ANSWERS = {True: "yes", False: "no", None: "open"}
 DISAGREES = "the lab disagrees with what is published"
 
 
-def predicted(check: Check) -> str:
+def format_prediction(check: PredictionCheck) -> str:
     """The prediction: a value with its tolerance, or a bound."""
     if check.predicted is not None and check.high is not None:
         return f"{number(check.predicted)} ± {number(check.high - check.predicted)}"
     return f"≤ {number(check.high)}" if check.high is not None else f"≥ {number(check.low)}"
 
 
-def measured(check: Check) -> str:
+def format_measurement(check: PredictionCheck) -> str:
     """The measurement with its interval; a value that is the same in every run stands alone."""
     if check.measured_low == check.measured_high:
         return number(check.measured)
     return f"{number(check.measured)} ({number(check.measured_low)} to {number(check.measured_high)})"
 
 
-def summary(experiments: Sequence[Experiment]) -> str:
+def verdict_counts(experiments: Sequence[Experiment]) -> str:
     """How many of each verdict."""
     counts = Counter(each.verdict for each in experiments)
     return ", ".join(f"{counts[ruling]} {said}" for ruling, said in COUNTED.items() if counts[ruling])
@@ -84,7 +84,7 @@ STYLES: dict[Ruling, str] = {
 }
 
 
-def render_lab(lab: Lab, look: Look) -> str:
+def render_text(lab: Lab, look: Look) -> str:
     """Each experiment: statement, predictions beside measurements, verdict, what is true; a summary behind several."""
     page = StringIO()
     color: Literal["standard"] | None = "standard" if look.color else None
@@ -98,7 +98,7 @@ def render_lab(lab: Lab, look: Look) -> str:
     for each in lab.experiments:
         console.print(_headline(each) if look.detail == "verdict" else _claim_lines(each, look))
     if len(lab.experiments) > 1:
-        console.print(f"{len(lab.experiments)} claims: {summary(lab.experiments)}")
+        console.print(f"{len(lab.experiments)} claims: {verdict_counts(lab.experiments)}")
     return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
 
 
@@ -122,7 +122,7 @@ def _claim_lines(each: Experiment, look: Look) -> Group:
     return Group(*parts, _table(each.checks, origins=everything), *told, ran, Text())
 
 
-def _table(checks: Sequence[Check], *, origins: bool) -> Padding:
+def _table(checks: Sequence[PredictionCheck], *, origins: bool) -> Padding:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for name in ("measured", "by", "predicted", "found (95 %)", "met", *(("origin",) if origins else ())):
         table.add_column(name, overflow="fold", header_style=QUIET, ratio=None)
@@ -130,8 +130,8 @@ def _table(checks: Sequence[Check], *, origins: bool) -> Padding:
         row = [
             in_signs(check.what),
             PARTIES[check.by],
-            predicted(check),
-            measured(check),
+            format_prediction(check),
+            format_measurement(check),
             ANSWERS[check.agrees],
         ]
         table.add_row(*map(Text, row + ([in_signs(check.origin)] if origins else [])))
@@ -149,17 +149,17 @@ MEASURED_TONES = ("main", "second", "fourth", "third")
 THEORY_TONES = ("theory", "fifth", "sixth")
 
 
-def figure(plot: Plot) -> str:
+def draw_plot(plot: Plot) -> str:
     """The figure as HTML with inline SVG."""
     kind: Kind = "log" if plot.log else "linear"
-    drawn = lines(plot)
+    drawn = chart_lines(plot)
     said = f"{plot.title}, over {plot.across}"
     chart = line_chart(drawn, label=said, kind=kind, size=SIZE, names=plot.names)
     keys = " · ".join([words(said), *map(_key, drawn)])
     return element("figure", element("figcaption", keys, class_="note"), chart, class_="wide")
 
 
-def lines(plot: Plot) -> list[Line]:
+def chart_lines(plot: Plot) -> list[Line]:
     """The lines of a figure, each in a tone of its own: what is predicted is dashed."""
     tones = {False: iter(MEASURED_TONES * 3), True: iter(THEORY_TONES * 3)}
     return [
@@ -185,7 +185,7 @@ BADGES = {"holds": "holds", "holds under conditions": "warning", "false as state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ExperimentView:
     """An experiment, ready for the template."""
 
     experiment: Experiment
@@ -199,9 +199,9 @@ class Shown:
     figures: list[Markup]
 
 
-def render_page(lab: Lab) -> str:
+def render_html(lab: Lab) -> str:
     """The whole page: by article, with its errata."""
-    parts = [(article, of_article(article, lab.experiments)) for article in ARTICLES]
+    parts = [(article, experiments_of(article, lab.experiments)) for article in ARTICLES]
     sections = [
         (article, _errata(article), [_shown(each) for each in found]) for article, found in parts if found
     ]
@@ -211,54 +211,54 @@ def render_page(lab: Lab) -> str:
         kit=KIT,
         title="What the articles say, what we measured",
         lab=lab,
-        summary=summary(lab.experiments),
+        summary=verdict_counts(lab.experiments),
         meanings=[(TITLES[ruling], said) for ruling, said in MEANINGS.items()],
         disagrees=DISAGREES,
         sections=sections,
     )
 
 
-def _shown(each: Experiment) -> Shown:
-    return Shown(
+def _shown(each: Experiment) -> ExperimentView:
+    return ExperimentView(
         experiment=each,
         title=TITLES[each.verdict],
         badge=BADGES.get(each.verdict, "error"),
-        claim=typeset(each.claim, inline=True),
-        article=typeset(each.article),
-        test=typeset(each.test),
-        truth=typeset(each.truth),
+        claim=markdown_to_html(each.claim, inline=True),
+        article=markdown_to_html(each.article),
+        test=markdown_to_html(each.test),
+        truth=markdown_to_html(each.truth),
         rows=[
             (
-                typeset(check.what, inline=True),
+                markdown_to_html(check.what, inline=True),
                 PARTIES[check.by],
-                predicted(check),
-                measured(check),
+                format_prediction(check),
+                format_measurement(check),
                 ANSWERS[check.agrees],
-                typeset(check.origin, inline=True),
+                markdown_to_html(check.origin, inline=True),
             )
             for check in each.checks
         ],
-        figures=[Markup(figure(plot)) for plot in each.plots],
+        figures=[Markup(draw_plot(plot)) for plot in each.plots],
     )
 
 
-def _errata(article: Article) -> list[Markup]:
-    return [typeset(each, inline=True) for each in article.errata]
+def _errata(article: SourceArticle) -> list[Markup]:
+    return [markdown_to_html(each, inline=True) for each in article.errata]
 
 
 # Experiments as Markdown: the page "What the articles say, what we measured" of the docs, below its introduction.
 
 
-def document(lab: Lab) -> str:
+def render_markdown(lab: Lab) -> str:
     """Verdicts of all, then article by article: errata, and each claim in full."""
     return "\n\n".join([*_overview(lab), *_articles(lab)]) + "\n"
 
 
 def _overview(lab: Lab) -> Iterator[str]:
     yield "\n".join(f"- **{TITLES[ruling]}**: {said}." for ruling, said in MEANINGS.items())
-    yield f"{len(lab.experiments)} claims: {summary(lab.experiments)}. Run with torch {lab.torch}."
+    yield f"{len(lab.experiments)} claims: {verdict_counts(lab.experiments)}. Run with torch {lab.torch}."
     rows = [
-        f"| [{each.code}](#{_anchor(each)}) | {cell(each.claim)} | {each.verdict} |"
+        f"| [{each.code}](#{_anchor(each)}) | {table_cell(each.claim)} | {each.verdict} |"
         for each in lab.experiments
     ]
     yield "\n".join(["| code | claim | verdict |", "| --- | --- | --- |", *rows])
@@ -266,14 +266,14 @@ def _overview(lab: Lab) -> Iterator[str]:
 
 def _articles(lab: Lab) -> Iterator[str]:
     for article in ARTICLES:
-        found = of_article(article, lab.experiments)
+        found = experiments_of(article, lab.experiments)
         if found:
             yield from _article(article)
             for each in found:
                 yield from _experiment(each)
 
 
-def _article(article: Article) -> Iterator[str]:
+def _article(article: SourceArticle) -> Iterator[str]:
     yield f"## {article.title}"
     yield f"*{article.source}.* {article.about}"
     yield f"### Errata of {article.prefix} {{#{article.prefix.lower()}-errata}}"
@@ -290,15 +290,21 @@ def _experiment(each: Experiment) -> Iterator[str]:
     head = ["| measured | by | predicted | found | met |", "| --- | --- | --- | --- | --- |"]
     yield "\n".join([*head, *map(_row, each.checks)])
     yield f"*What is true.* {each.truth}"
-    yield from map(figure, each.plots)
+    yield from map(draw_plot, each.plots)
 
 
-def _row(check: Check) -> str:
-    found = (cell(check.what), PARTIES[check.by], predicted(check), measured(check), ANSWERS[check.agrees])
+def _row(check: PredictionCheck) -> str:
+    found = (
+        table_cell(check.what),
+        PARTIES[check.by],
+        format_prediction(check),
+        format_measurement(check),
+        ANSWERS[check.agrees],
+    )
     return f"| {' | '.join(found)} |"
 
 
-def cell(text: str) -> str:
+def table_cell(text: str) -> str:
     """`text` for a table: bars, also those inside of formulas, do not end its cell."""
     parts, at = [], 0
     for found in FORMULA.finditer(text):
@@ -314,8 +320,8 @@ def _anchor(each: Experiment) -> str:
 # The formats in which experiments are written.
 
 LAB_FORMATS: dict[str, Callable[[Lab, Look], str]] = {
-    "text": render_lab,
+    "text": render_text,
     "json": lambda lab, look: lab.to_json() + "\n",
-    "html": lambda lab, look: render_page(lab),
-    "md": lambda lab, look: document(lab),
+    "html": lambda lab, look: render_html(lab),
+    "md": lambda lab, look: render_markdown(lab),
 }

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import equals, every, exact, geometric, mean, over
-from leadline.lab.instruments import DOUBLE, change, factors, through
-from leadline.lab.stacks import linear, weight
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import equals, exact, full_range, geometric, mean, plot
+from leadline.lab.measurements import DOUBLE, layer_gains, moments_through, relative_change
+from leadline.lab.stacks import gaussian_weight, linear_layer
 
 WIDTH = 64
 
@@ -24,7 +24,7 @@ def batch_norm(z: Tensor) -> Tensor:
 
 
 @claim(code="S4-5", verdict="holds", seeds=5, spoiled={"norm": False})
-def scale_of_weight_drops_out(trials: Trials, *, norm: bool = True) -> Found:
+def scale_of_weight_drops_out(trials: SeededTrials, *, norm: bool = True) -> ClaimResults:
     r"""Behind a norm the backward factor $\partial z/\partial a$ does not change when the weight is scaled.
 
     ## The article
@@ -41,7 +41,7 @@ def scale_of_weight_drops_out(trials: Trials, *, norm: bool = True) -> Found:
     def measure() -> tuple[float, float]:
         a, matrix, c = (
             torch.randn(16, WIDTH, dtype=DOUBLE),
-            weight(WIDTH, WIDTH),
+            gaussian_weight(WIDTH, WIDTH),
             torch.randn(16, WIDTH, dtype=DOUBLE),
         )
 
@@ -51,15 +51,17 @@ def scale_of_weight_drops_out(trials: Trials, *, norm: bool = True) -> Found:
             return torch.autograd.grad((z * c).sum(), (x, w))
 
         (x_one, w_one), (x_ten, w_ten) = both(1.0), both(10.0)
-        return change(x_one, x_ten), abs(10 * w_ten.norm().item() / w_one.norm().item() - 1)
+        return relative_change(x_one, x_ten), abs(10 * w_ten.norm().item() / w_one.norm().item() - 1)
 
     signal, parameter = zip(*trials.runs(measure), strict=True)
-    yield exact(r"change of $\partial L/\partial a$ when $W$ becomes $10\,W$", every(signal))
-    yield exact(r"$|10\,\lVert g(10W) \rVert/\lVert g(W) \rVert - 1|$", every(parameter), by="correction")
+    yield exact(r"change of $\partial L/\partial a$ when $W$ becomes $10\,W$", full_range(signal))
+    yield exact(
+        r"$|10\,\lVert g(10W) \rVert/\lVert g(W) \rVert - 1|$", full_range(parameter), by="correction"
+    )
 
 
 @claim(code="S4-6", verdict="false as stated", seeds=6, spoiled={"running": True})
-def jacobian_of_batch_norm(trials: Trials, *, running: bool = False) -> Found:
+def jacobian_of_batch_norm(trials: SeededTrials, *, running: bool = False) -> ClaimResults:
     r"""The backward factor of a batch norm is the weight over the (moving) standard deviation:
     $\partial z/\partial a = w/\sigma$.
 
@@ -107,7 +109,7 @@ def jacobian_of_batch_norm(trials: Trials, *, running: bool = False) -> Found:
     )
     shown = {"measured": {size: found.value for size, found in errors.items()}}
     theory = {"sqrt(2/B)": {size: math.sqrt(2 / size) for size in errors}}
-    yield over("relative error of w / sigma", "batch", shown, theory)
+    yield plot("relative error of w / sigma", "batch", shown, theory)
 
 
 def against_simple(size: int, *, running: bool) -> tuple[float, float]:
@@ -130,12 +132,12 @@ def layer_norm_keeps() -> float:
     return (found.square().sum(1) / simple.square().sum(1)).mean().item()
 
 
-class Normed(nn.Module):
+class LinearNormRelu(nn.Module):
     """A linear map, a norm, a ReLU."""
 
     def __init__(self, norm: str) -> None:
         super().__init__()
-        self.linear, self.norm = linear(weight(WIDE, WIDE, 2.0)), norm
+        self.linear, self.norm = linear_layer(gaussian_weight(WIDE, WIDE, 2.0)), norm
 
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.linear(x)
@@ -147,7 +149,7 @@ WIDE, SAMPLES, LAYERS = 192, 192, 16
 
 
 @claim(code="S4-7", verdict="holds under conditions", seeds=4, slow=True, spoiled={"kind": "layer"})
-def normalisation_prevents_explosion(trials: Trials, *, kind: str = "batch") -> Found:
+def normalisation_prevents_explosion(trials: SeededTrials, *, kind: str = "batch") -> ClaimResults:
     r"""Normalisation prevents vanishing and exploding gradients.
 
     ## The article
@@ -179,5 +181,7 @@ def normalisation_prevents_explosion(trials: Trials, *, kind: str = "batch") -> 
 
 def backward_factor(name: str) -> float:
     """Geometric mean over the layers, the first few left out until the samples have the angles they keep."""
-    points = through([Normed(name) for _ in range(LAYERS)], torch.randn(SAMPLES, WIDE, dtype=DOUBLE))
-    return statistics.geometric_mean(factors(points)[1][4:])
+    points = moments_through(
+        [LinearNormRelu(name) for _ in range(LAYERS)], torch.randn(SAMPLES, WIDE, dtype=DOUBLE)
+    )
+    return statistics.geometric_mean(layer_gains(points)[1][4:])

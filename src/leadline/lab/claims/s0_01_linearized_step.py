@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from leadline.lab.claim import Found, Trials, claim
-from leadline.lab.estimate import equals, mean, middle_curve, near, over, slope
-from leadline.lab.instruments import DOUBLE, one_step
+from leadline.lab.claim import ClaimResults, SeededTrials, claim
+from leadline.lab.estimate import equals, mean, median_curve, near, plot, slope
+from leadline.lab.measurements import DOUBLE, sgd_step
 from leadline.nn import MLP
 
 DEPTHS = (2, 8, 32)
@@ -17,7 +17,7 @@ USUAL = 0.1  # share of the loss: a step that a training would make
 
 
 @claim(code="S0-1", verdict="holds under conditions", seeds=5, slow=True, spoiled={"small": 0.5})
-def linearised_step(trials: Trials, *, small: float = SMALL) -> Found:
+def linearised_step(trials: SeededTrials, *, small: float = SMALL) -> ClaimResults:
     r"""One step of SGD changes the loss by $\Delta L \approx -\eta \lVert g \rVert^2$.
 
     ## The article
@@ -61,8 +61,8 @@ def linearised_step(trials: Trials, *, small: float = SMALL) -> Found:
         by="correction",
         origin="Taylor: the next term is of second order in the rate; room for the third",
     )
-    shown = {f"promise {share:g}": middle_curve(each) for share, each in curves.items() if share != small / 2}
-    yield over("measured over promised change of the loss", "layers", shown, log=False)
+    shown = {f"promise {share:g}": median_curve(each) for share, each in curves.items() if share != small / 2}
+    yield plot("measured over promised change of the loss", "layers", shown, log=False)
 
 
 def ratios(shares: tuple[float, ...]) -> dict[float, dict[int, float]]:
@@ -75,8 +75,8 @@ def ratios(shares: tuple[float, ...]) -> dict[float, dict[int, float]]:
         def loss(out: Tensor, y: Tensor = y) -> Tensor:
             return nn.functional.mse_loss(out, y)
 
-        probe = one_step(model, x, loss, 1e-6)
+        probe = sgd_step(model, x, loss, 1e-6)
         for share in shares:
-            step = one_step(model, x, loss, share * probe.loss / probe.grad_square)
+            step = sgd_step(model, x, loss, share * probe.loss / probe.grad_square)
             found[share][depth] = step.ratio if step.ratio is not None else float("nan")
     return found

@@ -37,7 +37,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class HtmlPage:
     """What an experiment has to say."""
 
     kind: str
@@ -48,7 +48,7 @@ class Sheet:
 
     def write(self, path: str | PathLike[str]) -> None:
         """As a page of its own."""
-        Path(path).write_text(render_sheet(self), encoding="utf-8")
+        Path(path).write_text(render_html_page(self), encoding="utf-8")
 
 
 def figure(title: str, svg: str, note: str = "") -> Figure:
@@ -56,7 +56,7 @@ def figure(title: str, svg: str, note: str = "") -> Figure:
     return Figure(title=title, drawn=Markup(svg), note=note)
 
 
-def render_sheet(sheet: Sheet) -> str:
+def render_html_page(sheet: HtmlPage) -> str:
     """A page of its own."""
     return fill("sheet.html", [], kit=KIT, sheet=sheet, title=sheet.title)
 
@@ -66,7 +66,7 @@ def render_sheet(sheet: Sheet) -> str:
 _PLACE = re.compile(r"QFORMULA(\d+)Q")
 
 
-def typeset(source: str, *, inline: bool = False) -> Markup:
+def markdown_to_html(source: str, *, inline: bool = False) -> Markup:
     """`source` as HTML; `inline`: a phrase, without a paragraph around it. Nothing in it is taken for HTML."""
     formulas: list[str] = []
 
