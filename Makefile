@@ -51,7 +51,7 @@ format: .venv/.ready
 
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	$(BIN)/python tests/support/site_links.py site
+	$(BIN)/python -m tests.support.site_links site
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks.statistics

@@ -1,6 +1,6 @@
 """How often alarms are wrong on healthy training runs, and how soon they see what goes wrong in sick ones.
 
-    python -m benchmarks.alarms                 train and judge what has no result yet, fill docs/alarms.md
+    python -m benchmarks.alarms                 train and judge what has no result yet, fill docs/reference/alarms.md
     python -m benchmarks.alarms --keep FOLDER   keep the recorded runs there, and judge those that are there already
     python -m benchmarks.alarms --again         judge all runs again (after a change of an alarm; quick with --keep)
 
@@ -84,7 +84,7 @@ def recorded_run(plan: Plan, keep: Path | None) -> Recorded:
 
 
 def render(results: Results) -> str:
-    """The tables of docs/alarms.md."""
+    """The tables of docs/reference/alarms.md."""
     return "\n\n".join([render_false(results), render_sick(results)])
 
 
@@ -174,7 +174,7 @@ def main() -> None:
         f"{name} | {plan.key}": partial(judge, plan, asked.keep) for name in SETS for plan in plans(name)
     }
     results = run_missing("alarms", cases, partial(print, flush=True))
-    fill_file(ROOT / "docs" / "alarms.md", "alarms", render(results))
+    fill_file(ROOT / "docs" / "reference" / "alarms.md", "alarms", render(results))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Five small applications in full: the verdict, the repair that was proved, the task's score before and after.
 
-python -m benchmarks.applications          runs those that have no result, and writes docs/applications.md
+python -m benchmarks.applications          runs those that have no result, and writes docs/tutorial/applications.md
 python -m benchmarks.applications NAME     only that one
 python -m benchmarks.applications --page   only writes the page
 """
@@ -47,7 +47,10 @@ def _row(name: str, case: dict[str, Any]) -> list[str]:
 
 
 def _section(name: str, case: dict[str, Any]) -> str:
-    codes = [f"[{each.split()[0]}](rules/{each.split()[0]}.md) {each.split()[1]}" for each in case["found"]]
+    codes = [
+        f"[{each.split()[0]}](../reference/rules/{each.split()[0]}.md) {each.split()[1]}"
+        for each in case["found"]
+    ]
     told = (
         f"**Found:** {', '.join(codes)}. **Repair** ({_proof(case)}): {'; '.join(case['repair']) or 'none found'}. "
         f"**Score** ({case['unit']}) after {case['steps']} steps: {_short(case['score'][0])} before, "

@@ -1,6 +1,6 @@
 """Step time and memory of our blocks beside everybody else's, measured in turns in fresh processes.
 
-`python -m benchmarks.blocks` measures and writes results/blocks.json and the tables in docs/nn.md. Peers that
+`python -m benchmarks.blocks` measures and writes results/blocks.json and the tables in docs/reference/nn.md. Peers that
 are not installed are left out and named. Time is processor time of one thread, which is what a quiet machine
 would take and which a busy one disturbs little; models take turns, so that what disturbance there is hits all
 of them.
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from leadline.nn import Encoder, Options
 
 RESULTS = Path(__file__).parent / "results" / "blocks.json"
-PAGE = Path(__file__).parent.parent / "docs" / "nn.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "nn.md"
 
 SIZES = {"small": (64, 4, 64, 16, 100), "wide": (256, 4, 128, 8, 24)}  # width, heads, time, batch, depth
 DEPTHS = (10, 100, 1000)

@@ -1,6 +1,6 @@
 """How much dropout a small classifier survives: the loss of handwritten digits after a fixed number of steps.
 
-    python -m benchmarks.dropout    measure what has no result yet, fill docs/log.md
+    python -m benchmarks.dropout    measure what has no result yet, fill docs/lab-notes/log.md
 
 An MLP of two hidden layers with dropout in front of its head, AdamW at 0.001, by width and by the share that is kept.
 The threshold of rule F110 is read off here.
@@ -63,7 +63,7 @@ def render(results: Results) -> str:
 def main() -> None:
     torch.set_num_threads(1)
     cases = {f"{width} {kept}": partial(losses, width, kept) for width in WIDTHS for kept in KEPT}
-    fill_file(ROOT / "docs" / "log.md", NAME, render(run_missing(NAME, cases, print)))
+    fill_file(ROOT / "docs" / "lab-notes" / "log.md", NAME, render(run_missing(NAME, cases, print)))
 
 
 if __name__ == "__main__":

@@ -38,14 +38,19 @@ def figures() -> Iterator[Figure]:
 
 def _row(figure: Figure) -> Iterator[str]:
     question, answer, where, script = figure
-    yield from (question, answer, f"[{where}]({where}.md)", f"`python -m benchmarks.{script}`")
+    yield from (
+        question,
+        answer,
+        f"[{where.rpartition('/')[2]}](../{where}.md)",
+        f"`python -m benchmarks.{script}`",
+    )
 
 
 def _verdicts() -> Iterator[Figure]:
     found = scores(load_labels("held-out"), load_verdicts(), load_fired())
     own = found["**Leadline**"]
     best = max(score.balanced_accuracy for name, score in found.items() if "Leadline" not in name)
-    where, script = "verdicts", "verdicts.judge"
+    where, script = "lab-notes/verdicts", "verdicts.judge"
     yield (
         "How often is the verdict right? (held out, balanced)",
         _percent(own.balanced_accuracy),
@@ -69,21 +74,21 @@ def _repairs() -> Iterator[Figure]:
         yield (
             question,
             f"{fixed} of {len(cases)}, {worse} made worse",
-            "repair",
+            "lab-notes/repair",
             name.removesuffix("_held_out"),
         )
 
 
 def _costs() -> Iterator[Figure]:
     traced = [each["ratio"]["median"] for key, each in _cases("trace") if key.startswith("time | ")]
-    yield "What does a trace cost, in plain passes?", _between(traced), "performance", "trace"
+    yield "What does a trace cost, in plain passes?", _between(traced), "lab-notes/performance", "trace"
     steps = [each["reading"]["median"] for _, each in _cases("update")]
-    yield "What does reading one step cost, in plain steps?", _between(steps), "update", "update"
+    yield "What does reading one step cost, in plain steps?", _between(steps), "explanation/update", "update"
     budget = [each["ratio"] for key, each in _cases("watch") if key.startswith("budget | default budget")]
     yield (
         "How long is a step under the watch at its default budget, in plain steps?",
         _between(budget),
-        "watch",
+        "reference/watch",
         "watch",
     )
 
@@ -91,10 +96,15 @@ def _costs() -> Iterator[Figure]:
 def _sizes() -> Iterator[Figure]:
     llama = load("weightless")["cases"].get("Llama, 80 layers, 70 billion parameters")
     answer = f"{llama['total_s']:.0f} s, {llama['peak_gb']:.2f} GB" if llama else ""
-    yield "How long does a 70-billion-parameter configuration take?", answer, "weightless", "weightless"
+    yield (
+        "How long does a 70-billion-parameter configuration take?",
+        answer,
+        "explanation/weightless",
+        "weightless",
+    )
     report = load("page")["cases"].get("Transformer, 1000 blocks")
     answer = f"{report['kilobytes']} kB, first paint {report['paint_ms']} ms" if report else ""
-    yield "How large is the page of a thousand blocks?", answer, "report", "page"
+    yield "How large is the page of a thousand blocks?", answer, "reference/report", "page"
 
 
 def _depth() -> Iterator[Figure]:
@@ -105,7 +115,7 @@ def _depth() -> Iterator[Figure]:
         yield (
             f"What does a language model of 1000 blocks reach? (`{scheme}`)",
             answer,
-            "nn",
+            "reference/nn",
             "thousand_layers",
         )
 
@@ -119,7 +129,7 @@ def _stories() -> Iterator[Figure]:
         if not cases:
             continue
         good = sum(_improved(each) for each in cases)
-        yield question, f"{good} of {len(cases)}", name, name
+        yield question, f"{good} of {len(cases)}", f"tutorial/{name}", name
 
 
 def _improved(case: dict[str, Any]) -> bool:

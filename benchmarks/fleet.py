@@ -1,8 +1,8 @@
 """256 MLPs of width 64 and 2 to 32 layers, trained as a fleet and one after the other.
 
-    python -m benchmarks.fleet [CASE ...]     measure the cases that have no result yet, fill docs/phase.md
+    python -m benchmarks.fleet [CASE ...]     measure the cases that have no result yet, fill docs/lab-notes/phase.md
     python -m benchmarks.fleet --list         names of the cases
-    python -m benchmarks.fleet --table        only fill docs/phase.md
+    python -m benchmarks.fleet --table        only fill docs/lab-notes/phase.md
 
 A round trains every network for a few steps, both ways in turn; networks are built before. The figure is the median of
 the round-by-round ratios: of processor time with one thread, of wall time with two. With two the loop is run with one
@@ -189,7 +189,7 @@ def main() -> None:
     if not asked.table:
         names = [list(cases)[at] for at in asked.numbers] or list(cases)
         run_missing("fleet", {name: cases[name] for name in names}, print)
-    path = ROOT / "docs" / "phase.md"
+    path = ROOT / "docs" / "lab-notes" / "phase.md"
     if path.exists():
         fill_file(path, "fleet", render(load("fleet")))
 

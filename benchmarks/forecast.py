@@ -1,6 +1,6 @@
 """What `leadline.forecast` says, checked: exponents of every scheme, and training on both sides of the depth it names.
 
-    python -m benchmarks.forecast            measure what has no result yet, fill docs/update.md
+    python -m benchmarks.forecast            measure what has no result yet, fill docs/explanation/update.md
     python -m benchmarks.forecast --quick    one family; prints, stores nothing
 
 Exponents: a tiny Transformer encoder with a fixed random read-out, so that the gradient of the loss with respect to the
@@ -227,7 +227,7 @@ def main() -> None:
         print(both_sides(Family(kind="default relu", optimizer="Adam", rate=0.001, width=16)))
         return
     results = run_missing("forecast", all_cases(), partial(print, flush=True))
-    page = ROOT / "docs" / "update.md"
+    page = ROOT / "docs" / "explanation" / "update.md"
     fill_file(page, "forecast-exponents", render_exponents(results))
     fill_file(page, "forecast-depths", render_depths(results))
 

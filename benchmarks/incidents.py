@@ -1,6 +1,6 @@
 """Ten reported failures, told in full: what the check says, what the repair is, the loss before and after.
 
-python -m benchmarks.incidents          runs those that have no result, and writes docs/incidents.md
+python -m benchmarks.incidents          runs those that have no result, and writes docs/tutorial/incidents.md
 python -m benchmarks.incidents NAME     only that one
 python -m benchmarks.incidents --page   only writes the page
 """
@@ -47,7 +47,7 @@ def title(name: str) -> str:
 
 def _row(name: str, case: dict[str, Any]) -> list[str]:
     fixes = " + ".join(linked(each.partition(":")[0]) for each in case["repair"]) or "none found"
-    cause = f"[{case['cause']}](rules/{case['cause']}.md), {_grade(case['severity'])}"
+    cause = f"[{case['cause']}](../reference/rules/{case['cause']}.md), {_grade(case['severity'])}"
     return [
         f"[{title(name)}](#{name})",
         cause,

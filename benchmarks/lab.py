@@ -1,4 +1,4 @@
-"""Every claim of the articles, run with the seeds it asks for: the figures of docs/claims.md.
+"""Every claim of the articles, run with the seeds it asks for: the figures of docs/lab-notes/claims.md.
 
     python -m benchmarks.lab            run what has no result yet
     python -m benchmarks.lab S0-7 ...   run these only, again or for the first time

@@ -235,7 +235,7 @@ def main() -> None:
         print(f"{'noticed' if noticed else 'SURVIVED'}  {key}  {time.process_time() - begin:.1f}", flush=True)
         results["cases"][key] = {"folder": folder, "noticed": noticed}
         save(NAME, results)
-    fill_file(ROOT / "docs" / "robustness.md", NAME, render(results))
+    fill_file(ROOT / "docs" / "lab-notes" / "robustness.md", NAME, render(results))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How large a report page is, and how soon a browser shows it.
 
-    python -m benchmarks.page            measure what has no result yet, fill docs/report.md
+    python -m benchmarks.page            measure what has no result yet, fill docs/reference/report.md
 
 The reports are real: a network is built and checked, its report rendered. Size is that of the file. A browser opens it
 (chromium, see `make test-browser`) with the network off; first paint is its own `first-contentful-paint`, and ready is
@@ -128,7 +128,7 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     results = run_missing("page", {name: partial(measure, build) for name, build in CASES.items()}, print)
-    fill_file(ROOT / "docs" / "report.md", "page", render_table(results))
+    fill_file(ROOT / "docs" / "reference" / "report.md", "page", render_table(results))
 
 
 if __name__ == "__main__":

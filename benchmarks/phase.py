@@ -1,8 +1,8 @@
 """The three phase diagrams on the digits, and how well theory's curves separate what trained from what did not.
 
-python -m benchmarks.phase                 measure the columns that are missing, fill docs/phase.md
+python -m benchmarks.phase                 measure the columns that are missing, fill docs/lab-notes/phase.md
 python -m benchmarks.phase --seconds 500   begin no further columns after that time
-python -m benchmarks.phase --table         only fill docs/phase.md and draw its pictures
+python -m benchmarks.phase --table         only fill docs/lab-notes/phase.md and draw its pictures
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def render(results: Results) -> str:
 
 def fill_docs() -> None:
     results = load("phase")
-    fill_file(ROOT / "docs" / "phase.md", "phase", render(results))
+    fill_file(ROOT / "docs" / "lab-notes" / "phase.md", "phase", render(results))
     for kind, found in diagrams(results).items():
-        (ROOT / "docs" / f"phase-{kind}.svg").write_text(draw(found) + "\n")
+        (ROOT / "docs" / "images" / f"phase-{kind}.svg").write_text(draw(found) + "\n")
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from leadline.records.report import Report
 from leadline.report.html import render
 from leadline.report.verdict import headline
 
-PICTURE = ROOT / "docs" / "report.png"
+PICTURE = ROOT / "docs" / "images" / "report.png"
 WIDTH, HEIGHT = 1000, 1135
 CURSOR = 35  # the block that the cursor points at: about the middle of the stack
 

@@ -1,4 +1,4 @@
-"""Every residual scheme on real data at 12 and 48 blocks, the leading ones at 200: the races that docs/race.md shows.
+"""Every residual scheme on real data at 12 and 48 blocks, the leading ones at 200: see docs/lab-notes/race.md.
 
 python -m benchmarks.race --depth 12 48     all schemes, with and without groups; finished cells are not run again
 python -m benchmarks.race --depth 12 --data images     the same on digits
@@ -7,7 +7,7 @@ python -m benchmarks.race --grouped 200     those of the leading eight with grou
 python -m benchmarks.race --yardstick       CompleteP's three, a = 0, 1/2 and 1, with more seeds at 12 and 48 blocks
 python -m benchmarks.race --seconds 500     begin no further bundle after so much processor time
 python -m benchmarks.race --speed           networks side by side against one after the other
-python -m benchmarks.race --table           fill docs/race.md from the stored cells
+python -m benchmarks.race --table           fill docs/lab-notes/race.md from the stored cells
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def main() -> None:
     if asked.speed:
         run_missing("race_speed", {"12 networks of 12 blocks": measure_speed}, print)
     if asked.table:
-        fill_file(ROOT / "docs" / "race.md", "race", render(keep()))
+        fill_file(ROOT / "docs" / "lab-notes" / "race.md", "race", render(keep()))
     for grid in asked_grids(asked):
         run(grid, asked.seconds)
 

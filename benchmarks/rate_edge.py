@@ -1,7 +1,7 @@
 r"""Why the highest rate falls as it does: the edge of the (rate, depth) diagram beside the sharpness it should follow.
 
-python -m benchmarks.rate_edge            measure the cases that are missing, fill docs/phase.md
-python -m benchmarks.rate_edge --table    only fill docs/phase.md
+python -m benchmarks.rate_edge            measure the cases that are missing, fill docs/lab-notes/phase.md
+python -m benchmarks.rate_edge --table    only fill docs/lab-notes/phase.md
 
 A step of gradient descent is stable up to $\eta = 2/\lambda$, where $\lambda$ is the largest eigenvalue of the
 Gauss-Newton matrix $\frac1B \sum_i J_i^\top (\mathrm{diag}(p_i) - p_i p_i^\top) J_i$, with $J_i$ the Jacobian of the
@@ -167,7 +167,7 @@ def main() -> None:
     if not asked.table:
         run_missing("rate_edge", {case.name: partial(measure, case) for case in CASES}, print)
     if not asked.no_docs:
-        fill_file(ROOT / "docs" / "phase.md", "rate_edge", render(load("rate_edge")))
+        fill_file(ROOT / "docs" / "lab-notes" / "phase.md", "rate_edge", render(load("rate_edge")))
 
 
 if __name__ == "__main__":

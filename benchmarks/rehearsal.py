@@ -1,6 +1,6 @@
 """What a check costs with and without its rehearsal, in plain training steps of the same model on the same batch.
 
-    python -m benchmarks.rehearsal         measure what has no result yet, fill docs/verdicts.md
+    python -m benchmarks.rehearsal         measure what has no result yet, fill docs/lab-notes/verdicts.md
 
 Ways alternate in one process, one thread, process time; figures are medians of round-by-round ratios. The rehearsal
 ends after eight steps where the network learns, and after sixteen where it does not: both are measured, the second
@@ -25,7 +25,7 @@ from benchmarks.update import plain
 from leadline import Case
 
 NAME, MARK = "rehearsal", "rehearsal-cost"
-PAGE = ROOT / "docs" / "verdicts.md"
+PAGE = ROOT / "docs" / "lab-notes" / "verdicts.md"
 ROUNDS = 3
 NETWORKS: dict[str, Callable[[], Case]] = {
     "Transformer, 6 layers, d=128, 4 × 64 tokens": partial(

@@ -188,7 +188,7 @@ def write_page() -> None:
         ("repair_failures", f"{FILE}_calibration", render_failures),
         ("repair_baseline", f"{FILE}_baseline", render),
     ):
-        fill_file(ROOT / "docs" / "repair.md", mark, made(load(name)))
+        fill_file(ROOT / "docs" / "lab-notes" / "repair.md", mark, made(load(name)))
 
 
 def chosen(half: str) -> dict[str, Labelled]:

@@ -61,7 +61,7 @@ def main() -> None:
     torch.set_num_threads(1)
     tasks = {f"{name} {rate:.2g}": partial(measure, name, rate) for name in FITTED for rate in RATES}
     results = run_missing(FILE, tasks, lambda key: print(key, flush=True))
-    fill_file(ROOT / "docs" / "repair.md", FILE, render(results))
+    fill_file(ROOT / "docs" / "lab-notes" / "repair.md", FILE, render(results))
 
 
 if __name__ == "__main__":

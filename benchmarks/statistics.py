@@ -40,7 +40,7 @@ FORMS: dict[str, tuple[str, Callable[[Tensor], object]]] = {
 
 def main() -> None:
     results = run_missing("statistics", {"one thread": measure}, print)
-    fill_file(ROOT / "docs" / "log.md", "statistics", render(results))
+    fill_file(ROOT / "docs" / "lab-notes" / "log.md", "statistics", render(results))
 
 
 def measure() -> dict[str, Any]:
@@ -59,7 +59,7 @@ def speed(x: Tensor) -> dict[str, float]:
 
 
 def render(results: Results) -> str:
-    """The table in docs/log.md."""
+    """The table in docs/lab-notes/log.md."""
     speeds = results["cases"]["one thread"]
     rows = [
         [f"`{FORMS[form][0]}`", f"{each['dense']:g}", f"{each['relu']:g}"] for form, each in speeds.items()

@@ -1,6 +1,6 @@
 """What storing a step costs, next to the same numbers as lines of JSON and as one row a number, and what a kill takes.
 
-    python -m benchmarks.store_cost            measure what has no result yet, fill docs/runs.md
+    python -m benchmarks.store_cost            measure what has no result yet, fill docs/reference/runs.md
     python -m benchmarks.store_cost --quick    few rounds; prints, stores nothing
 
 A step is 12 metrics of 1000 layers and 10 numbers of the whole model. All ways store the same step and make it visible
@@ -251,7 +251,7 @@ def main() -> None:
         quick()
         return
     results = run_missing("store_cost", all_cases(), partial(print, flush=True))
-    fill_file(ROOT / "docs" / "runs.md", "store_cost", render(results))
+    fill_file(ROOT / "docs" / "reference" / "runs.md", "store_cost", render(results))
 
 
 if __name__ == "__main__":

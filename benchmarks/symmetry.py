@@ -64,7 +64,7 @@ def render(results: Results) -> str:
 def main() -> None:
     cases = {f"{kind} {depth}": partial(measure, kind, depth) for kind in KINDS for depth in DEPTHS}
     results = run_missing("symmetry", cases, print)
-    fill_file(ROOT / "docs" / "symmetry.md", "symmetry", render(results))
+    fill_file(ROOT / "docs" / "explanation" / "symmetry.md", "symmetry", render(results))
 
 
 if __name__ == "__main__":

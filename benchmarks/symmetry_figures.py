@@ -1,7 +1,7 @@
-"""How far the function moves when weights shrink: the figures of docs/symmetry.md.
+"""How far the function moves when weights shrink: the figures of docs/explanation/symmetry.md.
 
 `python -m benchmarks.symmetry_figures` measures what is missing in results/symmetry_figures.json, in double precision,
-and draws docs/symmetry/*.svg from it.
+and draws docs/images/*.svg from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from benchmarks.store import ROOT, Results, run_missing
 
-FOLDER = ROOT / "docs" / "symmetry"
+FOLDER = ROOT / "docs" / "images"
 WIDTH, SAMPLES, BLOCKS = 32, 16, 3
 DECADES, STEPS = 8, 4  # factors a from 1 down to 1e-8, four to a decade
 FLOOR = 1e-17  # below the rounding of double precision: the lowest line of the figures

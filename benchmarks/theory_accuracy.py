@@ -3,7 +3,7 @@
     python -m benchmarks.theory_accuracy [--again NAME ...]
 
 Resumable: architectures with a result are not run again. Writes benchmarks/results/theory_accuracy.json and the tables
-of docs/theory.md.
+of docs/explanation/theory.md.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def causes_table(cases: dict[str, Any]) -> str:
 
 
 def render(results: dict[str, Any]) -> str:
-    """Both tables of docs/theory.md."""
+    """Both tables of docs/explanation/theory.md."""
     counted = (
         "Ops whose own rule is off by more than 15 % forward or 50 % backward while reading measured values:"
     )
@@ -191,7 +191,7 @@ def main() -> None:
             results["cases"][name] = {"error": f"{type(failure).__name__}: {failure}"[:200]}
             print(name, results["cases"][name]["error"], flush=True)
         save(NAME, results)
-    fill_file(ROOT / "docs" / "theory.md", NAME, render(results))
+    fill_file(ROOT / "docs" / "explanation" / "theory.md", NAME, render(results))
     print(overall(results["cases"]))
 
 

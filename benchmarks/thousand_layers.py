@@ -1,7 +1,7 @@
 """The published runs of examples/thousand_layers.py: gathers their records, writes the table and the curves.
 
 `python -m benchmarks.thousand_layers FOLDER` reads every record in the folder that the example wrote to, and
-writes results/thousand_layers.json, the table in docs/nn.md and docs/nn/thousand_layers.svg.
+writes results/thousand_layers.json, the table in docs/reference/nn.md and docs/images/thousand_layers.svg.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "thousand_layers.json"
-PAGE = ROOT / "docs" / "nn.md"
-DRAWING = ROOT / "docs" / "nn" / "thousand_layers.svg"
+PAGE = ROOT / "docs" / "reference" / "nn.md"
+DRAWING = ROOT / "docs" / "images" / "thousand_layers.svg"
 MARKERS = ("<!-- thousand-layers -->", "<!-- /thousand-layers -->")
 
 SMOOTH = 10  # steps averaged for the curves

@@ -39,7 +39,7 @@ class Folder:
 
     @property
     def page(self) -> Path:
-        return ROOT / "docs" / f"{self.name}.md"
+        return ROOT / "docs" / "tutorial" / f"{self.name}.md"
 
     def script(self, name: str) -> ModuleType:
         return import_module(f"examples.{self.name}.{name}")
@@ -58,7 +58,7 @@ class Folder:
 
 def linked(names: str) -> str:
     """Fixes that were made together, "a + b", each with a link to its page."""
-    return " + ".join(f"[{name}](fixes/{name}.md)" for name in names.split(" + "))
+    return " + ".join(f"[{name}](../reference/fixes/{name}.md)" for name in names.split(" + "))
 
 
 def run(folder: Folder, measure: Measure, render: Render) -> None:

@@ -1,6 +1,6 @@
 """What a trace costs, next to the plain forward and backward pass of the same model on the same batch.
 
-    python -m benchmarks.trace            measure what has no result yet, fill docs/performance.md
+    python -m benchmarks.trace            measure what has no result yet, fill docs/lab-notes/performance.md
     python -m benchmarks.trace --quick    small models, few rounds; prints, stores nothing
 
 Time: the plain pass (`torch.autograd.grad` of the loss over all parameters) and the traced pass alternate in one
@@ -110,7 +110,7 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def render(results: Results) -> str:
-    """The tables of docs/performance.md."""
+    """The tables of docs/lab-notes/performance.md."""
     where = results["machine"]
     parts = [f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}."]
     for kind, (title, show) in SECTIONS.items():
@@ -195,7 +195,7 @@ def main() -> None:
         quick()
         return
     results = run_missing("trace", all_cases(), partial(print, flush=True))
-    fill_file(ROOT / "docs" / "performance.md", "trace", render(results))
+    fill_file(ROOT / "docs" / "lab-notes" / "performance.md", "trace", render(results))
 
 
 if __name__ == "__main__":

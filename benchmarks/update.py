@@ -1,6 +1,6 @@
 """What an update reading costs, next to a plain training step of the same model on the same batch.
 
-    python -m benchmarks.update            measure what has no result yet, fill docs/update.md
+    python -m benchmarks.update            measure what has no result yet, fill docs/explanation/update.md
     python -m benchmarks.update --quick    small models, few rounds; prints, stores nothing
 
 Ways alternate in one process, one thread, process time; the figure is the median of their round-by-round ratios. A
@@ -107,7 +107,7 @@ def main() -> None:
         print(measure(partial(workloads.mlp, layers=6, width=16, batch=8), rounds=2))
         return
     results = run_missing("update", all_cases(), partial(print, flush=True))
-    fill_file(ROOT / "docs" / "update.md", "update-cost", render(results))
+    fill_file(ROOT / "docs" / "explanation" / "update.md", "update-cost", render(results))
 
 
 if __name__ == "__main__":

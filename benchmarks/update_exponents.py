@@ -1,7 +1,7 @@
 """How the change of the function by one optimiser step grows with depth, for every residual scheme.
 
 `python -m benchmarks.update_exponents` measures and writes results/update_exponents.json and the table in
-docs/nn.md.
+docs/reference/nn.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from leadline.nn import SCHEMES, Encoder, Options, Residual, param_groups
 
 RESULTS = Path(__file__).parent / "results" / "update_exponents.json"
-PAGE = Path(__file__).parent.parent / "docs" / "nn.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "nn.md"
 MARKERS = ("<!-- update-exponents -->", "<!-- /update-exponents -->")
 
 DEPTHS = (

@@ -1,6 +1,6 @@
 """Beyond which rate does training fail? Calibrates the thresholds on a first step, on really trained networks.
 
-    python -m benchmarks.update_limits            train what has no result yet, fill docs/update.md
+    python -m benchmarks.update_limits            train what has no result yet, fill docs/explanation/update.md
     python -m benchmarks.update_limits --quick    one small network; prints, stores nothing
 
 For each network, optimiser and depth the reading finds the rate at which measured and predicted change of the loss part
@@ -233,7 +233,7 @@ def main() -> None:
         print(measure("residual-sqrt relu", 4, "Adam", steps=5))
         return
     results = run_missing("update_limits", all_cases(), partial(print, flush=True))
-    fill_file(ROOT / "docs" / "update.md", "update-limits", render(results))
+    fill_file(ROOT / "docs" / "explanation" / "update.md", "update-limits", render(results))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What watching costs: a training step with a monitor, next to the same step without.
 
-    python -m benchmarks.watch            measure what has no result yet, fill docs/watch.md
+    python -m benchmarks.watch            measure what has no result yet, fill docs/reference/watch.md
     python -m benchmarks.watch --quick    small models, few rounds; prints, stores nothing
 
 Every way trains its own copy of the network, one thread, processor time; steps of all ways alternate. "Everything,
@@ -74,7 +74,7 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def render(results: Results) -> str:
-    """The tables of docs/watch.md."""
+    """The tables of docs/reference/watch.md."""
     where = results["machine"]
     parts = [
         f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}; one thread, processor time.",
@@ -147,7 +147,7 @@ def main() -> None:
         return
     cases = {key: measure for key, measure in all_cases().items() if chosen.only in key}
     results = run_missing("watch", cases, partial(print, flush=True))
-    fill_file(ROOT / "docs" / "watch.md", "watch", render(results))
+    fill_file(ROOT / "docs" / "reference" / "watch.md", "watch", render(results))
 
 
 if __name__ == "__main__":

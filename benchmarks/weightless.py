@@ -1,6 +1,6 @@
 """What a prediction without weights costs: models that no machine at hand could hold.
 
-    python -m benchmarks.weightless            measure what has no result yet, fill docs/weightless.md
+    python -m benchmarks.weightless            measure what has no result yet, fill docs/explanation/weightless.md
     python -m benchmarks.weightless --quick    one small model; prints, stores nothing
 
 Each case runs in a process of its own, with one thread: from the start of the interpreter to the finished report.
@@ -137,7 +137,7 @@ def _rounded(value: Any) -> Any:
 
 
 def render(results: Results) -> str:
-    """The table of docs/weightless.md."""
+    """The table of docs/explanation/weightless.md."""
     if not results["cases"]:
         return "Not measured yet."
     where = results["machine"]
@@ -184,7 +184,7 @@ def main() -> None:
         print(json.dumps(predict(QUICK if chosen.quick else MODELS[chosen.case])))
         return
     results = run_missing("weightless", {name: partial(measure, name) for name in MODELS}, print)
-    fill_file(ROOT / "docs" / "weightless.md", "weightless", render(results))
+    fill_file(ROOT / "docs" / "explanation" / "weightless.md", "weightless", render(results))
 
 
 if __name__ == "__main__":

@@ -32,29 +32,29 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    section = next(each["Rules"] for each in config.nav or [] if "Rules" in each)
-    section += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_checks()]
-    fixes = next(each["Fixes"] for each in config.nav or [] if "Fixes" in each)
-    fixes += [{fix.name: fix_path(fix)} for fix in all_pages()]
+    reference = next(each["Reference"] for each in config.nav or [] if "Reference" in each)
+    sections = {title: pages for each in reference for title, pages in each.items()}
+    sections["Checks"] += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_checks()]
+    sections["Fixes"] += [{fix.name: fix_path(fix)} for fix in all_pages()]
     return config
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    files.append(File.generated(config, "rules/index.md", content=rules_index(all_checks())))
+    files.append(File.generated(config, "reference/rules/index.md", content=rules_index(all_checks())))
     for rule in all_checks():
         files.append(File.generated(config, page_path(rule), content=rule_page(rule)))
-    files.append(File.generated(config, "fixes/index.md", content=fixes_index(all_pages())))
+    files.append(File.generated(config, "reference/fixes/index.md", content=fixes_index(all_pages())))
     for fix in all_pages():
         files.append(File.generated(config, fix_path(fix), content=fix_page(fix)))
-    files.append(File.generated(config, "figures.md", content=figures.page()))
+    files.append(File.generated(config, "lab-notes/figures.md", content=figures.page()))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
     """What is made of stored results as they are today: what the lab found, what monitors cost."""
-    if page.file.src_uri == "claims.md":
+    if page.file.src_uri == "lab-notes/claims.md":
         return markdown + render_markdown(stored_lab())
-    if page.file.src_uri == "comparison.md":
+    if page.file.src_uri == "explanation/comparison.md":
         return fill(markdown, "beside", figures.beside(load("watch")))
     return markdown
 
@@ -68,7 +68,7 @@ def stored_lab() -> Lab:
 
 
 def page_path(rule: Check) -> str:
-    return f"rules/{rule.code}.md"
+    return f"reference/rules/{rule.code}.md"
 
 
 def rule_page(rule: Check) -> str:
@@ -81,7 +81,7 @@ def rules_index(rules: tuple[Check, ...]) -> str:
 
 
 def fix_path(fix: Page) -> str:
-    return f"fixes/{fix.name}.md"
+    return f"reference/fixes/{fix.name}.md"
 
 
 def fix_page(fix: Page) -> str:

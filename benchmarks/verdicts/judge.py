@@ -3,7 +3,7 @@
     python -m benchmarks.verdicts.judge --half calibration   figures and every miss
     python -m benchmarks.verdicts.judge --half held-out      figures only: nobody tunes on this half
     python -m benchmarks.verdicts.judge --seed 40            another sample, all of it for calibration
-    python -m benchmarks.verdicts.judge --publish            both halves, stored and written to docs/verdicts.md
+    python -m benchmarks.verdicts.judge --publish            both halves; fill docs/lab-notes/verdicts.md
 
 Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept
 (`--baselines` computes those that are missing and no more; `--publish` does so too).
@@ -40,7 +40,7 @@ from benchmarks.verdicts.page import TABLES, clear, family_scores, misses, score
 from benchmarks.verdicts.problem import Problem, to_dict
 from benchmarks.verdicts.score import figures
 
-PAGE = ROOT / "docs" / "verdicts.md"
+PAGE = ROOT / "docs" / "lab-notes" / "verdicts.md"
 
 
 def ask(problem: Problem) -> Said:

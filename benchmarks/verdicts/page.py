@@ -1,4 +1,4 @@
-"""The tables of docs/verdicts.md, from the stored labels and verdicts."""
+"""The tables of docs/lab-notes/verdicts.md, from the stored labels and verdicts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Check every stock architecture that can be built here.
 
-    python -m benchmarks.zoo                  measure what has no result yet, fill docs/zoo.md
+    python -m benchmarks.zoo                  measure what has no result yet, fill docs/lab-notes/zoo.md
     python -m benchmarks.zoo --only hf/bert   measure these again (names, or beginnings of names)
     python -m benchmarks.zoo --again crashed  measure again what had this status, or finding, or verdict
     python -m benchmarks.zoo --show           fill the page from what is there
@@ -76,7 +76,7 @@ def main() -> None:
         note_known(known)
         sweep(wanted(load(NAME), known, asked.only, asked.again)[: asked.most], asked.minutes)
     for mark, render in MARKS.items():
-        fill_file(ROOT / "docs" / "zoo.md", mark, render(load(mark)))
+        fill_file(ROOT / "docs" / "lab-notes" / "zoo.md", mark, render(load(mark)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of docs/zoo.md."""
+"""The tables of docs/lab-notes/zoo.md."""
 
 from __future__ import annotations
 

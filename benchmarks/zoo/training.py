@@ -84,7 +84,7 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def render(results: Results) -> str:
-    """The table of docs/zoo.md."""
+    """The table of docs/lab-notes/zoo.md."""
     rows = []
     for key, found in sorted(results["cases"].items()):
         name, _, what = key.partition(" | ")

@@ -1,7 +1,7 @@
 """Ten failures that people reported, at small scale: each is diagnosed by name, repaired, and trained before and
 after.
 
-The gallery is docs/incidents.md; `python -m benchmarks.incidents` makes it.
+The gallery is docs/tutorial/incidents.md; `python -m benchmarks.incidents` makes it.
 """
 
 ORDER = (

@@ -15,7 +15,7 @@ from leadline.config import EXAMPLES, read_config
 from tests.support import ROOT
 from tests.testing_plugin import LOAD
 
-PAGE = ROOT / "docs" / "ci.md"
+PAGE = ROOT / "docs" / "howto" / "ci.md"
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -43,29 +43,29 @@ from tests.support import ROOT
 from tests.support.site_links import broken_links
 
 PAGES = [
-    ("applications.md", "applications", applications.render),
-    ("incidents.md", "incidents", incidents.render),
-    ("alarms.md", "alarms", alarms.render),
-    ("report.md", "page", page.render_table),
-    ("performance.md", "trace", trace.render),
-    ("log.md", "statistics", statistics.render),
-    ("log.md", "dropout", dropout.render),
-    ("weightless.md", "weightless", weightless.render),
-    ("robustness.md", "mutation", mutation.render),
-    ("runs.md", "store_cost", store_cost.render),
-    ("symmetry.md", "symmetry", symmetry.render),
-    ("theory.md", "theory_accuracy", theory_accuracy.render),
-    ("repair.md", "repair_held_out", repair.render_held_out),
-    ("repair.md", "repair_calibration", repair.render),
-    ("repair.md", "repair_baseline", repair.render),
-    ("repair.md", "repair_reference", repair_reference.render),
-    ("watch.md", "watch", watch.render),
-    ("phase.md", "fleet", fleet.render),
-    ("phase.md", "phase", phase.render),
-    ("phase.md", "rate_edge", rate_edge.render),
-    ("race.md", "race", race.render),
-    ("zoo.md", "zoo", zoo_page.render),
-    ("zoo.md", "zoo_training", zoo_training.render),
+    ("tutorial/applications.md", "applications", applications.render),
+    ("tutorial/incidents.md", "incidents", incidents.render),
+    ("reference/alarms.md", "alarms", alarms.render),
+    ("reference/report.md", "page", page.render_table),
+    ("lab-notes/performance.md", "trace", trace.render),
+    ("lab-notes/log.md", "statistics", statistics.render),
+    ("lab-notes/log.md", "dropout", dropout.render),
+    ("explanation/weightless.md", "weightless", weightless.render),
+    ("lab-notes/robustness.md", "mutation", mutation.render),
+    ("reference/runs.md", "store_cost", store_cost.render),
+    ("explanation/symmetry.md", "symmetry", symmetry.render),
+    ("explanation/theory.md", "theory_accuracy", theory_accuracy.render),
+    ("lab-notes/repair.md", "repair_held_out", repair.render_held_out),
+    ("lab-notes/repair.md", "repair_calibration", repair.render),
+    ("lab-notes/repair.md", "repair_baseline", repair.render),
+    ("lab-notes/repair.md", "repair_reference", repair_reference.render),
+    ("reference/watch.md", "watch", watch.render),
+    ("lab-notes/phase.md", "fleet", fleet.render),
+    ("lab-notes/phase.md", "phase", phase.render),
+    ("lab-notes/phase.md", "rate_edge", rate_edge.render),
+    ("lab-notes/race.md", "race", race.render),
+    ("lab-notes/zoo.md", "zoo", zoo_page.render),
+    ("lab-notes/zoo.md", "zoo_training", zoo_training.render),
 ]
 
 
@@ -111,7 +111,7 @@ def test_every_fix_has_a_page_made_of_its_docstring(hooks):
 
 
 def test_the_page_of_the_lab_has_every_claim_below_its_introduction(hooks):
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="claims.md"))
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="lab-notes/claims.md"))
     made = hooks.on_page_markdown("# Introduction\n\n", page=page)
     assert made.startswith("# Introduction\n")
     assert all(f"### {each.code}: {each.verdict}" in made for each in all_claims())
@@ -135,7 +135,7 @@ def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path
     built = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
     assert "arithmatex" not in built
     assert "googleapis" not in built
-    assert all((tmp_path / "rules" / f"{rule.code}.html").exists() for rule in all_checks())
+    assert all((tmp_path / "reference" / "rules" / f"{rule.code}.html").exists() for rule in all_checks())
     assert broken_links(tmp_path) == []
 
 

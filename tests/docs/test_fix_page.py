@@ -18,7 +18,7 @@ from leadline.records.update import FALLEN, LEARNED
 from leadline.report.repair import REACHES
 from tests.support import ROOT
 
-PAGE = (ROOT / "docs" / "fix.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "fix.md").read_text()
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

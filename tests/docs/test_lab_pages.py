@@ -1,5 +1,4 @@
 """The pages about races and phase diagrams are true: their Python runs, their commands parse, their pictures are drawn
-from tests.support import ROOT
 from the stored results."""
 
 import re
@@ -17,7 +16,7 @@ DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["race.md", "phase.md"])
+@pytest.mark.parametrize("page", ["lab-notes/race.md", "lab-notes/phase.md"])
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((DOCS / page).read_text())
@@ -33,4 +32,4 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
 
 def test_pictures_of_diagrams_are_drawn_from_the_stored_results():
     for kind, found in phase.diagrams(load("phase")).items():
-        assert (DOCS / f"phase-{kind}.svg").read_text() == draw(found) + "\n"
+        assert (DOCS / "images" / f"phase-{kind}.svg").read_text() == draw(found) + "\n"

@@ -1,4 +1,4 @@
-"""docs/report.md does what it says: its code runs, and its commands have the options that it names."""
+"""docs/reference/report.md does what it says: its code runs, and its commands have the options that it names."""
 
 import re
 
@@ -10,7 +10,7 @@ from benchmarks.store import load
 from leadline.cli import leadline
 from tests.support import ROOT
 
-PAGE = (ROOT / "docs" / "report.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "report.md").read_text()
 COMMANDS = re.findall(r"^leadline (\w+) .*?(--[\w-]+)", PAGE, re.M)
 
 
@@ -32,7 +32,7 @@ def test_a_command_on_the_page_has_its_option(command, option):
 
 
 def test_the_picture_is_small():
-    assert (ROOT / "docs" / "report.png").stat().st_size < 150_000
+    assert (ROOT / "docs" / "images" / "report.png").stat().st_size < 150_000
 
 
 def test_the_picture_shows_what_the_page_says_today():

@@ -19,7 +19,11 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
-PAGES = [(page, index) for page in ("alarms.md", "integrations.md") for index in range(len(blocks(page)))]
+PAGES = [
+    (page, index)
+    for page in ("reference/alarms.md", "howto/integrations.md")
+    for index in range(len(blocks(page)))
+]
 
 
 @pytest.mark.parametrize(("page", "index"), PAGES)

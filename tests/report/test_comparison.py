@@ -10,7 +10,7 @@ from leadline.report.comparing import lines, render
 from leadline.report.html.compared import render_comparison
 from leadline.report.layout import Look
 from tests.support import reports as samples
-from tests.support.html import read
+from tests.support.parsed_html import read
 
 
 def report(*findings, verdict="fails"):

@@ -19,7 +19,7 @@ from leadline.report.formats.record import read_reports
 from leadline.report.layout import Look
 from leadline.text import clean
 from tests.support import reports as samples
-from tests.support.html import read
+from tests.support.parsed_html import read
 from tests.support.workflow import commands
 
 GOLDEN = Path(__file__).parent / "golden"

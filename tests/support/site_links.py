@@ -1,6 +1,6 @@
 """Links of a built site: each must lead to a file that is there, and to an anchor that is in it.
 
-python tests/site_links.py site     name those that do not
+python -m tests.support.site_links site     print the broken ones
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def balance(patient: Patient) -> Iterator[Plan]:
     If sizes differ for a reason that no free rescaling reaches: biases, activations without scale (tanh, GELU), norms.
 
     ## References
-    Neyshabur et al., arXiv 1506.02617 (path-SGD: invariances of ReLU networks); `docs/symmetry.md`.
+    Neyshabur et al., arXiv 1506.02617 (path-SGD: invariances of ReLU networks); `docs/explanation/symmetry.md`.
     """
     found = find_symmetry(patient.case, in_front_of_norms=False, only_in_training=False)
     chosen = [each.exponents for each in found.generators if not each.statistics]

@@ -31,7 +31,7 @@ def declone(patient: Patient) -> Iterator[Plan]:
     Layers that share one parameter (ALBERT) are tied, not copied: they stay tied.
 
     ## References
-    PyTorch issues 72253 and 86274; the growth law: `docs/theory.md`.
+    PyTorch issues 72253 and 86274; the growth law: `docs/explanation/theory.md`.
     """
     names = {each.name for family in _families(patient) for each in family[1:]}
     copies = [each for each in patient.trace.parameters if each.name in names]

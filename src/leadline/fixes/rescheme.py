@@ -59,7 +59,7 @@ def rescheme(patient: Patient) -> Iterator[Plan]:
     If the rate is wrong as well: change that too.
 
     ## References
-    Dey et al., arXiv 2505.01618; Wang et al., arXiv 2203.00555; the table: `docs/nn.md`.
+    Dey et al., arXiv 2505.01618; Wang et al., arXiv 2203.00555; the table: `docs/reference/nn.md`.
     """
     found = [(path, module) for path, module in modules_of(patient, Residual) if isinstance(module, Residual)]
     if not found or not is_fresh(patient):

@@ -30,7 +30,8 @@ def weight_decay(patient: Patient) -> Iterator[Plan]:
     If the decay of scale-invariant weights is how you steer their effective rate, keep it there (W602 is a note).
 
     ## References
-    Loshchilov and Hutter, arXiv 1711.05101; van Laarhoven, arXiv 1706.05350 (decay and norms); `docs/symmetry.md`.
+    Loshchilov and Hutter, arXiv 1711.05101; van Laarhoven, arXiv 1706.05350 (decay and norms);
+    `docs/explanation/symmetry.md`.
     """
     optimizer = patient.profile.optimizer
     if optimizer is None or not any(group.weight_decay for group in optimizer.groups):

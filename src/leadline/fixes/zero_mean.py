@@ -33,7 +33,7 @@ def zero_mean(patient: Patient) -> Iterator[Plan]:
     If a norm in front of every branch makes the growth linear anyway.
 
     ## References
-    The growth law: `docs/theory.md`; measured for blocks that end in Swish: arXiv 2503.14858, appendix.
+    The growth law: `docs/explanation/theory.md`; measured for blocks that end in Swish: arXiv 2503.14858, appendix.
     """
     ends = [op for i in residual_blocks(patient) if (op := _end(patient, i)) is not None]
     edits = tuple(dict.fromkeys(_key(patient, op) for op in ends))

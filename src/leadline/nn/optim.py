@@ -67,7 +67,7 @@ def param_groups(
     because $S$ of them add up, each moved by its gradient $\propto S^{-e}$ (SGD) or by its sign (Adam). $e$
     is the row's `exponent` for matrices, its `bias_exponent` for the bias after the last matrix, and 0 for
     the gain and bias of a norm on the stream itself (`post`); without the last two DeepNorm's and Keel's
-    first step grows with depth all the same (docs/nn.md). A row without an exponent has factor 1 throughout.
+    first step grows with depth all the same (docs/reference/nn.md). A row without an exponent has factor 1 throughout.
     For Adam also CompleteP's width and epsilon factors: matrices $\eta/m_N$ and decay $\lambda m_N$, epsilon
     $\varepsilon\,m_N^{-1} m_L^{-a}$, $m_N$ = width / base width. Embeddings and the head keep $\eta$ and
     $\lambda$. Dey et al. 2025 (CompleteP), arXiv 2505.01618.

@@ -28,7 +28,7 @@ def schedule(
     `none`: 1 from then on. `linear` and `cosine`: down to `floor` at `total_steps`, $f + (1-f)(1-s)$ and $f +
     (1-f)\tfrac12(1+\cos\pi s)$ with $s = (t-w)/(T-w)$. Step 0 has $1/w$, never 0: a step of zero is a batch
     wasted. Warm-up makes the first *steps* small, not the gradients: it hides a scheme whose first updates
-    grow with depth (see the table in docs/nn.md) rather than curing it.
+    grow with depth (see the table in docs/reference/nn.md) rather than curing it.
     """
     _check(shape, warmup_steps, total_steps)
 

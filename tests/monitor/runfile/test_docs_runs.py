@@ -8,7 +8,7 @@ from benchmarks import store_cost
 from leadline.monitor.runfile import Run
 from tests.support import ROOT
 
-PAGE = (ROOT / "docs" / "runs.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "runs.md").read_text()
 
 
 def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
@@ -16,7 +16,7 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 1
     for block in blocks:
-        exec(compile(block, "docs/runs.md", "exec"), {})
+        exec(compile(block, "docs/reference/runs.md", "exec"), {})
 
 
 def test_every_name_that_the_page_lists_is_there():

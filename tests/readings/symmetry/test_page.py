@@ -13,7 +13,7 @@ from benchmarks.store import load
 from benchmarks.symmetry_figures import FIGURES, FOLDER, behind_a_norm, draw, in_a_stream
 from tests.support import ROOT
 
-PAGE = ROOT / "docs" / "symmetry.md"
+PAGE = ROOT / "docs" / "explanation" / "symmetry.md"
 
 
 def test_the_code_on_the_page_runs_and_does_what_it_says():

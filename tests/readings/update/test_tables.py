@@ -1,4 +1,4 @@
-"""The tables of docs/update.md are what the stored results render to, its code runs, and its benchmarks too."""
+"""The tables of docs/explanation/update.md are what the stored results render to; its code and benchmarks run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks import forecast, update, update_limits
 from benchmarks.store import fill, load
 from tests.support import ROOT
 
-PAGE = ROOT / "docs" / "update.md"
+PAGE = ROOT / "docs" / "explanation" / "update.md"
 TABLES = [
     ("update-limits", "update_limits", update_limits.render),
     ("update-cost", "update", update.render),

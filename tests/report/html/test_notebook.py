@@ -7,7 +7,7 @@ import pytest
 from leadline.records import Outcome, Recipe, Trial
 from leadline.records.repair_report import RepairReport
 from tests.support import reports as samples
-from tests.support.html import read
+from tests.support.parsed_html import read
 
 NAMES = ("sick", "healthy", "broken", "reviewed", "hostile", "thousand")
 

@@ -17,7 +17,7 @@ from leadline.report.html.advice import advice_of, commands_of, reproduced_by
 from leadline.report.html.carried import MOST, carried
 from leadline.report.html.page import embedded
 from tests.support import reports as samples
-from tests.support.html import read
+from tests.support.parsed_html import read
 
 FETCHING = ("src", "srcset", "poster", "background", "action", "formaction", "data", "ping")
 SAMPLES = ("sick", "healthy", "broken", "reviewed", "hostile", "thousand")

@@ -40,7 +40,7 @@ def inert_decay(profile: Profile) -> Iterator[Symptom]:
     ## References
     Van Laarhoven, "L2 regularization versus batch and weight normalization", 2017; Zhang et al., "Three mechanisms of
     weight decay regularization", 2019. The joint symmetry of pre-norm networks with a final
-    norm, which residual connections do not remove: this project's `docs/symmetry.md`.
+    norm, which residual connections do not remove: this project's `docs/explanation/symmetry.md`.
     """
     names = [each.name for _, each in decayed_tensors(profile) if each.inert and not each.alone]
     if not names:

@@ -19,7 +19,7 @@ EVEN = 1.0  # natural logarithm; ours: branches whose ratio to the skip differs 
 RATES: dict[tuple[Family, str], float] = {
     ("adam", "half"): 0.5,
     ("sgd", "one"): -1.0,
-}  # derived: docs/update.md
+}  # derived: docs/explanation/update.md
 
 
 def _example(power: float, optimizer: str, *, blocks: int = 64) -> Profile:

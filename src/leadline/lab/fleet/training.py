@@ -150,7 +150,8 @@ R = TypeVar("R")
 MIN_PIECES_PER_THREAD = (
     4  # a thread left idle at the end then costs an eighth at most (derived, for two threads)
 )
-MAX_CHUNK_ELEMENTS = 2**16  # in one layer of a chunk, 256 kB in float32; calibrated: docs/log.md, 2026-11-16
+# Calibrated: docs/lab-notes/log.md, 2026-11-16: numbers in one layer of a chunk, 256 kB in float32.
+MAX_CHUNK_ELEMENTS = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
