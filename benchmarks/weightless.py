@@ -92,7 +92,7 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
     """In this process: the report, and what it took since the process began."""
     from leadline.checks._diagnosis import make_report, read_trace
     from leadline.tracer.weightless import trace_config_or_factory
-    from leadline.tracer.weightless.session import uncollected
+    from leadline.tracer.weightless.session import pause_garbage_collection
 
     made = build()
     if not callable(made):
@@ -100,10 +100,10 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
 
         assert transformers.AutoConfig
     begun = time.process_time()
-    with uncollected():  # as `leadline.predict` does
+    with pause_garbage_collection():  # as `leadline.predict` does
         seen = trace_config_or_factory(made, batch=2, tokens=64)
     traced = time.process_time()
-    with uncollected(cycles=False):
+    with pause_garbage_collection(cycles=False):
         profile, coverage = read_trace(seen)
         studied = time.process_time()
         report = make_report(seen, profile, coverage)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leadline.readings.symmetry.rescale import Symmetries
     from leadline.readings.theory.criticality import critical_gain, depth_scale
     from leadline.records import Finding, Forecast, Outcome, Profile, Recipe, Trace, Update
-    from leadline.records.repair_report import RepairReport
+    from leadline.records.repair import RepairReport
     from leadline.records.report import Report
 
 __version__ = "0.1.0"
@@ -66,7 +66,7 @@ _HOMES = {
     "Trace": "leadline.records",
     "Update": "leadline.records",
     "Report": "leadline.records.report",
-    "RepairReport": "leadline.records.repair_report",
+    "RepairReport": "leadline.records.repair",
     "InputError": "leadline.errors",
     "LeadlineError": "leadline.errors",
     "SchemaError": "leadline.errors",

@@ -46,7 +46,7 @@ from leadline.records import Forecast, Recipe, Trace, Update
 from leadline.records.report import Report
 from leadline.tracer.trace import trace_case, trace_structure
 from leadline.tracer.weightless import trace_config_or_factory
-from leadline.tracer.weightless.session import uncollected
+from leadline.tracer.weightless.session import pause_garbage_collection
 
 
 def trace(
@@ -115,9 +115,9 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     >>> leadline.predict(make).verdict
     'fails'
     """
-    with uncollected():
+    with pause_garbage_collection():
         recorded = trace_config_or_factory(build_or_config, batch=batch, tokens=tokens)
-    with uncollected(cycles=False):
+    with pause_garbage_collection(cycles=False):
         return make_report(recorded, *read_trace(recorded))
 
 

@@ -66,10 +66,10 @@ def test_the_rise_is_measured_from_the_lowest_loss_so_far():
 
 
 def test_the_way_to_a_constant_output_is_counted_in_steps_at_the_pace_so_far():
-    assert Rehearsal(losses=(3.0, 2.9), constant=2.4).ahead == pytest.approx(5)
-    assert Rehearsal(losses=(3.0, 3.1), constant=2.4).ahead == math.inf
-    assert Rehearsal(losses=(3.0, 2.3), constant=2.4).ahead == 0
-    assert Rehearsal(losses=(3.0, 2.9)).ahead == 0
+    assert Rehearsal(losses=(3.0, 2.9), constant=2.4).steps_to_constant == pytest.approx(5)
+    assert Rehearsal(losses=(3.0, 3.1), constant=2.4).steps_to_constant == math.inf
+    assert Rehearsal(losses=(3.0, 2.3), constant=2.4).steps_to_constant == 0
+    assert Rehearsal(losses=(3.0, 2.9)).steps_to_constant == 0
 
 
 def test_a_network_hundreds_of_steps_from_a_constant_output_crawls():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leadline.monitor.runfile import Writer
-from leadline.records.comparison import Comparison
+from leadline.records.report import ReportComparison
 from leadline.records.run import RunInfo
 from tests.support import reports as samples
 
@@ -53,7 +53,7 @@ def test_json_is_the_record_and_names_the_files(run, saved):
     done = run(
         "compare", saved("a.json", samples.sick()), saved("b.json", samples.healthy()), "--format", "json"
     )
-    found = Comparison.from_json(done.out)
+    found = ReportComparison.from_json(done.out)
     assert found.first.name.endswith("a.json")
     assert json.loads(done.out)["schema"] == "leadline.comparison/1"
 

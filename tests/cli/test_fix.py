@@ -12,7 +12,7 @@ import torch
 import leadline
 from leadline.cli.fix import diff_of
 from leadline.records import Recipe
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 
 TARGET = """
 import leadline

@@ -14,7 +14,7 @@ from leadline.fixes._engine.reference import ENOUGH, HALF, WIDTH
 from leadline.fixes._engine.search import STEADIER
 from leadline.fixes._engine.trial import DEFAULT_RATE, MOST_STEPS
 from leadline.fixes._engine.verify import KEPT
-from leadline.records.update import FALLEN, LEARNED
+from leadline.records.update import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
 from leadline.report.repair import REACHES
 from tests.support import ROOT
 
@@ -44,7 +44,14 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
     assert (KEPT, SIGMAS, LEAST, DEFAULT_RATE, CONFIRM_LONGER) == (1e-9, 2.0, 0.01, 1e-3, 3)
     assert f"At most {CONFIRM_LONGER * MOST_STEPS} are read" in PAGE
     assert all(f"| {each} |" in PAGE for each in REACHES.values())
-    assert (HALF, ENOUGH, FALLEN, LEARNED, ASIDE, STEADIER) == (0.5, 0.75, 0.1, 0.2, 3.0, 0.1)
+    assert (HALF, ENOUGH, MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS, ASIDE, STEADIER) == (
+        0.5,
+        0.75,
+        0.1,
+        0.2,
+        3.0,
+        0.1,
+    )
     assert f"one hidden layer of {WIDTH} units" in PAGE
     assert f"If {MOST_STEPS} steps decide nothing" in PAGE
 

@@ -15,7 +15,7 @@ from leadline.fixes import all_fixes
 from leadline.fixes._engine.edits import Bench, code_of, made, make
 from leadline.fixes._engine.fix import Fix, Patient, Plan
 from leadline.fixes._engine.verify import diagnose
-from leadline.tracer.inputs import call
+from leadline.tracer.inputs import call_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -95,7 +95,7 @@ def bench_of(case: Case) -> Bench:
 
 def logits(case: Case) -> Tensor:
     with torch.no_grad():
-        found: Tensor = call(case.model, case.inputs).logits
+        found: Tensor = call_model(case.model, case.inputs).logits
     return found
 
 
@@ -108,7 +108,7 @@ def check_conversion(fix: Fix, plan: Plan, name: str, *, hot: bool = False) -> P
         assert [again for again in fix.propose(patient) if again.edits] == []
         exec(code_of(plan.edits), {"model": by_hand.model, "optimizer": by_hand.optimizer})
         assert torch.equal(logits(case), logits(by_hand))
-        loss_of(call(by_hand.model, by_hand.inputs), by_hand.targets).backward()
+        loss_of(call_model(by_hand.model, by_hand.inputs), by_hand.targets).backward()
         by_hand.optimizer.step()
         assert not torch.equal(logits(case), logits(by_hand))
     assert torch.equal(logits(case), before)

@@ -20,7 +20,7 @@ from leadline.fixes._engine.edits import Bench, code_of, made, make
 from leadline.fixes._engine.fix import Fix, Patient, Plan, fix
 from leadline.fixes._engine.verify import KEPT, diagnose, drift_of
 from leadline.records import Edit, Recipe
-from leadline.tracer.inputs import call, unwrap
+from leadline.tracer.inputs import call_model, unwrap
 from tests.support.clinic import CLINIC, sick
 
 FIXES = all_fixes()
@@ -115,7 +115,7 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 def outputs(case: Case) -> torch.Tensor:
     with torch.no_grad():
-        found = call(case.model, case.inputs)
+        found = call_model(case.model, case.inputs)
     assert isinstance(found, torch.Tensor)
     return found
 
@@ -245,7 +245,7 @@ def test_a_treated_model_takes_a_step_and_its_copies_do_too(each: Fix):
         assert torch.equal(outputs(case), outputs(Case(twin, case.inputs)))
         assert case.loss is not None
         assert case.optimizer is not None
-        loss = case.loss(call(case.model, case.inputs), case.targets)
+        loss = case.loss(call_model(case.model, case.inputs), case.targets)
         loss.backward()
         case.optimizer.step()
         reached = [p.grad is not None for g in case.optimizer.param_groups for p in g["params"]]

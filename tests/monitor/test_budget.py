@@ -123,7 +123,7 @@ def test_what_recording_takes_inside_of_the_first_pass_is_on_the_account(monkeyp
     """Nobody knows yet what a step takes without it, so it is not seen from outside."""
     slept, measure = [], stats.measure
 
-    def slowly(x: torch.Tensor) -> stats.Reading:
+    def slowly(x: torch.Tensor) -> stats.RawStats:
         slept.append(SLEEP)
         time.sleep(SLEEP)
         return measure(x)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import leadline
 from leadline import nn as blocks
 from leadline.readings.profile import read
-from leadline.records import BEHIND, Profile
+from leadline.records import LOSS_BLOCK, Profile
 
 WIDTH = 64
 
@@ -87,7 +87,7 @@ def test_the_factors_sum_to_the_measured_change(name):
 @pytest.mark.parametrize("name", PROFILES)
 def test_with_the_loss_the_factors_give_the_gradient_itself(name):
     profile = PROFILES[name]()
-    behind = profile.attribution.within((BEHIND, *range(1, len(profile.blocks))))
+    behind = profile.attribution.within((LOSS_BLOCK, *range(1, len(profile.blocks))))
     first = profile.blocks[0]
     total = sum(factor.backward for factor in behind if factor.backward is not None)
     assert total == pytest.approx(math.log(first.backward_ms * first.elements), abs=1e-6)

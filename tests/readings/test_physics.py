@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from leadline.readings.signal import read_depth_scale
-from leadline.records import Block, Stream
+from leadline.records import DepthBlock, Stream
 
 
-def block(backward: float) -> Block:
-    return Block(
+def block(backward: float) -> DepthBlock:
+    return DepthBlock(
         name="layer",
         stream=0,
         forward_ms=None,

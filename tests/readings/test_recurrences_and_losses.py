@@ -11,7 +11,7 @@ import leadline
 from leadline.errors import InputError
 from leadline.readings.attribution import UNKNOWN, predicted
 from leadline.tracer.calls import inside
-from leadline.tracer.inputs import beyond_its_table
+from leadline.tracer.inputs import explain_embedding_error
 from leadline.tracer.trace import trace
 
 
@@ -63,7 +63,7 @@ def test_an_index_error_that_is_not_about_the_table_is_left_as_it_is():
     table = nn.Embedding(3, 2)
     with pytest.raises(IndexError) as caught:
         F.embedding(torch.tensor([5]), table.weight)
-    assert "3 rows" in beyond_its_table(caught.value, table).expected
-    assert beyond_its_table(IndexError("of another"), table) is None
+    assert "3 rows" in explain_embedding_error(caught.value, table).expected
+    assert explain_embedding_error(IndexError("of another"), table) is None
     with pytest.raises(InputError, match="ids from 0 to 2"):
         trace(nn.Sequential(table), torch.tensor([5]), loss=lambda y: y.sum())

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from leadline.records.comparison import Comparison
+from leadline.records.report import ReportComparison
 from leadline.report.compare import compare
 from leadline.report.comparing import lines, render
 from leadline.report.html.compared import render_comparison
@@ -55,7 +55,7 @@ def test_a_finding_that_grew_more_severe_is_worse():
 
 def test_a_comparison_survives_json():
     found = compare(samples.broken(), samples.sick())
-    assert Comparison.from_json(found.to_json()).to_json() == found.to_json()
+    assert ReportComparison.from_json(found.to_json()).to_json() == found.to_json()
 
 
 def test_measures_are_those_of_both():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from leadline.errors import SchemaError
 from leadline.records import Edit, Measure, Outcome, Recipe, Trial
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.report.layout import Look
 from leadline.report.repair import curve, render
 from leadline.report.repair_formats import to_markdown

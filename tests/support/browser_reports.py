@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from torch import nn
 
 import leadline
-from leadline.records import Attribution, Block, Outcome, Profile, Recipe, Trial, Update
-from leadline.records.repair_report import RepairReport
+from leadline.records import Attribution, DepthBlock, Outcome, Profile, Recipe, Trial, Update
+from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.compare import compare
 from leadline.report.html import render, render_repair
@@ -104,7 +104,7 @@ def _shifted(rows, times: int, stride: int):
     return tuple(map(_varied, moved))
 
 
-def _renamed(block: Block, turn: int) -> Block:
+def _renamed(block: DepthBlock, turn: int) -> DepthBlock:
     return replace(block, name=_later(block.name, turn), params=tuple(_later(p, turn) for p in block.params))
 
 

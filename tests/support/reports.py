@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from leadline.records import (
     Agreement,
-    Block,
     CheckRow,
     Coverage,
+    DepthBlock,
     DepthPoint,
     DepthRange,
     DepthScale,
@@ -24,7 +24,7 @@ from leadline.records import (
     Optimizer,
     Parting,
     Profile,
-    Residual,
+    ResidualAdd,
     ScaledTensor,
     Source,
     Stream,
@@ -56,7 +56,7 @@ HOSTILE_NAMES = (
 """What a module may be called, since its name is the user's."""
 
 
-def block(name: str, forward: float | None, backward: float | None, **changes: Any) -> Block:
+def block(name: str, forward: float | None, backward: float | None, **changes: Any) -> DepthBlock:
     plain: dict[str, Any] = {
         "name": name,
         "stream": 0,
@@ -71,11 +71,11 @@ def block(name: str, forward: float | None, backward: float | None, **changes: A
         "params": (),
         "modules": (),
     }
-    return Block(**{**plain, **changes})
+    return DepthBlock(**{**plain, **changes})
 
 
-def residual(placement: str = "pre") -> Residual:
-    return Residual(placement=placement, projected=False, skip_ms=1.0, branch_ms=0.5, add=0)
+def residual(placement: str = "pre") -> ResidualAdd:
+    return ResidualAdd(placement=placement, projected=False, skip_ms=1.0, branch_ms=0.5, add=0)
 
 
 def profile(forward: Moments, backward: Moments, **changes: Any) -> Profile:

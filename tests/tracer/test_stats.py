@@ -33,7 +33,7 @@ def reference(x: Tensor) -> Stats:
 
 
 def measure(x: Tensor) -> Stats:
-    return stats.settle([stats.measure(x)])[0]
+    return stats.fetch_stats([stats.measure(x)])[0]
 
 
 @pytest.fixture(params=["now", "deferred"])
@@ -87,7 +87,7 @@ def test_statistics_agree_with_the_definition_for_any_finite_numbers(numbers: li
 @given(st.lists(st.floats(width=32), min_size=1, max_size=40))
 def test_both_code_paths_agree_on_any_numbers(numbers: list[float]):
     x = torch.tensor(numbers, dtype=torch.float32)
-    now, deferred = stats.settle([stats.measure_now(x), stats.measure_deferred(x)])
+    now, deferred = stats.fetch_stats([stats.measure_now(x), stats.measure_deferred(x)])
     assert_agrees(deferred, now)
 
 
@@ -225,13 +225,13 @@ def test_an_inner_product_agrees_with_the_definition(dtype: torch.dtype):
 
 def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated():
     y = torch.tensor([[0.0, 0.5, 1.0, -1.0], [0.0, 0.0, 0.99, -0.999]])
-    (units,) = stats.settle_units([stats.measure_units(y, -1, (-1.0, 1.0), stats.measure(y))])
+    (units,) = stats.fetch_units([stats.measure_units(y, -1, (-1.0, 1.0), stats.measure(y))])
     assert (units.count, units.dead, units.saturated) == (4, 1, 2)
 
 
 def test_units_of_a_tensor_without_zeros_are_all_alive_and_unbounded_ones_never_saturated():
     y = torch.rand(3, 4, 5) + 0.1
-    (units,) = stats.settle_units([stats.measure_units(y, 1, None, stats.measure(y))])
+    (units,) = stats.fetch_units([stats.measure_units(y, 1, None, stats.measure(y))])
     assert (units.count, units.dead, units.saturated) == (4, 0, None)
 
 

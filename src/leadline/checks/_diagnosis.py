@@ -16,7 +16,7 @@ from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
 from leadline.readings.update.reading import read_update
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
-from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict, badness
+from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict, severity_rank
 from leadline.records.report import Report
 from leadline.report.verdict import sentence
 from leadline.tracer.trace import trace_case
@@ -86,7 +86,7 @@ def collect_findings(checks: Sequence[Check], profile: Profile) -> tuple[Finding
     Non-finite findings sort first among those of one severity because they cause others.
     """
     findings = [finding for check in checks for finding in check(profile)]
-    findings.sort(key=lambda each: (-badness(each.severity), not each.code.startswith("N"), each.code))
+    findings.sort(key=lambda each: (-severity_rank(each.severity), not each.code.startswith("N"), each.code))
     return link_causes(findings, checks)
 
 
@@ -148,7 +148,7 @@ def link_causes(findings: Sequence[Finding], checks: Sequence[Check]) -> tuple[F
     roots = {id(effect) for effect, own in zip(findings, causes, strict=True) if not own}
 
     def rank(cause: Finding) -> tuple[bool, int, str]:
-        return id(cause) not in roots, -badness(cause.severity), cause.code
+        return id(cause) not in roots, -severity_rank(cause.severity), cause.code
 
     return tuple(
         replace(effect, explained_by=min(own, key=rank).code if own else "")

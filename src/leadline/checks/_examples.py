@@ -14,8 +14,8 @@ from leadline.checks._history import History, Layout
 from leadline.records import (
     Anomaly,
     Attribution,
-    Block,
     BlockStep,
+    DepthBlock,
     EpsSite,
     Factor,
     FactorKind,
@@ -25,7 +25,7 @@ from leadline.records import (
     ParameterStep,
     ParamGroup,
     Profile,
-    Residual,
+    ResidualAdd,
     ScaledTensor,
     Stream,
     Symmetry,
@@ -72,8 +72,8 @@ def profile_of(
     )
 
 
-def _block(name: str, forward_ms: float | None, backward_ms: float | None, norms: int) -> Block:
-    return Block(
+def _block(name: str, forward_ms: float | None, backward_ms: float | None, norms: int) -> DepthBlock:
+    return DepthBlock(
         name=name,
         stream=0,
         forward_ms=forward_ms,
@@ -100,7 +100,7 @@ def each_block(profile: Profile, **fields: Any) -> Profile:
     return replace(profile, blocks=blocks)
 
 
-def residual(**fields: Any) -> Residual:
+def residual(**fields: Any) -> ResidualAdd:
     """A residual add whose skip and branch have second moment 1, changed by `fields`."""
     plain: dict[str, Any] = {
         "placement": "none",
@@ -112,7 +112,7 @@ def residual(**fields: Any) -> Residual:
         "branch_scale": 1.0,
         "branch_mean_share": 0.0,
     }
-    return Residual(**{**plain, **fields})
+    return ResidualAdd(**{**plain, **fields})
 
 
 def weight(block: int = 0, **fields: Any) -> Weight:

@@ -15,7 +15,7 @@ from statistics import median
 
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
-from leadline.records import Block, Direction, Margin, Profile, Severity
+from leadline.records import DepthBlock, Direction, Margin, Profile, Severity
 
 HALF = 2.0  # e-folds in the flatter half; derived: a power law l^p has p ln 2 there, less for p < 2.9
 # times MAX_EFOLDS_ADAM, through shared weights; calibrated by benchmarks/verdicts: unrolled recurrences learned at 27
@@ -29,8 +29,8 @@ MIN_BLOCKS = 4  # ours: with fewer, one odd layer cannot be told from a law
 class Law:
     """The change of one moment over the measured part of a stream, in the direction in which the signal runs."""
 
-    first: Block
-    last: Block
+    first: DepthBlock
+    last: DepthBlock
     blocks: int
     change: float
     """Natural logarithm of (moment at the end / moment at the start), seen in the signal's direction."""
@@ -141,7 +141,7 @@ def depth_margin(profile: Profile, direction: Direction, *, growth: bool) -> Ite
     )
 
 
-Place = tuple[int, Block]
+Place = tuple[int, DepthBlock]
 
 
 def _bodies(profile: Profile) -> Iterator[Sequence[Place]]:
@@ -198,7 +198,7 @@ def _is_lone(logs: Sequence[float]) -> bool:
     return min(abs(half) for half in halves) < HALF or halves[0] * halves[1] < 0
 
 
-def _share_weights(blocks: Sequence[Block]) -> bool:
+def _share_weights(blocks: Sequence[DepthBlock]) -> bool:
     """Most neighbours use a parameter in common."""
     both = sum(bool(set(one.params) & set(other.params)) for one, other in pairwise(blocks))
     return both > len(blocks) / 2
@@ -210,7 +210,7 @@ def _share_weights(blocks: Sequence[Block]) -> bool:
 MAX_FACTOR_FROM_DEPTH_SCALING = 3.0
 
 
-def pre_norm_blocks(profile: Profile) -> list[Block]:
+def pre_norm_blocks(profile: Profile) -> list[DepthBlock]:
     """The residual blocks with a norm before the branch and an identity skip."""
     return [
         b for b in profile.blocks if b.residual and b.residual.placement == "pre" and not b.residual.projected

@@ -9,7 +9,7 @@ from statistics import median
 from leadline.checks._history import ABSENT, History
 from leadline.checks._ranges import locate_parameters
 from leadline.records import Anomaly, Profile
-from leadline.records.cause import Broken, FirstCause, Moment, Suspect
+from leadline.records.run import FirstCause, NonFiniteMetric, StepScalars, Suspect
 
 # Heuristic: as many steps as a terminal shows at once.
 MAX_SHOWN_STEPS = 12
@@ -19,7 +19,7 @@ MIN_SUSPECT_GROWTH = 2.0
 MAX_SUSPECTS = 5
 SHOWN_METRICS = ("loss", "lr", "grad_norm", "update_norm", "weight_norm", "loss_scale")
 # Derived: the order in which one step computes them.
-STEP_ORDER: tuple[tuple[Broken, str], ...] = (
+STEP_ORDER: tuple[tuple[NonFiniteMetric, str], ...] = (
     ("loss", "loss"),
     ("gradient", "grad_norm"),
     ("update", "update_norm"),
@@ -62,7 +62,7 @@ def first_cause(
     )
 
 
-def _first_non_finite(history: History) -> tuple[int, Broken] | None:
+def _first_non_finite(history: History) -> tuple[int, NonFiniteMetric] | None:
     """The first step with a non-finite value, and which one came first in the order of a step."""
     skipped = _skipped_steps(history)
     candidates = []
@@ -91,7 +91,7 @@ def _skipped_steps(history: History) -> set[int]:
     return {step for step, each in zip(moved.steps, moved.values, strict=True) if each == 0}
 
 
-def _place(history: History, step: int, metric: Broken) -> tuple[str, tuple[int, int] | None]:
+def _place(history: History, step: int, metric: NonFiniteMetric) -> tuple[str, tuple[int, int] | None]:
     if metric == "loss":
         return "the forward pass", None
     name = {"gradient": "grad_norm", "update": "update_norm", "weight": "weight_norm"}[metric]
@@ -117,7 +117,7 @@ def _deepest(history: History, bad: list[int]) -> list[int]:
     return [index for index, owner in known.items() if owner == max(blocks)]
 
 
-def _sentence(history: History, step: int, metric: Broken, where: str, op: Anomaly | None) -> str:
+def _sentence(history: History, step: int, metric: NonFiniteMetric, where: str, op: Anomaly | None) -> str:
     if op is not None:
         direction = "forward" if op.direction == "forward" else "backward"
         module = op.module or "the model"
@@ -140,7 +140,7 @@ def _sentence(history: History, step: int, metric: Broken, where: str, op: Anoma
     }[metric]
 
 
-def _moments(history: History, step: int) -> Iterator[Moment]:
+def _moments(history: History, step: int) -> Iterator[StepScalars]:
     table: dict[int, dict[str, float]] = {}
     for name in SHOWN_METRICS:
         found = history.scalars(name)
@@ -148,7 +148,7 @@ def _moments(history: History, step: int) -> Iterator[Moment]:
             if at <= step:
                 table.setdefault(at, {})[name] = value
     for at in sorted(table)[-MAX_SHOWN_STEPS:]:
-        yield Moment(step=at, scalars=table[at])
+        yield StepScalars(step=at, scalars=table[at])
 
 
 def _suspects(history: History, step: int) -> Iterator[Suspect]:

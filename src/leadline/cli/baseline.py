@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from leadline.cli.output import say
 from leadline.errors import InputError
-from leadline.records import Finding, Severity, badness, decode
+from leadline.records import Finding, Severity, decode, severity_rank
 from leadline.records.codec import read_text
 from leadline.records.report import Report
 from leadline.report.place import lasting
@@ -113,7 +113,7 @@ def _same_place(entry: Entry, finding: Finding) -> bool:
 
 
 def _worse(finding: Finding, entry: Entry) -> bool:
-    return badness(finding.severity) > badness(entry.severity)
+    return severity_rank(finding.severity) > severity_rank(entry.severity)
 
 
 # The baseline of a check: read before the work, written or compared behind it.

@@ -23,8 +23,7 @@ from leadline.cli.output import emit, look_for
 from leadline.errors import InputError
 from leadline.monitor.runfile import SUFFIX, Run
 from leadline.records.codec import read_text
-from leadline.records.comparison import Comparison
-from leadline.records.report import Report
+from leadline.records.report import Report, ReportComparison
 from leadline.report.compare import compare as against
 from leadline.report.comparing import render
 from leadline.report.formats.record import read_reports
@@ -99,7 +98,7 @@ def compare(
     return exit_code(found, fail_on)
 
 
-def exit_code(found: Comparison, fail_on: FailOn) -> int:
+def exit_code(found: ReportComparison, fail_on: FailOn) -> int:
     """What the shell is told: by what B has more than A, never by the format."""
     worse = [change.second for change in found.kept if change.worse]
     if any(fails(finding, fail_on) for finding in (*found.gained, *worse)):

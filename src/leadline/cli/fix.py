@@ -28,7 +28,7 @@ from leadline.cli.options import (
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.report.repair_formats import REPAIR_FORMATS
 from leadline.report.snippet import split_imports
 from leadline.targets import load, locate, moved, source_of

@@ -14,7 +14,7 @@ from leadline.fixes._engine.fix import Patient, Plan, fix
 from leadline.fixes._engine.init_edits import fresh_edits
 from leadline.fixes._engine.lookup import is_fresh, own_model
 from leadline.records import Edit
-from leadline.tracer.restore import process_state_kept
+from leadline.tracer.restore import preserve_process_state
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -70,7 +70,7 @@ def _measured(patient: Patient, drawn: tuple[Edit, ...]) -> dict[str, float]:
     model, wanted = own_model(patient), {edit.where for edit in drawn}
     found: dict[str, float] = {}
     bench = Bench(model=model)
-    with made(bench, drawn), torch.no_grad(), process_state_kept():
+    with made(bench, drawn), torch.no_grad(), preserve_process_state():
         for buffer in model.buffers():
             bench.write(buffer, buffer.clone())
         for path, module in model.named_modules():

@@ -18,7 +18,7 @@ import msgspec
 
 from leadline.checks._check import Check, Symptom
 from leadline.checks._history import History
-from leadline.records import badness
+from leadline.records import severity_rank
 from leadline.records.run import Alert
 
 FORGIVE = 16  # times the quiet it had to keep; ours: a spike every thousand steps is news each time
@@ -53,7 +53,7 @@ class Desk:
     def standing(self) -> tuple[Alert, ...]:
         """Alerts that were raised and not cleared, the worst first."""
         found = [each.standing for each in self._cases if each.standing is not None]
-        return tuple(sorted(found, key=lambda alert: (-badness(alert.severity), alert.code)))
+        return tuple(sorted(found, key=lambda alert: (-severity_rank(alert.severity), alert.code)))
 
     def ask(self, history: History, *, last: bool = False) -> list[Alert]:
         """What changed: alerts raised and cleared at the history's last step.
@@ -94,7 +94,7 @@ class Desk:
         if symptom is None:
             return [self._clear(case, alert, step)] if step - (case.seen or alert.step) >= case.calm else []
         case.seen = step
-        if -badness(symptom.severity) < -badness(alert.severity):
+        if -severity_rank(symptom.severity) < -severity_rank(alert.severity):
             worse = dataclasses.replace(symptom, since=min(symptom.since, alert.since))
             return [self._clear(case, alert, step), self._raise(case, worse, step)]
         return []
@@ -131,4 +131,4 @@ def _is_due(case: Case, history: History) -> bool:
 
 
 def _worst(symptoms: Iterable[Symptom]) -> Symptom | None:
-    return min(symptoms, key=lambda each: -badness(each.severity), default=None)
+    return min(symptoms, key=lambda each: -severity_rank(each.severity), default=None)

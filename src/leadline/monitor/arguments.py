@@ -16,15 +16,15 @@ from leadline.errors import AlertError, InputError
 from leadline.records.run import Alert
 from leadline.text import clean
 from leadline.tracer.inputs import check_optimizer, unwrap
-from leadline.tracer.names import take_census
+from leadline.tracer.names import index_model
 
 SUFFIX = ".leadline"
 
 
 def checked_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...]:
     """One or several optimisers, each of which holds parameters of the model."""
-    census = take_census(unwrap(model))
-    if not census.parameters:
+    model_index = index_model(unwrap(model))
+    if not model_index.parameters:
         raise InputError(
             expected="a model with parameters",
             got=f"{type(model).__name__}, which has none",
@@ -39,7 +39,7 @@ def checked_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...
             fix="pass the object that your loop calls step() on: leadline.watch(model, optimizer)",
         )
     for each in found:
-        check_optimizer(each, census)
+        check_optimizer(each, model_index)
     return found
 
 

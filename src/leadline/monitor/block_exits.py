@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from leadline.monitor.layout import NOT_MEASURED, Numbers
 from leadline.monitor.norms import Norms, one_norm, read_one
 from leadline.records import Profile, Trace
-from leadline.tracer.live import is_batched
+from leadline.tracer.live import is_inside_vmap
 from leadline.tracer.values import tensors_in
 
 Measured = tuple[Tensor | Norms, int]
@@ -96,7 +96,7 @@ class Exits:
 
     def look(self, place: int, passed: Any, number: int) -> None:
         """Measure the value with this number among those that pass here first, and wait for its gradient."""
-        if not self.listening or place in self._forward or not torch.is_grad_enabled() or is_batched():
+        if not self.listening or place in self._forward or not torch.is_grad_enabled() or is_inside_vmap():
             return
         start = perf_counter()
         self.entered = self.entered or start

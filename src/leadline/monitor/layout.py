@@ -13,7 +13,7 @@ import msgspec
 
 from leadline.checks._history import NOT_MEASURED, Layout, label_positions
 from leadline.readings.symmetry.equilibrium import Equilibrium, equilibrium
-from leadline.records import Attention, Block, ParamGroup, Profile
+from leadline.records import Attention, DepthBlock, ParamGroup, Profile
 from leadline.records import Optimizer as OptimizerRecord
 
 AXIS = "blocks"
@@ -40,7 +40,7 @@ def _or_missing(value: float | None) -> float:
     return NOT_MEASURED if value is None else value
 
 
-def _branch_skip(block: Block) -> float | None:
+def _branch_skip(block: DepthBlock) -> float | None:
     r"""$\sqrt{E[b^2] / E[s^2]}$ of branch $b$ and skip $s$."""
     found = block.residual
     if found is None or found.branch_ms is None or not found.skip_ms:
@@ -48,18 +48,18 @@ def _branch_skip(block: Block) -> float | None:
     return math.sqrt(found.branch_ms / found.skip_ms) if found.branch_ms >= 0 else math.nan
 
 
-def _dead(block: Block) -> float | None:
+def _dead(block: DepthBlock) -> float | None:
     return block.units.dead / block.units.count if block.units is not None and block.units.count else None
 
 
-def _saturated(block: Block) -> float | None:
+def _saturated(block: DepthBlock) -> float | None:
     units = block.units
     return (
         None if units is None or units.saturated is None or not units.count else units.saturated / units.count
     )
 
 
-_OF_BLOCK: dict[str, Callable[[Block], float | None]] = {
+_OF_BLOCK: dict[str, Callable[[DepthBlock], float | None]] = {
     "forward_ms": lambda block: block.forward_ms,
     "backward_ms": lambda block: block.backward_ms,
     "branch_skip": _branch_skip,

@@ -69,7 +69,7 @@ def _corrected(found: list[float | None], tensors: list[Tensor]) -> list[float |
     low, high = stats.SAFE_PEAK
     for position, value in enumerate(found):
         if value is not None and not low < value < high:
-            again = stats.settle([stats.measure(_plain(tensors[position]))])[0]
+            again = stats.fetch_stats([stats.measure(_plain(tensors[position]))])[0]
             found[position] = again.rms * math.sqrt(again.count) if again.count else 0.0
     return found
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
 from leadline.monitor.norms import ShardNorms, is_simple, local, total
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.names import take_census
+from leadline.tracer.names import index_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Roster:
 
 def make_roster(model: nn.Module, optimizers: Iterable[Optimizer]) -> Roster:
     """Names are those of the user's own module, inside of wrappers, as a trace has them."""
-    named = take_census(unwrap(model)).parameters
+    named = index_model(unwrap(model)).parameters
     names = [each.names[0] for each in named.values()]
     places = {key: place for place, key in enumerate(named)}
     held = {id(each): _held(each) for each in optimizers}

@@ -15,14 +15,14 @@ from leadline.monitor.runfile import Run
 from leadline.records import (
     Alert,
     CheckRow,
-    Course,
     Coverage,
     Finding,
     Gap,
     Profile,
+    RunSummary,
     Sample,
     Verdict,
-    badness,
+    severity_rank,
 )
 from leadline.records.report import Report
 from leadline.report.verdict import sentence
@@ -40,7 +40,7 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
     recorded = {*run.scalar_names, *run.vector_axes}
     steps, losses = run.scalars("loss") if "loss" in run.scalar_names else ([], [])
     count, last, _ = run.extent
-    course = Course(
+    course = RunSummary(
         source="run file",
         steps=count,
         first_step=run.first_step or 0,
@@ -68,7 +68,7 @@ def judge_samples(
     said, standing = _replayed(samples)
     losses = [sample.scalars["loss"] for sample in samples if "loss" in sample.scalars]
     recorded = {name for sample in samples for name in sample.scalars}
-    course = Course(
+    course = RunSummary(
         source=source,
         steps=len(samples),
         first_step=samples[0].step if samples else 0,
@@ -102,7 +102,7 @@ def _last_samples(run: Run) -> list[Sample]:
     return [Sample(step=step, scalars=scalars) for step, scalars in sorted(numbers.items())]
 
 
-def _told(report: Report, course: Course, recorded: Collection[str]) -> Report:
+def _told(report: Report, course: RunSummary, recorded: Collection[str]) -> Report:
     """The report with how the training went, and which alarms could not be asked."""
     able = _able(recorded)
     unable = [each for each in run_checks() if each not in able]
@@ -115,7 +115,7 @@ def _told(report: Report, course: Course, recorded: Collection[str]) -> Report:
 
 def _concluded(report: Report, found: Sequence[Finding], drop: Collection[str], *, losses: int) -> Report:
     """The report with what the alarms found beside what it had, judged anew."""
-    every = sorted((*found, *report.findings), key=lambda each: -badness(each.severity))
+    every = sorted((*found, *report.findings), key=lambda each: -severity_rank(each.severity))
     counted = tuple(each for each in every if each.code not in drop)
     judged = replace(
         report,
@@ -198,7 +198,7 @@ def _asked(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
     )
 
 
-def _without_pass(model: str, parameters: int, course: Course) -> Report:
+def _without_pass(model: str, parameters: int, course: RunSummary) -> Report:
     """Nothing is known of the inside of the model."""
     gap = Gap(what="the inside of the model", why=f"no check is stored in the {course.source}")
     return Report(

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.records import Gap, Trace
-from leadline.tracer import inputs as lend
-from leadline.tracer.recorder import Forgive
-from leadline.tracer.restore import process_state_kept, random_states, restore_random
+from leadline.tracer.inputs import loss_of_output
+from leadline.tracer.recorder import OnError
+from leadline.tracer.restore import preserve_process_state, random_states, restore_random
 from leadline.tracer.trace import trace
 from leadline.tracer.values import tensors_in
 
@@ -29,7 +29,7 @@ class Replay:
 
     seconds = 0.0  # inside of the pass: nothing is recorded there
 
-    def __init__(self, model: nn.Module, forgive: Forgive) -> None:
+    def __init__(self, model: nn.Module, forgive: OnError) -> None:
         self.model = model
         self.done = False
         self.loss: Tensor | None = None
@@ -43,7 +43,7 @@ class Replay:
 
     def leave(self, output: Any) -> None:
         self.done = True
-        self.loss = lend.own_loss(output)
+        self.loss = loss_of_output(output)
         for position, tensor in enumerate(tensors_in(output)):
             if tensor.requires_grad and tensor.grad_fn is not None:
                 tensor.grad_fn.register_prehook(self._keeper(position, tensor.output_nr))
@@ -69,7 +69,7 @@ class Replay:
     def finish(self, optimizer: Optimizer | None, loss: float | None, loss_scale: float) -> Trace:
         args, kwargs = self._call
         inputs = _arguments(self.model, args, kwargs)
-        with process_state_kept():
+        with preserve_process_state():
             restore_random(self._random)
             seen = trace(self.model, inputs, None, self._surrogate(loss_scale), optimizer)
         why = "the pass is compiled: it was repeated uncompiled with the same gradient of its output"

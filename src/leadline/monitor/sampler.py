@@ -26,12 +26,12 @@ from leadline.records import Anomaly, Profile, Trace
 from leadline.records.report import Report
 from leadline.records.run import Alert
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.live import Observation, is_batched, is_observed
-from leadline.tracer.names import take_census
-from leadline.tracer.restore import process_state_kept
-from leadline.tracer.sharded import is_gathered, is_shard
+from leadline.tracer.live import LivePass, is_inside_vmap, is_recording
+from leadline.tracer.names import index_model
+from leadline.tracer.restore import preserve_process_state
+from leadline.tracer.sharded import is_fsdp_module, is_shard
 
-Pass = Observation | Replay
+Pass = LivePass | Replay
 UNSEEN = (
     "no samples: the model itself was not called with gradients, but its parts, or inside of compiled code; "
     "watch the module that your loop calls, as torch.compile returned it"
@@ -46,7 +46,7 @@ class Sampler:
         self.model = unwrap(model)
         self._called = model if is_compiled(model) else self.model
         """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
-        self._census = take_census(self.model) if is_gathered(self.model) else None
+        self._model_index = index_model(self.model) if is_fsdp_module(self.model) else None
         self._error: Exception | None = None
         """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
         self._armed = False
@@ -126,18 +126,18 @@ class Sampler:
             raise error
         if followed is None or not followed.seen:
             return None
-        if isinstance(followed, Observation):
+        if isinstance(followed, LivePass):
             found = followed.finish(optimizer, loss, loss_scale, grad_norms)
         else:
             found = followed.finish(optimizer, loss, loss_scale)
         return without_gradients(found, self._names(gone))
 
     def _names(self, parameters: Collection[int]) -> set[str]:
-        found = take_census(self.model).parameters if parameters else {}
+        found = index_model(self.model).parameters if parameters else {}
         return {each.names[0] for key, each in found.items() if key in parameters}
 
     @property
-    def own_loss(self) -> Tensor | None:
+    def loss_of_output(self) -> Tensor | None:
         """The loss, if the model returned it itself."""
         return None if self._pass is None else self._pass.loss
 
@@ -146,10 +146,10 @@ class Sampler:
             module is not self._called
             or self._pass is not None
             or not torch.is_grad_enabled()
-            or is_batched()
+            or is_inside_vmap()
         ):
             return
-        if is_observed():
+        if is_recording():
             self.taken = True
             return
         self.entered = perf_counter()
@@ -158,7 +158,7 @@ class Sampler:
             self._pass = (
                 Replay(self.model, self._keep)
                 if compiled
-                else Observation(self.model, self._keep, self._census)
+                else LivePass(self.model, self._keep, self._model_index)
             )
             self._pass.enter(args, kwargs)
         except Exception as error:
@@ -207,10 +207,10 @@ def without_gradients(seen: Trace, names: Collection[str]) -> Trace:
 
 def why_unsampled(model: nn.Module) -> str:
     """Why no pass of this model can be followed; "" if it can."""
-    shards = [each.item for each in take_census(unwrap(model)).parameters.values() if is_shard(each.item)]
+    shards = [each.item for each in index_model(unwrap(model)).parameters.values() if is_shard(each.item)]
     if not shards:
         return ""
-    if not any(is_gathered(module) for module in model.modules()) or any(map(_is_split_twice, shards)):
+    if not any(is_fsdp_module(module) for module in model.modules()) or any(map(_is_split_twice, shards)):
         return "its parameters are shards, inside the pass too"
     if is_compiled(model):
         return "it is compiled and sharded, and one process cannot repeat a pass by itself"
@@ -245,7 +245,7 @@ class Samples:
 
     def add(self, step: int, seen: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
         """Block metrics of the pass, as vectors on their axis."""
-        with process_state_kept():
+        with preserve_process_state():
             profile, _ = read(seen)
         self.profile = profile
         self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
@@ -291,7 +291,7 @@ class Samples:
         return [alert for each in owed for alert in self._make(*each)]
 
     def _make(self, step: int, seen: Trace) -> list[Alert]:
-        with process_state_kept():  # what is imported on first use may draw random numbers
+        with preserve_process_state():  # what is imported on first use may draw random numbers
             profile, coverage = read_trace(seen)
         self.report = replace(make_report(seen, profile, coverage), target=f"step {step}")
         known = self.journal.history.layout

@@ -14,7 +14,7 @@ from leadline.monitor.mixed_precision import Scaling
 from leadline.monitor.non_finite import find_culprit
 from leadline.records.run import Alert
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.names import take_census
+from leadline.tracer.names import index_model
 
 FIRST = 1024  # losses told before there ever was a step; ours: more micro-batches than anybody adds up
 FEWEST = 64  # losses told since the last step; ours: a window that alarms look at, halved
@@ -100,7 +100,7 @@ class Troubles:
         """A loss that is no number: its graph knows which op made it, until the backward pass frees it."""
         if self.sick or not isinstance(loss, Tensor):
             return
-        named = take_census(unwrap(self.model)).parameters
+        named = index_model(unwrap(self.model)).parameters
         culprit = find_culprit(loss, {key: each.names[0] for key, each in named.items()})
         if culprit is not None:
             self.journal.history.non_finite_origins.setdefault(step, culprit)

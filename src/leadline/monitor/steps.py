@@ -235,8 +235,8 @@ class Steps:
         if self.sampler is None or not self.sampler.armed:
             return start
         self.disarm()
-        if not self.round.losses and self.sampler.own_loss is not None:
-            self.round.losses.append(number(self.sampler.own_loss))
+        if not self.round.losses and self.sampler.loss_of_output is not None:
+            self.round.losses.append(number(self.sampler.loss_of_output))
         loss = mean(self.round.losses)
         scale, _ = self.scaling.read(peek=True)
         if self.round.raw is not None and len(self.optimizers) == 1:

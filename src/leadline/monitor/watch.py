@@ -42,7 +42,7 @@ from leadline.monitor.steps import Steps
 from leadline.records.report import Report
 from leadline.records.run import Alert, Event, RunInfo
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.sharded import class_of, let_go
+from leadline.tracer.sharded import original_class, reshard_all
 
 Watched = TypeVar("Watched", Tensor, float)
 
@@ -277,7 +277,7 @@ def start_watch(
     on_alert: OnAlert = "log",
 ) -> Watch:
     """Check the arguments and start a Watch; see `leadline.watch`."""
-    let_go(unwrap(model))
+    reshard_all(unwrap(model))
     optimizers = checked_optimizers(model, optimizer)
     limit, interval = checked_budget(budget), checked_every(every)
     path, reaction = checked_store(store), checked_on_alert(on_alert)
@@ -291,7 +291,7 @@ def start_watch(
 
 def _info(model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None, ranks: Ranks) -> RunInfo:
     return RunInfo(
-        model=class_of(model).__qualname__,
+        model=original_class(model).__qualname__,
         optimizer=", ".join(dict.fromkeys(type(each).__name__ for each in optimizers)),
         parameters=sum(each.numel() for each in model.parameters() if each.requires_grad),
         budget=budget,

@@ -12,7 +12,7 @@ from leadline.ops.slopes import slope_of
 from leadline.readings.graph import ROOT, is_weighted
 from leadline.readings.residual import Sum
 from leadline.readings.structure import Segment, Structure
-from leadline.records import BEHIND, Attribution, Factor, FactorKind, Op, Parameter, Trace, Value
+from leadline.records import LOSS_BLOCK, Attribution, Factor, FactorKind, Op, Parameter, Trace, Value
 
 
 class Gains(NamedTuple):
@@ -264,14 +264,14 @@ def _loss(structure: Structure, stream: int, steps: Sequence[Step]) -> Iterator[
     """The gradient of the loss with respect to itself is 1; what reaches the last block is the loss's own factor."""
     power = next((found for step in reversed(steps) if (found := _power(step.behind)) is not None), None)
     if power is not None and structure.streams[stream].joins is None:
-        yield Share(BEHIND, "loss", "", power, None)
+        yield Share(LOSS_BLOCK, "loss", "", power, None)
 
 
 def _merged(forward: Sequence[Share], backward: Sequence[Share]) -> Iterator[Factor]:
     """One factor for each kind in each block."""
     keys = dict.fromkeys((share.block, share.kind) for share in (*forward, *backward))
     sides = [_by_key(forward), _by_key(backward)]
-    for block, kind in sorted(keys, key=lambda key: key[0] if key[0] != BEHIND else math.inf):
+    for block, kind in sorted(keys, key=lambda key: key[0] if key[0] != LOSS_BLOCK else math.inf):
         there, back = (side.get((block, kind), []) for side in sides)
         shares = there if len(there) > len(back) else back
         yield Factor(

@@ -16,7 +16,7 @@ from leadline.readings.structure import Segment, Structure
 from leadline.readings.weights import Places, find_places, read_clones, read_weights
 from leadline.records import (
     Attention,
-    Block,
+    DepthBlock,
     Facts,
     Head,
     InputSignal,
@@ -315,7 +315,7 @@ def read_facts(trace: Trace, structure: Structure) -> Facts:
     )
 
 
-def with_likeness(trace: Trace, structure: Structure) -> tuple[Block, ...]:
+def with_likeness(trace: Trace, structure: Structure) -> tuple[DepthBlock, ...]:
     """The blocks, each with how alike its samples are, its units and its mean."""
     return tuple(
         msgspec.structs.replace(

@@ -16,7 +16,7 @@ from leadline.readings import depth_law
 from leadline.readings.depth_law import by_seed, find_limits, fit_exponent, is_wide, log_parting
 from leadline.readings.profile import read
 from leadline.readings.update.reading import read_update
-from leadline.records import Block, DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
+from leadline.records import DepthBlock, DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
 from leadline.records.forecast import FLAT
 from leadline.tracer.restore import random_states, restore_random
 from leadline.tracer.trace import trace
@@ -52,7 +52,7 @@ def point_of(profile: Profile, update: Update, depth: int, seed: int) -> DepthPo
     )
 
 
-def body_of(profile: Profile) -> list[Block]:
+def body_of(profile: Profile) -> list[DepthBlock]:
     """The blocks of the longest stream, without the head, whose output has another meaning and size."""
     if not profile.streams:
         return []
@@ -61,7 +61,7 @@ def body_of(profile: Profile) -> list[Block]:
     return blocks[:-1] if profile.streams[index].joins is None else blocks
 
 
-def _power(block: Block) -> float | None:
+def _power(block: DepthBlock) -> float | None:
     return None if block.backward_ms is None else block.backward_ms * block.elements
 
 

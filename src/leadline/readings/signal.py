@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from leadline.readings.limits import MAX_EFOLDS_SGD
-from leadline.records import Anomaly, Block, DepthScale, Direction, Jump, Op, Stats, Stream, Trace, Value
+from leadline.records import Anomaly, DepthBlock, DepthScale, Direction, Jump, Op, Stats, Stream, Trace, Value
 
 JUMP = 4.0  # ours, for display only: smaller factors are the ordinary business of a layer
 JUMPS_SHOWN = 4
 
 
-def find_jumps(blocks: Sequence[Block]) -> tuple[Jump, ...]:
+def find_jumps(blocks: Sequence[DepthBlock]) -> tuple[Jump, ...]:
     """The blocks across which the second moment changes most, strongest first."""
     pairs = [(before, after) for before, after in pairwise(blocks) if before.stream == after.stream]
     jumps = [jump for before, after in pairs for jump in _across(before, after)]
@@ -26,7 +26,7 @@ def find_anomalies(trace: Trace) -> tuple[Anomaly, ...]:
     return tuple(found for found in (_forward_anomaly(trace), _backward_anomaly(trace)) if found is not None)
 
 
-def _across(before: Block, after: Block) -> Iterator[Jump]:
+def _across(before: DepthBlock, after: DepthBlock) -> Iterator[Jump]:
     if (forward := _ratio(after.forward_ms, before.forward_ms)) is not None:
         yield Jump(direction="forward", block=after.name, factor=forward)
     if (backward := _ratio(before.backward_ms, after.backward_ms)) is not None:
@@ -102,7 +102,7 @@ def _infects(value: Value) -> bool:
 FEWEST = 4  # blocks; ours: with fewer, one odd layer cannot be told from a law
 
 
-def read_depth_scale(blocks: Sequence[Block], streams: Sequence[Stream]) -> DepthScale | None:
+def read_depth_scale(blocks: Sequence[DepthBlock], streams: Sequence[Stream]) -> DepthScale | None:
     r"""$\chi$, the geometric mean a block of the predicted power of the gradient, seen in its own direction.
 
     Power, the sum of squares, is what a layer of another width preserves. Without the head. A stack counts as critical

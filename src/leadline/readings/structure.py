@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, flow_from, is_weighted
 from leadline.readings.residual import Sum, find_norms, find_sum, name_blocks
-from leadline.records import Block, Gap, Op, Placement, Residual, Stream, Trace, Value
+from leadline.records import DepthBlock, Gap, Op, Placement, ResidualAdd, Stream, Trace, Value
 
 LONG_SEGMENT = (
     8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
@@ -37,7 +37,7 @@ class Structure:
     """Streams and their blocks, in order, and what could not be placed."""
 
     streams: tuple[Stream, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[DepthBlock, ...]
     gaps: tuple[Gap, ...]
     segments: tuple[tuple[Segment, ...], ...] = ()
     """The segments that each block is made of."""
@@ -54,7 +54,7 @@ def read_structure(trace: Trace) -> Structure:
         [flow for value in trace.values if value.source == "input" if (flow := flow_from(trace, value))]
     )
     streams: list[Stream] = []
-    blocks: list[Block] = []
+    blocks: list[DepthBlock] = []
     grouped: list[tuple[Segment, ...]] = []
     used: list[Flow] = []
     claimed: set[int] = set()
@@ -163,7 +163,7 @@ def _bypassed(trace: Trace, path: Sequence[int]) -> list[Segment]:
 
 def _blocks(
     trace: Trace, groups: Sequence[Sequence[Segment]], norms: frozenset[int], stream: int
-) -> list[Block]:
+) -> list[DepthBlock]:
     names = name_blocks(trace, [[op for segment in group for op in segment.ops] for group in groups])
     return [_block(trace, name, group, norms, stream) for name, group in zip(names, groups, strict=True)]
 
@@ -204,12 +204,14 @@ def _has_pre(group: Sequence[Segment]) -> bool:
     return any(segment.sum is not None and segment.sum.norm_before for segment in group)
 
 
-def _block(trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[int], stream: int) -> Block:
+def _block(
+    trace: Trace, name: str, group: Sequence[Segment], norms: frozenset[int], stream: int
+) -> DepthBlock:
     ops = [trace.ops[op] for segment in group for op in segment.ops]
     exit_value = trace.values[_exit(trace, group)]
     found = next((segment.sum for segment in group if segment.sum is not None), None)
     told = _predicting_op(trace, exit_value)
-    return Block(
+    return DepthBlock(
         name=name,
         stream=stream,
         forward_ms=None if exit_value.forward is None else exit_value.forward.ms,
@@ -250,8 +252,8 @@ def _exit(trace: Trace, group: Sequence[Segment]) -> int:
     return next(both, next(one, values[0].id))
 
 
-def _residual(trace: Trace, found: Sum, norm_after: bool) -> Residual:
-    return Residual(
+def _residual(trace: Trace, found: Sum, norm_after: bool) -> ResidualAdd:
+    return ResidualAdd(
         placement=_PLACEMENTS[found.norm_before, norm_after, found.norm_inside],
         projected=found.projected,
         skip_ms=_times(_ms(trace, found.skip), found.skip_factor**2),

@@ -15,39 +15,34 @@ from leadline.records.experiment import (
     Ruling,
 )
 from leadline.records.facts import Attention, Clones, Facts, Head, InputSignal, Precision, Recurrence, Weight
+from leadline.records.finding import SEVERITIES, CheckRow, Finding, Margin, Severity, Verdict, severity_rank
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
-from leadline.records.margin import Margin
 from leadline.records.profile import (
-    BEHIND,
-    SEVERITIES,
+    LOSS_BLOCK,
     Agreement,
     Anomaly,
     Attribution,
-    Block,
-    CheckRow,
     Coverage,
+    DepthBlock,
     DepthScale,
     Direction,
     EpsSite,
     Factor,
     FactorKind,
-    Finding,
     Generator,
     Jump,
     Parting,
     Placement,
     Profile,
-    Residual,
+    ResidualAdd,
     ScaledTensor,
-    Severity,
     Stream,
     Symmetry,
     Theory,
-    Verdict,
-    badness,
 )
-from leadline.records.repair import RECIPE_SCHEMA, Edit, Measure, Option, Outcome, Reach, Recipe, State, Trial
-from leadline.records.run import RUN_SCHEMA, Alert, Course, Event, RunInfo, Sample
+from leadline.records.repair import RECIPE_SCHEMA, Edit, Option, Outcome, Reach, Recipe, State, Trial
+from leadline.records.report import Measure
+from leadline.records.run import RUN_SCHEMA, Alert, Event, RunInfo, RunSummary, Sample
 from leadline.records.trace import (
     TRACE_SCHEMA,
     Attended,
@@ -76,9 +71,9 @@ from leadline.records.update import (
 )
 
 __all__ = [
-    "BEHIND",
     "FORECAST_SCHEMA",
     "LAB_SCHEMA",
+    "LOSS_BLOCK",
     "RECIPE_SCHEMA",
     "RUN_SCHEMA",
     "SEVERITIES",
@@ -90,12 +85,11 @@ __all__ = [
     "Attended",
     "Attention",
     "Attribution",
-    "Block",
     "BlockStep",
     "CheckRow",
     "Clones",
-    "Course",
     "Coverage",
+    "DepthBlock",
     "DepthLimit",
     "DepthPoint",
     "DepthRange",
@@ -141,9 +135,10 @@ __all__ = [
     "Recipe",
     "Recurrence",
     "Rehearsal",
-    "Residual",
+    "ResidualAdd",
     "Ruling",
     "RunInfo",
+    "RunSummary",
     "Sample",
     "ScaledTensor",
     "Severity",
@@ -161,9 +156,9 @@ __all__ = [
     "Value",
     "Verdict",
     "Weight",
-    "badness",
     "decode",
     "encode",
     "parse",
+    "severity_rank",
     "spell",
 ]

@@ -14,7 +14,7 @@ from leadline.records.update import Rehearsal, Update
 FactorKind = Literal[
     "activation", "weight", "norm", "attention", "product", "skip", "branch", "scale", "pool", "loss", "rest"
 ]
-BEHIND = -1
+LOSS_BLOCK = -1
 """Stands for the block of factors that lie behind the last block: the loss."""
 
 
@@ -198,22 +198,11 @@ class Symmetry(msgspec.Struct, frozen=True, kw_only=True):
 
 # The Profile: what the readings found in a trace; the Findings that rules make of it; and what was not seen.
 
-Severity = Literal["info", "warning", "error"]
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
-"""The one order of severities, the least severe first."""
-
-
-def badness(severity: Severity) -> int:
-    """The rank of a severity, for sorting: 0 for an info, 2 for an error."""
-    return SEVERITIES.index(severity)
-
-
-Verdict = Literal["trains", "poor", "fails", "undecided"]
 Direction = Literal["forward", "backward"]
 Placement = Literal["none", "pre", "post", "output", "sandwich", "pre+post", "post+output", "all"]
 
 
-class Residual(msgspec.Struct, frozen=True, kw_only=True):
+class ResidualAdd(msgspec.Struct, frozen=True, kw_only=True):
     """A block that adds a branch to (a scaled copy of) its own start."""
 
     placement: Placement
@@ -232,7 +221,7 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the branch's second moment that is its mean over all elements, squared."""
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
+class DepthBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What lies between two neighbouring points of the depth axis; measured at its exit."""
 
     name: str
@@ -249,7 +238,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Ops in this block that normalise."""
     bypassed: bool
     """Other paths lead past this point: it lies on the longest path, not on a narrow waist of the graph."""
-    residual: Residual | None
+    residual: ResidualAdd | None
     params: tuple[str, ...]
     modules: tuple[str, ...]
     likeness: float | None = None
@@ -306,7 +295,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     trainable: int
     streams: tuple[Stream, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[DepthBlock, ...]
     jumps: tuple[Jump, ...]
     anomalies: tuple[Anomaly, ...]
     backward_ran: bool
@@ -338,40 +327,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, blocks=tuple(_as_if_measured(each) for each in self.blocks))
 
 
-def _as_if_measured(block: Block) -> Block:
+def _as_if_measured(block: DepthBlock) -> DepthBlock:
     return msgspec.structs.replace(
         block, forward_ms=block.forward_ms_predicted, backward_ms=block.backward_ms_predicted
     )
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, with the numbers that say so."""
-
-    code: str
-    name: str
-    severity: Severity
-    where: str
-    message: str
-    """What was measured."""
-    action: str = ""
-    """What to do about it, in one imperative sentence."""
-    evidence: dict[str, float]
-    known: bool = False
-    """The baseline lists it: it was there before, and does not fail the check."""
-    layers: tuple[int, int] | None = None
-    """First and last block it is about, as indices in `Profile.blocks`; None: the whole model, or no block."""
-    explained_by: str = ""
-    """Code of the finding that this one is a consequence of; "" if it is a root."""
-
-
-class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A check that ran, whether or not it found something: one row of a report."""
-
-    code: str
-    name: str
-    summary: str
-    page: str = ""
-    """Its documentation, as Markdown. Empty if the check found nothing, so that reports stay small."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

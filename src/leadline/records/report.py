@@ -6,26 +6,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from leadline.records import (
-    CheckRow,
-    Course,
-    Coverage,
-    Finding,
-    Forecast,
-    Margin,
-    Profile,
-    Source,
-    Verdict,
-    decode,
-    encode,
-)
+from leadline.records.codec import decode, encode
+from leadline.records.display import Printable, write_html
+from leadline.records.finding import CheckRow, Finding, Margin, Verdict, severity_rank
+from leadline.records.forecast import Forecast
+from leadline.records.profile import Coverage, Profile
+from leadline.records.run import RunSummary
+from leadline.records.trace import Source
 
 if TYPE_CHECKING:
     from os import PathLike
 
-from leadline.records.display import Printable, write_html
-
 REPORT_SCHEMA = "leadline.report/1"
+COMPARISON_SCHEMA = "leadline.comparison/1"
 
 
 class Report(Printable, frozen=True, kw_only=True):
@@ -52,7 +45,7 @@ class Report(Printable, frozen=True, kw_only=True):
     sources: dict[str, Source] = msgspec.field(default_factory=dict)
     """Where the user's own modules are written, by path; "" is the model itself, or the function that makes it."""
 
-    course: Course | None = None
+    course: RunSummary | None = None
     """How the training went, if this is about one that has run; None: about one pass."""
 
     @property
@@ -77,3 +70,54 @@ class Report(Printable, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         model, blocks = self.profile.model, len(self.profile.blocks)
         return f"<Report of {model!r}: {self.verdict}, findings={len(self.findings)}, blocks={blocks}>"
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """A number before and after a fix; None where it could not be had."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
+class ComparedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two, in short."""
+
+    name: str
+    """As the user named it: the file, as a rule."""
+    model: str
+    verdict: Verdict
+    reason: str
+
+
+class SharedFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that both have, as each has it."""
+
+    first: Finding
+    second: Finding
+
+    @property
+    def worse(self) -> bool:
+        return severity_rank(self.second.severity) > severity_rank(self.first.severity)
+
+
+class ReportComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What `leadline compare A B` found: A is the first, and B is measured by it."""
+
+    schema: str = COMPARISON_SCHEMA
+    leadline: str
+    first: ComparedReport
+    second: ComparedReport
+    gained: tuple[Finding, ...]
+    """Only the second has them."""
+    lost: tuple[Finding, ...]
+    """Only the first has them."""
+    kept: tuple[SharedFinding, ...]
+    measures: tuple[Measure, ...]
+
+    def to_json(self) -> str:
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> ReportComparison:
+        return decode(text, cls, COMPARISON_SCHEMA)

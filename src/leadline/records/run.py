@@ -9,11 +9,13 @@ import msgspec
 
 from leadline.errors import SchemaError
 from leadline.records.codec import encode, parse
-from leadline.records.profile import Severity
+from leadline.records.finding import Severity
 
 RUN_SCHEMA = "leadline.run/1"
 
 EventKind = Literal["resume", "skipped step", "intervention", "crash", "non-finite", "sample", "warning"]
+
+NonFiniteMetric = Literal["loss", "gradient", "update", "weight"]
 
 N = TypeVar("N", "Alert", "Event", "RunInfo")
 
@@ -81,7 +83,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     vectors: dict[str, Sequence[float]] = {}
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How a training went, in short: what a report of a run or of a log says instead of one pass."""
 
     source: str
@@ -102,6 +104,45 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     def seen(self) -> int:
         """How many steps there were, from the first recorded one to the last."""
         return self.last_step - self.first_step + 1 if self.steps else 0
+
+
+class StepScalars(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of one step before the end."""
+
+    step: int
+    scalars: dict[str, float]
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was on its way out of line before it broke."""
+
+    what: str
+    """The number and where: "update of layers.3.weight"."""
+    factor: float
+    """Its last finite value over its median before."""
+    since: int
+    """The step from which it stayed above twice its median."""
+
+
+class FirstCause(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the first number that is none appeared in a run."""
+
+    step: int
+    metric: NonFiniteMetric
+    """What was not finite first, in the order in which a step makes them."""
+    where: str
+    layers: tuple[int, int] | None = None
+    op: str = ""
+    """The op that made it, where a trace of that step saw it."""
+    sentence: str
+    before: tuple[StepScalars, ...]
+    """The last steps before, oldest first."""
+    suspects: tuple[Suspect, ...]
+    """What grew before, the strongest first."""
+    margin: float | None = None
+    """How many times the largest number of the last good trace fits below its dtype's limit."""
+    last_good: int | None = None
+    """Step of the last good trace."""
 
 
 def note_to_json(note: RunInfo | Alert | Event) -> str:

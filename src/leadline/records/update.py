@@ -143,15 +143,16 @@ class Update(NotebookCard, frozen=True, kw_only=True):
 
 # The Rehearsal: the first steps of training, made on the batch at hand and undone, without torch.
 
-LEARNED = 0.2  # of the loss to beat; calibrated by benchmarks/verdicts: 0.1 to 0.2 tell as many cases apart
-THROWN = 2.0  # times the first loss; ours: far above the noise of a batch, and 1.2 tells as many apart
-STEADY = 1.1  # times the lowest loss so far; ours: a fall that is never interrupted by more than a tenth
-FALLEN = (
-    LEARNED / 2
-)  # of the loss to beat; ours: half-way to having learned, by a fall that is not interrupted
-CONSTANT_STEPS = (
-    60.0  # calibrated by benchmarks/verdicts: networks that learned were at most 20 steps from it
-)
+# Calibrated by benchmarks/verdicts: share of the loss to beat; any value from 0.1 to 0.2 separates the cases as well.
+MIN_LEARNED_PROGRESS = 0.2
+# Heuristic: half-way to having learned is enough for a loss that falls without interruption.
+MIN_FALLING_PROGRESS = MIN_LEARNED_PROGRESS / 2
+# Heuristic: multiple of the first loss, far above the noise of a batch; 1.2 separates the cases as well.
+MAX_START_MULTIPLE = 2.0
+# Heuristic: multiple of the lowest loss so far; a fall is steady if no rise interrupts it by more than a tenth.
+MAX_STEADY_RISE = 1.1
+# Calibrated by benchmarks/verdicts: networks that learned were at most 20 steps from the loss of a constant output.
+MAX_STEPS_TO_CONSTANT = 60.0
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +179,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return self._below(first if self.constant is None else min(first, self.constant))
 
     @property
-    def fallen(self) -> float | None:
+    def relative_fall(self) -> float | None:
         """The share of the first loss that is gone, however high that was."""
         return self._below(self.losses[0])
 
@@ -194,24 +195,24 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return highest
 
     @property
-    def thrown(self) -> bool:
+    def has_spike(self) -> bool:
         """Some step took the loss far above where it began."""
-        return any(not loss <= THROWN * self.losses[0] for loss in self.losses)
+        return any(not loss <= MAX_START_MULTIPLE * self.losses[0] for loss in self.losses)
 
     @property
     def learned(self) -> bool:
         """It got well below what a constant output reaches, and was not thrown about on the way."""
         progress = self.progress
-        return progress is not None and progress > LEARNED and not self.thrown
+        return progress is not None and progress > MIN_LEARNED_PROGRESS and not self.has_spike
 
     @property
     def falls(self) -> bool:
         """Step by step the loss goes down, and well below that of a constant output."""
         progress = self.progress
-        return progress is not None and progress > FALLEN and self.rise < STEADY
+        return progress is not None and progress > MIN_FALLING_PROGRESS and self.rise < MAX_STEADY_RISE
 
     @property
-    def ahead(self) -> float:
+    def steps_to_constant(self) -> float:
         """Steps at the pace so far until the loss of a constant output is reached; 0 where it is, or not known."""
         first, last = self.losses[0], self.losses[-1]
         if self.constant is None or not math.isfinite(last) or last <= self.constant or not self.steps:
@@ -219,9 +220,9 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return (last - self.constant) * self.steps / (first - last) if last < first else math.inf
 
     @property
-    def crawls(self) -> bool:
+    def is_too_slow(self) -> bool:
         """It would take hundreds of steps merely to learn how often each answer is right."""
-        return self.ahead > CONSTANT_STEPS
+        return self.steps_to_constant > MAX_STEPS_TO_CONSTANT
 
     def _below(self, start: float) -> float | None:
         last = self.losses[-1]

@@ -5,33 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from leadline.records import Finding, Measure
-from leadline.records.comparison import Change, Comparison, Side
-from leadline.records.report import Report
+from leadline.records.report import ComparedReport, Report, ReportComparison, SharedFinding
 from leadline.report.depth import gains
 from leadline.report.place import lasting
 from leadline.report.verdict import sentence
 
 
-def compare(first: Report, second: Report, names: tuple[str, str] = ("A", "B")) -> Comparison:
+def compare(first: Report, second: Report, names: tuple[str, str] = ("A", "B")) -> ReportComparison:
     """What the second report has and the first has not, and the other way round.
 
     Findings are the same if their rule and their place are; those that are left over are paired by their rule alone,
     since the same sickness in another model has another place.
     """
     pairs, gained, lost = _matched(first.findings, second.findings)
-    return Comparison(
+    return ReportComparison(
         leadline=second.leadline,
         first=_side(first, names[0]),
         second=_side(second, names[1]),
         gained=tuple(gained),
         lost=tuple(lost),
-        kept=tuple(Change(first=a, second=b) for a, b in pairs),
+        kept=tuple(SharedFinding(first=a, second=b) for a, b in pairs),
         measures=_measures(first, second),
     )
 
 
-def _side(report: Report, name: str) -> Side:
-    return Side(name=name, model=report.profile.model, verdict=report.verdict, reason=sentence(report))
+def _side(report: Report, name: str) -> ComparedReport:
+    return ComparedReport(
+        name=name, model=report.profile.model, verdict=report.verdict, reason=sentence(report)
+    )
 
 
 Pairs = list[tuple[Finding, Finding]]

@@ -10,9 +10,8 @@ from typing import Literal
 from rich.console import Console
 from rich.text import Text
 
-from leadline.records import Block, Finding, Measure
-from leadline.records.comparison import Comparison, Side
-from leadline.records.report import Report
+from leadline.records import DepthBlock, Finding, Measure
+from leadline.records.report import ComparedReport, Report, ReportComparison
 from leadline.report.charts.lines import Values
 from leadline.report.depth import legend, sparkline, stream_blocks
 from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, Look, labelled, shorten, wrapped
@@ -26,7 +25,7 @@ NAME = 24
 VERDICT_TONES = {"trains": TONES["trains"], "poor": TONES["warning"], "fails": TONES["error"]}
 
 
-def render(comparison: Comparison, reports: tuple[Report, Report], look: Look) -> str:
+def render(comparison: ReportComparison, reports: tuple[Report, Report], look: Look) -> str:
     """The comparison as text; with colour, as text with ANSI codes."""
     page = StringIO()
     color: Literal["standard"] | None = "standard" if look.color else None
@@ -36,7 +35,7 @@ def render(comparison: Comparison, reports: tuple[Report, Report], look: Look) -
     return page.getvalue()
 
 
-def lines(comparison: Comparison, reports: tuple[Report, Report], look: Look) -> list[Text]:
+def lines(comparison: ReportComparison, reports: tuple[Report, Report], look: Look) -> list[Text]:
     """The page, line by line: at most 40, unless everything is asked for."""
     width = min(max(look.width, LEAST_WIDTH), MOST_WIDTH)
     head = wrapped(headline(comparison), width, most=2)
@@ -58,7 +57,7 @@ def lines(comparison: Comparison, reports: tuple[Report, Report], look: Look) ->
     return page
 
 
-def headline(comparison: Comparison) -> Text:
+def headline(comparison: ReportComparison) -> Text:
     """Both verdicts, and how many findings came and went."""
     first, second = comparison.first.verdict, comparison.second.verdict
     worse = sum(change.worse for change in comparison.kept)
@@ -72,7 +71,7 @@ def headline(comparison: Comparison) -> Text:
     )
 
 
-def _side(letter: str, side: Side, width: int) -> list[Text]:
+def _side(letter: str, side: ComparedReport, width: int) -> list[Text]:
     said = f"{clean(side.name)} · {clean(side.model)} · {TITLES[side.verdict]}: {clean(side.reason)}"
     return labelled(letter, said, width, most=2)
 
@@ -94,7 +93,7 @@ def _signal(reports: tuple[Report, Report], width: int) -> list[Text]:
     return [Text(head, style=QUIET), *drawn, *(labelled("", marks, width) if marks else [])] if shown else []
 
 
-def _first_stream(report: Report) -> list[Block]:
+def _first_stream(report: Report) -> list[DepthBlock]:
     return stream_blocks(report.profile, 0) if report.profile.streams else []
 
 
@@ -149,7 +148,7 @@ def _findings(label: str, findings: Sequence[Finding], width: int, most: int | N
     return found
 
 
-def _kept(comparison: Comparison, width: int) -> list[Text]:
+def _kept(comparison: ReportComparison, width: int) -> list[Text]:
     told = [
         f"{clean(change.second.code)} {clean(change.second.name)}{' (worse)' if change.worse else ''}"
         for change in comparison.kept

@@ -10,7 +10,7 @@ from itertools import pairwise
 from rich.cells import cell_len
 from rich.text import Text
 
-from leadline.records import Block, Jump, Profile, Residual
+from leadline.records import DepthBlock, Jump, Profile, ResidualAdd
 from leadline.report.layout import ACCENT, LABEL, QUIET, TONES, joined, labelled, shorten
 from leadline.text import clean, factor, number, plural
 
@@ -135,7 +135,7 @@ def jump_lines(jumps: Sequence[Jump], width: int) -> list[Text]:
     return lines
 
 
-def block_summary(blocks: Sequence[Block]) -> str:
+def block_summary(blocks: Sequence[DepthBlock]) -> str:
     """How many blocks there are, how many are residual, and where the norms of these sit."""
     if not blocks:
         return plural(0, "block")
@@ -150,7 +150,7 @@ def block_summary(blocks: Sequence[Block]) -> str:
     )
 
 
-def _placements(residual: Sequence[Residual]) -> str:
+def _placements(residual: Sequence[ResidualAdd]) -> str:
     found = Counter(each.placement for each in residual).most_common()
     names = ["without norms" if placement == "none" else f"{placement}-norm" for placement, _ in found]
     if len(found) == 1:
@@ -182,7 +182,7 @@ def gain(values: Sequence[float | None]) -> float | None:
     return math.exp((math.log(last) - math.log(first)) / (stop - start))
 
 
-def stream_blocks(profile: Profile, index: int) -> list[Block]:
+def stream_blocks(profile: Profile, index: int) -> list[DepthBlock]:
     """In order of depth; of a model without weights, with what theory predicts."""
     return [block for block in profile.shown.blocks if block.stream == index]
 

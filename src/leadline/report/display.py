@@ -8,7 +8,7 @@ from functools import singledispatch
 from rich.text import Text
 
 from leadline.records import Forecast, Update
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report import repair as repair_page
 from leadline.report import terminal

@@ -19,7 +19,7 @@ from leadline.report.verdict import TITLES, sentence
 from leadline.text import clean, number, plural
 
 if TYPE_CHECKING:
-    from leadline.records.repair_report import RepairReport
+    from leadline.records.repair import RepairReport
 
 LEAST_WIDTH, MOST_WIDTH = 50, 120
 STATES: dict[State, str] = {"verified": TONES["trains"], "refuted": TONES["error"], "not run": QUIET}

@@ -12,11 +12,11 @@ from leadline.report.verdict import TITLES, sentence
 from leadline.text import number
 
 if TYPE_CHECKING:
-    from leadline.records.repair_report import RepairReport
+    from leadline.records.repair import RepairReport
 
 from collections.abc import Callable
 
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.report.html import render_repair
 from leadline.report.layout import Look
 from leadline.report.repair import render

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from leadline.records import FORECAST_SCHEMA, Forecast
-from leadline.records.repair_report import REPAIR_SCHEMA, RepairReport
+from leadline.records.repair import REPAIR_SCHEMA, RepairReport
 from leadline.report.forecast import render as render_forecast
 from leadline.report.formats import FORMATS
 from leadline.report.formats.record import read_reports

@@ -14,9 +14,8 @@ from rich.text import Text
 
 from leadline.records import (
     Agreement,
-    Block,
-    Course,
     Coverage,
+    DepthBlock,
     DepthScale,
     Finding,
     Gap,
@@ -24,6 +23,7 @@ from leadline.records import (
     Parting,
     Profile,
     Rehearsal,
+    RunSummary,
     Update,
 )
 from leadline.report.depth import axis_lines, block_summary, jump_lines
@@ -187,7 +187,7 @@ def block_lines(profile: Profile, width: int) -> list[Text]:
     ]
 
 
-def _line(place: int, block: Block, room: int, *, beside: bool) -> Text:
+def _line(place: int, block: DepthBlock, room: int, *, beside: bool) -> Text:
     """Predictions, where there is room for them, stand right of what was measured."""
     name = Text(shorten(clean(block.name), room - 1))
     name.pad_right(room - name.cell_len)
@@ -196,7 +196,7 @@ def _line(place: int, block: Block, room: int, *, beside: bool) -> Text:
     return Text.assemble((f"{place:<{INDEX}}", QUIET), name, numbers, (f"  {_kind(block)}", QUIET))
 
 
-def _kind(block: Block) -> str:
+def _kind(block: DepthBlock) -> str:
     words = f"residual {block.residual.placement}" if block.residual else "plain"
     return shorten(f"{words}{' bypassed' if block.bypassed else ''}", KIND)
 
@@ -306,7 +306,7 @@ def _headline(report: Report, width: int) -> list[Text]:
     return wrapped(Text.assemble(title, ": ", sentence(report), (sure, QUIET)), width, most=HEADLINE_LINES)
 
 
-def _course(report: Report, course: Course, width: int) -> list[Text]:
+def _course(report: Report, course: RunSummary, width: int) -> list[Text]:
     """Which steps a report of a run is about; then the facts of its last check, if there is one."""
     steps = f"{steps_of(course)} ({course.first_step} to {course.last_step})"
     run = labelled("run", joined(course.source, course.state, steps), width, most=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from leadline.records import Course, Finding, badness
+from leadline.records import Finding, RunSummary, severity_rank
 from leadline.report.depth import gains
 from leadline.report.layout import FailOn
 from leadline.text import clean, count, factor, first_clause, number, plural
@@ -18,7 +18,7 @@ TITLES = {"trains": "TRAINS", "poor": "TRAINS POORLY", "fails": "DOES NOT TRAIN"
 
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
     """The worst first; otherwise in the order of the rules."""
-    return sorted(findings, key=lambda finding: -badness(finding.severity))
+    return sorted(findings, key=lambda finding: -severity_rank(finding.severity))
 
 
 def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
@@ -32,7 +32,7 @@ def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
         if each.code in causes:
             below.setdefault(_root(each.code, causes), []).append(each)
     trees = [(each, below.pop(each.code, [])) for each in ordered if each.code not in causes]
-    return sorted(trees, key=lambda tree: -max(badness(each.severity) for each in (tree[0], *tree[1])))
+    return sorted(trees, key=lambda tree: -max(severity_rank(each.severity) for each in (tree[0], *tree[1])))
 
 
 def _root(code: str, causes: Mapping[str, str]) -> str:
@@ -43,7 +43,7 @@ def _root(code: str, causes: Mapping[str, str]) -> str:
 
 def fails(finding: Finding, bar: FailOn) -> bool:
     """Whether this finding is a reason to stop: as severe as the bar, and not one that the baseline lists."""
-    return not finding.known and bar != "never" and badness(finding.severity) >= badness(bar)
+    return not finding.known and bar != "never" and severity_rank(finding.severity) >= severity_rank(bar)
 
 
 def headline(report: Report) -> str:
@@ -80,7 +80,7 @@ def _reason(report: Report) -> str:
     return told if worst is root else f"{told}, because of {root.code} {clean(root.name)}"
 
 
-def _what_the_course_says(course: Course, *, undecided: bool) -> str:
+def _what_the_course_says(course: RunSummary, *, undecided: bool) -> str:
     if course.last_loss is None:
         return f"{steps_of(course)}, and no loss among their numbers"
     went = f"the loss went from {number(course.first_loss)} to {number(course.last_loss)}"
@@ -88,7 +88,7 @@ def _what_the_course_says(course: Course, *, undecided: bool) -> str:
     return f"{over}: too few to judge" if undecided else f"{over}, and none of {course.alarms} alarms stands"
 
 
-def steps_of(course: Course) -> str:
+def steps_of(course: RunSummary) -> str:
     """How many were recorded; of how many, if not all were."""
     part = f"{count(course.steps)} of " if course.steps < course.seen else ""
     return f"{part}{plural(max(course.seen, course.steps), 'step')}"

@@ -16,9 +16,9 @@ from leadline import ops
 from leadline.ops import Role
 from leadline.records import Attended, Gap, Module, Op, Parameter, Source, Stats, Trace, Units, Value
 from leadline.tracer import stats
-from leadline.tracer.names import Census, Named
+from leadline.tracer.names import ModelIndex, Named
 from leadline.tracer.recorder import Recorder, Step
-from leadline.tracer.sharded import class_of, filled
+from leadline.tracer.sharded import filled, original_class
 from leadline.tracer.sources import find_source, repository_root
 from leadline.tracer.values import Entry, dtype_name
 
@@ -86,10 +86,10 @@ _KINDS = {"weight": "matrix", "recurrent": "matrix", "embedding": "embedding", "
 
 
 def read_parameters(
-    census: Census, grads: Mapping[int, Tensor | None] | None, ops: Sequence[Op]
+    model_index: ModelIndex, grads: Mapping[int, Tensor | None] | None, ops: Sequence[Op]
 ) -> tuple[Parameter, ...]:
     """All parameters in the model's order. `grads` is by identity; None if no backward pass ran."""
-    named = list(census.parameters.values())
+    named = list(model_index.parameters.values())
     uses = _uses(ops)
     weights = [each.item for each in named]
     gradients = [None if grads is None else grads.get(id(weight)) for weight in weights]
@@ -114,7 +114,7 @@ def _uses(ops: Sequence[Op]) -> dict[str, Op]:
 
 
 def _lengths(tensors: Sequence[Tensor | None]) -> list[Stats | None]:
-    done = iter(stats.settle([stats.measure_length(tensor) for tensor in tensors if tensor is not None]))
+    done = iter(stats.fetch_stats([stats.measure_norm(tensor) for tensor in tensors if tensor is not None]))
     return [None if tensor is None else next(done) for tensor in tensors]
 
 
@@ -177,7 +177,7 @@ def _kind(parameter: Tensor, use: Op | None) -> str:
 
 def finish(
     recorder: Recorder,
-    census: Census,
+    model_index: ModelIndex,
     grads: Mapping[int, Tensor | None] | None,
     facts: Mapping[str, Any],
     grad_norms: Mapping[str, float] = MappingProxyType({}),
@@ -193,8 +193,8 @@ def finish(
     roles = _roles(steps, entries)
     made_ops = tuple(_op(index, step, roles, entries) for index, step in enumerate(steps))
     values = _values(entries, steps)
-    parameters = filled(read_parameters(census, grads, made_ops), recorder.wholes, grad_norms)
-    modules = _modules(census, recorder)
+    parameters = filled(read_parameters(model_index, grads, made_ops), recorder.wholes, grad_norms)
+    modules = _modules(model_index, recorder)
     gaps = (*facts["gaps"], *_lost_checkpoints(lost), *find_gaps(made_ops, values, parameters, modules))
     return Trace(
         **{**facts, "gaps": gaps},
@@ -279,13 +279,13 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
     )
 
 
-def _settled(readings: Sequence[stats.Reading | None]) -> list[Stats | None]:
-    done = iter(stats.settle([reading for reading in readings if reading is not None]))
+def _settled(readings: Sequence[stats.RawStats | None]) -> list[Stats | None]:
+    done = iter(stats.fetch_stats([reading for reading in readings if reading is not None]))
     return [None if reading is None else next(done) for reading in readings]
 
 
 def _settled_units(entries: Sequence[Entry]) -> list[Units | None]:
-    done = iter(stats.settle_units([entry.units for entry in entries if entry.units is not None]))
+    done = iter(stats.fetch_units([entry.units for entry in entries if entry.units is not None]))
     return [None if entry.units is None else next(done) for entry in entries]
 
 
@@ -294,20 +294,23 @@ def _settled_common(entries: Sequence[Entry]) -> list[float | None]:
     return [None if entry.common is None else next(done) for entry in entries]
 
 
-def _modules(census: Census, recorder: Recorder) -> tuple[Module, ...]:
+def _modules(model_index: ModelIndex, recorder: Recorder) -> tuple[Module, ...]:
     root = repository_root()
-    kinds = {class_of(named.item) for named in census.modules.values()}
+    kinds = {original_class(named.item) for named in model_index.modules.values()}
     sources = {kind: find_source(kind, root) for kind in kinds}
-    return tuple(_module(named, recorder, sources[class_of(named.item)]) for named in census.modules.values())
+    return tuple(
+        _module(named, recorder, sources[original_class(named.item)])
+        for named in model_index.modules.values()
+    )
 
 
 def _settled_attention(entries: Sequence[Entry]) -> list[Attended | None]:
-    done = iter(stats.settle_attention([entry.attended for entry in entries if entry.attended is not None]))
+    done = iter(stats.fetch_attention([entry.attended for entry in entries if entry.attended is not None]))
     return [None if entry.attended is None else next(done) for entry in entries]
 
 
 def _module(named: Named[nn.Module], recorder: Recorder, source: Source | None) -> Module:
-    kind, key = class_of(named.item), id(named.item)
+    kind, key = original_class(named.item), id(named.item)
     unset = inspect.getattr_static(nn.Module, "forward")
     return Module(
         path=named.names[0],

@@ -16,8 +16,8 @@ from torch.overrides import resolve_name
 
 from leadline import ops
 from leadline.records.codec import spell_float
-from leadline.tracer.names import Census
-from leadline.tracer.restore import undivided
+from leadline.tracer.names import ModelIndex
+from leadline.tracer.restore import atomic_contextmanager
 from leadline.tracer.values import tensors_in
 
 
@@ -138,9 +138,9 @@ class CallStack:
     modules that raise, too; should one be missed, its entry is dropped when a module further out returns.
     """
 
-    def __init__(self, census: Census) -> None:
+    def __init__(self, model_index: ModelIndex) -> None:
         self.counts: Counter[int] = Counter()
-        self._paths = {key: named.names[0] for key, named in census.modules.items()}
+        self._paths = {key: named.names[0] for key, named in model_index.modules.items()}
         self._running: list[tuple[int, str, int]] = []
         self._thread = threading.get_ident()
 
@@ -149,7 +149,7 @@ class CallStack:
         """Path of the innermost running module of the model, and which call of it (0 is the first)."""
         return self._running[-1][1:] if self._running else ("", 0)
 
-    @undivided
+    @atomic_contextmanager
     def follow(self, entered: Entered, returned: Returned) -> Iterator[None]:
         """Watch calls made by this thread: `entered` is told what each module took, `returned` what it gave too."""
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from leadline.tracer.restore import undivided
+from leadline.tracer.restore import atomic_contextmanager
 
 STACK_ROOM = 1.5  # measured: a module call takes three Python frames, and four while module calls are watched
 HOOKS_WARNING = r"Using `torch.compile\(module\)` when there are global hooks"
@@ -25,7 +25,7 @@ class _Settings:
         self._users = 0
         self._undo = ExitStack()
 
-    @undivided
+    @atomic_contextmanager
     def held(self) -> Iterator[None]:
         with self._lock:
             self._users += 1

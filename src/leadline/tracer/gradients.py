@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from leadline.tracer import stats
-from leadline.tracer.stats import Reading
+from leadline.tracer.stats import RawStats
 from leadline.tracer.values import Ledger
 
 CHECKPOINT = "CheckpointFunctionBackward"
@@ -24,7 +24,7 @@ class Region:
     node: Node
     end: int
     """Index of the op that wrote the region's output."""
-    again: list[tuple[str, list[Reading | None]]] = field(default_factory=list)
+    again: list[tuple[str, list[RawStats | None]]] = field(default_factory=list)
     """What ran again, in order: the callable, and for each output the gradient that arrived."""
 
 
@@ -91,7 +91,7 @@ class Gradients:
         region = self.regions.get(id(_current_node())) if outputs else None
         if region is None or not torch.is_grad_enabled():
             return
-        arrivals: list[Reading | None] = [None] * len(outputs)
+        arrivals: list[RawStats | None] = [None] * len(outputs)
         region.again.append((callable_name, arrivals))
         for position, tensor in enumerate(outputs):
             if tensor.grad_fn is not None:
@@ -115,12 +115,12 @@ class Gradients:
         return lost
 
 
-def _measure(grad: Tensor) -> Reading | None:
+def _measure(grad: Tensor) -> RawStats | None:
     with torch._C.DisableTorchFunction():  # a hook may run with the recorder active
         return None if stats.unobservable(grad) else stats.measure(grad)
 
 
-def _keeper(arrivals: list[Reading | None], position: int, number: int) -> Any:
+def _keeper(arrivals: list[RawStats | None], position: int, number: int) -> Any:
     def arrived(grads: Sequence[Tensor | None]) -> None:
         grad = grads[number]
         if grad is not None:

@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader
 
 from leadline.case import Case, Loss, describe, type_name
 from leadline.errors import InputError
-from leadline.tracer.names import Census, without_compile
+from leadline.tracer.names import ModelIndex, without_compile
 from leadline.tracer.values import tensors_in
 
 LOOKUPS = (functional.embedding.__code__, functional.embedding_bag.__code__)
 
 
-def beyond_its_table(error: IndexError, model: nn.Module) -> InputError | None:
+def explain_embedding_error(error: IndexError, model: nn.Module) -> InputError | None:
     """What the error means, if it comes out of an embedding whose table is too small; else None."""
     frame = _lookup(error)
     if frame is None:
@@ -69,18 +69,18 @@ def unwrap(model: Any) -> nn.Module:
     return own
 
 
-def check(case: Case, census: Census, running: type) -> None:
+def check_arguments(case: Case, model_index: ModelIndex, running: type) -> None:
     """Refuse early what would fail late: each refusal says what was expected, what came and what to do."""
     _check_alone(running)
-    _check_materialised(census)
+    _check_materialised(model_index)
     _check_inputs(case.inputs)
     _check_loss(case.loss)
-    check_optimizer(case.optimizer, census)
+    check_optimizer(case.optimizer, model_index)
     for what, part in (("inputs", case.inputs), ("targets", case.targets)):
-        _check_device(what, part, census)
+        _check_device(what, part, model_index)
 
 
-def call(model: nn.Module, inputs: Any) -> Any:
+def call_model(model: nn.Module, inputs: Any) -> Any:
     """`model(inputs)`, `model(*inputs)` or `model(**inputs)`; what the model raises comes out as it was raised.
 
     The one exception: an id that an embedding has no row for, of which torch does not say whose it is.
@@ -90,12 +90,12 @@ def call(model: nn.Module, inputs: Any) -> Any:
             return model(**inputs)
         return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
     except IndexError as error:
-        if refused := beyond_its_table(error, model):
+        if refused := explain_embedding_error(error, model):
             raise refused from error
         raise
 
 
-def usable(tree: Any) -> Any:
+def copy_inference_tensors(tree: Any) -> Any:
     """The batch, with tensors made under inference_mode copied: autograd refuses to save those."""
     return tree_map(lambda x: x.clone() if isinstance(x, Tensor) and x.is_inference() else x, tree)
 
@@ -120,7 +120,7 @@ def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
     )
 
 
-def own_loss(output: Any) -> Tensor | None:
+def loss_of_output(output: Any) -> Tensor | None:
     """The loss that a model returns itself: the output's `.loss`, or an output of one number; None if it does not."""
     found = output if isinstance(output, Tensor) else _loss_in(output)
     one = isinstance(found, Tensor) and found.numel() == 1 and found.is_floating_point()
@@ -131,11 +131,11 @@ def _loss_in(output: Any) -> Any:
     return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
-def check_differentiable(loss: Tensor, census: Census) -> None:
+def check_differentiable(loss: Tensor, model_index: ModelIndex) -> None:
     """Raise unless a gradient can flow from the loss to some parameter."""
     if loss.requires_grad:
         return
-    trainable = sum(named.item.requires_grad for named in census.parameters.values())
+    trainable = sum(named.item.requires_grad for named in model_index.parameters.values())
     raise InputError(
         expected="a loss that depends on trainable parameters",
         got=f"a loss without gradient ({trainable} of the model's parameter tensors require one)",
@@ -155,9 +155,11 @@ def _check_alone(running: type) -> None:
         )
 
 
-def _check_materialised(census: Census) -> None:
-    tensors: list[tuple[Tensor, str]] = [(named.item, named.names[0]) for named in census.parameters.values()]
-    tensors += [(named.item, named.names[0]) for named in census.buffers.values()]
+def _check_materialised(model_index: ModelIndex) -> None:
+    tensors: list[tuple[Tensor, str]] = [
+        (named.item, named.names[0]) for named in model_index.parameters.values()
+    ]
+    tensors += [(named.item, named.names[0]) for named in model_index.buffers.values()]
     lazy = [name for tensor, name in tensors if nn.parameter.is_lazy(tensor)]
     if lazy:
         raise InputError(
@@ -217,7 +219,7 @@ def _listed(signature: inspect.Signature) -> str:
     return f"({', '.join(signature.parameters)})"
 
 
-def check_optimizer(optimizer: Any, census: Census) -> None:
+def check_optimizer(optimizer: Any, model_index: ModelIndex) -> None:
     """Raise unless it is an optimiser that holds parameters of the model; None is no optimiser, and fine."""
     if optimizer is None:
         return
@@ -228,7 +230,7 @@ def check_optimizer(optimizer: Any, census: Census) -> None:
             fix="pass the object your loop calls step() on, such as torch.optim.AdamW(model.parameters(), lr=1e-3)",
         )
     held = [each for group in optimizer.param_groups for each in group["params"]]
-    if not any(id(each) in census.parameters for each in held):
+    if not any(id(each) in model_index.parameters for each in held):
         raise InputError(
             expected="an optimiser that holds parameters of the model",
             got=f"{type(optimizer).__name__} with {len(held)} tensors, none of which is a parameter of this model",
@@ -237,11 +239,11 @@ def check_optimizer(optimizer: Any, census: Census) -> None:
         )
 
 
-def _check_device(what: str, batch: Any, census: Census) -> None:
+def _check_device(what: str, batch: Any, model_index: ModelIndex) -> None:
     """Models that move their inputs themselves (accelerate's hooks) are left alone."""
-    homes = {named.item.device for named in census.parameters.values()}
+    homes = {named.item.device for named in model_index.parameters.values()}
     found = {tensor.device for tensor in tensors_in(batch)}
-    moves = any(hasattr(named.item, "_hf_hook") for named in census.modules.values())
+    moves = any(hasattr(named.item, "_hf_hook") for named in model_index.modules.values())
     if len(homes) != 1 or not found or found & homes or moves:
         return
     home, stranger = homes.pop(), found.pop()

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
 from leadline.records import Gap, Trace
-from leadline.tracer import inputs
 from leadline.tracer.build import finish
 from leadline.tracer.calls import Plan
-from leadline.tracer.names import Census, take_census
-from leadline.tracer.recorder import Forgive, Recorder, Step
+from leadline.tracer.inputs import loss_of_output
+from leadline.tracer.names import ModelIndex, index_model
+from leadline.tracer.recorder import OnError, Recorder, Step
 from leadline.tracer.sharded import gathering
-from leadline.tracer.stats import Reading
-from leadline.tracer.trace import facts_of
+from leadline.tracer.stats import RawStats
+from leadline.tracer.trace import model_fields
 from leadline.tracer.values import Entry, tensors_in
 
 OUTSIDE = "computed outside of the model's forward"
@@ -35,18 +35,18 @@ class Bystander:
         pass
 
 
-class Observation:
+class LivePass:
     """One forward pass of the model and the backward pass that follows it.
 
     `enter` and `leave` stand around the forward. The mode is active only between the two, on the thread that runs
     the model; afterwards only the nodes of the pass's own graph know of it. An error of our own goes to `forgive`.
     """
 
-    def __init__(self, model: nn.Module, forgive: Forgive, census: Census | None = None) -> None:
+    def __init__(self, model: nn.Module, forgive: OnError, model_index: ModelIndex | None = None) -> None:
         """`census`: of a sharded model, taken between two passes: in this one some of its parameters are whole."""
         self.model = model
-        self.census = take_census(model) if census is None else census
-        self.recorder = Recorder(self.census, Bystander(), forgive=forgive)
+        self.model_index = index_model(model) if model_index is None else model_index
+        self.recorder = Recorder(self.model_index, Bystander(), forgive=forgive)
         self.entered = self.done = False
         self.loss: Tensor | None = None
         """The loss, where the model itself returns it."""
@@ -59,7 +59,7 @@ class Observation:
         self.recorder.name_source(args[0] if len(args) == 1 else args, "input", "input")
         self.recorder.name_source(kwargs, "input", "input")
         self.recorder.calls.counts[id(self.model)] += 1
-        self._undo.enter_context(gathering(self.recorder, self.census))
+        self._undo.enter_context(gathering(self.recorder, self.model_index))
         self._undo.enter_context(self.recorder.calls.follow(self.recorder.entered, self.recorder.returned))
         self.recorder.__enter__()  # type: ignore[no-untyped-call]
 
@@ -67,7 +67,7 @@ class Observation:
         """The model returned, and `abandon` was called. From here on gradients are waited for."""
         self.done = True
         with torch._C.DisableTorchFunction():
-            self.loss = inputs.own_loss(output)
+            self.loss = loss_of_output(output)
             ends = [self.loss] if self.loss is not None else tensors_in(output)
             self._outputs = [self.recorder.value_of(each) for each in ends if each.requires_grad]
         self.recorder.gradients.listening = True
@@ -111,10 +111,10 @@ class Observation:
             why = "they run again in the backward pass, which is not recorded while training"
             gaps = (*gaps, Gap(what="gradients inside a reentrant checkpoint", why=why))
             recorder.gradients.regions.clear()
-        grads = {key: named.item.grad for key, named in self.census.parameters.items()}
-        found = facts_of(self.model, self.census, optimizer)
+        grads = {key: named.item.grad for key, named in self.model_index.parameters.items()}
+        found = model_fields(self.model, self.model_index, optimizer)
         facts = {"loss": loss, "loss_value": value, "gaps": gaps}
-        return finish(recorder, self.census, grads, found | facts, grad_norms or {})
+        return finish(recorder, self.model_index, grads, found | facts, grad_norms or {})
 
     def _end(self, loss: float | None) -> tuple[int, tuple[Gap, ...]]:
         """The value that the pass comes down to: the model's own loss, or an op that stands for what made the loss."""
@@ -136,27 +136,27 @@ class Observation:
         return len(entries) - 1, (Gap(what="the ops of the loss", why=OUTSIDE),)
 
 
-def _number(value: float) -> Reading:
+def _number(value: float) -> RawStats:
     """The statistics of one known number."""
     finite = math.isfinite(value)
-    return Reading(1, 1.0, value, abs(value), value, value, float(value != 0), float(not finite))
+    return RawStats(1, 1.0, value, abs(value), value, value, float(value != 0), float(not finite))
 
 
 def _is_broken(entry: Entry) -> bool:
     return entry.forward is not None and bool(entry.forward.non_finite)
 
 
-def _unscaled(reading: Reading, scale: float) -> Reading:
+def _unscaled(reading: RawStats, scale: float) -> RawStats:
     return reading._replace(scale=reading.scale / scale, low=reading.low / scale, high=reading.high / scale)
 
 
-def is_observed() -> bool:
+def is_recording() -> bool:
     """A recorder is at work on this thread: one pass can be written down by one recorder only."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     return any(isinstance(mode, Recorder) for mode in modes)
 
 
-def is_batched() -> bool:
+def is_inside_vmap() -> bool:
     """Inside of `torch.func.vmap`, where no number can be read."""
     levels = torch._C._functorch.get_interpreter_stack() or ()
     return any(each.key() == torch._C._functorch.TransformType.Vmap for each in levels)

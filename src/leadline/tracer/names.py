@@ -20,7 +20,7 @@ class Named(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Census:
+class ModelIndex:
     """Modules, parameters and buffers by identity: a tied weight or a shared module is one entry."""
 
     modules: dict[int, Named[nn.Module]]
@@ -28,17 +28,17 @@ class Census:
     buffers: dict[int, Named[Tensor]]
 
 
-def take_census(model: nn.Module) -> Census:
+def index_model(model: nn.Module) -> ModelIndex:
     """Walk the model without recursion: PyTorch's own walk fails some 500 wrappers deep."""
-    census = Census(modules={}, parameters={}, buffers={})
-    for path, module in _walk(model, census.modules):
+    model_index = ModelIndex(modules={}, parameters={}, buffers={})
+    for path, module in _walk(model, model_index.modules):
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                _enter(census.parameters, parameter, join(path, name))
+                _enter(model_index.parameters, parameter, join(path, name))
         for name, buffer in module._buffers.items():
             if buffer is not None:
-                _enter(census.buffers, buffer, join(path, name))
-    return census
+                _enter(model_index.buffers, buffer, join(path, name))
+    return model_index
 
 
 def join(path: str, name: str) -> str:

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from leadline.records import Optimizer, ParamGroup
 from leadline.records.codec import spell_float
-from leadline.tracer.names import Census
+from leadline.tracer.names import ModelIndex
 
 _OWN_FIELDS = ("params", "lr", "weight_decay", "param_names")
 
 
-def read_optimizer(optimizer: torch.optim.Optimizer, census: Census) -> Optimizer:
+def read_optimizer(optimizer: torch.optim.Optimizer, model_index: ModelIndex) -> Optimizer:
     """Name, groups and progress of an optimiser; nothing of it is changed."""
-    names = {key: named.names[0] for key, named in census.parameters.items()}
+    names = {key: named.names[0] for key, named in model_index.parameters.items()}
     return Optimizer(
         name=type(optimizer).__name__,
         groups=tuple(_group(group, names) for group in optimizer.param_groups),

@@ -15,7 +15,7 @@ from leadline.records import Phase, SourceKind
 from leadline.tracer import stats
 from leadline.tracer.calls import CallStack, Plan, plan_for, renormalised_by, spelled_call, written_by
 from leadline.tracer.gradients import Gradients
-from leadline.tracer.names import Census
+from leadline.tracer.names import ModelIndex
 from leadline.tracer.restore import Guard
 from leadline.tracer.stats import measure_attention
 from leadline.tracer.values import Entry, Ledger, describe, tensors_in
@@ -43,11 +43,11 @@ class Unseen(Protocol):
     def base(self, tensor: Tensor) -> Tensor | None:
         """The tensor that a view shows a part of; None if it is no view."""
 
-    def reveal(self, tensor: Tensor) -> stats.Reading | None:
+    def reveal(self, tensor: Tensor) -> stats.RawStats | None:
         """Statistics of a tensor, where these are known from elsewhere."""
 
 
-Forgive = Callable[[Exception], None]
+OnError = Callable[[Exception], None]
 """Told of an error of our own, which then ends the recording and not the pass."""
 
 P = ParamSpec("P")
@@ -83,10 +83,10 @@ class Recorder(TorchFunctionMode):
 
     def __init__(
         self,
-        census: Census,
+        model_index: ModelIndex,
         guard: Guard,
         unseen: Unseen | None = None,
-        forgive: Forgive | None = None,
+        forgive: OnError | None = None,
         *,
         unmeasured: str = "",
     ) -> None:
@@ -94,7 +94,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.ledger = Ledger()
         self.steps: list[Step] = []
-        self.calls = CallStack(census)
+        self.calls = CallStack(model_index)
         self.gradients = Gradients(self.ledger, self._safely)
         self.leaves: list[Tensor] = []
         """Trainable tensors that are neither the model's nor the batch's: a learnable temperature in the loss."""
@@ -109,11 +109,11 @@ class Recorder(TorchFunctionMode):
         """What runs is not the model's: it is not written down."""
         self.gathered: dict[int, str] = {}
         """Names of parameters that are whole for the pass only, by identity; the model itself shows shards of them."""
-        self.wholes: dict[str, stats.Reading] = {}
+        self.wholes: dict[str, stats.RawStats] = {}
         """What was measured of these, as far as the pass read them."""
         self.seconds = 0.0
         """What recording took so far, inside of somebody's training; nobody asks elsewhere."""
-        self._census = census
+        self._model_index = model_index
         self._guard = guard
         self._unseen = unseen
         self._forgive = forgive
@@ -256,13 +256,13 @@ class Recorder(TorchFunctionMode):
         """A tensor that no op of the pass wrote: the model's own, or a constant from anywhere."""
         entry = describe(tensor)
         entry.source = "constant"
-        if (parameter := self._census.parameters.get(id(tensor))) is not None:
+        if (parameter := self._model_index.parameters.get(id(tensor))) is not None:
             entry.source, entry.name = "parameter", parameter.names[0]
-        elif (buffer := self._census.buffers.get(id(tensor))) is not None:
+        elif (buffer := self._model_index.buffers.get(id(tensor))) is not None:
             entry.source, entry.name = "buffer", buffer.names[0]
         elif (whole := self.gathered.get(id(tensor))) is not None:
             entry.source, entry.name = "parameter", whole
-            self.wholes[whole] = stats.measure_length(tensor)
+            self.wholes[whole] = stats.measure_norm(tensor)
         elif tensor.requires_grad:
             self.leaves.append(tensor)
         return entry if entry.source == "parameter" else self._observe(tensor, entry)
@@ -274,7 +274,7 @@ class Recorder(TorchFunctionMode):
         return len(self.ledger.entries) - 1
 
     def _is_fresh(self, tensor: Tensor) -> bool:
-        return self.ledger.find(tensor) is None and id(tensor) not in self._census.parameters
+        return self.ledger.find(tensor) is None and id(tensor) not in self._model_index.parameters
 
     def _note(
         self, plan: Plan, read: list[int], made: Sequence[Tensor], written: Sequence[Tensor]

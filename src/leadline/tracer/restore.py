@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from leadline.tracer import stats
-from leadline.tracer.names import Census
+from leadline.tracer.names import ModelIndex
 
 Restore = Callable[[], object]
 
@@ -103,7 +103,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_interrupt() -> Iterator[None]:
     """Ctrl-C (SIGINT) that comes inside is answered afterwards, by whoever would have been asked.
 
     Signals reach the main thread only, so elsewhere there is nothing to do; nor where Python does not handle them.
@@ -122,7 +122,7 @@ def uninterrupted() -> Iterator[None]:
             usual(*waiting[-1])
 
 
-def undivided(make: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
+def atomic_contextmanager(make: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
     """As `contextlib.contextmanager`; what it does on entry, and what on exit, is done as a whole."""
     divided = contextmanager(make)
 
@@ -140,7 +140,7 @@ class _Undivided(AbstractContextManager[T]):
 
     def __enter__(self) -> T:
         try:
-            with uninterrupted():
+            with defer_interrupt():
                 value = self._inner.__enter__()
                 self._is_entered = True
         except BaseException:
@@ -154,7 +154,7 @@ class _Undivided(AbstractContextManager[T]):
     ) -> bool | None:
         begun = False
         try:
-            with uninterrupted():
+            with defer_interrupt():
                 begun = True
                 return self._inner.__exit__(kind, error, trace)
         except BaseException:
@@ -167,21 +167,21 @@ class _Undivided(AbstractContextManager[T]):
 # Putting everything back: the model, its gradients, random number generators and torch's modes, bit for bit.
 
 
-@undivided
-def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
+@atomic_contextmanager
+def preserve_state(lent: Sequence[ModelIndex]) -> Iterator[WriteGuard]:
     """Lend modules out (the model, and a loss that is one); whatever happens inside, on exit they are as they were.
 
     Buffers are copied up front (they are small). Parameters are copied only if the pass is about to write one: the
     guard that this yields must be shown every tensor before an op writes into it. Its `rewind` puts buffers,
     attributes and random generators back in between, so that a second pass starts where the first one did.
     """
-    parameters = [named.item for census in lent for named in census.parameters.values()]
-    modules = [named.item for census in lent for named in census.modules.values()]
-    buffers = [named.item for census in lent for named in census.buffers.values()]
+    parameters = [named.item for model_index in lent for named in model_index.parameters.values()]
+    modules = [named.item for model_index in lent for named in model_index.modules.values()]
+    buffers = [named.item for model_index in lent for named in model_index.buffers.values()]
     guard = WriteGuard(parameters)
     with ExitStack() as stack:
-        stack.enter_context(process_state_kept())
-        stack.enter_context(set_aside(parameters))
+        stack.enter_context(preserve_process_state())
+        stack.enter_context(hide_gradients(parameters))
         guard.rewinds = [
             partial(_restore_tensors, [(buffer, buffer.detach().clone()) for buffer in buffers]),
             *[snapshot_attributes(module) for module in modules],
@@ -192,8 +192,8 @@ def custody(lent: Sequence[Census]) -> Iterator[WriteGuard]:
         yield guard
 
 
-@undivided
-def process_state_kept() -> Iterator[None]:
+@atomic_contextmanager
+def preserve_process_state() -> Iterator[None]:
     """Afterwards random number generators, the default dtype and the default device are as they were."""
     with ExitStack() as stack:
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
@@ -201,8 +201,8 @@ def process_state_kept() -> Iterator[None]:
         yield
 
 
-@undivided
-def set_aside(tensors: Sequence[Tensor]) -> Iterator[None]:
+@atomic_contextmanager
+def hide_gradients(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Take away each `.grad`, and with it the hooks that act once a gradient is there (an optimiser's step, say).
 
     Hooks that the pass itself hangs on a tensor are taken off again.

@@ -18,42 +18,42 @@ from torch import Tensor, nn
 
 from leadline.records import Parameter, Stats
 from leadline.tracer import stats
-from leadline.tracer.names import Census, join
+from leadline.tracer.names import ModelIndex, join
 from leadline.tracer.recorder import Recorder
-from leadline.tracer.restore import undivided
+from leadline.tracer.restore import atomic_contextmanager
 from leadline.tracer.values import tensors_in
 
 FSDP = "torch.distributed.fsdp"
 
 
-def is_gathered(module: nn.Module) -> bool:
+def is_fsdp_module(module: nn.Module) -> bool:
     """Its parameters are gathered for the pass. Where nobody loaded FSDP there is no such module."""
     kind = getattr(sys.modules.get(FSDP), "FSDPModule", None)
     return kind is not None and isinstance(module, kind)
 
 
-def class_of(module: nn.Module) -> type[nn.Module]:
+def original_class(module: nn.Module) -> type[nn.Module]:
     """As its author wrote it: sharding puts a class of its own between a module and its class."""
     kind = type(module)
-    return kind.__mro__[2] if is_gathered(module) else kind
+    return kind.__mro__[2] if is_fsdp_module(module) else kind
 
 
 def is_shard(tensor: Tensor) -> bool:
     return type(tensor).__name__ == "DTensor" or type(tensor.data).__name__ == "DTensor"
 
 
-def let_go(model: nn.Module) -> None:
+def reshard_all(model: nn.Module) -> None:
     """Shards again, as between two passes: after a pass without gradients the outermost parameters stay whole."""
     for module in model.modules():
-        if is_gathered(module):
+        if is_fsdp_module(module):
             module.reshard()  # type: ignore[operator]  # of FSDPModule, whose class is known at run time only
 
 
-@undivided
-def gathering(recorder: Recorder, census: Census) -> Iterator[None]:
+@atomic_contextmanager
+def gathering(recorder: Recorder, model_index: ModelIndex) -> Iterator[None]:
     """Follow what is gathered, from inside the call of the outermost module, which has gathered its own already."""
-    sharded = [named for named in census.modules.values() if is_gathered(named.item)]
-    parameters = census.parameters.values() if sharded else ()
+    sharded = [named for named in model_index.modules.values() if is_fsdp_module(named.item)]
+    parameters = model_index.parameters.values() if sharded else ()
     canonical = {name: named.names[0] for named in parameters for name in named.names}
 
     def learn(path: str, module: nn.Module) -> None:
@@ -109,13 +109,13 @@ def _is_fsdp(hook: Callable[..., Any]) -> bool:
 
 
 def filled(
-    parameters: Sequence[Parameter], wholes: Mapping[str, stats.Reading], grad_norms: Mapping[str, float]
+    parameters: Sequence[Parameter], wholes: Mapping[str, stats.RawStats], grad_norms: Mapping[str, float]
 ) -> tuple[Parameter, ...]:
     """Parameters of which only a shard is here, with what was seen of them while they were whole.
 
     `grad_norms` are those of whole gradients, which all processes must find together.
     """
-    whole = dict(zip(wholes, stats.settle(list(wholes.values())), strict=True))
+    whole = dict(zip(wholes, stats.fetch_stats(list(wholes.values())), strict=True))
     return tuple(
         _filled(each, whole[each.name], grad_norms.get(each.name)) if each.name in whole else each
         for each in parameters

@@ -25,7 +25,7 @@ _META = "meta tensor: shape only, no values"
 Number = float | Tensor
 
 
-class Reading(NamedTuple):
+class RawStats(NamedTuple):
     """Raw sums over one tensor: floats, or 0-dim tensors that have not been fetched yet."""
 
     size: int
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
     non_finite: Number
 
 
-class UnitReading(NamedTuple):
+class RawUnits(NamedTuple):
     """Counts of units that were ever nonzero and of saturated ones, fetched or not."""
 
     size: int
@@ -47,7 +47,7 @@ class UnitReading(NamedTuple):
     saturated: Number | None
 
 
-class AttentionReading(NamedTuple):
+class RawAttention(NamedTuple):
     """Number of keys, then purity, entropy, variance and largest magnitude of the logits of some rows."""
 
     keys: int
@@ -74,35 +74,35 @@ def unobservable(x: Tensor) -> str:
     return _META if x.is_meta else ""  # last: a fake tensor is asked for its device by a dispatch
 
 
-def measure(x: Tensor) -> Reading:
+def measure(x: Tensor) -> RawStats:
     """Read all statistics of a float or complex tensor. Dispatches on the device; see the module's head."""
     x, missing = _dense(x.detach())
     reading = measure_now(x) if x.device.type == "cpu" else measure_deferred(x)
     return reading._replace(size=reading.size + missing) if missing else reading
 
 
-def measure_now(x: Tensor) -> Reading:
+def measure_now(x: Tensor) -> RawStats:
     """The CPU path: `aminmax`, `vector_norm`, `sum` and a count of the zeros, about 20 us for a small tensor.
 
     Together a pass over a large tensor at some 7 GB/s; each is the fast one of several spellings.
     """
     count = x.numel()
     if count == 0:
-        return Reading(0, 1.0, math.nan, math.nan, math.nan, math.nan, 0.0, 0.0)
+        return RawStats(0, 1.0, math.nan, math.nan, math.nan, math.nan, 0.0, 0.0)
     bounds = torch.aminmax(x)
     low, high = bounds[0].item(), bounds[1].item()
     if not (math.isfinite(low) and math.isfinite(high)):
         non_finite = torch.count_nonzero(x - x).item()
         total, norm = x.sum().item(), torch.linalg.vector_norm(x).item()
-        return Reading(count, 1.0, total, norm, low, high, torch.count_nonzero(x).item(), non_finite)
+        return RawStats(count, 1.0, total, norm, low, high, torch.count_nonzero(x).item(), non_finite)
     peak = max(-low, high)
     if peak == 0:
-        return Reading(count, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return RawStats(count, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     scale = 1.0 if SAFE_PEAK[0] < peak < SAFE_PEAK[1] else peak
     scaled = x if scale == 1.0 else x / scale
     nonzero = _count_nonzero(x) if low <= 0 <= high else count
     total, norm = scaled.sum().item(), _norm(scaled)
-    return Reading(count, scale, total, norm, low, high, nonzero, 0.0)
+    return RawStats(count, scale, total, norm, low, high, nonzero, 0.0)
 
 
 def _norm(x: Tensor) -> float:
@@ -124,7 +124,7 @@ def _count_nonzero(x: Tensor) -> float:
     return round(_norm(torch.sign(x)) ** 2)
 
 
-def measure_deferred(x: Tensor) -> Reading:
+def measure_deferred(x: Tensor) -> RawStats:
     """The accelerator path: the same sums without looking at any of them."""
     count = x.numel()
     if count == 0:
@@ -133,7 +133,7 @@ def measure_deferred(x: Tensor) -> Reading:
     peak = torch.maximum(-low, high)
     scale = torch.where(torch.isfinite(peak) & (peak > 0), peak, torch.ones_like(peak))
     scaled = x / scale
-    return Reading(
+    return RawStats(
         count,
         scale,
         scaled.sum(),
@@ -145,18 +145,18 @@ def measure_deferred(x: Tensor) -> Reading:
     )
 
 
-def measure_length(x: Tensor) -> Reading:
+def measure_norm(x: Tensor) -> RawStats:
     """Read only mean, norm and what is not finite: all that is wanted of a parameter, at a third of the price."""
     if x.device.type == "cpu" and x.layout is torch.strided and x.dtype is torch.float32:
         norm = _norm(x.detach())
         if SAFE_PEAK[0] < norm < SAFE_PEAK[1]:
-            return Reading(x.numel(), 1.0, x.detach().sum().item(), norm, math.nan, math.nan, math.nan, 0.0)
+            return RawStats(x.numel(), 1.0, x.detach().sum().item(), norm, math.nan, math.nan, math.nan, 0.0)
     return measure(x)
 
 
 def measure_units(
-    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, reading: Reading
-) -> UnitReading:
+    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, reading: RawStats
+) -> RawUnits:
     """Count units (slices along `unit_dim`) that are dead or saturated over the whole of the rest.
 
     `reading` is that of `y`: where it counted no zeros, no unit is dead, and where nothing is negative, as behind a
@@ -169,10 +169,10 @@ def measure_units(
     if not _known(reading.nonzero, reading.size):
         alive = _count(y.sum(others) if _known(reading.low, 0.0) else y.abs().amax(others))
     if bounds is None:
-        return UnitReading(units, alive, None)
+        return RawUnits(units, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
-    return UnitReading(units, alive, _count(nearest > AT_BOUND * half))
+    return RawUnits(units, alive, _count(nearest > AT_BOUND * half))
 
 
 def measure_common(y: Tensor, unit_dim: int) -> Number:
@@ -189,13 +189,13 @@ def _count(x: Tensor) -> Number:
     return count.item() if count.device.type == "cpu" else count
 
 
-def settle(readings: Sequence[Reading]) -> list[Stats]:
+def fetch_stats(readings: Sequence[RawStats]) -> list[Stats]:
     """Fetch what is still on a device, in one transfer a device, and turn sums into statistics."""
     rows = _fetch([reading[1:] for reading in readings])
     return [_stats(reading.size, row) for reading, row in zip(readings, rows, strict=True)]
 
 
-def settle_units(readings: Sequence[UnitReading]) -> list[Units]:
+def fetch_units(readings: Sequence[RawUnits]) -> list[Units]:
     """Fetch unit counts in one transfer a device."""
     alive = fetch([reading.alive for reading in readings])
     saturated = iter(fetch([each.saturated for each in readings if each.saturated is not None]))
@@ -209,7 +209,7 @@ def settle_units(readings: Sequence[UnitReading]) -> list[Units]:
     ]
 
 
-def settle_attention(readings: Sequence[AttentionReading]) -> list[Attended]:
+def fetch_attention(readings: Sequence[RawAttention]) -> list[Attended]:
     """Fetch what attention measured."""
     rows = _fetch([tuple(reading.numbers.unbind()) for reading in readings])
     return [
@@ -294,7 +294,7 @@ def measure_attention(  # noqa: PLR0913  (the signature of the op it looks at)
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> AttentionReading | None:
+) -> RawAttention | None:
     """Purity, entropy, variance and size of the logits of the last rows (which a causal mask lets see all keys).
 
     None where the tensors cannot be read. Nothing of the pass is changed.
@@ -324,7 +324,7 @@ def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> 
     return logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask.float()
 
 
-def _summary(logits: Tensor) -> AttentionReading:
+def _summary(logits: Tensor) -> RawAttention:
     weights = logits.softmax(-1).nan_to_num(0.0)  # a row in which all is masked attends to nothing
     purity = weights.square().sum(-1).mean()
     entropy = -torch.xlogy(weights, weights).sum(-1).mean()
@@ -334,4 +334,4 @@ def _summary(logits: Tensor) -> AttentionReading:
     mean = held.sum(-1) / count
     variance = (held.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
     largest = torch.where(held > MASKED, held, torch.zeros_like(held)).abs().amax()
-    return AttentionReading(logits.shape[-1], torch.stack((purity, entropy, variance, largest)))
+    return RawAttention(logits.shape[-1], torch.stack((purity, entropy, variance, largest)))

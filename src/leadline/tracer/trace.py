@@ -18,18 +18,25 @@ from torch import Tensor, nn
 
 from leadline.case import Case, Inputs, Loss
 from leadline.records import Gap, Trace
-from leadline.tracer import inputs as lend
 from leadline.tracer import stats
 from leadline.tracer.build import finish
 from leadline.tracer.calls import inside
 from leadline.tracer.eager import eager
-from leadline.tracer.names import Census, take_census
+from leadline.tracer.inputs import (
+    call_model,
+    check_arguments,
+    check_differentiable,
+    copy_inference_tensors,
+    find_loss,
+    unwrap,
+)
+from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.optimizer import read_optimizer
 from leadline.tracer.recorder import Recorder, Unseen
-from leadline.tracer.restore import custody, set_aside
-from leadline.tracer.sharded import class_of
+from leadline.tracer.restore import hide_gradients, preserve_state
+from leadline.tracer.sharded import original_class
 
-__all__ = ["Unseen", "facts_of", "trace", "trace_case", "trace_structure", "trace_unseen"]
+__all__ = ["Unseen", "trace", "trace_case", "trace_structure", "trace_without_values"]
 
 
 def trace(
@@ -55,7 +62,7 @@ def trace_case(case: Case) -> Trace:
     return _trace(case, None)
 
 
-def trace_unseen(case: Case, unseen: Unseen) -> Trace:
+def trace_without_values(case: Case, unseen: Unseen) -> Trace:
     """The same for a model that holds no values; `unseen` runs it and reads the few tensors that are known."""
     return _trace(case, unseen)
 
@@ -66,69 +73,78 @@ def trace_structure(case: Case) -> Trace:
 
 
 def _trace(case: Case, unseen: Unseen | None, *, unmeasured: str = "") -> Trace:
-    own = lend.unwrap(case.model)
-    census = take_census(own)
-    lend.check(case, census, Recorder)
-    lent = [census, take_census(case.loss)] if isinstance(case.loss, nn.Module) else [census]
+    own = unwrap(case.model)
+    model_index = index_model(own)
+    check_arguments(case, model_index, Recorder)
+    lent = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
     with (
-        custody(lent) as guard,
+        preserve_state(lent) as guard,
         eager(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
-        recorder = Recorder(census, guard, unseen, unmeasured=unmeasured)
-        value, facts, grads = _run(case, own, census, recorder, unmeasured=bool(unmeasured))
+        recorder = Recorder(model_index, guard, unseen, unmeasured=unmeasured)
+        value, facts, grads = _run(case, own, model_index, recorder, unmeasured=bool(unmeasured))
         return finish(
-            recorder, census, grads, facts_of(own, census, case.optimizer) | {"loss_value": value} | facts
+            recorder,
+            model_index,
+            grads,
+            model_fields(own, model_index, case.optimizer) | {"loss_value": value} | facts,
         )
 
 
 def _run(
-    case: Case, model: nn.Module, census: Census, recorder: Recorder, *, unmeasured: bool
+    case: Case, model: nn.Module, model_index: ModelIndex, recorder: Recorder, *, unmeasured: bool
 ) -> tuple[int, dict[str, Any], dict[int, Tensor | None] | None]:
     """The pass itself: forward, loss, backward."""
-    inputs, targets = lend.usable((case.inputs, case.targets))
+    inputs, targets = copy_inference_tensors((case.inputs, case.targets))
     recorder.name_source(inputs, "input", "input")
     recorder.name_source(targets, "target", "target")
     with recorder, recorder.calls.follow(recorder.entered, recorder.returned):
-        output = lend.call(model, inputs)
+        output = call_model(model, inputs)
         recorder.phase = "loss"
-        loss = lend.find_loss(output, case.loss, targets)
+        loss = find_loss(output, case.loss, targets)
     value = recorder.value_of(loss)
     if unmeasured:
         return value, {"loss": None, "gaps": ()}, None
     if blind := stats.unobservable(loss):
         gap = Gap(what="statistics and gradients", why=f"the model holds no values ({blind})")
         return value, {"loss": None, "gaps": (gap,)}, None
-    lend.check_differentiable(loss, census)
-    grads = _backward(loss, census, recorder)
-    return value, {"loss": loss.item(), "gaps": (*_mode_gaps(model, census), *_stray_gaps(recorder))}, grads
+    check_differentiable(loss, model_index)
+    grads = _backward(loss, model_index, recorder)
+    return (
+        value,
+        {"loss": loss.item(), "gaps": (*_mode_gaps(model, model_index), *_stray_gaps(recorder))},
+        grads,
+    )
 
 
-def _backward(loss: Tensor, census: Census, recorder: Recorder) -> dict[int, Tensor | None]:
+def _backward(loss: Tensor, model_index: ModelIndex, recorder: Recorder) -> dict[int, Tensor | None]:
     """Gradients by parameter id.
 
     `autograd.grad` touches no `.grad` and wakes no hook that waits for one. Reentrant checkpoints refuse it, so with
     them the pass accumulates into `.grad`, which custody has set aside; and the recorder watches what runs again.
     """
-    wanted = [named.item for named in census.parameters.values() if named.item.requires_grad]
+    wanted = [named.item for named in model_index.parameters.values() if named.item.requires_grad]
     recorder.gradients.listening = recorder.backward = True
     if recorder.gradients.regions:
         run = inside(torch.autograd.backward) or torch.autograd.backward
-        with set_aside(recorder.leaves + recorder.inputs), recorder:
+        with hide_gradients(recorder.leaves + recorder.inputs), recorder:
             run(loss)
         return {id(parameter): parameter.grad for parameter in wanted}
     found = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
     return {id(parameter): grad for parameter, grad in zip(wanted, found, strict=True)}
 
 
-def facts_of(model: nn.Module, census: Census, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+def model_fields(
+    model: nn.Module, model_index: ModelIndex, optimizer: torch.optim.Optimizer | None
+) -> dict[str, Any]:
     """The fields of a Trace that are known without a pass."""
     return {
-        "model": class_of(model).__qualname__,
-        "device": next((str(named.item.device) for named in census.parameters.values()), "cpu"),
+        "model": original_class(model).__qualname__,
+        "device": next((str(named.item.device) for named in model_index.parameters.values()), "cpu"),
         "training": model.training,
-        "optimizer": None if optimizer is None else read_optimizer(optimizer, census),
+        "optimizer": None if optimizer is None else read_optimizer(optimizer, model_index),
     }
 
 
@@ -142,14 +158,14 @@ def _stray_gaps(recorder: Recorder) -> list[Gap]:
     )
 
 
-def _mode_gaps(model: nn.Module, census: Census) -> list[Gap]:
+def _mode_gaps(model: nn.Module, model_index: ModelIndex) -> list[Gap]:
     if model.training:
         return []
     off = "the model is in eval mode: dropout and batch statistics are off"
     gaps = [Gap(what="training behaviour", why=off)]
     fused = [
         named.names[0]
-        for named in census.modules.values()
+        for named in model_index.modules.values()
         if isinstance(named.item, nn.TransformerEncoderLayer)
     ]
     if fused:

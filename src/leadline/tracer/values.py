@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leadline.records import SourceKind
-from leadline.tracer.stats import AttentionReading, Number, Reading, UnitReading
+from leadline.tracer.stats import Number, RawAttention, RawStats, RawUnits
 
 MAX_DEPTH = (
     8  # of nested containers in a batch or output; deeper ones are somebody's data structure, not tensors
@@ -29,11 +29,11 @@ class Entry:
     op: int | None = None
     source: SourceKind | None = None
     name: str = ""
-    forward: Reading | None = None
-    backward: Reading | None = None
-    units: UnitReading | None = None
+    forward: RawStats | None = None
+    backward: RawStats | None = None
+    units: RawUnits | None = None
     common: Number | None = None
-    attended: AttentionReading | None = None
+    attended: RawAttention | None = None
     unit_dim: int = -1
     unobserved: str = ""
     moved: bool = False

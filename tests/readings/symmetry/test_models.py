@@ -116,10 +116,10 @@ def test_a_balanced_copy_computes_the_same_with_less(name: str):
 
 def _outputs(model: nn.Module, inputs):
     from leadline.readings.symmetry.exact import function_of
-    from leadline.tracer import inputs as lend
+    from leadline.tracer.inputs import call_model
 
     torch.manual_seed(0)
-    return function_of(lend.call(model, inputs))[-1].detach()
+    return function_of(call_model(model, inputs))[-1].detach()
 
 
 def test_decay_left_off_the_gains_makes_the_weights_inert():

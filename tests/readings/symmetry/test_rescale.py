@@ -12,7 +12,7 @@ import leadline
 from leadline.errors import InputError
 from leadline.readings.symmetry.cone import evenly, total
 from leadline.readings.symmetry.rescale import EpsLimit, _rounded_up
-from leadline.tracer import inputs
+from leadline.tracer.inputs import call_model
 from tests.support.zoo import ZOO
 
 X = torch.randn(16, 8, generator=torch.Generator().manual_seed(1))
@@ -78,7 +78,7 @@ def test_stock_models_are_shrunk_and_not_refused(name: str):
     case = ZOO[name]()
     small = leadline.shrink(case.model, case.inputs, 0.1)
     assert square(small) < square(case.model)
-    one, other = (inputs.call(each.eval(), case.inputs).logits for each in (case.model, small))
+    one, other = (call_model(each.eval(), case.inputs).logits for each in (case.model, small))
     assert ((one - other).norm() / one.norm()).item() < 1.1e-3
 
 

@@ -58,7 +58,7 @@ def test_it_ends_where_the_loss_becomes_no_number():
     assert found.steps < STEPS
     assert not math.isfinite(found.losses[-1])
     assert found.progress == -math.inf
-    assert found.thrown
+    assert found.has_spike
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -175,7 +175,7 @@ def deep(activation: type[nn.Module], depth: int, classes: int = 10) -> Case:
 def test_a_network_that_only_learns_how_often_each_class_comes_has_not_learned(case: Case):
     report = leadline.check(case)
     assert report.verdict == "fails"
-    assert report.profile.rehearsal.fallen > 0  # its head does learn
+    assert report.profile.rehearsal.relative_fall > 0  # its head does learn
     assert not report.profile.rehearsal.learned
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from leadline.records import BEHIND, Attribution, Factor
+from leadline.records import LOSS_BLOCK, Attribution, Factor
 from leadline.report.html.causes import drawn, splits_of
 from tests.support import reports as samples
 
@@ -28,7 +28,7 @@ def test_the_parts_sum_to_what_was_measured_over_the_blocks_behind_the_first():
             factor(1, "activation", HALF),
             factor(2, "weight", 1.5 * HALF),
             factor(2, "activation", 0.5 * HALF),
-            factor(BEHIND, "loss", -7.0),
+            factor(LOSS_BLOCK, "loss", -7.0),
         )
     )
     (split,) = found

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from leadline.records import Outcome, Recipe, Trial
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from tests.support import reports as samples
 from tests.support.parsed_html import read
 

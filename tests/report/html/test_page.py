@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.records import Gap, Recipe
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.html import render, render_repair
 from leadline.report.html.advice import advice_of, commands_of, reproduced_by

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import leadline
-from leadline.tracer.weightless.session import uncollected
+from leadline.tracer.weightless.session import pause_garbage_collection
 
 PEAK = 2**20  # kB: the gigabyte of the requirements
 STATUS = Path("/proc/self/status")
@@ -66,7 +66,7 @@ def test_the_collector_is_left_as_it_was(enabled):
         assert not gc.isenabled()
         return nn.Linear(8, 8), torch.randn(4, 8), None, lambda y: y.square().mean()
 
-    with uncollected():  # so that the test itself can be asked for either state
+    with pause_garbage_collection():  # so that the test itself can be asked for either state
         if enabled:
             gc.enable()
         leadline.predict(make)
@@ -74,6 +74,6 @@ def test_the_collector_is_left_as_it_was(enabled):
 
 
 def test_the_collector_works_again_after_an_error():
-    with pytest.raises(KeyError), uncollected():
+    with pytest.raises(KeyError), pause_garbage_collection():
         raise KeyError
     assert gc.isenabled()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, geometric, residual
 from leadline.checks._ranges import body
-from leadline.records import Block, Profile
+from leadline.records import DepthBlock, Profile
 
 COHERENT = 0.1  # of a branch's second moment that is its mean; ours: ReLU has 0.32, SiLU 0.12, a linear map 0
 DEEP = 8  # residual blocks; ours: before that the mean has had no time to add up
@@ -65,5 +65,5 @@ def coherent_branches(profile: Profile) -> Iterator[Symptom]:
             )
 
 
-def _share(block: Block) -> float | None:
+def _share(block: DepthBlock) -> float | None:
     return None if block.residual is None else block.residual.branch_mean_share

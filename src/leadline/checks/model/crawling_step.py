@@ -42,7 +42,8 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
     For Adam and its kin, the median over matrices of $\eta / \mathrm{rms}(W)$: fires below `LEAST_MOVE` = 3e-4 a step.
     For SGD, the first step's promise $\eta \lVert g \rVert^2 / (1 - \mu)$ over the loss: fires below `LEAST_PROMISE` =
     0.2 %. For both, a rehearsal of sixteen steps on the batch: fires if at its pace it takes more than
-    `CONSTANT_STEPS` = 60 of them until the loss is that of the best constant output, before which nothing is learned.
+    `MAX_STEPS_TO_CONSTANT` = 60 of them until the loss is that of the best constant output. Before that, nothing is
+    learned.
 
     ## Why it hurts
     A weight that moves by 3e-4 of its size in a step needs three thousand steps, all in one direction, to become
@@ -63,10 +64,10 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
         told = f"moves the weights by {step.relative:.2g} of their size: {1 / step.relative:.0f} steps to change one"
     elif step.family == "sgd" and 0 < step.promised < LEAST_PROMISE:
         told = f"promises to take {step.promised:.2g} of the loss off it: {1 / step.promised:.0f} steps at that pace"
-    elif seen is not None and seen.crawls and not seen.thrown:
+    elif seen is not None and seen.is_too_slow and not seen.has_spike:
         first, last = seen.losses[0], seen.losses[-1]
         told = f"is one of {seen.steps} on this batch that take the loss from {first:.3g} to {last:.3g}: at least "
-        told += f"{min(seen.ahead, MANY):.0f} more to where a constant output is"
+        told += f"{min(seen.steps_to_constant, MANY):.0f} more to where a constant output is"
     else:
         return
     yield Symptom(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, geometric, residual
 from leadline.checks._ranges import range_name, spans
-from leadline.records import Block, Profile
+from leadline.records import DepthBlock, Profile
 
 DEAD = 1e-10  # branch over skip mean square; ours: 1e-5 of the skip's size, far below any scheme's without its scale
 FEWEST = 4  # blocks in a row
@@ -51,12 +51,12 @@ def dead_branches(profile: Profile) -> Iterator[Symptom]:
             )
 
 
-def _is_dead(block: Block) -> bool:
+def _is_dead(block: DepthBlock) -> bool:
     ratio = _ratio(block)
     return ratio is not None and 0 < ratio < DEAD
 
 
-def _ratio(block: Block) -> float | None:
+def _ratio(block: DepthBlock) -> float | None:
     found = block.residual
     if found is None or not found.skip_ms or not found.branch_ms or not found.branch_scale:
         return None

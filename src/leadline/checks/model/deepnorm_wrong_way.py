@@ -7,7 +7,7 @@ from statistics import median
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, geometric, residual
-from leadline.records import Block, Profile, Weight
+from leadline.records import DepthBlock, Profile, Weight
 
 SCALED = 1.2  # times; derived: DeepNorm's alpha is (2N)^(1/4), 1.19 for a single layer
 DWARFS = 20.0  # branch over skip mean square; calibrated by benchmarks/verdicts: below, such networks learned
@@ -58,7 +58,7 @@ def deepnorm_wrong_way(profile: Profile) -> Iterator[Symptom]:
         yield from _beta(profile, blocks, skip)
 
 
-def _alpha_on_branch(profile: Profile, blocks: list[Block], alpha: float) -> Symptom:
+def _alpha_on_branch(profile: Profile, blocks: list[DepthBlock], alpha: float) -> Symptom:
     ratios = [r.branch_ms / r.skip_ms for b in blocks if (r := b.residual) and r.branch_ms and r.skip_ms]
     ratio = median(ratios) if ratios else 0.0
     return Symptom(
@@ -71,7 +71,7 @@ def _alpha_on_branch(profile: Profile, blocks: list[Block], alpha: float) -> Sym
     )
 
 
-def _beta(profile: Profile, blocks: list[Block], alpha: float) -> Iterator[Symptom]:
+def _beta(profile: Profile, blocks: list[DepthBlock], alpha: float) -> Iterator[Symptom]:
     weights = [each for each in (profile.facts.weights if profile.facts else ()) if each.residual]
     last = [each.variance for each in weights if each.last]
     wanted = 1 / (2 * alpha**2)
@@ -101,7 +101,7 @@ def _looks_like(alpha: float, sublayers: int) -> bool:
     return bool(abs(alpha / sublayers**0.25 - 1) < 0.1)
 
 
-def _median(blocks: list[Block], name: str) -> float:
+def _median(blocks: list[DepthBlock], name: str) -> float:
     found = [scale for b in blocks if b.residual and (scale := getattr(b.residual, name)) is not None]
     return float(median(found)) if found else 1.0
 
@@ -110,7 +110,7 @@ def _by_role(weights: list[Weight], role: str) -> list[float]:
     return [each.variance for each in weights if each.role == role]
 
 
-def _span(profile: Profile, blocks: list[Block]) -> tuple[int, int]:
+def _span(profile: Profile, blocks: list[DepthBlock]) -> tuple[int, int]:
     own = [
         i for i, block in enumerate(profile.blocks) if block.residual and block.residual.placement == "post"
     ]

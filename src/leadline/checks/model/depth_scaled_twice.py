@@ -10,7 +10,7 @@ from statistics import correlation, linear_regression, median
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_scaled_init
 from leadline.checks._laws import pre_norm_blocks, scaled_init_ratio
-from leadline.records import Block, Profile
+from leadline.records import DepthBlock, Profile
 
 FEWEST = 8  # sub-layers; ours: with fewer, powers of their number are too close to tell apart
 LEAST_POWER = (
@@ -68,7 +68,7 @@ def depth_scaled_twice(profile: Profile) -> Iterator[Symptom]:
     )
 
 
-def _again(blocks: Sequence[Block]) -> str:
+def _again(blocks: Sequence[DepthBlock]) -> str:
     """The second scaling, in a clause; "" if there is none."""
     scales = [b.residual.branch_scale for b in blocks if b.residual and b.residual.branch_scale is not None]
     scale = abs(median(scales)) if scales else 1.0
@@ -77,7 +77,7 @@ def _again(blocks: Sequence[Block]) -> str:
     return "branches fall with depth like 1/l besides" if _falls(blocks) else ""
 
 
-def _falls(blocks: Sequence[Block]) -> bool:
+def _falls(blocks: Sequence[DepthBlock]) -> bool:
     r"""Branches follow $q_f \propto 1/\ell$; neighbours count together, since attention and feed-forward alternate."""
     known = [
         (math.log(place), math.log(block.residual.branch_ms))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, geometric, residual
 from leadline.checks._ranges import range_name, spans
-from leadline.records import Block, Profile
+from leadline.records import DepthBlock, Profile
 
 DWARFED = (
     30.0  # branch over skip mean square; ours: what is left of the skip is below a fifth of the sum's size
@@ -55,7 +55,7 @@ def dwarfed_skips(profile: Profile) -> Iterator[Symptom]:
             )
 
 
-def _ratio(block: Block) -> float | None:
+def _ratio(block: DepthBlock) -> float | None:
     found = block.residual
     if found is None or found.projected or not found.skip_ms or found.branch_ms is None:
         return None

@@ -9,7 +9,7 @@ import msgspec
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, residual, stack_with_step_size
 from leadline.checks._steps import step_size_of
-from leadline.records import Attention, Block, Facts, Profile, Rehearsal
+from leadline.records import Attention, DepthBlock, Facts, Profile, Rehearsal
 
 FEWEST = 12  # sub-layers: six layers, the depth post-norm was published with (Vaswani et al. 2017)
 DEEP = 48  # sub-layers; cited: 24 layers (BERT-large) were trained, 18 + 18 of a translation model were not (Liu 2020)
@@ -86,7 +86,7 @@ def _stalls(seen: Rehearsal | None) -> bool:
     return progress is not None and progress < STARTED
 
 
-def _is_plain_post(block: Block) -> bool:
+def _is_plain_post(block: DepthBlock) -> bool:
     found = block.residual
     if found is None or found.placement != "post":
         return False

@@ -63,7 +63,7 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     rate = None if profile.update is None else profile.update.lr
     at = "" if rate is None else f" at rate {rate:.3g}"
     yield Symptom(
-        severity="error" if seen.thrown else "warning",
+        severity="error" if seen.has_spike else "warning",
         where="the optimiser",
         message=f"{seen.steps} steps{at} on one and the same batch take the loss from {first:.3g} to {last:.3g}, "
         f"up to {peak:.3g} on the way: lower the rate, or warm up",

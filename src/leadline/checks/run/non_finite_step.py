@@ -9,7 +9,7 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
 from leadline.checks._timeline import first_cause
-from leadline.records.cause import FirstCause
+from leadline.records.run import FirstCause
 
 # Heuristic: steps judged in one look, because checks do not look at every step.
 RECENT_STEPS = 8

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from leadline.records import Trial
-from leadline.records.update import THROWN
+from leadline.records.update import MAX_START_MULTIPLE
 
 SIGMAS = (
     2.0  # derived: 95 % of a normal distribution; what slips through meets another seed in the last trial
@@ -69,7 +69,7 @@ def learns(losses: Sequence[float]) -> bool:
 def thrown(losses: Sequence[float]) -> bool:
     """In the second half the loss still jumps far above where it began: such a training holds by luck."""
     late = losses[len(losses) // 2 :]
-    return bool(late) and losses[0] > 0 and not max(late) <= THROWN * losses[0]
+    return bool(late) and losses[0] > 0 and not max(late) <= MAX_START_MULTIPLE * losses[0]
 
 
 def steady(losses: Sequence[float]) -> bool:

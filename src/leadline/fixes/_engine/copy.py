@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from leadline.case import Case
 from leadline.errors import InputError
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.names import Census, take_census
+from leadline.tracer.names import ModelIndex, index_model
 
 STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 DEEP = (
@@ -34,13 +34,13 @@ def twin(case: Case) -> Case:
     recipe of ours put there come along. Raises InputError for what cannot be copied.
     """
     own = unwrap(case.model)
-    census = take_census(own)
-    memo = _results_of_hooks(census)
+    model_index = index_model(own)
+    memo = _results_of_hooks(model_index)
     with _room():
         model = _copied(own, memo, f"the model ({type(own).__qualname__})")
-        loss = _loss(case.loss, census, memo)
+        loss = _loss(case.loss, model_index, memo)
         optimizer = None if case.optimizer is None else _optimizer(case.optimizer, memo)
-    _share_again(census, take_census(model))
+    _share_again(model_index, index_model(model))
     return replace(case, model=model, loss=loss, optimizer=optimizer)
 
 
@@ -55,17 +55,17 @@ def _copied(thing: Any, memo: Memo, name: str) -> Any:
         ) from error
 
 
-def _results_of_hooks(census: Census) -> Memo:
+def _results_of_hooks(model_index: ModelIndex) -> Memo:
     """Tensors with a history that modules keep on themselves (weight_norm, feature stashes): deepcopy refuses them."""
-    kept = [item for each in census.modules.values() for item in vars(each.item).values()]
+    kept = [item for each in model_index.modules.values() for item in vars(each.item).values()]
     return {id(item): item.detach().clone() for item in kept if isinstance(item, Tensor) and not item.is_leaf}
 
 
-def _loss(loss: Any, census: Census, memo: Memo) -> Any:
+def _loss(loss: Any, model_index: ModelIndex, memo: Memo) -> Any:
     """A loss that is a module, or a method of the model, is copied with it; a function is what it is."""
     if isinstance(loss, nn.Module):
         return _copied(loss, memo, f"the loss ({type(loss).__qualname__})")
-    if isinstance(loss, MethodType) and id(loss.__self__) in census.modules:
+    if isinstance(loss, MethodType) and id(loss.__self__) in model_index.modules:
         return MethodType(loss.__func__, memo[id(loss.__self__)])
     return loss
 
@@ -83,7 +83,7 @@ def _optimizer(optimizer: Optimizer, memo: Memo) -> Optimizer:
     return made
 
 
-def _share_again(old: Census, new: Census) -> None:
+def _share_again(old: ModelIndex, new: ModelIndex) -> None:
     """Parameters that are different objects over the same memory (`a.weight.data = b.weight.data`) share it again."""
     first: dict[tuple[Any, ...], nn.Parameter] = {}
     for before, after in zip(old.parameters.values(), new.parameters.values(), strict=True):

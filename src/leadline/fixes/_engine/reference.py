@@ -19,9 +19,9 @@ from leadline.fixes._engine.trial import Batches, Losses, Trials
 from leadline.readings.update.probe import copy_batch, outputs_of
 from leadline.readings.update.rehearsal import LABELS_KEY, constant_loss
 from leadline.records import Rehearsal
-from leadline.records.update import FALLEN, LEARNED
-from leadline.tracer import inputs as lend
-from leadline.tracer.restore import process_state_kept
+from leadline.records.update import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
+from leadline.tracer.inputs import call_model
+from leadline.tracer.restore import preserve_process_state
 
 WIDTH = (
     128  # calibrated with the rate by benchmarks/repair_reference.py: it ends near where healthy models do
@@ -81,7 +81,7 @@ def reference_of(case: Case) -> Reference | None:
     if features > MOST_FEATURES:
         return None
     ids = 0 if inputs.is_floating_point() else _ids(case)
-    with process_state_kept():
+    with preserve_process_state():
         torch.manual_seed(0)
         made = Reference(ids, features, len(lead), tuple(output.shape[len(lead) :]))
     return made.to(inputs.device)
@@ -105,8 +105,8 @@ def _ids(case: Case) -> int:
 def _output(case: Case) -> Tensor | None:
     """What a copy of the model puts out, if that is one tensor."""
     copied = twin(case)
-    with process_state_kept(), torch.no_grad():
-        output = lend.call(copied.model, copy_batch(case.inputs))
+    with preserve_process_state(), torch.no_grad():
+        output = call_model(copied.model, copy_batch(case.inputs))
     found = outputs_of(output)
     return found[0] if len(found) == 1 and not isinstance(output, Mapping) else None
 
@@ -145,7 +145,7 @@ class Yardstick:
     def covered(self, losses: Sequence[float]) -> float | None:
         """$s$ after as many steps; None without a reference that beats a constant output."""
         best = end(self.reference[: len(losses)])
-        if self.constant is None or not best < (1 - FALLEN) * self.constant:
+        if self.constant is None or not best < (1 - MIN_FALLING_PROGRESS) * self.constant:
             return None
         last = end(losses)
         return (self.constant - last) / (self.constant - best) if math.isfinite(last) else -math.inf
@@ -162,12 +162,12 @@ class Yardstick:
         covered, below = self.covered(losses), self.below(losses)
         if covered is not None:
             return covered >= HALF
-        return below is None or below >= FALLEN or self._on_its_way(losses)
+        return below is None or below >= MIN_FALLING_PROGRESS or self._on_its_way(losses)
 
     def learned(self, losses: Sequence[float]) -> bool:
         """It is half-way; or well below a constant output, and still falling: deep networks may begin late."""
         below = self.below(losses)
-        late = below is not None and below >= LEARNED and learns(losses[len(losses) // 2 :])
+        late = below is not None and below >= MIN_LEARNED_PROGRESS and learns(losses[len(losses) // 2 :])
         return late or self.halfway(losses)
 
     def enough(self, losses: Sequence[float]) -> bool:
@@ -177,7 +177,7 @@ class Yardstick:
             return False
         if covered is not None:
             return covered >= ENOUGH
-        return learns(losses) if below is None else below >= LEARNED
+        return learns(losses) if below is None else below >= MIN_LEARNED_PROGRESS
 
     def told(self, losses: Sequence[float]) -> str:
         """Both bars in words, for who falls short of them."""
@@ -193,7 +193,7 @@ class Yardstick:
             return False
         smooth = Rehearsal(losses=(*losses[:-1], end(losses)), constant=self.constant)
         above = self.constant is not None and end(losses) > (1 + LEAST) * self.constant
-        return above and learns(losses) and not smooth.crawls
+        return above and learns(losses) and not smooth.is_too_slow
 
 
 def yardstick_of(patient: Patient, trials: Trials, longer: int) -> Yardstick:
@@ -210,7 +210,7 @@ def yardstick_of(patient: Patient, trials: Trials, longer: int) -> Yardstick:
 
 def _usual(first: float, classes: int) -> bool:
     """Outputs of zero cost ln(classes): a loss that is summed, or weighted as a whole, has another constant."""
-    return abs(first / math.log(classes) - 1) < FALLEN if classes > 1 else False
+    return abs(first / math.log(classes) - 1) < MIN_FALLING_PROGRESS if classes > 1 else False
 
 
 def all_targets(batches: Batches) -> Tensor | None:

@@ -33,10 +33,10 @@ from leadline.fixes._engine.trial import (
 )
 from leadline.records import Outcome, Recipe, Verdict
 from leadline.records.codec import read_text
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.report.snippet import put_together
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.restore import process_state_kept
+from leadline.tracer.restore import preserve_process_state
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -212,7 +212,7 @@ def repair(
 ) -> Repair:
     """Search for a repair of `case` with these fixes and no others; see `leadline.fix`."""
     time = budget_of(budget) if clock is None else budget_of(budget, clock)
-    with process_state_kept():
+    with preserve_process_state():
         batches = read_batches(case, CONFIRM_LONGER * MOST_STEPS)
         own = replace(case, model=unwrap(case.model))
         trials = Trials(batches=batches, budget=time, progress=progress)

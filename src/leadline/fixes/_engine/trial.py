@@ -22,9 +22,9 @@ from leadline.errors import InputError
 from leadline.fixes._engine.copy import twin
 from leadline.readings.update.optimizer_state import suspend_step_hooks
 from leadline.readings.update.probe import copy_batch, needs_closure
-from leadline.tracer import inputs
-from leadline.tracer.names import take_census
-from leadline.tracer.restore import custody
+from leadline.tracer.inputs import call_model, find_loss, unwrap
+from leadline.tracer.names import index_model
+from leadline.tracer.restore import preserve_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +267,7 @@ def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
     def backward() -> Tensor:
         optimizer.zero_grad()
         with torch.enable_grad():
-            loss = inputs.find_loss(inputs.call(now.model, now.inputs), now.loss, now.targets)
+            loss = find_loss(call_model(now.model, now.inputs), now.loss, now.targets)
             loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -293,11 +293,11 @@ def _optimizer(case: Case) -> Optimizer:
 @contextmanager
 def _lent(case: Case) -> Iterator[None]:
     """The case itself is guarded too: a loss or a hook may hold on to the original behind the copy's back."""
-    lent = [take_census(inputs.unwrap(case.model))]
+    lent = [index_model(unwrap(case.model))]
     if isinstance(case.loss, nn.Module):
-        lent.append(take_census(case.loss))
+        lent.append(index_model(case.loss))
     with ExitStack() as stack:
-        stack.enter_context(custody(lent))
+        stack.enter_context(preserve_state(lent))
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing dynamo takes a second
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.inference_mode(mode=False))
@@ -308,7 +308,7 @@ def _check_own(case: Case) -> None:
     """Raise if gradients went to the original: then what was trained is not what was measured."""
     strangers = [
         named.names[0]
-        for named in take_census(inputs.unwrap(case.model)).parameters.values()
+        for named in index_model(unwrap(case.model)).parameters.values()
         if named.item.grad is not None
     ]
     if strangers:

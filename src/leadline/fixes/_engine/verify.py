@@ -25,12 +25,12 @@ from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
 from leadline.readings.symmetry.confirm import relative_change
 from leadline.readings.theory.prediction import predict_moments
 from leadline.readings.update.probe import copy_batch, outputs_of
-from leadline.records import Edit, Finding, Measure, Outcome, Rehearsal, Trial, badness
+from leadline.records import Edit, Finding, Measure, Outcome, Rehearsal, Trial, severity_rank
 from leadline.records.report import Report
 from leadline.report.depth import gains
 from leadline.report.verdict import sentence
-from leadline.tracer import inputs
-from leadline.tracer.restore import process_state_kept
+from leadline.tracer.inputs import call_model
+from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.trace import trace_case
 
 KEPT = 1e-9  # derived: double precision through thousands of ops leaves 1e-12; rounding a factor once, 1e-16
@@ -51,9 +51,9 @@ def _outputs(case: Case, edits: Sequence[Edit]) -> list[Tensor]:
     exact = twin(case)
     exact.model.double()
     make(Bench(model=exact.model, optimizer=exact.optimizer), edits)
-    with process_state_kept(), torch.no_grad():
+    with preserve_process_state(), torch.no_grad():
         torch.manual_seed(0)
-        output = inputs.call(exact.model, copy_batch(_double(case.inputs)))
+        output = call_model(exact.model, copy_batch(_double(case.inputs)))
     return [each.detach() for each in outputs_of(output)]
 
 
@@ -287,8 +287,8 @@ def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
     """Findings that were not there, or not as severe."""
     worst: dict[str, int] = {}
     for each in before:
-        worst[each.code] = max(worst.get(each.code, -1), badness(each.severity))
-    return [each for each in after if badness(each.severity) > worst.get(each.code, -1)]
+        worst[each.code] = max(worst.get(each.code, -1), severity_rank(each.severity))
+    return [each for each in after if severity_rank(each.severity) > worst.get(each.code, -1)]
 
 
 def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[Finding]) -> str:
@@ -297,8 +297,8 @@ def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[
     gone = [each for each in before if each.code in candidate.answers and each.code not in left]
     if candidate.answers and not gone:
         return f"{', '.join(candidate.answers)} still found on the second trace"
-    bar = max((badness(each.severity) for each in gone), default=badness("error"))
-    worse = [each for each in _came(before, after) if badness(each.severity) >= bar]
+    bar = max((severity_rank(each.severity) for each in gone), default=severity_rank("error"))
+    worse = [each for each in _came(before, after) if severity_rank(each.severity) >= bar]
     return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}" if worse else ""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from leadline.integrations._feed import depth_profile, numbers
 from leadline.monitor.watch import Watch
-from leadline.records import badness
+from leadline.records import severity_rank
 from leadline.records.run import Alert
 
 PREFIX = "leadline/"
@@ -115,4 +115,4 @@ def standing_alerts(alerts: Sequence[Alert]) -> list[Alert]:
             found[each.code] = each
         else:
             found.pop(each.code, None)
-    return sorted(found.values(), key=lambda each: (-badness(each.severity), each.code))
+    return sorted(found.values(), key=lambda each: (-severity_rank(each.severity), each.code))

@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_map
 
 from leadline import ops
 from leadline.case import Case
-from leadline.tracer import inputs as lend
 from leadline.tracer.eager import eager
-from leadline.tracer.names import Census, take_census
-from leadline.tracer.restore import custody
+from leadline.tracer.inputs import call_model, copy_inference_tensors, find_loss, unwrap
+from leadline.tracer.names import ModelIndex, index_model
+from leadline.tracer.restore import preserve_state
 from leadline.tracer.values import tensors_in
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Reads(TorchFunctionMode):
 class Borrowed:
     """A model whose parameters can be set for a run; made by `borrow`."""
 
-    def __init__(self, case: Case, lent: Sequence[Census], seed: int) -> None:
+    def __init__(self, case: Case, lent: Sequence[ModelIndex], seed: int) -> None:
         self.parameters = {named.names[0]: named.item for named in lent[0].parameters.values()}
         self.buffers = [named.item for named in lent[0].buffers.values()]
         self.start = {name: parameter.data for name, parameter in self.parameters.items()}
@@ -113,13 +113,13 @@ class Borrowed:
 
         Each run starts from the same state and random numbers, whatever the runs before it did to the model.
         """
-        with custody(self._lent):
+        with preserve_state(self._lent):
             for name, value in {**self.start, **values}.items():
                 self.parameters[name].data = value.clone()
             torch.manual_seed(self._seed)
             with Exactly(eps):
                 inputs = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, self._case.inputs)
-                outputs = self._observed(lend.call(self._case.model, inputs))
+                outputs = self._observed(call_model(self._case.model, inputs))
             return then(outputs)
 
     def _observed(self, output: Any) -> list[Tensor]:
@@ -129,7 +129,7 @@ class Borrowed:
         found = [each for each in tensors_in(output) if _is_number(each)]
         reads = Reads()
         with reads:
-            lend.find_loss(output, self._case.loss, self._case.targets)
+            find_loss(output, self._case.loss, self._case.targets)
         return [each for each in found if id(each) in reads.seen] or found
 
 
@@ -148,20 +148,21 @@ def measured(output: Any) -> Tensor:
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, Tensor):
         return own
-    return torch.stack(pieces).sum() if pieces else lend.find_loss(output, None)
+    return torch.stack(pieces).sum() if pieces else find_loss(output, None)
 
 
 @contextmanager
 def borrow(case: Case, *, seed: int = 0) -> Iterator[Borrowed]:
     """The model in double precision, with everything put back afterwards."""
-    model = lend.unwrap(case.model)
-    lent = [take_census(each) for each in (model, case.loss) if isinstance(each, nn.Module)]
+    model = unwrap(case.model)
+    lent = [index_model(each) for each in (model, case.loss) if isinstance(each, nn.Module)]
     tensors: list[Tensor] = [named.item for each in lent for named in each.parameters.values()]
     tensors += [named.item for each in lent for named in each.buffers.values()]
-    wide = Case(model, _double(lend.usable(case.inputs)), _double(lend.usable(case.targets)), case.loss)
+    inputs, targets = copy_inference_tensors((case.inputs, case.targets))
+    wide = Case(model, _double(inputs), _double(targets), case.loss)
     with (
         thawed(model),
-        custody(lent),
+        preserve_state(lent),
         eager(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
@@ -174,7 +175,7 @@ def borrow(case: Case, *, seed: int = 0) -> Iterator[Borrowed]:
 @contextmanager
 def thawed(model: nn.Module) -> Iterator[None]:
     """If all parameters are frozen, none is for the time being: what can be rescaled is then the graph's affair."""
-    found = [named.item for named in take_census(lend.unwrap(model)).parameters.values()]
+    found = [named.item for named in index_model(unwrap(model)).parameters.values()]
     frozen = [] if any(each.requires_grad for each in found) else [each for each in found if _is_number(each)]
     try:
         for each in frozen:

@@ -20,8 +20,8 @@ from leadline.readings.symmetry.confirm import Verification, relative_change, ve
 from leadline.readings.symmetry.exact import Borrowed, borrow, measured, thawed
 from leadline.readings.symmetry.reading import read_symmetry, summary
 from leadline.records import EpsSite, Generator, Symmetry, Trace
-from leadline.tracer import inputs as lend
-from leadline.tracer.names import take_census
+from leadline.tracer.inputs import unwrap
+from leadline.tracer.names import index_model
 from leadline.tracer.trace import trace
 
 SHOWN = 12  # ours: generators in the printed form
@@ -245,10 +245,10 @@ def _outputs(lent: Borrowed, found: Symmetry, moves: Mapping[int, float]) -> lis
 
 def _moved(model: nn.Module, found: Symmetry, moves: Mapping[int, float]) -> nn.Module:
     """The copy, with parameters and running statistics multiplied."""
-    made = copied(lend.unwrap(model))
-    census = take_census(made)
-    tensors: dict[str, Any] = {named.names[0]: named.item for named in census.parameters.values()}
-    tensors |= {named.names[0]: named.item for named in census.buffers.values()}
+    made = copied(unwrap(model))
+    model_index = index_model(made)
+    tensors: dict[str, Any] = {named.names[0]: named.item for named in model_index.parameters.values()}
+    tensors |= {named.names[0]: named.item for named in model_index.buffers.values()}
     exponents = total([each.exponents for each in found.generators], moves)
     exponents |= total([each.statistics for each in found.generators], moves)
     with torch.no_grad():
@@ -260,6 +260,6 @@ def _moved(model: nn.Module, found: Symmetry, moves: Mapping[int, float]) -> nn.
 def copied(model: nn.Module) -> nn.Module:
     """A deep copy without deep recursion: innermost modules come first, so that the outer ones find theirs done."""
     memo: dict[int, Any] = {}
-    for named in reversed(list(take_census(model).modules.values())):
+    for named in reversed(list(index_model(model).modules.values())):
         copy.deepcopy(named.item, memo)
     return copy.deepcopy(model, memo)

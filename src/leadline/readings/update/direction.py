@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.probe import StepProbe
-from leadline.records import Block, BlockStep, DepthRange, ParameterStep, Profile
+from leadline.records import BlockStep, DepthBlock, DepthRange, ParameterStep, Profile
 
 COARSE = 64.0  # units in the last place of a weight: an update that is longer has its direction to about one percent
 FIRST_FACTOR = 1024.0  # ours: where nothing at all is left of a step, the rate to try next
@@ -81,7 +81,7 @@ class Step:
     deltas: list[Tensor]
 
 
-def by_parameter(step: Step, blocks: Sequence[Block]) -> tuple[ParameterStep, ...]:
+def by_parameter(step: Step, blocks: Sequence[DepthBlock]) -> tuple[ParameterStep, ...]:
     homes: dict[str, str] = {}
     for block in blocks:
         for name in block.params:
@@ -111,7 +111,7 @@ def _swallowed(step: Step, index: int, update_norm: float, weight_norm: float) -
     return sums.swallowed_share(step.grads[index], step.deltas[index])
 
 
-def repeated_blocks(profile: Profile) -> list[Block]:
+def repeated_blocks(profile: Profile) -> list[DepthBlock]:
     """The blocks that a deeper network has more of: residual ones, else all between the ends of the longest stream."""
     if not profile.streams:
         return []
@@ -133,7 +133,7 @@ def by_block(parameters: Sequence[ParameterStep], profile: Profile | None) -> tu
     return tuple(_block(block, parts[block.name], total, block.name in repeated) for block in blocks)
 
 
-def _block(block: Block, parts: Sequence[ParameterStep], total: float, repeated: bool) -> BlockStep:
+def _block(block: DepthBlock, parts: Sequence[ParameterStep], total: float, repeated: bool) -> BlockStep:
     predicted = sum(each.predicted for each in parts)
     return BlockStep(
         name=block.name,

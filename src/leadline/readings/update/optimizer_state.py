@@ -16,7 +16,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from leadline.tracer.restore import undivided
+from leadline.tracer.restore import atomic_contextmanager
 
 Restore = Callable[[], object]
 
@@ -31,7 +31,7 @@ class OptimizerSnapshot:
     """Puts everything back; it may be called any number of times."""
 
 
-@undivided
+@atomic_contextmanager
 def preserve_optimizer(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[OptimizerSnapshot]:
     """On exit the optimiser's state, groups and attributes and the `parameters` are what they were.
 
@@ -57,7 +57,7 @@ def preserve_optimizer(optimizer: Optimizer, parameters: Sequence[Tensor]) -> It
             rewind()
 
 
-@undivided
+@atomic_contextmanager
 def suspend_step_hooks(optimizer: Optimizer) -> Iterator[None]:
     """Step hooks rest: they belong to real steps (loggers, moving averages), and this one will be undone.
 

@@ -16,12 +16,12 @@ from torch.utils._pytree import tree_map
 from leadline.case import Case
 from leadline.errors import InputError
 from leadline.readings.update.optimizer_state import preserve_optimizer, suspend_step_hooks
-from leadline.tracer import inputs as lend
 from leadline.tracer import stats
 from leadline.tracer.eager import eager
-from leadline.tracer.names import Census, take_census
+from leadline.tracer.inputs import call_model, check_arguments, check_differentiable, find_loss, unwrap
+from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.recorder import Recorder
-from leadline.tracer.restore import WriteGuard, custody, set_aside
+from leadline.tracer.restore import WriteGuard, hide_gradients, preserve_state
 from leadline.tracer.values import tensors_in
 
 Tensors = list[Tensor]
@@ -36,7 +36,7 @@ class StepProbe:
 
     case: Case
     model: nn.Module
-    census: Census
+    model_index: ModelIndex
     guard: WriteGuard
     optimizer: Optimizer
     names: list[str]
@@ -51,8 +51,8 @@ class StepProbe:
         """The loss and the outputs, for the parameters as they are now."""
         self.guard.rewind()
         inputs, targets = copy_batch((self.case.inputs, self.case.targets))
-        output = lend.call(self.model, inputs)
-        loss = lend.find_loss(output, self.case.loss, targets)
+        output = call_model(self.model, inputs)
+        loss = find_loss(output, self.case.loss, targets)
         return loss, outputs_of(output, loss)
 
     def look(self) -> tuple[float, Tensors]:
@@ -63,7 +63,7 @@ class StepProbe:
     def gradient(self) -> tuple[Tensor, Tensors, Tensors]:
         """Loss, outputs and gradients; a parameter that the loss does not reach has a gradient of zeros."""
         loss, outputs = self.forward()
-        lend.check_differentiable(loss, self.census)
+        check_differentiable(loss, self.model_index)
         trainable = [parameter for parameter in self.parameters if parameter.requires_grad]
         try:
             found: Found = torch.autograd.grad(loss, trainable, allow_unused=True)
@@ -135,26 +135,26 @@ class StepProbe:
 @contextmanager
 def open_probe(case: Case) -> Iterator[StepProbe]:
     """Lend model and optimiser out; on exit, whatever happened, both are bit for bit as they were."""
-    own = lend.unwrap(case.model)
-    census = take_census(own)
-    optimizer = _check_optimizer(case.optimizer, census)
-    lend.check(case, census, Recorder)
-    names, parameters, strangers = _moved(optimizer, census)
+    own = unwrap(case.model)
+    model_index = index_model(own)
+    optimizer = _check_optimizer(case.optimizer, model_index)
+    check_arguments(case, model_index, Recorder)
+    names, parameters, strangers = _moved(optimizer, model_index)
     _check_parameters(names, parameters)
-    lent = [census, take_census(case.loss)] if isinstance(case.loss, nn.Module) else [census]
+    lent = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
     with (
-        custody(lent) as guard,
-        set_aside(strangers),
+        preserve_state(lent) as guard,
+        hide_gradients(strangers),
         preserve_optimizer(optimizer, [*parameters, *strangers]) as keeping,
         eager(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
-        guard.before_write(list(_untouched(census, parameters)))
+        guard.before_write(list(_untouched(model_index, parameters)))
         yield StepProbe(
             case=case,
             model=own,
-            census=census,
+            model_index=model_index,
             guard=guard,
             optimizer=optimizer,
             names=names,
@@ -164,23 +164,25 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
         )
 
 
-def _untouched(census: Census, parameters: Tensors) -> Iterator[Tensor]:
+def _untouched(model_index: ModelIndex, parameters: Tensors) -> Iterator[Tensor]:
     """Parameters that the optimiser does not hold, but that a forward pass may write into (clamping, weight tricks)."""
     moved = {id(parameter) for parameter in parameters}
-    for named in census.parameters.values():
+    for named in model_index.parameters.values():
         if id(named.item) not in moved:
             yield named.item
 
 
-def _moved(optimizer: Optimizer, census: Census) -> tuple[list[str], Tensors, Tensors]:
+def _moved(optimizer: Optimizer, model_index: ModelIndex) -> tuple[list[str], Tensors, Tensors]:
     """Names and tensors of the model's parameters that the optimiser holds; then those of others."""
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-    ours = [(census.parameters[key].names[0], p) for key, p in held.items() if key in census.parameters]
-    strangers = [p for key, p in held.items() if key not in census.parameters]
+    ours = [
+        (model_index.parameters[key].names[0], p) for key, p in held.items() if key in model_index.parameters
+    ]
+    strangers = [p for key, p in held.items() if key not in model_index.parameters]
     return [name for name, _ in ours], [p for _, p in ours], strangers
 
 
-def _check_optimizer(optimizer: Any, census: Census) -> Optimizer:
+def _check_optimizer(optimizer: Any, model_index: ModelIndex) -> Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer
     raise InputError(

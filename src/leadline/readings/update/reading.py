@@ -59,7 +59,7 @@ def read_update(
     `ranges` for what each range of depth does alone (a forward pass for each of four); the first includes the last.
     """
     with open_probe(case) as probe:
-        optimizer = read_optimizer(probe.optimizer, probe.census)
+        optimizer = read_optimizer(probe.optimizer, probe.model_index)
         seen = _step(probe, profile, before_step, responses=responses or sharpness)
         parameters = seen.parameters
         lr = largest_lr(probe.optimizer)
@@ -219,7 +219,7 @@ def _gaps(probe: StepProbe) -> list[Gap]:
     held = set(probe.names)
     left = [
         named.names[0]
-        for named in probe.census.parameters.values()
+        for named in probe.model_index.parameters.values()
         if named.item.requires_grad and named.names[0] not in held
     ]
     why = "the optimiser does not hold them, so that its step leaves them where they are"

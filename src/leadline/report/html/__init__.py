@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leadline.records import Forecast
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.html.article import Article, article
 from leadline.report.html.page import fill

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from leadline.records import Outcome, Update
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.repair import REACHES
 from leadline.report.verdict import rooted

@@ -12,8 +12,8 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from leadline.records import CheckRow, Course, Finding, Forecast, Profile, Rehearsal, Source, Symmetry
-from leadline.records.repair_report import RepairReport
+from leadline.records import CheckRow, Finding, Forecast, Profile, Rehearsal, RunSummary, Source, Symmetry
+from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.charts.lines import Line, line_chart
 from leadline.report.depth import block_summary
@@ -245,7 +245,7 @@ def _facts(report: Report) -> Rows:
     return [(name, value) for name, value in rows if value]
 
 
-def _course(course: Course | None) -> Rows:
+def _course(course: RunSummary | None) -> Rows:
     """Of a report of a run: which steps it is about."""
     if course is None:
         return []

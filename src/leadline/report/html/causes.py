@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from leadline.records import Block, DepthRange, DepthScale, Factor, Profile, Rehearsal, Update
+from leadline.records import DepthBlock, DepthRange, DepthScale, Factor, Profile, Rehearsal, Update
 from leadline.report.charts.bars import Bar, Mark, bars, ruler, waterfall
 from leadline.report.charts.lines import Line, line_chart
 from leadline.report.layout import shorten
@@ -92,7 +92,7 @@ def _kinds(factors: Iterable[Factor]) -> list[str]:
     return sorted(sums, key=lambda kind: (kind == "rest", -abs(sums[kind])))
 
 
-def _cause(kind: str, factors: Sequence[Factor], blocks: Sequence[Block]) -> Cause:
+def _cause(kind: str, factors: Sequence[Factor], blocks: Sequence[DepthBlock]) -> Cause:
     mine = [each for each in factors if each.kind == kind]
     theory = [each.backward_theory for each in mine]
     most = max(mine, key=lambda each: abs(each.backward or 0.0))
@@ -105,7 +105,7 @@ def _cause(kind: str, factors: Sequence[Factor], blocks: Sequence[Block]) -> Cau
     )
 
 
-def _change(first: Block, last: Block) -> float | None:
+def _change(first: DepthBlock, last: DepthBlock) -> float | None:
     r"""$\ln(G_{first} / G_{last})$ of the squared gradient, as measured behind the two blocks."""
     powers = [each.backward_ms * each.elements for each in (first, last) if each.backward_ms is not None]
     if len(powers) < 2 or not all(0 < each < math.inf for each in powers):

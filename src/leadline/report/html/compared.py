@@ -8,8 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from leadline.records.comparison import Comparison
-from leadline.records.report import Report
+from leadline.records.report import Report, ReportComparison
 from leadline.report.comparing import amount, ratio
 from leadline.report.html.article import numbers, sketch, spec
 from leadline.report.html.carried import packed
@@ -32,7 +31,7 @@ class Measured:
 
 
 def render_comparison(
-    comparison: Comparison, reports: tuple[Report, Report], losses: tuple[Losses, Losses] | None = None
+    comparison: ReportComparison, reports: tuple[Report, Report], losses: tuple[Losses, Losses] | None = None
 ) -> str:
     """The page. `losses`: steps and loss of each, where both are runs."""
     axis, panels = overlaid(reports[0].profile, reports[1].profile, ("A", "B"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leadline.records import Trial
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.charts.lines import Line, Picture, card
 from leadline.report.depth import block_summary

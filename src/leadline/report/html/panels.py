@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from leadline.records import Block, Parting, Profile, Weight
+from leadline.records import DepthBlock, Parting, Profile, Weight
 from leadline.report.charts.lines import marked
 from leadline.report.depth import gains
 from leadline.report.html.panel import Axis, Panel, Series, axis_of, is_known, span
@@ -224,7 +224,7 @@ def _units(profile: Profile, axis: Axis) -> Panel:
     )
 
 
-def _part(block: Block, field: str) -> float | None:
+def _part(block: DepthBlock, field: str) -> float | None:
     units = block.units
     amount = None if units is None or not units.count else getattr(units, field)
     return None if amount is None or units is None else amount / units.count

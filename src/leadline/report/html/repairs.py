@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from leadline.records import Outcome, Trial
-from leadline.records.repair_report import RepairReport
+from leadline.records.repair import RepairReport
 from leadline.report.charts.lines import Line, Values, line_chart
 from leadline.report.html.carried import rounded
 from leadline.report.repair import REACHES

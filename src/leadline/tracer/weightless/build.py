@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_map_only
 
 from leadline.case import Case
 from leadline.records import Gap, Parameter, Trace, Value
-from leadline.tracer.names import Named, take_census
-from leadline.tracer.trace import trace_unseen
+from leadline.tracer.names import Named, index_model
+from leadline.tracer.trace import trace_without_values
 from leadline.tracer.values import tensors_in
 from leadline.tracer.weightless.law import Law, Source, Unknown, normal
 from leadline.tracer.weightless.session import Session
@@ -52,11 +52,11 @@ class Built(Generic[T]):
 
     def log(self, model: nn.Module) -> InitLog:
         """What happened to the parameters and buffers of a model that was built here."""
-        census = take_census(model)
+        model_index = index_model(model)
         seen: dict[Source, str] = {}
         return InitLog(
-            parameters=_read(self.session, census.parameters, seen),
-            buffers=_read(self.session, census.buffers, seen),
+            parameters=_read(self.session, model_index.parameters, seen),
+            buffers=_read(self.session, model_index.buffers, seen),
         )
 
 
@@ -121,10 +121,10 @@ def _pass(case: Case, session: Session) -> Trace:
     calls = session.follower.calls
     calls.graph = False
     try:
-        return trace_unseen(case, session)
+        return trace_without_values(case, session)
     except RuntimeError:
         calls.graph = True
-        return trace_unseen(case, session)
+        return trace_without_values(case, session)
 
 
 def _value(value: Value) -> Value:

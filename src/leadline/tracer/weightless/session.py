@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import (
 
 from leadline.errors import InputError
 from leadline.tracer import stats
-from leadline.tracer.restore import process_state_kept
+from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.weightless.init_mode import FakeMode, Follower
 from leadline.tracer.weightless.kernels import Call, base_of
 from leadline.tracer.weightless.law import Known, Law, of_values, real, truncated_normal
@@ -63,7 +63,7 @@ class Session:
         self.follower.laws = laws
         with ExitStack() as stack:
             stack.enter_context(_PATCHING)
-            stack.enter_context(process_state_kept())
+            stack.enter_context(preserve_process_state())
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message=_POINTER_WARNING)
             stack.enter_context(self._truncated_normals())
@@ -81,7 +81,7 @@ class Session:
         found = base_of(tensor) if isinstance(tensor, FakeTensor) else tensor._base
         return None if found is tensor else found
 
-    def reveal(self, tensor: Tensor) -> stats.Reading | None:
+    def reveal(self, tensor: Tensor) -> stats.RawStats | None:
         """Statistics of a tensor whose numbers are known, or to be expected of one whose law is."""
         if not isinstance(tensor, FakeTensor):
             with real():
@@ -119,10 +119,10 @@ class Session:
             nn.init._no_grad_trunc_normal_ = original
 
 
-def _expected(law: Law, count: int) -> stats.Reading:
+def _expected(law: Law, count: int) -> stats.RawStats:
     largest = law.largest(count)
     nonzero = float(count) if law.ms else 0.0
-    return stats.Reading(
+    return stats.RawStats(
         count, 1.0, law.mean * count, (law.ms * count) ** 0.5, -largest, largest, nonzero, 0.0
     )
 
@@ -164,7 +164,7 @@ def _refusal(error: Exception, what: str) -> InputError:
 
 
 @contextmanager
-def uncollected(*, cycles: bool = True) -> Iterator[None]:
+def pause_garbage_collection(*, cycles: bool = True) -> Iterator[None]:
     """A deep model leaves hundreds of thousands of small objects, nearly all of them needed to the end.
 
     The collector would go through all of them again and again, for a fifth of the whole time at 1000 layers. Here it

@@ -1,0 +1,67 @@
+"""A Finding: one thing that is wrong, with its severity; the check that found it, and the distance to its limit."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Severity = Literal["info", "warning", "error"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+"""The one order of severities, the least severe first."""
+
+
+def severity_rank(severity: Severity) -> int:
+    """The rank of a severity, for sorting: 0 for an info, 2 for an error."""
+    return SEVERITIES.index(severity)
+
+
+Verdict = Literal["trains", "poor", "fails", "undecided"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, with the numbers that say so."""
+
+    code: str
+    name: str
+    severity: Severity
+    where: str
+    message: str
+    """What was measured."""
+    action: str = ""
+    """What to do about it, in one imperative sentence."""
+    evidence: dict[str, float]
+    known: bool = False
+    """The baseline lists it: it was there before, and does not fail the check."""
+    layers: tuple[int, int] | None = None
+    """First and last block it is about, as indices in `Profile.blocks`; None: the whole model, or no block."""
+    explained_by: str = ""
+    """Code of the finding that this one is a consequence of; "" if it is a root."""
+
+
+class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A check that ran, whether or not it found something: one row of a report."""
+
+    code: str
+    name: str
+    summary: str
+    page: str = ""
+    """Its documentation, as Markdown. Empty if the check found nothing, so that reports stay small."""
+
+
+class Margin(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured quantity beside its limit: the evidence behind a verdict that finds nothing wrong."""
+
+    code: str = ""
+    """Code of the check that reads it; "" until the check adds it."""
+    quantity: str
+    value: float
+    limit: float
+    side: Literal["below", "above"] = "below"
+    """The side of the limit on which the value must stay."""
+
+    @property
+    def used(self) -> float | None:
+        """The used share of the way to the limit; above 1 the limit is exceeded; None where a ratio is meaningless."""
+        near, far = (self.value, self.limit) if self.side == "below" else (self.limit, self.value)
+        return near / far if far > 0 and near >= 0 else None
