@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from torch import nn
 
 import leadline
-from leadline import ops
 from leadline.checks import model_checks, run_checks
 from leadline.checks._examples import each_block, geometric, residual, stack_with, weight
 from leadline.checks._laws import scaled_init_ratio
@@ -24,7 +23,6 @@ from leadline.lab.race.record import SeedInterval
 from leadline.lab.sweeps import CellStore
 from leadline.monitor import runfile
 from leadline.nn.schedules import FullAgain, SlowStart
-from leadline.ops.activation import ACTIVATION
 from leadline.readings.forecast import _change
 from leadline.readings.symmetry.confirm import relative_change
 from leadline.readings.symmetry.equilibrium import equilibrium
@@ -187,19 +185,14 @@ def test_a_stack_whose_signal_dies_has_no_scale_of_correlation():
     assert correlation_scale("tanh", 1.5, 0.05) > 0
 
 
-def test_two_alarms_of_one_code_and_two_owners_of_one_op_are_errors(monkeypatch: pytest.MonkeyPatch):
+def test_two_alarms_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
     first = run_checks()[0]
     run_checks.cache_clear()
-    ops._table.cache_clear()
     monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
-    monkeypatch.setattr("leadline.ops.collect", lambda *_: [ACTIVATION, ACTIVATION])
     with pytest.raises(RuleError, match="two checks have the code"):
         run_checks()
-    with pytest.raises(ValueError, match="two families own the op"):
-        ops._table()
     monkeypatch.undo()
     run_checks.cache_clear()
-    ops._table.cache_clear()
     assert first in run_checks()
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from leadline.errors import InputError
 from leadline.nn import init
-from leadline.nn.activations import ACTIVATIONS, _gelu_moments, find_activation, gaussian_moments
+from leadline.nn.activations import ACTIVATIONS, find_activation, gaussian_moments
+from leadline.ops.gaussian import gelu_moments
 
 PRINTED = {  # mean, E phi^2, E phi'^2 at N(0,1), computed independently of this code (Gauss-Hermite, numpy)
     "relu": (0.39894, 0.5, 0.5),
@@ -52,7 +53,7 @@ def test_moments_agree_with_samples_of_the_activation(name):
 @given(q=st.floats(0.01, 50))
 def test_closed_form_of_gelu_agrees_with_quadrature(q):
     by_quadrature = gaussian_moments(_gelu_as_stranger, q)
-    closed = _gelu_moments(q)
+    closed = gelu_moments(q)
     assert closed.square == pytest.approx(by_quadrature.square, rel=1e-9)
     assert closed.slope_square == pytest.approx(by_quadrature.slope_square, rel=1e-9)
     assert closed.mean == pytest.approx(by_quadrature.mean, rel=1e-9)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from leadline.checks._check import Symptom
 from leadline.checks._laws import Law, backward_laws, forward_laws
-from leadline.ops.slopes import slope_of
+from leadline.ops.gaussian import max_slope_square
 from leadline.records import Direction, Factor, Profile, Severity
 
 REPAIRABLE = (
@@ -59,8 +59,8 @@ class Layerwise:
     @property
     def most(self) -> float:
         """The largest squared slope of the activation; 1 where it is not in the table."""
-        found = slope_of(self.activation, 0.0, 1.0)
-        return 1.0 if found is None else found.most
+        largest = max_slope_square(self.activation)
+        return 1.0 if largest is None else largest
 
 
 def law_symptom(profile: Profile, law: Law, message: str, *, severity: Severity | None = None) -> Symptom:
@@ -167,9 +167,9 @@ def _listed(shares: dict[str, float], total: float, layer: Layerwise | None, law
 
 def _told(kind: str, layer: Layerwise | None, direction: Direction) -> str:
     if kind == "activation" and layer is not None:
-        most = slope_of(layer.activation, 0.0, 1.0)
+        most = max_slope_square(layer.activation)
         if direction == "backward" and most is not None:
-            slope = f"E[phi'^2] = {layer.slope:.3g} a layer; at most {most.most:.3g}"
+            slope = f"E[phi'^2] = {layer.slope:.3g} a layer; at most {most:.3g}"
             return f"the slope of {layer.activation} ({slope})"
         return f"{layer.activation} ({layer.slope:.3g} a layer)"
     if kind == "weight" and layer is not None:

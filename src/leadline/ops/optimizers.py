@@ -1,4 +1,4 @@
-"""How an optimiser's step scales with the gradient: that decides how a step grows with depth."""
+"""How an optimizer's step depends on the scale of the gradient, which decides how a step grows with depth."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from typing import Literal
 
 Family = Literal["sgd", "adam"]
 
-_SCALE_FREE = {"adam", "adamw", "nadam", "radam", "adamax", "stableadamw", "rmsprop", "adagrad", "adadelta"}
-_SCALE_FREE |= {"adafactor", "rprop", "lion", "lamb", "muon", "sparseadam", "sign"}
-_LINEAR = {"sgd", "asgd"}
+_SCALE_FREE = frozenset(
+    {
+        *("adam", "adamw", "nadam", "radam", "adamax", "sparseadam", "stableadamw", "adafactor", "lamb"),
+        *("rmsprop", "adagrad", "adadelta", "rprop", "lion", "muon", "sign"),
+    }
+)
+_LINEAR = frozenset({"sgd", "asgd"})
 
 
 def family_of(optimizer: str) -> Family | None:
-    """`sgd`: the step is linear in the gradient; `adam`: its size is free of the gradient's scale; None: not known."""
+    """`sgd` if the step is linear in the gradient, `adam` if its size ignores the gradient's scale, None if unknown."""
     name = optimizer.lower()
-    return "sgd" if name in _LINEAR else "adam" if name in _SCALE_FREE else None
+    if name in _LINEAR:
+        return "sgd"
+    return "adam" if name in _SCALE_FREE else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from leadline.ops.arguments import argument
-from leadline.ops.slopes import slope_of
+from leadline.ops.gaussian import activation_moments
 from leadline.readings.graph import ROOT, is_weighted
 from leadline.readings.residual import Sum
 from leadline.readings.structure import Segment, Structure
@@ -71,9 +71,12 @@ def _weight(op: Op, read: Value, parameters: Mapping[str, Parameter]) -> Gains:
 
 def _activation(op: Op, read: Value) -> Gains:
     """A Gaussian input of the measured mean and variance."""
-    if read.forward is None or (slope := slope_of(op.name, read.forward.mean, read.forward.var)) is None:
+    if read.forward is None:
         return UNKNOWN
-    return Gains(_log_ratio(slope.ms / read.forward.ms), _log_ratio(slope.slope_ms))
+    moments = activation_moments(op.name, read.forward.mean, read.forward.var)
+    if moments is None:
+        return UNKNOWN
+    return Gains(_log_ratio(moments.square / read.forward.ms), _log_ratio(moments.slope_square))
 
 
 def _norm(op: Op, read: Value, parameters: Mapping[str, Parameter]) -> Gains:

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from leadline.ops.arguments import argument
-from leadline.ops.family import words
-from leadline.ops.slopes import slope_of
+from leadline.ops.gaussian import activation_moments
 from leadline.readings.graph import NEUTRAL
 from leadline.readings.structure import Segment, Structure
 from leadline.readings.weights import Places, find_places, read_clones, read_weights
@@ -288,16 +287,21 @@ def _tanh_slope(ms: float) -> float:
     low, high = 1e-6, 1e4
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
-        found = slope_of("tanh", 0.0, middle)
-        low, high = (middle, high) if found is not None and found.ms < ms else (low, middle)
-    found = slope_of("tanh", 0.0, low)
-    return 1.0 if found is None else found.slope_ms
+        moments = activation_moments("tanh", 0.0, middle)
+        low, high = (middle, high) if moments is not None and moments.square < ms else (low, middle)
+    moments = activation_moments("tanh", 0.0, low)
+    return 1.0 if moments is None else moments.slope_square
 
 
 # Everything that rules judge beside the depth axis, read off a trace.
 
 # Activations with f(0) = 0 and a slope there: a zero that comes of a zero learns (derived).
-ALIVE_AT_ZERO = words("silu gelu mish tanh elu celu selu softsign hardswish hardtanh erf leaky_relu prelu")
+ALIVE_AT_ZERO = frozenset(
+    {
+        *("silu", "gelu", "mish", "tanh", "elu", "celu", "selu", "softsign", "hardswish", "hardtanh"),
+        *("erf", "leaky_relu", "prelu"),
+    }
+)
 
 
 def read_facts(trace: Trace, structure: Structure) -> Facts:

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leadline import ops
-from leadline.ops import Role
+from leadline.ops.table import Role, resolve_kind
 from leadline.records import Attended, Gap, Module, Op, Parameter, Source, Stats, Trace, Units, Value
 from leadline.tracer import stats
 from leadline.tracer.names import ModelIndex, Named
@@ -224,7 +223,7 @@ def _op(index: int, step: Step, roles: Sequence[Role], entries: Sequence[Entry])
         index=index,
         name=step.plan.name,
         callable=step.plan.callable,
-        kind=ops.resolve(step.plan.name, [roles[value] for value in step.inputs]),
+        kind=resolve_kind(step.plan.name, [roles[value] for value in step.inputs]),
         module=step.module,
         call=step.call,
         phase=step.phase,

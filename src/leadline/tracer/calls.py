@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 from torch.overrides import resolve_name
 
-from leadline import ops
+from leadline.ops.table import IN_PLACE_OPERATORS, canonical_name, find_op
 from leadline.records.codec import spell_float
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.restore import atomic_contextmanager
@@ -79,19 +79,19 @@ def plan_for(func: Any) -> Plan | None:
     spelling = getattr(func, "__name__", type(func).__name__)
     if spelling == "__get__":
         spelling = func.__self__.__name__
-        if ops.family_of(spelling) is None:
+        if find_op(spelling) is None:
             return None
-    name = ops.canonical(spelling)
-    family = ops.family_of(name)
+    name = canonical_name(spelling)
+    row = find_op(name)
     return Plan(
         name=name,
         callable=_callable_name(func, spelling),
         writes=_writes(spelling),
         channels_first=any(word in name for word in _CHANNELS_FIRST),
-        kind=None if family is None else family.kind,
-        layout=family is not None and family.layout,
-        bounds=None if family is None else family.bounds.get(name),
-        twin=inside(func) if family is None and getattr(func, "__module__", None) in _COMPOSITES else None,
+        kind=None if row is None else row.kind,
+        layout=row is not None and row.is_layout,
+        bounds=None if row is None else row.bounds,
+        twin=inside(func) if row is None and getattr(func, "__module__", None) in _COMPOSITES else None,
     )
 
 
@@ -121,7 +121,7 @@ def _callable_name(func: Any, spelling: str) -> str:
 
 def _writes(spelling: str) -> bool:
     if spelling.startswith("__"):
-        return spelling == "__setitem__" or spelling.strip("_") in ops.IN_PLACE_OPERATORS
+        return spelling == "__setitem__" or spelling.strip("_") in IN_PLACE_OPERATORS
     return spelling.endswith("_")
 
 

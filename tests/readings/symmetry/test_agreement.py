@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import leadline
-from leadline.readings.symmetry import scale_rules, table
+from leadline.readings.symmetry import scale_rules
 
 WIDTH = 6
 ACTIVATIONS = {"relu": torch.relu, "gelu": F.gelu, "tanh": torch.tanh, "abs": torch.abs, "none": lambda x: x}
@@ -96,17 +95,8 @@ def network() -> tuple[nn.Module, Tensor]:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(5, 4)
 
 
-@pytest.fixture
-def fresh_table():
-    table._rules.cache_clear()
-    yield
-    table._rules.cache_clear()
-
-
-def test_a_table_that_lets_tanh_pass_is_refuted(monkeypatch, fresh_table):
-    monkeypatch.setattr(
-        scale_rules, "RULES", {**scale_rules.LAYER_RULES, "tanh": lambda walk, op: walk.of(op.args[0])}
-    )
+def test_a_table_that_lets_tanh_pass_is_refuted(monkeypatch):
+    monkeypatch.setitem(scale_rules.SCALE_RULES, "fixed", scale_rules.homogeneous)
     found = leadline.symmetries(*network())
     verdict = found.verify()
     assert found.dimension == 1
@@ -117,12 +107,8 @@ def test_a_table_that_lets_tanh_pass_is_refuted(monkeypatch, fresh_table):
     assert "mistake in leadline's table" in str(verdict)
 
 
-def test_a_table_that_forbids_relu_to_pass_is_found_to_miss_something(monkeypatch, fresh_table):
-    monkeypatch.setattr(
-        scale_rules,
-        "RULES",
-        {**scale_rules.LAYER_RULES, "relu": lambda walk, op: walk.forbid(walk.floats(op))},
-    )
+def test_a_table_that_forbids_relu_to_pass_is_found_to_miss_something(monkeypatch):
+    monkeypatch.setitem(scale_rules.SCALE_RULES, "homogeneous", scale_rules.fixed)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     verdict = leadline.symmetries(net, torch.randn(5, 4)).verify()
     assert verdict.missed == 1

@@ -6,11 +6,14 @@ import math
 
 import pytest
 
-from leadline.readings.theory.rule import Rule
-from leadline.readings.theory.table import rules
+from leadline.ops.table import NEUTRAL, OP_TABLE
+from leadline.readings.theory import moments
+from leadline.readings.theory.moment_rule import MomentRule
 from tests.support.theory_bench import Comparison, compare
 from tests.support.theory_samples import CASES, REFUSED, WITHOUT
 from tests.support.theory_samples.case import RESOLUTION, SIGMAS, Case
+
+RULED = {name for row in OP_TABLE if row.moment_rule not in (None, NEUTRAL) for name in row.names}
 
 
 def op_of(title: str) -> str:
@@ -59,13 +62,13 @@ def test_what_a_rule_does_not_cover_it_refuses_with_a_reason(name: str):
 
 def test_every_rule_has_a_sample_a_refusal_or_a_reason_for_neither():
     sampled = {op_of(title) for title in CASES}
-    assert sorted(rules().keys() - sampled - REFUSED.keys() - WITHOUT.keys()) == []
+    assert sorted(RULED - sampled - REFUSED.keys() - WITHOUT.keys()) == []
 
 
 def test_no_reason_is_given_for_a_rule_that_has_a_sample_or_does_not_exist():
     excused = REFUSED.keys() | WITHOUT.keys()
     assert sorted(excused & {op_of(title) for title in CASES}) == []
-    assert sorted(excused - rules().keys()) == []
+    assert sorted(excused - RULED) == []
 
 
 @pytest.mark.parametrize("title", ["gelu", "linear", "layer_norm", "cross_entropy", "mul"])
@@ -78,12 +81,10 @@ def test_a_rule_wrong_by_three_percent_is_caught(title: str, wrong_by: float):
         assert not agrees(case, pairs, wrong_by=wrong_by)
 
 
-def test_two_rules_for_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch):
-    from leadline.readings.theory import table
-
-    doubled = Rule(names=frozenset({"gelu"}), run=lambda call: None, assumes="")  # type: ignore[arg-type, return-value]
-    monkeypatch.setattr(table, "collect", lambda package, kind: (doubled, doubled))
-    table.rules.cache_clear()
-    with pytest.raises(ValueError, match="gelu"):
-        table.rules()
-    table.rules.cache_clear()
+def test_two_rules_of_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    rule = MomentRule(name="linear", apply=lambda call: None, assumes="")  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(moments, "collect", lambda package, kind: (rule, rule))
+    moments.moment_rules.cache_clear()
+    with pytest.raises(ValueError, match="linear"):
+        moments.moment_rules()
+    moments.moment_rules.cache_clear()

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from leadline import ops
 from leadline.case import Case
+from leadline.ops.table import canonical_name
 from leadline.tracer.eager import eager
 from leadline.tracer.inputs import call_model, copy_inference_tensors, find_loss, unwrap
 from leadline.tracer.names import ModelIndex, index_model
@@ -55,7 +55,7 @@ class Exactly(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        name = ops.canonical(getattr(func, "__name__", ""))
+        name = canonical_name(getattr(func, "__name__", ""))
         if name in _CASTS and isinstance(func, type(Tensor.float)):
             return args[0].double()
         if name == "detach" and args[0].requires_grad:

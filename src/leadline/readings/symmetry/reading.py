@@ -7,10 +7,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from math import exp
 
 from leadline.readings.symmetry.cone import balancing, shrinking, total
-from leadline.readings.symmetry.shifts import find_subtracted
+from leadline.readings.symmetry.equations import EpsGuard, ScaleEquations
+from leadline.readings.symmetry.lost_biases import find_subtracted
+from leadline.readings.symmetry.scale_rules import pass_scale
 from leadline.readings.symmetry.system import Solution, Vector, make_basis
-from leadline.readings.symmetry.table import scale_through
-from leadline.readings.symmetry.walk import Guard, Walk
 from leadline.records import EpsSite, Generator, Op, Parameter, ScaledTensor, Symmetry, Trace
 
 MOST_NAMES = 6  # ours: longer lists are cut, the rest counted
@@ -55,17 +55,17 @@ def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True, only_in_train
     subtracts are free in training; without `only_in_training` they count as part of the signal, so that the same
     rescalings, with running statistics along, hold in evaluation.
     """
-    walk = Walk(trace)
-    walk.subtracted = find_subtracted(walk) if only_in_training else set()
-    for op in walk.ops:
-        _pass(walk, op)
+    scales = ScaleEquations(trace)
+    scales.subtracted = find_subtracted(scales) if only_in_training else set()
+    for op in scales.ops:
+        _pass(scales, op)
     if trace.loss_value is not None:
-        walk.forbid([walk.of(f"%{trace.loss_value}")])
+        scales.forbid([scales.of(f"%{trace.loss_value}")])
     if not in_front_of_norms:
-        walk.forbid(guard.degree for guard in walk.guards)
-    solution = walk.system.solve()
-    forms = {name: solution.form(each) for name, each in walk.parameters.items()}
-    followers = {name: solution.form(each) for name, each in walk.statistics.items()}
+        scales.forbid(guard.degree for guard in scales.guards)
+    solution = scales.system.solve()
+    forms = {name: solution.form(each) for name, each in scales.parameters.items()}
+    followers = {name: solution.form(each) for name, each in scales.statistics.items()}
     basis = make_basis(forms, followers)
     vectors = [own for own, _ in basis]
     parameters = [each for each in trace.parameters if each.name in forms]
@@ -83,19 +83,21 @@ def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True, only_in_train
         ),
         tensors=tuple(_tensor(each, alone, inert) for each in parameters),
         decayed=bool(decays),
-        eps=tuple(_site(trace, guard) for guard in walk.guards if _is_free(guard, solution)),
-        held=tuple(dict.fromkeys([*walk.held, *_out_of_sight(trace, forms)])),
+        eps=tuple(_site(trace, guard) for guard in scales.guards if _is_free(guard, solution)),
+        held=tuple(dict.fromkeys([*scales.held, *_out_of_sight(trace, forms)])),
         **_penalties(parameters, vectors, decays, inert),
     )
 
 
-def _pass(walk: Walk, op: Op) -> None:
+def _pass(scales: ScaleEquations, op: Op) -> None:
     """One op; what it hands from the model to the loss may not scale."""
     if op.phase == "loss":
-        values = [walk.trace.values[each] for each in op.inputs]
-        made = [each for each in values if each.op is not None and walk.trace.ops[each.op].phase == "forward"]
-        walk.forbid(walk.of(f"%{each.id}") for each in made if each.floating)
-    scale_through(walk, op)
+        values = [scales.trace.values[each] for each in op.inputs]
+        made = [
+            each for each in values if each.op is not None and scales.trace.ops[each.op].phase == "forward"
+        ]
+        scales.forbid(scales.of(f"%{each.id}") for each in made if each.floating)
+    pass_scale(scales, op)
 
 
 def _out_of_sight(trace: Trace, forms: Container[str]) -> list[str]:
@@ -143,7 +145,7 @@ def _tensor(parameter: Parameter, alone: Container[str], inert: Container[str]) 
     )
 
 
-def _site(trace: Trace, guard: Guard) -> EpsSite:
+def _site(trace: Trace, guard: EpsGuard) -> EpsSite:
     op, stats = trace.ops[guard.op], trace.values[guard.value].forward
     size = None if stats is None else stats.var if guard.squared else abs(stats.mean)
     if size is not None and op.name == "rms_norm":
@@ -151,5 +153,5 @@ def _site(trace: Trace, guard: Guard) -> EpsSite:
     return EpsSite(where=op.module or op.name, eps=guard.eps, against=size)
 
 
-def _is_free(guard: Guard, solution: Solution) -> bool:
+def _is_free(guard: EpsGuard, solution: Solution) -> bool:
     return guard.degree is not None and bool(solution.form(guard.degree))

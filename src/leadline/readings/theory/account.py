@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
+from leadline.readings.theory.moments import find_moment_rule
 from leadline.readings.theory.prediction import Prediction, first_floating, predict
 from leadline.readings.theory.signal import fluctuation
-from leadline.readings.theory.table import rules
 from leadline.records import Agreement, Op, Parting, Theory, Trace
 
 SIGMAS = 4.0  # own fluctuations an op may stray by; ours: one op in 16 000 by chance
@@ -101,8 +101,8 @@ def _assumption(trace: Trace, op: Op, direction: Direction) -> str:
     """What the rule takes for granted; cloned weights are recognised by their equal moments."""
     if direction == "backward":
         readers = [each for each in trace.ops if set(op.outputs) & set(each.inputs)]
-        names = [rules()[each.name].assumes for each in readers if each.name in rules()]
-        said = next((each for each in names if each), "")
+        reader_rules = [find_moment_rule(each.name) for each in readers]
+        said = next((rule.assumes for rule in reader_rules if rule is not None and rule.assumes), "")
         return f"gradients are independent of the signal{', and ' + said if said else ''}"
     weights = (each for each in trace.parameters if each.ms and each.kind in ("matrix", "conv"))
     own = {
@@ -111,5 +111,5 @@ def _assumption(trace: Trace, op: Op, direction: Direction) -> str:
     twins = [name for name in op.params if name in own and list(own.values()).count(own[name]) > 1]
     if twins:
         return f"weights are drawn anew for each layer: {twins[0]} is a copy of another"
-    rule = rules().get(op.name)
+    rule = find_moment_rule(op.name)
     return rule.assumes if rule is not None and rule.assumes else "elements are Gaussian"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from leadline.readings.theory.field import Field, constant, independent
+from leadline.readings.theory.field import RandomField, constant, independent
 from leadline.readings.theory.forward import Forward
 from leadline.readings.theory.gradient import Terms, fresh, total, weighted
-from leadline.readings.theory.rule import Facts
+from leadline.readings.theory.moment_rule import SignalFacts
 from leadline.readings.theory.signal import Signal
 from leadline.records import Op, Trace
 
@@ -20,7 +20,7 @@ _REFUSALS = (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError)
 class Backward:
     """The predicted gradient of each value, and where prediction went on from the measured one, or ended."""
 
-    fields: dict[int, Field] = field(default_factory=dict)
+    fields: dict[int, RandomField] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
     """By op: why it passes no gradient on."""
     anchors: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class _State:
 
 
 def predict_backward(
-    trace: Trace, facts: Facts, forward: Forward, *, from_measured: bool = False
+    trace: Trace, facts: SignalFacts, forward: Forward, *, from_measured: bool = False
 ) -> Backward:
     """Propagate gradients through all ops, last first. `from_measured` is as in `predict_forward`."""
     state = _State(Backward(), {}, set())
@@ -52,7 +52,7 @@ def predict_backward(
 
 
 def _finished(
-    trace: Trace, facts: Facts, value: int, forward: Forward, state: _State, from_measured: bool
+    trace: Trace, facts: SignalFacts, value: int, forward: Forward, state: _State, from_measured: bool
 ) -> Terms:
     """All readers have been asked: the gradient of this value is complete."""
     terms = state.terms.pop(value, ())
@@ -80,7 +80,7 @@ def _finished(
 
 
 def _pass_on(
-    trace: Trace, facts: Facts, op: Op, outputs: list[Terms], forward: Forward, state: _State
+    trace: Trace, facts: SignalFacts, op: Op, outputs: list[Terms], forward: Forward, state: _State
 ) -> None:
     transfer = forward.transfers.get(op.index)
     blocked = state.lost.intersection(op.outputs)
@@ -108,5 +108,5 @@ def _check(found: Mapping[int, Terms], signals: Mapping[int, Signal]) -> None:
                 raise ValueError(f"a gradient of shape {term.field.shape} for {signals[value].field.shape}")
 
 
-def _lose(facts: Facts, op: Op, state: _State) -> None:
+def _lose(facts: SignalFacts, op: Op, state: _State) -> None:
     state.lost.update(value for value in op.inputs if value in facts.trained)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RandomField(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Mean, second moment and shares of a tensor; a `share` of an axis of length 1 is the second moment."""
 
     shape: tuple[int, ...]
@@ -35,9 +35,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return math.prod(self.shape)
 
 
-def independent(shape: Sequence[int], mean: float, ms: float) -> Field:
+def independent(shape: Sequence[int], mean: float, ms: float) -> RandomField:
     """Elements that share nothing but their mean."""
-    return Field(
+    return RandomField(
         shape=tuple(shape),
         mean=mean,
         ms=ms,
@@ -45,15 +45,15 @@ def independent(shape: Sequence[int], mean: float, ms: float) -> Field:
     )
 
 
-def constant(shape: Sequence[int], value: float) -> Field:
+def constant(shape: Sequence[int], value: float) -> RandomField:
     """The same number everywhere."""
-    return Field(shape=tuple(shape), mean=value, ms=value * value, share=(value * value,) * len(shape))
+    return RandomField(shape=tuple(shape), mean=value, ms=value * value, share=(value * value,) * len(shape))
 
 
-def scaled(field: Field, factor: float) -> Field:
+def scaled(field: RandomField, factor: float) -> RandomField:
     """Of `factor * x`."""
     square = factor * factor
-    return Field(
+    return RandomField(
         shape=field.shape,
         mean=field.mean * factor,
         ms=field.ms * square,
@@ -67,14 +67,14 @@ def meet(shares: Iterable[float]) -> float:
     return least if least > 0 else 0.0
 
 
-def between(field: Field, axes: Sequence[int]) -> float:
+def between(field: RandomField, axes: Sequence[int]) -> float:
     """$E[x_p x_{p'}]$ for pairs that differ along all of these axes."""
     if not axes:
         return field.ms
     return field.share[axes[0]] if len(axes) == 1 else meet([field.share[axis] for axis in axes])
 
 
-def within(field: Field, axes: Sequence[int], also: tuple[int, ...] = ()) -> float:
+def within(field: RandomField, axes: Sequence[int], also: tuple[int, ...] = ()) -> float:
     r"""The mean of $x_p x_{p'}$ over all pairs of places along `axes`, equal ones too: $E[\bar x^2]$.
 
     Pairs differ along the axes of `also` in any case. What a pair shares is the least over the axes along which it
@@ -95,29 +95,29 @@ def within(field: Field, axes: Sequence[int], also: tuple[int, ...] = ()) -> flo
     return total
 
 
-def averaged(field: Field, axes: Sequence[int], *, keep: bool) -> Field:
+def averaged(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomField:
     """Of the mean over some axes."""
     rest = [axis for axis in range(len(field.shape)) if axis not in axes]
     ms = within(field, axes)
     share = {axis: within(field, axes, (axis,)) for axis in rest}
     if keep:
         shape = tuple(1 if axis in axes else size for axis, size in enumerate(field.shape))
-        return Field(
+        return RandomField(
             shape=shape,
             mean=field.mean,
             ms=ms,
             share=tuple(share.get(axis, ms) for axis in range(len(shape))),
         )
     shape = tuple(field.shape[axis] for axis in rest)
-    return Field(shape=shape, mean=field.mean, ms=ms, share=tuple(share[axis] for axis in rest))
+    return RandomField(shape=shape, mean=field.mean, ms=ms, share=tuple(share[axis] for axis in rest))
 
 
-def summed(field: Field, axes: Sequence[int], *, keep: bool) -> Field:
+def summed(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomField:
     """Of the sum over some axes."""
     return scaled(averaged(field, axes, keep=keep), math.prod(field.shape[axis] for axis in axes))
 
 
-def broadcast(field: Field, shape: Sequence[int]) -> Field:
+def broadcast(field: RandomField, shape: Sequence[int]) -> RandomField:
     """Of the tensor expanded to `shape`: copies share everything."""
     if field.shape == tuple(shape):
         return field
@@ -127,10 +127,10 @@ def broadcast(field: Field, shape: Sequence[int]) -> Field:
         own = axis - missing
         kept = own >= 0 and field.shape[own] == size
         share.append(field.share[own] if kept else field.ms)
-    return Field(shape=tuple(shape), mean=field.mean, ms=field.ms, share=tuple(share))
+    return RandomField(shape=tuple(shape), mean=field.mean, ms=field.ms, share=tuple(share))
 
 
-def unbroadcast(field: Field, shape: Sequence[int]) -> Field:
+def unbroadcast(field: RandomField, shape: Sequence[int]) -> RandomField:
     """Of the sum over the axes along which a tensor of `shape` was expanded: how gradients come back."""
     if field.shape == tuple(shape):
         return field
@@ -142,11 +142,11 @@ def unbroadcast(field: Field, shape: Sequence[int]) -> Field:
         if shape[axis - missing] == 1 and field.shape[axis] != 1
     ]
     total = summed(field, lost, keep=True)
-    return Field(shape=tuple(shape), mean=total.mean, ms=total.ms, share=total.share[missing:])
+    return RandomField(shape=tuple(shape), mean=total.mean, ms=total.ms, share=total.share[missing:])
 
 
-def permuted(field: Field, order: Sequence[int]) -> Field:
-    return Field(
+def permuted(field: RandomField, order: Sequence[int]) -> RandomField:
+    return RandomField(
         shape=tuple([field.shape[axis] for axis in order]),
         mean=field.mean,
         ms=field.ms,
@@ -154,7 +154,7 @@ def permuted(field: Field, order: Sequence[int]) -> Field:
     )
 
 
-def reshaped(field: Field, shape: Sequence[int]) -> Field:
+def reshaped(field: RandomField, shape: Sequence[int]) -> RandomField:
     """Of the tensor in another shape: a split axis gives its share to both parts, merged axes average theirs."""
     shape = tuple(shape)
     if shape == field.shape:
@@ -165,10 +165,10 @@ def reshaped(field: Field, shape: Sequence[int]) -> Field:
             found = _merged(field, old)
             for axis in new:
                 share[axis] = field.ms if shape[axis] == 1 else found
-    return Field(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share))
+    return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share))
 
 
-def _merged(field: Field, axes: Sequence[int]) -> float:
+def _merged(field: RandomField, axes: Sequence[int]) -> float:
     long = [axis for axis in axes if field.shape[axis] > 1]
     if len(long) < 2:
         return field.share[long[0]] if long else field.ms
@@ -199,13 +199,13 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
     return groups
 
 
-def product(a: Field, b: Field) -> Field:
+def product(a: RandomField, b: RandomField) -> RandomField:
     """Of the elementwise product of independent tensors of one shape."""
     share = tuple(x * y for x, y in zip(a.share, b.share, strict=True))
-    return Field(shape=a.shape, mean=a.mean * b.mean, ms=a.ms * b.ms, share=share)
+    return RandomField(shape=a.shape, mean=a.mean * b.mean, ms=a.ms * b.ms, share=share)
 
 
-def contracted(a: Field, letters_a: str, b: Field, letters_b: str, out: str) -> Field:
+def contracted(a: RandomField, letters_a: str, b: RandomField, letters_b: str, out: str) -> RandomField:
     r"""Of $\sum_s a_{\ldots s} b_{s \ldots}$ over independent tensors, in the letters of `einsum`.
 
     With $n$ summed places: $E[y^2] = n\,E[a^2]E[b^2] + n(n-1)\,a_s b_s$, where $a_s$ is what places of $a$ share along
@@ -225,7 +225,7 @@ def contracted(a: Field, letters_a: str, b: Field, letters_b: str, out: str) -> 
         pairs(_Axes()), 0.0
     )  # shares that only roughly fit each other (a softmax that has collapsed) may cancel too far
     share = tuple([ms if along is None else pairs(along) for along in plan.along])
-    return Field(shape=plan.shape, mean=n * a.mean * b.mean, ms=ms, share=share)
+    return RandomField(shape=plan.shape, mean=n * a.mean * b.mean, ms=ms, share=share)
 
 
 class _Axes(NamedTuple):
@@ -267,7 +267,7 @@ def _plan(
     )
 
 
-def _apart(field: Field, gone: tuple[int, ...], fixed: tuple[int, ...]) -> float:
+def _apart(field: RandomField, gone: tuple[int, ...], fixed: tuple[int, ...]) -> float:
     """The mean over pairs of different places along the summed axes; all pairs differ along the `fixed` ones."""
     if len(gone) == 1:
         return between(field, gone + fixed)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field, independent
-from leadline.readings.theory.rule import Call, Facts, Transfer, UnpredictableError
+from leadline.readings.theory.field import RandomField, independent
+from leadline.readings.theory.moment_rule import Call, MomentMap, SignalFacts, UnpredictableError
+from leadline.readings.theory.moments import find_moment_rule
 from leadline.readings.theory.signal import Signal, Sources
-from leadline.readings.theory.table import rules
 from leadline.records import Op, Stats, Trace, Value
 
 _CHANNELS_FIRST = ("conv", "batch_norm", "group_norm", "instance_norm")
@@ -23,16 +23,16 @@ class Forward:
     """What theory says of every value, how each op passes gradients back, and where it had no rule."""
 
     signals: dict[int, Signal] = field(default_factory=dict)
-    transfers: dict[int, Transfer] = field(default_factory=dict)
+    transfers: dict[int, MomentMap] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
     """By op: why there is no prediction for an op that carries a signal."""
     anchors: list[int] = field(default_factory=list)
     """Ops after which prediction goes on from the measured value."""
-    predicted: dict[int, Field] = field(default_factory=dict)
+    predicted: dict[int, RandomField] = field(default_factory=dict)
     """By value: what the rule said, before it was replaced by what was measured (if it was)."""
 
 
-def predict_forward(trace: Trace, facts: Facts, *, from_measured: bool = False) -> Forward:
+def predict_forward(trace: Trace, facts: SignalFacts, *, from_measured: bool = False) -> Forward:
     """Propagate moments through all ops.
 
     With `from_measured` every op reads what was measured instead of what was predicted, so that each prediction is
@@ -67,13 +67,13 @@ def _drawn(value: Value, mean: float, ms: float, sources: Sources) -> Signal:
     return sources.gaussian(independent(value.shape, mean, max(ms, mean * mean)))
 
 
-def _apply(trace: Trace, facts: Facts, op: Op, state: Forward, sources: Sources) -> None:
+def _apply(trace: Trace, facts: SignalFacts, op: Op, state: Forward, sources: Sources) -> None:
     written = [trace.values[value] for value in op.outputs]
     if not any(value.floating for value in written):
         return
     if not any(value.id in facts.live for value in written) and _constants(written, state, sources):
         return
-    rule = rules().get(op.name)
+    rule = find_moment_rule(op.name)
     try:
         if rule is None:
             raise UnpredictableError("no rule")
@@ -85,7 +85,7 @@ def _apply(trace: Trace, facts: Facts, op: Op, state: Forward, sources: Sources)
             facts=facts.ignored,
             causal=facts.causal,
         )
-        transfer = _checked(rule.run(call), written)
+        transfer = _checked(rule.apply(call), written)
         _keep(trace, facts, op, transfer, state)
     except _REFUSALS as refusal:
         known = isinstance(refusal, UnpredictableError)
@@ -104,7 +104,7 @@ def _constants(written: list[Value], state: Forward, sources: Sources) -> bool:
     return all(signal is not None for signal in found)
 
 
-def _checked(transfer: Transfer, written: list[Value]) -> Transfer:
+def _checked(transfer: MomentMap, written: list[Value]) -> MomentMap:
     """Rules speak of the tensors that were written: as many, in their shapes, and with numbers."""
     for signal, value in zip(transfer.outputs, written, strict=False):
         if signal is not None and signal.field.shape != value.shape:
@@ -114,7 +114,7 @@ def _checked(transfer: Transfer, written: list[Value]) -> Transfer:
     return transfer
 
 
-def _keep(trace: Trace, facts: Facts, op: Op, transfer: Transfer, state: Forward) -> None:
+def _keep(trace: Trace, facts: SignalFacts, op: Op, transfer: MomentMap, state: Forward) -> None:
     state.transfers[op.index] = transfer
     for value, signal in zip(op.outputs, transfer.outputs, strict=False):
         if signal is None:
@@ -158,7 +158,7 @@ def _unit_axis(op: Op, value: Value) -> int:
     return len(value.shape) - 1
 
 
-def _shared(field: Field, value: Value, unit: int) -> Field:
+def _shared(field: RandomField, value: Value, unit: int) -> RandomField:
     """The field with the measured likeness of samples and positions: $c = (q + (P - 1) s)/P$ over $P$ of them."""
     if value.common_ms is None or value.forward is None or not value.forward.ms or not value.shape:
         return field
@@ -201,7 +201,7 @@ def fitted_to(signal: Signal, stats: Stats) -> Signal:
         return signal
     stretch = math.sqrt(stats.var / old.var)
     square = stats.mean**2
-    field = Field(
+    field = RandomField(
         shape=old.shape,
         mean=stats.mean,
         ms=stats.ms,

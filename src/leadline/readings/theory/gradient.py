@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import Field, scaled
+from leadline.readings.theory.field import RandomField, scaled
 from leadline.readings.theory.signal import Signal
 
 Weight = float | Tensor
@@ -25,7 +25,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     """$G(z)\\,\\epsilon$: which noise, its field in the axes of this tensor, and the function."""
 
     noise: int
-    field: Field
+    field: RandomField
     weight: Weight = 1.0
 
 
@@ -33,7 +33,7 @@ Terms = tuple[Term, ...]
 _NUMBERS = count()
 
 
-def fresh(field: Field) -> Terms:
+def fresh(field: RandomField) -> Terms:
     """A gradient that is noise of its own."""
     return (Term(noise=next(_NUMBERS), field=field),)
 
@@ -42,13 +42,13 @@ def weighted(terms: Terms, factor: Weight) -> Terms:
     return tuple(replace(term, weight=term.weight * factor) for term in terms)
 
 
-def total(terms: Sequence[Term], signal: Signal) -> Field:
+def total(terms: Sequence[Term], signal: Signal) -> RandomField:
     """The field of the whole gradient of a tensor: paths to one exit add, exits add in squares."""
     fields = [_squared(term, signal) for term in _gathered(terms)]
     first = fields[0]
     if len(fields) == 1:
         return first
-    return Field(
+    return RandomField(
         shape=first.shape,
         mean=sum(each.mean for each in fields),
         ms=sum(each.ms for each in fields),
@@ -64,10 +64,12 @@ def _gathered(terms: Sequence[Term]) -> list[Term]:
     return list(found.values())
 
 
-def _squared(term: Term, signal: Signal) -> Field:
+def _squared(term: Term, signal: Signal) -> RandomField:
     if not isinstance(term.weight, Tensor):
         return scaled(term.field, term.weight)
     mean, ms = quadrature.moments(term.weight)
     kernel = quadrature.kernel(term.weight, ms, signal.correlations)
     share = tuple(x * y for x, y in zip(term.field.share, kernel, strict=True))
-    return Field(shape=term.field.shape, mean=term.field.mean * mean, ms=term.field.ms * ms, share=share)
+    return RandomField(
+        shape=term.field.shape, mean=term.field.mean * mean, ms=term.field.ms * ms, share=share
+    )

@@ -10,7 +10,7 @@ import torch
 
 from leadline.readings.theory.backward import Backward, predict_backward
 from leadline.readings.theory.forward import Forward, predict_forward
-from leadline.readings.theory.rule import Facts, read_facts
+from leadline.readings.theory.moment_rule import SignalFacts, read_signal_facts
 from leadline.readings.theory.signal import fluctuation
 from leadline.records import Op, Trace
 
@@ -21,7 +21,7 @@ WIDEST = 2.0  # e-folds at two standard deviations: 5 L / n = 1, where single ne
 class Prediction:
     """Both passes of theory over one trace."""
 
-    facts: Facts
+    facts: SignalFacts
     forward: Forward
     backward: Backward
 
@@ -29,7 +29,7 @@ class Prediction:
 def predict(trace: Trace, *, from_measured: bool = False) -> Prediction:
     """Both passes; with `from_measured` every op reads measured values (see `predict_forward`)."""
     with torch.inference_mode(mode=False), torch.no_grad():
-        facts = read_facts(trace)
+        facts = read_signal_facts(trace)
         forward = predict_forward(trace, facts, from_measured=from_measured)
         backward = predict_backward(trace, facts, forward, from_measured=from_measured)
     return Prediction(facts=facts, forward=forward, backward=backward)

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from leadline.nn.activations import quadrature
+from leadline.nn.activations import quadrature_nodes
 
 ORDERS = (
     24  # Hermite orders kept; what is left of a kink's second moment (relu: 0.3 %) goes to one order more
@@ -19,21 +19,13 @@ MOST_LOST = (
 )
 
 
-@cache
 def nodes() -> Tensor:
-    """Points $z_k$ of the rule for $z \\sim N(0, 1)$."""
-    return _rule()[0]
+    """Points $z_k$ of the fine rule for $z \\sim N(0, 1)$."""
+    return quadrature_nodes()[0]
 
 
-@cache
 def _weights() -> Tensor:
-    return _rule()[1]
-
-
-@cache
-def _rule() -> tuple[Tensor, Tensor]:
-    with torch.device("cpu"):  # whatever the user's default device is
-        return quadrature()
+    return quadrature_nodes()[1]
 
 
 @cache

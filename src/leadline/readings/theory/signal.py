@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import Field, constant, within
+from leadline.readings.theory.field import RandomField, constant, within
 
 FLAT = 1e-9  # relative variance below which a tensor is one number; derived: float32 rounds at 6e-8, squared 4e-15
 MOST_EXPANSIONS = (
@@ -21,14 +21,14 @@ MOST_EXPANSIONS = (
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor as $f(z)$ of a standard Gaussian source $z$, or as a number."""
 
-    field: Field
+    field: RandomField
     key: int
     """Which source; equal keys are the same elements of the same tensor."""
     slope: float = 0.0
     """Of a linear function: the factor of $z$."""
     nodes: Tensor | None = None
     """Of any other function: its values at the nodes."""
-    source: Field | None = None
+    source: RandomField | None = None
     """Of any other function: the field of $z$, in the axes of this tensor."""
     noise: float = 0.0
     """Variance of the logarithm of the second moment that the layers before have brought about."""
@@ -49,7 +49,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
         return correlations(self.field)
 
 
-def correlations(field: Field) -> tuple[float, ...]:
+def correlations(field: RandomField) -> tuple[float, ...]:
     r"""$\rho_a = (s_a - \mu^2) / \sigma^2$, what pairs along each axis share of a Gaussian with this field."""
     if field.var <= FLAT * field.ms:
         return (1.0,) * len(field.shape)
@@ -57,11 +57,11 @@ def correlations(field: Field) -> tuple[float, ...]:
     return tuple([min(max((each - square) / var, -1.0), 1.0) for each in field.share])
 
 
-def standardised(signal: Signal) -> Field:
+def standardised(signal: Signal) -> RandomField:
     """The field of the source $z$."""
     if signal.source is not None:
         return signal.source
-    return Field(shape=signal.field.shape, mean=0.0, ms=1.0, share=signal.correlations)
+    return RandomField(shape=signal.field.shape, mean=0.0, ms=1.0, share=signal.correlations)
 
 
 def nodes_of(signal: Signal) -> Tensor:
@@ -83,7 +83,7 @@ def fluctuation(signal: Signal) -> float:
     """
     if signal.exact or signal.tight:
         return signal.noise
-    square = Field(
+    square = RandomField(
         shape=signal.field.shape, mean=0.0, ms=1.0, share=tuple(each * each for each in signal.correlations)
     )
     kurtosis = 3.0 if signal.nodes is None else quadrature.kurtosis(signal.nodes)
@@ -91,7 +91,7 @@ def fluctuation(signal: Signal) -> float:
     return signal.noise + (kurtosis - 1) * within(square, long)
 
 
-def moved(signal: Signal, change: Callable[[Field], Field]) -> Signal:
+def moved(signal: Signal, change: Callable[[RandomField], RandomField]) -> Signal:
     """The same elements in another arrangement."""
     source = None if signal.source is None else change(signal.source)
     return replace(signal, field=change(signal.field), source=source)
@@ -121,7 +121,7 @@ class Sources:
 
     def gaussian(
         self,
-        field: Field,
+        field: RandomField,
         noise: float = 0.0,
         parts: Mapping[int, float] | None = None,
         *,
@@ -133,7 +133,7 @@ class Sources:
         own = self.fresh(parts)
         return Signal(field=field, key=own, slope=field.var**0.5, noise=noise, exact=exact)
 
-    def function(self, nodes: Tensor, like: Signal, source: Field) -> Signal | None:
+    def function(self, nodes: Tensor, like: Signal, source: RandomField) -> Signal | None:
         """A function of the source of `like`, by its values at the nodes."""
         clean = quadrature.cleaned(nodes)
         if clean is None:
@@ -142,7 +142,7 @@ class Sources:
         if ms - mean * mean <= FLAT * ms:
             return Signal(field=constant(source.shape, mean), key=-1, tight=True, noise=like.noise)
         share = tuple(quadrature.kernel(clean, ms, source.share))
-        made = Field(shape=source.shape, mean=mean, ms=ms, share=share)
+        made = RandomField(shape=source.shape, mean=mean, ms=ms, share=share)
         return Signal(field=made, key=like.key, nodes=clean, source=source, noise=like.noise)
 
     def covariance(self, a: Signal, b: Signal) -> float:

@@ -8,19 +8,17 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import Field, broadcast, product, scaled, unbroadcast
+from leadline.readings.theory.field import RandomField, broadcast, product, scaled, unbroadcast
 from leadline.readings.theory.gradient import Terms, fresh, total, weighted
-from leadline.readings.theory.moments.pointwise import MASKED, operands, pointwise, returned
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, fitted, moment_rule, one
+from leadline.readings.theory.moments.pointwise import MASKED, apply_pointwise, operands, returned
 from leadline.readings.theory.signal import Signal, number, slope_of
 
 CONSTANT = 1 - 1e-9  # a correlation from which on neighbours are copies of each other (rounding)
 
 
-@moment_rule(
-    "add sub rsub", assumes="branches are independent, but for their means and what they were both made of"
-)
-def add(call: Call) -> Transfer:
+@moment_rule(assumes="branches are independent, but for their means and what they were both made of")
+def add(call: Call) -> MomentMap:
     r"""$y = a x_1 + b x_2$ with covariance $C$ of the two:
 
     $$ E[y^2] = a^2 q_1 + b^2 q_2 + 2ab(\mu_1\mu_2 + C) $$
@@ -38,7 +36,7 @@ def add(call: Call) -> Transfer:
     shape = call.output.shape
     a, b = _times(fitted(left[1], shape), factors[0]), _times(fitted(right[1], shape), factors[1])
     if a.key == b.key and a.key >= 0 and (a.nodes is not None or b.nodes is not None):
-        return pointwise(call)
+        return apply_pointwise(call)
     out = _sum(call, a, b)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -99,14 +97,14 @@ def _noise_of_sum(a: Signal, b: Signal) -> float:
     return a.noise * (a.field.ms / whole) ** 2 + b.noise * (b.field.ms / whole) ** 2 if whole else 0.0
 
 
-def _sum_of_fields(a: Signal, b: Signal, cross: float) -> Field:
+def _sum_of_fields(a: Signal, b: Signal, cross: float) -> RandomField:
     means = a.field.mean * b.field.mean
     alike = map(_alike, a.correlations, b.correlations)
     share = tuple(
         x + y + 2 * (means + cross * each)
         for x, y, each in zip(a.field.share, b.field.share, alike, strict=True)
     )
-    return Field(
+    return RandomField(
         shape=a.field.shape,
         mean=a.field.mean + b.field.mean,
         ms=max(a.field.ms + b.field.ms + 2 * (means + cross), 0.0),
@@ -144,7 +142,7 @@ def _is_mask(call: Call, side: Side) -> bool:
     return stats.abs_max > MASKED and stats.mean < 0 < stats.zero_share and call.output.floating
 
 
-def _masked(call: Call, x: Side, mask: Side) -> Transfer:
+def _masked(call: Call, x: Side, mask: Side) -> MomentMap:
     """Logits plus a mask of zeros and huge negative numbers."""
     stats = None if mask[0] is None else call.value(mask[0]).forward
     shown = 1.0 if stats is None else stats.zero_share
@@ -153,8 +151,8 @@ def _masked(call: Call, x: Side, mask: Side) -> Transfer:
     return one(signal, lambda grads: {} if value is None else {value: returned(grads[0], x[1])})
 
 
-@moment_rule("mul div", assumes="factors of different sources are independent")
-def multiply(call: Call) -> Transfer:
+@moment_rule(assumes="factors of different sources are independent")
+def multiply(call: Call) -> MomentMap:
     r"""$y = x_1 x_2$: $E[y^2] = q_1 q_2$ if independent; by quadrature if both are functions of one source.
 
     $g_1 = x_2\,g_y$ has the second moment $q_2\,g_y^2$, summed where $x_1$ was expanded. A factor that averages itself
@@ -168,7 +166,7 @@ def multiply(call: Call) -> Transfer:
     if call.op.name == "div":
         if not right[1].tight:
             if left[1].key == right[1].key or left[1].tight:
-                return pointwise(call)
+                return apply_pointwise(call)
             raise UnpredictableError("a quotient of independent tensors")
         if right[1].field.mean == 0:
             raise UnpredictableError("a quotient by zero")
@@ -177,7 +175,7 @@ def multiply(call: Call) -> Transfer:
     if left[1].tight or right[1].tight:
         return _scaled(call, left, right)
     if left[1].key == right[1].key:
-        return pointwise(call)
+        return apply_pointwise(call)
     return _product(call, (_known(left[0]), left[1]), (_known(right[0]), right[1]))
 
 
@@ -191,7 +189,7 @@ def _inverse(call: Call, factor: float) -> float:
     return 1 / factor if call.op.name == "div" else factor
 
 
-def _scaled(call: Call, left: Side, right: Side) -> Transfer:
+def _scaled(call: Call, left: Side, right: Side) -> MomentMap:
     """A tensor times a number, or times a tensor that averages itself."""
     (value, x), (number_id, by) = (right, left) if left[1].tight else (left, right)
     factor = _inverse(call, by.field.mean)
@@ -212,7 +210,7 @@ def _scaled(call: Call, left: Side, right: Side) -> Transfer:
     return one(out, back)
 
 
-def _numbers(call: Call, left: Side, right: Side) -> Transfer:
+def _numbers(call: Call, left: Side, right: Side) -> MomentMap:
     a, b = left[1].field.mean, _inverse(call, right[1].field.mean)
     shape = call.output.shape
     wide = broadcast(left[1].field, shape)
@@ -230,7 +228,7 @@ def _numbers(call: Call, left: Side, right: Side) -> Transfer:
     return one(out, back)
 
 
-def _product(call: Call, left: tuple[int, Signal], right: tuple[int, Signal]) -> Transfer:
+def _product(call: Call, left: tuple[int, Signal], right: tuple[int, Signal]) -> MomentMap:
     shape = call.output.shape
     (value_a, a), (value_b, b) = left, right
     wide_a, wide_b = fitted(a, shape), fitted(b, shape)
@@ -247,15 +245,15 @@ def _product(call: Call, left: tuple[int, Signal], right: tuple[int, Signal]) ->
     return one(out, back)
 
 
-@moment_rule("neg")
-def negative(call: Call) -> Transfer:
+@moment_rule()
+def negative(call: Call) -> MomentMap:
     """$y = -x$."""
     value, x = call.read()
     return one(_times(x, -1.0), lambda grads: {value: weighted(grads[0], -1.0)})
 
 
-@moment_rule("addcmul addcdiv lerp floor_divide", assumes="the elements are Gaussian")
-def composite(call: Call) -> Transfer:
+@moment_rule(assumes="the elements are Gaussian")
+def composite(call: Call) -> MomentMap:
     """Where all operands are numbers or functions of one source, by quadrature."""
     operands(call)
-    return pointwise(call)
+    return apply_pointwise(call)

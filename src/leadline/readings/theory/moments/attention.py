@@ -7,20 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field, contracted, reshaped, scaled, summed, unbroadcast
+from leadline.readings.theory.field import RandomField, contracted, reshaped, scaled, summed, unbroadcast
 from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.moments.pointwise import MASKED
 from leadline.readings.theory.moments.softmax import attended, through
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.signal import Signal, fluctuation, moved
 
 BATCH = "abcdefgh"
 
 
-@moment_rule(
-    "scaled_dot_product_attention", assumes="tokens, and their gradients, are alike but for what they share"
-)
-def attention(call: Call) -> Transfer:
+@moment_rule(assumes="tokens, and their gradients, are alike but for what they share")
+def attention(call: Call) -> MomentMap:
     r"""$y_i = \sum_j p_{ij} v_j$, $p = \mathrm{softmax}(c\,q_i k_j)$ over $n$ keys with $P_2 = E\sum_j p_j^2$:
 
     $$ E[y^2] = P_2\,q_v + (1 - P_2)\,\bar v, \qquad \sigma^2 = c^2 d\,q_q (q_k - \bar k) $$
@@ -71,7 +69,7 @@ def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:
     return moved(grouped, lambda field: _repeated(field, shape))
 
 
-def _repeated(field: Field, shape: tuple[int, ...]) -> Field:
+def _repeated(field: RandomField, shape: tuple[int, ...]) -> RandomField:
     """Each key and value head for a group of query heads: pairs within a group are copies."""
     share = []
     for axis, (size, own) in enumerate(zip(field.shape, field.share, strict=True)):
@@ -79,10 +77,10 @@ def _repeated(field: Field, shape: tuple[int, ...]) -> Field:
         copies = (wide / size - 1) / (wide - 1) if wide > size else 0.0
         share.append(own + copies * (field.ms - own))
     whole = tuple(shape[:-2]) + field.shape[-2:]
-    return Field(shape=whole, mean=field.mean, ms=field.ms, share=tuple(share))
+    return RandomField(shape=whole, mean=field.mean, ms=field.ms, share=tuple(share))
 
 
-def _gathered(g: Field, shape: tuple[int, ...]) -> Field:
+def _gathered(g: RandomField, shape: tuple[int, ...]) -> RandomField:
     """The sum of a gradient over the groups that read the same key or value head."""
     if len(shape) != len(g.shape) or all(own in (1, size) for own, size in zip(shape, g.shape, strict=True)):
         return unbroadcast(g, shape)
@@ -92,7 +90,7 @@ def _gathered(g: Field, shape: tuple[int, ...]) -> Field:
     return summed(reshaped(g, split), (axis + 1,), keep=False)
 
 
-def _masked(call: Call, logits: Field) -> tuple[Field, float]:
+def _masked(call: Call, logits: RandomField) -> tuple[RandomField, float]:
     """Logits with what a mask adds, and the share of keys it shows."""
     n = logits.shape[-1]
     causal = (n + 1) / (2 * n)

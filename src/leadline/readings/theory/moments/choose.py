@@ -12,10 +12,10 @@ from torch import Tensor
 
 from leadline.ops.arguments import argument
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import Field
+from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.gradient import Terms, fresh, total, weighted
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.moments.softmax import STEPS
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import Signal, nodes_of
 
 ROWS = 2**13  # drawn for a row's expectations; means err by one over the root, 1 % of a standard deviation
@@ -33,8 +33,8 @@ class Chosen(NamedTuple):
     """$E[v_r]^2$, averaged over ranks: what rows that know nothing of each other share."""
 
 
-@moment_rule("topk", assumes="places of a row are Gaussian, or softmax weights of Gaussian logits, and alike")
-def topk(call: Call) -> Transfer:
+@moment_rule(assumes="places of a row are Gaussian, or softmax weights of Gaussian logits, and alike")
+def topk(call: Call) -> MomentMap:
     r"""The $k$ largest of the $n$ places of a row: order statistics, by a fixed sample of rows.
 
     $E[v]$, $E[v^2]$ and $E[v_r v_{r'}]$ are those of the sample; rows share $E[v_r]^2$, and more as far as they are
@@ -47,7 +47,7 @@ def topk(call: Call) -> Transfer:
     axis = int(call.argument("dim", 2, -1)) % len(x.field.shape)
     largest = call.argument("largest", 3, default=True) is not False
     made = chosen_of(call, x, value, axis, largest=largest)
-    return Transfer(outputs=(made.outputs[0], None), back=made.back)
+    return MomentMap(outputs=(made.outputs[0], None), back=made.back)
 
 
 def gathered_at(call: Call) -> tuple[int, bool] | None:
@@ -67,7 +67,7 @@ def gathered_at(call: Call) -> tuple[int, bool] | None:
     ) is not False
 
 
-def chosen_of(call: Call, x: Signal, value: int, axis: int, *, largest: bool) -> Transfer:
+def chosen_of(call: Call, x: Signal, value: int, axis: int, *, largest: bool) -> MomentMap:
     """The transfer of the chosen places of `x`, which is what they were chosen by."""
     n, k = x.field.shape[axis], call.output.shape[axis]
     if not 0 < k <= n <= MOST:
@@ -83,7 +83,7 @@ def chosen_of(call: Call, x: Signal, value: int, axis: int, *, largest: bool) ->
         else found.apart + alike[each] * (found.ms - found.apart)
         for each, size in enumerate(call.output.shape)
     )
-    field = Field(shape=call.output.shape, mean=found.mean, ms=found.ms, share=share)
+    field = RandomField(shape=call.output.shape, mean=found.mean, ms=found.ms, share=share)
     out = call.sources.gaussian(field, x.noise, exact=x.exact)
     part = k / n
     odds = None if x.key < 0 or x.exact else _odds(x, n, k, largest=largest).sqrt()
@@ -100,8 +100,14 @@ def chosen_of(call: Call, x: Signal, value: int, axis: int, *, largest: bool) ->
             for each, size in enumerate(x.field.shape)
         )
         if odds is None:
-            return {value: fresh(Field(shape=x.field.shape, mean=part * g.mean, ms=part * g.ms, share=share))}
-        wide = Field(shape=x.field.shape, mean=g.mean, ms=g.ms, share=tuple(each / part for each in share))
+            return {
+                value: fresh(
+                    RandomField(shape=x.field.shape, mean=part * g.mean, ms=part * g.ms, share=share)
+                )
+            }
+        wide = RandomField(
+            shape=x.field.shape, mean=g.mean, ms=g.ms, share=tuple(each / part for each in share)
+        )
         return {value: weighted(fresh(wide), odds)}
 
     return one(out, back)
@@ -121,7 +127,7 @@ def _odds(x: Signal, n: int, k: int, *, largest: bool) -> Tensor:
     ).clamp(0, 1)
 
 
-def _alike(field: Field, axis: int, row: int, spread: float) -> float:
+def _alike(field: RandomField, axis: int, row: int, spread: float) -> float:
     """How much of what sets the places of a row apart is the same in the next row along `axis`."""
     if axis == row or spread <= 0:
         return 1.0
@@ -141,7 +147,7 @@ def _expectations(call: Call, x: Signal, value: int, axis: int, k: int) -> Chose
     return _sorted(_at(x, z), k)
 
 
-def _logits(call: Call, value: int, axis: int) -> Field | None:
+def _logits(call: Call, value: int, axis: int) -> RandomField | None:
     """What a softmax along the same axis read, if the tensor is its result."""
     record = call.value(value)
     while record.op is not None and call.trace.ops[record.op].kind == "cast":

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field
+from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.moments.arithmetic import _sum
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.signal import Signal, fluctuation
 
 
@@ -62,11 +62,8 @@ def _transposed_connections(call: Call, x: Signal, weight: Signal) -> float:
     return x.field.shape[-axes - 1] / groups * spread
 
 
-@moment_rule(
-    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
-    assumes="weights are independent of the signal and of each other",
-)
-def convolution(call: Call) -> Transfer:
+@moment_rule(assumes="weights are independent of the signal and of each other")
+def convolution(call: Call) -> MomentMap:
     r"""A linear layer at every place, over $n = C_\text{in} k / \text{groups}$ taps, less those in the zero padding:
 
     $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2 s_x + E[b^2], \qquad
@@ -104,7 +101,9 @@ def convolution(call: Call) -> Transfer:
     return one(out, back)
 
 
-def _spread(x: Field, shape: tuple[int, ...], channel: int, n: float, weight: Field) -> Field:
+def _spread(
+    x: RandomField, shape: tuple[int, ...], channel: int, n: float, weight: RandomField
+) -> RandomField:
     """A sum of `n` products with weights, at every place."""
     tilt = n * max(n - 1, 0.0) * weight.mean**2
     common = max(x.share[channel], 0.0) if x.shape[channel] > 1 else x.mean**2
@@ -117,4 +116,4 @@ def _spread(x: Field, shape: tuple[int, ...], channel: int, n: float, weight: Fi
             share.append((n * weight.mean) ** 2 * common)
         else:
             share.append(n * weight.ms * x.share[axis] + tilt * min(common, max(x.share[axis], 0.0)))
-    return Field(shape=shape, mean=n * weight.mean * x.mean, ms=ms, share=tuple(share))
+    return RandomField(shape=shape, mean=n * weight.mean * x.mean, ms=ms, share=tuple(share))

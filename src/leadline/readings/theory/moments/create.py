@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from leadline.readings.theory.field import independent
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import Signal, number
 
 _SAME = {"zeros": 0.0, "ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
@@ -20,10 +20,8 @@ _DRAWN = {  # mean and second moment (derived)
 }
 
 
-@moment_rule(
-    " ".join([*_SAME, *_DRAWN, "full full_like new_full scalar_tensor tensor new_tensor arange linspace eye"])
-)
-def create(call: Call) -> Transfer:
+@moment_rule()
+def create(call: Call) -> MomentMap:
     """One number everywhere, draws of a known distribution, or an arithmetic sequence."""
     return one(_made(call), lambda grads: {})
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field
+from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.gradient import fresh, total
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import slope_of
 
 
-@moment_rule("dropout dropout1d dropout2d dropout3d feature_dropout native_dropout")
-def dropout(call: Call) -> Transfer:
+@moment_rule()
+def dropout(call: Call) -> MomentMap:
     r"""With rate $p$: $E[y] = \mu$, $E[y^2] = q/(1-p)$, neighbours share what they did; $g_x^2 = g_y^2/(1-p)$.
 
     Channel dropout drops whole channels: places of one channel then share $1/(1-p)$ as much, too.
@@ -24,7 +24,7 @@ def dropout(call: Call) -> Transfer:
         raise UnpredictableError("dropout of everything")
     whole = call.op.name[-2:] in ("1d", "2d", "3d")
 
-    def thinned(field: Field) -> Field:
+    def thinned(field: RandomField) -> RandomField:
         factor = 1 / (1 - rate)
         share = tuple(
             s * factor if size == 1 or (whole and axis > 1) else s

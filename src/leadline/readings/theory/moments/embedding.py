@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from leadline.readings.theory.field import Field
+from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.gradient import Terms
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 
 
-@moment_rule("embedding", assumes="the rows looked up are like all rows")
-def embedding(call: Call) -> Transfer:
+@moment_rule(assumes="the rows looked up are like all rows")
+def embedding(call: Call) -> MomentMap:
     r"""$y_t = E_{i_t}$: $E[y^2] = E[E^2]$; two places share $\kappa q$ with $\kappa$ the share of equal indices.
 
     How often indices repeat is a fact of the batch: it is read off the measured likeness of the samples where there is
@@ -25,7 +25,7 @@ def embedding(call: Call) -> Transfer:
     share = tuple(
         ms if size == 1 else mean**2 if axis == len(shape) - 1 else alike for axis, size in enumerate(shape)
     )
-    out = call.sources.gaussian(Field(shape=shape, mean=mean, ms=ms, share=share))
+    out = call.sources.gaussian(RandomField(shape=shape, mean=mean, ms=ms, share=share))
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         return {}

@@ -8,14 +8,14 @@ import torch
 from msgspec.structs import replace
 
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import Field, product
+from leadline.readings.theory.field import RandomField, product
 from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.rule import Call, Transfer, moment_rule, one
+from leadline.readings.theory.moment_rule import Call, MomentMap, moment_rule, one
 from leadline.readings.theory.signal import moved, nodes_of, standardised
 
 
-@moment_rule("glu", assumes="the two halves are independent")
-def glu(call: Call) -> Transfer:
+@moment_rule(assumes="the two halves are independent")
+def glu(call: Call) -> MomentMap:
     r"""$y = a\,\sigma(b)$ for the halves $a, b$: $E[y^2] = q_a E[\sigma^2]$.
 
     $g_a^2 = E[\sigma^2]\,g_y^2$ and $g_b^2 = q_a E[\sigma'^2]\,g_y^2$; the gradient of the whole is their mean.
@@ -30,7 +30,9 @@ def glu(call: Call) -> Transfer:
         return one(None, lambda grads: {})
     steep = open_ * (1 - open_)
     mean, ms = quadrature.moments(steep)
-    slope = Field(shape=shape, mean=mean, ms=ms, share=tuple(quadrature.kernel(steep, ms, half.correlations)))
+    slope = RandomField(
+        shape=shape, mean=mean, ms=ms, share=tuple(quadrature.kernel(steep, ms, half.correlations))
+    )
     out = call.sources.gaussian(product(half.field, gate.field), x.noise)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -39,6 +41,6 @@ def glu(call: Call) -> Transfer:
         share = tuple((a + b) / 2 for a, b in zip(parts[0].share, parts[1].share, strict=True))
         share = tuple(0.0 if each == axis else s for each, s in enumerate(share))
         ms = (parts[0].ms + parts[1].ms) / 2
-        return {value: fresh(Field(shape=x.field.shape, mean=0.0, ms=ms, share=share))}
+        return {value: fresh(RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=share))}
 
     return one(out, back)

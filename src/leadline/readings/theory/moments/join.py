@@ -7,27 +7,27 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field, reshaped
+from leadline.readings.theory.field import RandomField, reshaped
 from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import Signal, number
 
 
-@moment_rule("cat concat concatenate hstack vstack dstack")
-def cat(call: Call) -> Transfer:
+@moment_rule()
+def cat(call: Call) -> MomentMap:
     """Moments are weighted by size; pieces share only their means along the axis of joining."""
     axis = int(call.argument("dim", 1, 0) or 0)
     return _joined(call, axis % max(len(call.output.shape), 1), stacked=False)
 
 
-@moment_rule("stack")
-def stack(call: Call) -> Transfer:
+@moment_rule()
+def stack(call: Call) -> MomentMap:
     """A new axis along which the tensors lie."""
     axis = int(call.argument("dim", 1, 0) or 0)
     return _joined(call, axis % max(len(call.output.shape), 1), stacked=True)
 
 
-def _joined(call: Call, axis: int, *, stacked: bool) -> Transfer:
+def _joined(call: Call, axis: int, *, stacked: bool) -> MomentMap:
     shape = call.output.shape
     read = [value for value in call.op.inputs if math.prod(call.value(value).shape)]
     if any(value not in call.signals for value in read):
@@ -89,15 +89,15 @@ def _mixture(call: Call, pieces: Sequence[Signal], sizes: Sequence[int], axis: i
             if i != j
         )
     share[axis] = (pairs + crossed) / (whole * (whole - 1)) if whole > 1 else fields[0].ms
-    field = Field(
+    field = RandomField(
         shape=call.output.shape, mean=average, ms=mean([each.ms for each in fields]), share=tuple(share)
     )
     noise = sum((part**2) * piece.noise for part, piece in zip(parts, pieces, strict=True))
     return replace(call.sources.gaussian(field, noise), exact=all(piece.exact for piece in pieces))
 
 
-@moment_rule("pad", assumes="the padding is a number")
-def pad(call: Call) -> Transfer:
+@moment_rule(assumes="the padding is a number")
+def pad(call: Call) -> MomentMap:
     """Elements among a constant border."""
     value, x = call.read()
     shape = call.output.shape
@@ -111,7 +111,7 @@ def pad(call: Call) -> Transfer:
         ms if size == 1 else part * s * (old / size if size else 1.0) + (1 - part) * border**2
         for size, old, s in zip(shape, x.field.shape, x.field.share, strict=True)
     )
-    field = Field(shape=shape, mean=mean, ms=ms, share=share)
+    field = RandomField(shape=shape, mean=mean, ms=ms, share=share)
     out = call.sources.gaussian(field, x.noise)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -122,10 +122,8 @@ def pad(call: Call) -> Transfer:
     return one(out, back)
 
 
-@moment_rule(
-    "setitem copy index_put index_copy masked_scatter index_add scatter scatter_add fill zero index_fill"
-)
-def overwrite(call: Call) -> Transfer:
+@moment_rule()
+def overwrite(call: Call) -> MomentMap:
     """Some elements replaced: a copy of the whole is the new tensor, parts are not followed."""
     if call.op.name == "zero":
         return one(number(call.output.shape, 0.0), lambda grads: {})

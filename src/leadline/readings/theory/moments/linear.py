@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import Field, contracted, unbroadcast
+from leadline.readings.theory.field import RandomField, contracted, unbroadcast
 from leadline.readings.theory.gradient import Terms, fresh, total, weighted
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.moments.arithmetic import _sum, _times
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.signal import Signal, fluctuation
 
 LETTERS = "abcdefghijklmnopqrstuvw"
@@ -24,7 +24,7 @@ def contraction(call: Call, a: Operand, b: Operand, out: str) -> tuple[Signal, d
     return call.sources.gaussian(field, noise), {}
 
 
-def pulled(g: Field, letters: str, a: Operand, b: Operand) -> dict[int, Terms]:
+def pulled(g: RandomField, letters: str, a: Operand, b: Operand) -> dict[int, Terms]:
     """Gradients of both factors: each is a contraction of the gradient with the other factor."""
     found: dict[int, Terms] = {}
     for (value, x, own), (_, other, its) in ((a, b), (b, a)):
@@ -35,7 +35,7 @@ def pulled(g: Field, letters: str, a: Operand, b: Operand) -> dict[int, Terms]:
     return found
 
 
-def _completed(field: Field, letters: str, present: str, like: Field) -> Field:
+def _completed(field: RandomField, letters: str, present: str, like: RandomField) -> RandomField:
     """Axes that were summed over on their own get the same gradient everywhere."""
     if all(letter in present for letter in letters):
         return field
@@ -44,8 +44,8 @@ def _completed(field: Field, letters: str, present: str, like: Field) -> Field:
     return replace(field, shape=like.shape, share=full)
 
 
-@moment_rule("linear", assumes="weights are independent of the signal and of each other")
-def linear(call: Call) -> Transfer:
+@moment_rule(assumes="weights are independent of the signal and of each other")
+def linear(call: Call) -> MomentMap:
     r"""$y = x W^T + b$ with $n$ inputs and $m$ outputs:
 
     $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2\,\mu_x^2 + E[b^2], \qquad
@@ -65,7 +65,7 @@ def linear(call: Call) -> Transfer:
     )
 
 
-def biased(call: Call, product: Signal, bias: int | None, letters: str, a: Operand, b: Operand) -> Transfer:
+def biased(call: Call, product: Signal, bias: int | None, letters: str, a: Operand, b: Operand) -> MomentMap:
     """The product, and a bias added to it."""
     out = product
     if bias is not None:
@@ -85,8 +85,8 @@ def biased(call: Call, product: Signal, bias: int | None, letters: str, a: Opera
     return one(out, back)
 
 
-@moment_rule("matmul mm bmm mv dot inner", assumes="the two factors are independent")
-def matmul(call: Call) -> Transfer:
+@moment_rule(assumes="the two factors are independent")
+def matmul(call: Call) -> MomentMap:
     r"""$y_{ik} = \sum_j a_{ij} b_{jk}$: $E[y^2] = n\,q_a q_b + n(n-1)\,a_j b_j$, with $a_j$ what $a$ shares along $j$.
 
     With rows of attention weights that sum to 1, $q_y = P_2 q_v + (1 - P_2)\,\bar v$, $P_2 = E\sum_j p_j^2$: attention
@@ -101,7 +101,7 @@ def matmul(call: Call) -> Transfer:
     return _contract(call, (left, a, letters_a), (right, b, letters_b), out)
 
 
-def _contract(call: Call, a: Operand, b: Operand, out: str) -> Transfer:
+def _contract(call: Call, a: Operand, b: Operand, out: str) -> MomentMap:
     a, b = _without_ones(a, b), _without_ones(b, a)
     made, _ = contraction(call, a, b, out)
     if made.field.shape != call.output.shape:
@@ -137,8 +137,8 @@ def _matmul_letters(left: int, right: int) -> tuple[str, str, str]:
     return a, b, batch + ("x" if left > 1 else "") + ("z" if right > 1 else "")
 
 
-@moment_rule("addmm baddbmm addmv", assumes="weights are independent of the signal and of each other")
-def addmm(call: Call) -> Transfer:
+@moment_rule(assumes="weights are independent of the signal and of each other")
+def addmm(call: Call) -> MomentMap:
     """$y = b + x W$: a linear layer with its bias first."""
     names = {"addmm": ("input", "mat1", "mat2"), "addmv": ("input", "mat", "vec")}
     bias, left, right = (
@@ -162,11 +162,11 @@ def addmm(call: Call) -> Transfer:
         found = dict(made.back(grads))
         return {**found, left: weighted(found[left], alpha)}
 
-    return Transfer(outputs=made.outputs, back=back)
+    return MomentMap(outputs=made.outputs, back=back)
 
 
-@moment_rule("einsum", assumes="the two factors are independent")
-def einsum(call: Call) -> Transfer:
+@moment_rule(assumes="the two factors are independent")
+def einsum(call: Call) -> MomentMap:
     """A sum of products in the letters given; two factors."""
     equation = str(call.argument("equation", 0)).replace(" ", "")
     if "." in equation or "->" not in equation or len(call.op.inputs) != 2:
@@ -179,8 +179,8 @@ def einsum(call: Call) -> Transfer:
     return _contract(call, (left, a, letters[0]), (right, b, letters[1]), out)
 
 
-@moment_rule("bilinear", assumes="weights are independent of the signals and of each other")
-def bilinear(call: Call) -> Transfer:
+@moment_rule(assumes="weights are independent of the signals and of each other")
+def bilinear(call: Call) -> MomentMap:
     r"""$y_k = \sum_{ij} a_i W_{kij} b_j + c_k$: $E[y^2] = n_a n_b E[W^2]\,q_a q_b + E[c^2]$."""
     (left, a), (right, b), (_, weight) = call.read(0), call.read(1), call.read(2)
     bias = call.signal("bias", 3)
@@ -189,7 +189,7 @@ def bilinear(call: Call) -> Transfer:
     extra = 0.0 if bias is None else bias.field.ms
     rest = zip(a.field.share[:-1], b.field.share[:-1], strict=True)
     share = (*(fan * weight.field.ms * x * y + extra for x, y in rest), 0.0)
-    field = Field(shape=call.output.shape, mean=0.0, ms=ms + extra, share=share)
+    field = RandomField(shape=call.output.shape, mean=0.0, ms=ms + extra, share=share)
     out = call.sources.gaussian(field, fluctuation(a) + fluctuation(b))
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -199,7 +199,7 @@ def bilinear(call: Call) -> Transfer:
             factor = weight.field.shape[0] * other.field.shape[-1] * weight.field.ms
             share = [factor * s * o for s, o in zip(g.share[:-1], other.field.share[:-1], strict=True)]
             ms = factor * g.ms * other.field.ms
-            found[value] = fresh(Field(shape=x.field.shape, mean=0.0, ms=ms, share=(*share, 0.0)))
+            found[value] = fresh(RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=(*share, 0.0)))
         return found
 
     return one(out, back)

@@ -9,10 +9,10 @@ import torch
 from msgspec.structs import replace
 
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import Field, scaled
+from leadline.readings.theory.field import RandomField, scaled
 from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.moments.softmax import weights_of
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import number
 
 
@@ -30,8 +30,8 @@ def _scale(call: Call, places: float) -> float:
     return 1.0 if reduction == "sum" else places
 
 
-@moment_rule("cross_entropy cross_entropy_loss", assumes="labels are independent of the logits")
-def cross_entropy(call: Call) -> Transfer:
+@moment_rule(assumes="labels are independent of the logits")
+def cross_entropy(call: Call) -> MomentMap:
     r"""$L = \frac1N\sum \ln\sum_c e^{s_c} - s_y$ over $C$ classes and $N$ places, of which $N_v$ count:
 
     $$ E[L] = \ln C + \tfrac12\sigma^2 + \delta, \qquad
@@ -56,7 +56,7 @@ def cross_entropy(call: Call) -> Transfer:
         for each, size in enumerate(x.field.shape)
     )
     loss = (math.log(classes) + spread / 2 + weights.excess) * counted / divisor
-    return _start(call, value, loss, Field(shape=x.field.shape, mean=0.0, ms=ms, share=share))
+    return _start(call, value, loss, RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=share))
 
 
 def _ignored(call: Call) -> float:
@@ -64,7 +64,7 @@ def _ignored(call: Call) -> float:
     return 0.0 if target is None else call.facts.get(target, 0.0)
 
 
-def _start(call: Call, value: int, loss: float, gradient: Field) -> Transfer:
+def _start(call: Call, value: int, loss: float, gradient: RandomField) -> MomentMap:
     out = number(call.output.shape, loss)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -73,8 +73,8 @@ def _start(call: Call, value: int, loss: float, gradient: Field) -> Transfer:
     return one(out, back)
 
 
-@moment_rule("nll_loss nll_loss_nd nll_loss2d", assumes="labels are independent of the logits")
-def nll(call: Call) -> Transfer:
+@moment_rule(assumes="labels are independent of the logits")
+def nll_loss(call: Call) -> MomentMap:
     """The mean of one log-probability a place: a gradient of $-1/N_v$ at the label, none elsewhere."""
     value, x = call.read()
     _unweighted(call, 2)
@@ -91,12 +91,12 @@ def nll(call: Call) -> Transfer:
         call,
         value,
         -x.field.mean * counted / divisor,
-        Field(shape=x.field.shape, mean=0.0, ms=ms, share=share),
+        RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=share),
     )
 
 
-@moment_rule("mse_loss", assumes="targets are independent of the output")
-def mse(call: Call) -> Transfer:
+@moment_rule(assumes="targets are independent of the output")
+def mse_loss(call: Call) -> MomentMap:
     r"""$L = \frac1N \sum (y - t)^2$: $E[L] = q_y + q_t - 2\mu_y\mu_t$, $E[g^2] = 4L/N^2$."""
     (value, y), (other, t) = call.read(0), call.read(1)
     error = max(y.field.ms + t.field.ms - 2 * y.field.mean * t.field.mean, 0.0)
@@ -107,7 +107,7 @@ def mse(call: Call) -> Transfer:
         if y.field.shape == t.field.shape
         else [0.0] * len(y.field.shape)
     )
-    field = Field(
+    field = RandomField(
         shape=y.field.shape,
         mean=2 * (y.field.mean - t.field.mean) / divisor,
         ms=4 * error / divisor**2,
@@ -116,7 +116,7 @@ def mse(call: Call) -> Transfer:
     return _both(call, (value, other), error * n / divisor, field)
 
 
-def _both(call: Call, values: tuple[int, int], loss: float, gradient: Field) -> Transfer:
+def _both(call: Call, values: tuple[int, int], loss: float, gradient: RandomField) -> MomentMap:
     out = number(call.output.shape, loss)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -127,8 +127,8 @@ def _both(call: Call, values: tuple[int, int], loss: float, gradient: Field) -> 
     return one(out, back)
 
 
-@moment_rule("l1_loss smooth_l1_loss huber_loss", assumes="targets are independent of the output")
-def robust(call: Call) -> Transfer:
+@moment_rule(assumes="targets are independent of the output")
+def robust_loss(call: Call) -> MomentMap:
     r"""$L = \frac1N \sum h(y - t)$ for Gaussian errors, by quadrature; $E[g^2] = E[h'^2]/N^2$.
 
     With the knee $k$: $h(e) = e^2/2k$ below it and $|e| - k/2$ above; Huber's loss is $k$ times that.
@@ -149,7 +149,7 @@ def robust(call: Call) -> Transfer:
     n = y.field.count
     divisor = _scale(call, n)
     slope, ms = quadrature.moments(steep)
-    field = Field(
+    field = RandomField(
         shape=y.field.shape,
         mean=slope / divisor,
         ms=ms / divisor**2,
@@ -158,8 +158,8 @@ def robust(call: Call) -> Transfer:
     return _both(call, (value, other), quadrature.moments(loss)[0] * n / divisor, field)
 
 
-@moment_rule("binary_cross_entropy_with_logits", assumes="targets are independent of the logits")
-def binary(call: Call) -> Transfer:
+@moment_rule(assumes="targets are independent of the logits")
+def binary_cross_entropy(call: Call) -> MomentMap:
     r"""$L = \frac1N \sum \ln(1 + e^s) - t s$: $g = (\sigma(s) - t)/N$, by quadrature over $s$."""
     (value, x), (_, t) = call.read(0), call.read(1)
     _unweighted(call, 2)
@@ -170,7 +170,7 @@ def binary(call: Call) -> Transfer:
     divisor = _scale(call, n)
     ms = (square + t.field.ms - 2 * mean * t.field.mean) / divisor**2
     shared = ((mean - t.field.mean) / divisor) ** 2
-    field = Field(
+    field = RandomField(
         shape=x.field.shape,
         mean=(mean - t.field.mean) / divisor,
         ms=ms,
@@ -179,8 +179,8 @@ def binary(call: Call) -> Transfer:
     return _start(call, value, loss * n / divisor, field)
 
 
-@moment_rule("kl_div", assumes="targets are independent of the output")
-def divergence(call: Call) -> Transfer:
+@moment_rule(assumes="targets are independent of the output")
+def kl_div(call: Call) -> MomentMap:
     r"""$L = \frac1N\sum t(\ln t - x)$, $g = -t/N$ at the log-probabilities $x$.
 
     For log-normal targets, as softmax makes them: $E[t \ln t] = \tfrac12\mu\ln q$.

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import Field, product, reshaped, scaled, within
+from leadline.readings.theory.field import RandomField, product, reshaped, scaled, within
 from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.moments.arithmetic import _sum
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, fitted, moment_rule, one
 from leadline.readings.theory.signal import Signal, nodes_of, slope_of, standardised
 
 MOST_UNEVEN = (
@@ -20,7 +20,7 @@ MOST_UNEVEN = (
 EPS = 1e-5  # PyTorch's default for layer, batch, group and instance norm
 
 
-def centred(x: Field, axes: Sequence[int]) -> Field:
+def centred(x: RandomField, axes: Sequence[int]) -> RandomField:
     """Of $x - \\bar x$ with the mean over some axes."""
     common = within(x, axes)
     share = []
@@ -30,12 +30,12 @@ def centred(x: Field, axes: Sequence[int]) -> Field:
             share.append(x.share[axis] - common if len(axes) > 1 else -(x.ms - common) / max(size - 1, 1))
         else:
             share.append(x.share[axis] - within(x, axes, (axis,)))
-    return Field(shape=x.shape, mean=0.0, ms=max(x.ms - common, 0.0), share=tuple(share))
+    return RandomField(shape=x.shape, mean=0.0, ms=max(x.ms - common, 0.0), share=tuple(share))
 
 
 def normalised(
     call: Call, value: int, x: Signal, axes: Sequence[int], eps: float, *, centre: bool
-) -> Transfer:
+) -> MomentMap:
     r"""$y = (x - \bar x)/\sqrt{v + \epsilon}$ over some axes with $n$ places, $v$ the variance there:
 
     $$ E[y^2] = \frac{v}{v + \epsilon}, \qquad
@@ -77,8 +77,8 @@ def _unevenness(x: Signal, axes: Sequence[int], *, centre: bool) -> float:
 
 
 def affine(
-    call: Call, inner: Transfer, weight: int | None, bias: int | None, shape: tuple[int, ...]
-) -> Transfer:
+    call: Call, inner: MomentMap, weight: int | None, bias: int | None, shape: tuple[int, ...]
+) -> MomentMap:
     """The norm's output times gamma plus beta, each laid out in `shape`."""
     y = inner.outputs[0]
     if y is None:
@@ -118,8 +118,8 @@ def _eps(call: Call, position: int) -> float:
     return EPS if found is None else float(found)
 
 
-@moment_rule("layer_norm native_layer_norm", assumes="features have one mean and one variance")
-def layer_norm(call: Call) -> Transfer:
+@moment_rule(assumes="features have one mean and one variance")
+def layer_norm(call: Call) -> MomentMap:
     """Over the last axes, with gain and bias."""
     value, x = call.read()
     over = call.argument("normalized_shape", 1)
@@ -129,8 +129,8 @@ def layer_norm(call: Call) -> Transfer:
     return affine(call, inner, call.id("weight", 2), call.id("bias", 3), x.field.shape[-count:])
 
 
-@moment_rule("rms_norm", assumes="features have one second moment")
-def rms_norm(call: Call) -> Transfer:
+@moment_rule(assumes="features have one second moment")
+def rms_norm(call: Call) -> MomentMap:
     """Over the last axes, without centring; PyTorch's default eps is that of the dtype."""
     value, x = call.read()
     over = call.argument("normalized_shape", 1)
@@ -141,8 +141,8 @@ def rms_norm(call: Call) -> Transfer:
     return affine(call, inner, call.id("weight", 2), None, x.field.shape[-count:])
 
 
-@moment_rule("batch_norm native_batch_norm", assumes="channels have one variance each")
-def batch_norm(call: Call) -> Transfer:
+@moment_rule(assumes="channels have one variance each")
+def batch_norm(call: Call) -> MomentMap:
     """Training: over batch and places of each channel. Evaluation: a scale and a shift by the running statistics."""
     value, x = call.read()
     training = bool(call.argument("training", 5))
@@ -158,7 +158,7 @@ def batch_norm(call: Call) -> Transfer:
 
 def _by_running(
     call: Call, value: int, x: Signal, running: tuple[Signal, Signal], shape: tuple[int, ...]
-) -> Transfer:
+) -> MomentMap:
     mean, var = running
     gain = 1 / math.sqrt(max(var.field.mean, 0.0) + _eps(call, 7))
     shift = replace(mean, field=reshaped(scaled(mean.field, -1.0), shape), slope=-mean.slope)
@@ -168,8 +168,8 @@ def _by_running(
     return one(out, lambda grads: {value: fresh(scaled(total(grads[0], out), gain))})
 
 
-@moment_rule("group_norm", assumes="channels of a group have one mean and one variance")
-def group_norm(call: Call) -> Transfer:
+@moment_rule(assumes="channels of a group have one mean and one variance")
+def group_norm(call: Call) -> MomentMap:
     """Over the channels of a group and all places."""
     value, x = call.read()
     groups = int(call.argument("num_groups", 1))
@@ -201,8 +201,8 @@ def group_norm(call: Call) -> Transfer:
     return affine(call, one(whole, back), call.id("weight", 2), call.id("bias", 3), shape)
 
 
-@moment_rule("instance_norm", assumes="places of a channel have one mean and one variance")
-def instance_norm(call: Call) -> Transfer:
+@moment_rule(assumes="places of a channel have one mean and one variance")
+def instance_norm(call: Call) -> MomentMap:
     """Over the places of each channel of each sample."""
     value, x = call.read()
     axes = range(2, len(x.field.shape))
@@ -211,8 +211,8 @@ def instance_norm(call: Call) -> Transfer:
     return affine(call, inner, call.id("weight", 3), call.id("bias", 4), shape)
 
 
-@moment_rule("normalize", assumes="the second moment averages itself")
-def normalize(call: Call) -> Transfer:
+@moment_rule(assumes="the second moment averages itself")
+def normalize(call: Call) -> MomentMap:
     r"""$y = x / \|x\|$ along an axis: an RMS norm times $1/\sqrt n$."""
     value, x = call.read()
     if float(call.argument("p", 1, 2.0)) != 2.0:

@@ -8,12 +8,11 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from leadline.ops.activation import ACTIVATION, POINTWISE
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import Field, broadcast, constant, unbroadcast
+from leadline.readings.theory.field import RandomField, broadcast, constant, unbroadcast
 from leadline.readings.theory.gradient import Terms, fresh, total, weighted
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.replay import replay, slopes
-from leadline.readings.theory.rule import Call, Rule, Transfer, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import Signal, nodes_of, standardised
 
 MASKED = 1e4  # what is filled into logits so that softmax drops them; above any logit, below float16's 65504
@@ -32,7 +31,7 @@ def operands(call: Call) -> dict[int, Signal]:
     return found
 
 
-def pointwise(call: Call) -> Transfer:
+def apply_pointwise(call: Call) -> MomentMap:
     r"""$y = f(x)$ with $x = x(z)$, $z \sim N(0, 1)$: push the quadrature nodes of $z$ through the recorded op.
 
     $$ E[y] = \int f(x(z))\,Dz, \quad E[y^2] = \int f(x(z))^2\,Dz, \quad
@@ -77,7 +76,7 @@ def returned(terms: Terms, signal: Signal) -> Terms:
     return fresh(unbroadcast(total(terms, expanded), signal.field.shape))
 
 
-def _of_numbers(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...]) -> Transfer:
+def _of_numbers(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...]) -> MomentMap:
     r"""Of tensors as good as numbers, to first order: $f(\bar m)$, with variance $f'(\bar m)^2\,\mathrm{Var}(m)$."""
     points = {
         value: torch.full((1,), signal.field.mean, dtype=torch.float64, device="cpu")
@@ -90,7 +89,7 @@ def _of_numbers(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...])
         (value, signal), *_ = given.items()
         old, square = broadcast(signal.field, shape), slope[value] ** 2
         share = tuple(mean**2 + square * max(each - old.mean**2, 0.0) for each in old.share)
-        field = Field(shape=shape, mean=mean, ms=mean**2 + square * old.var, share=share)
+        field = RandomField(shape=shape, mean=mean, ms=mean**2 + square * old.var, share=share)
     noise = max((signal.noise for signal in given.values()), default=0.0)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -100,12 +99,19 @@ def _of_numbers(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...])
     return one(Signal(field=field, key=-1, tight=True, noise=noise, origin=origin), back)
 
 
-def masked(call: Call, x: Signal, value: int, valid: float) -> Transfer:
+def masked(call: Call, x: Signal, value: int, valid: float) -> MomentMap:
     """Logits of which softmax will see a share only; their field is that of the rest."""
     return one(replace(x, valid=valid), lambda grads: {value: tuple(grads[0])})
 
 
-def _select(call: Call) -> Transfer:
+@moment_rule(assumes="the elements are Gaussian")
+def pointwise(call: Call) -> MomentMap:
+    """A function of single elements, integrated over the source of its operand (see `apply_pointwise`)."""
+    return apply_pointwise(call)
+
+
+@moment_rule(assumes="masks hide what comes later, or nothing")
+def mask(call: Call) -> MomentMap:
     """`where` and `masked_fill` with a huge number drop elements from a softmax; with 0 they thin the tensor out."""
     filler = call.argument("value", 2) if call.op.name == "masked_fill" else call.argument("other", 2)
     tensors = [value for value in call.op.inputs if call.value(value).dtype != "bool"]
@@ -128,17 +134,8 @@ def valid_share(call: Call) -> float:
     return (columns + 1) / (2 * columns) if call.causal.intersection(call.op.inputs) else 1.0
 
 
-_OTHERS = {"where", "masked_fill"}
-_RULE_NAMES = " ".join(sorted((ACTIVATION.names | POINTWISE.names) - _OTHERS - {"prelu", "rrelu"}))
-
-POINTWISE_RULE: Rule = moment_rule(_RULE_NAMES, assumes="the elements are Gaussian")(pointwise)
-SELECT_RULE: Rule = moment_rule("where masked_fill", assumes="masks hide what comes later, or nothing")(
-    _select
-)
-
-
-@moment_rule("max min", assumes="the other operand is a floor for masked logits")
-def bound(call: Call) -> Transfer:
+@moment_rule(assumes="the other operand is a floor for masked logits")
+def extreme(call: Call) -> MomentMap:
     """The elementwise extreme of a tensor and a number far beyond its values: the tensor itself."""
     signals = operands(call)
     live = {value: signal for value, signal in signals.items() if not signal.tight}
@@ -149,8 +146,8 @@ def bound(call: Call) -> Transfer:
     return one(x, lambda grads: {value: tuple(grads[0])})
 
 
-@moment_rule("prelu rrelu", assumes="the elements are Gaussian")
-def prelu(call: Call) -> Transfer:
+@moment_rule(assumes="the elements are Gaussian")
+def prelu(call: Call) -> MomentMap:
     r"""$y = \max(x, 0) + a \min(x, 0)$ with learned slopes $a$ (0.25 at the start), or slopes drawn anew each time.
 
     As a function of $x$ it has the slope $\sqrt{E[a^2]}$, with $E[a^2] = (l^2 + lu + u^2)/3$ for $a \sim U(l, u)$.

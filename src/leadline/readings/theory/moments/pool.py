@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import Field
+from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import Signal, nodes_of
 
 
@@ -31,21 +31,18 @@ def _window(call: Call, x: Signal) -> int:
     return math.prod(size) if isinstance(size, list) else int(size) ** axes
 
 
-def _pooled(field: Field, shape: tuple[int, ...], mean: float, ms: float) -> Field:
+def _pooled(field: RandomField, shape: tuple[int, ...], mean: float, ms: float) -> RandomField:
     ratio = ms / field.ms if field.ms else 1.0
     centre = mean**2
     share = tuple(
         ms if size == 1 else min(max(centre, s * ratio), ms)
         for size, s in zip(shape, field.share, strict=True)
     )
-    return Field(shape=shape, mean=mean, ms=ms, share=share)
+    return RandomField(shape=shape, mean=mean, ms=ms, share=share)
 
 
-@moment_rule(
-    "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-    assumes="places of a window are alike",
-)
-def average(call: Call) -> Transfer:
+@moment_rule(assumes="places of a window are alike")
+def average_pool(call: Call) -> MomentMap:
     r"""The mean of $k$ places: $E[y^2] = \frac1k q + \frac{k-1}{k} s$; $g_x = g_y/k$ for each window that reads $x$."""
     value, x = call.read()
     axes = _axes(call)
@@ -60,7 +57,7 @@ def average(call: Call) -> Transfer:
         ms if size == 1 else each / k + (k - 1) / k * min(max(each, 0.0), max(s, 0.0))
         for size, each in zip(call.output.shape[:-axes], x.field.share[:-axes], strict=True)
     )
-    field = Field(shape=call.output.shape, mean=x.field.mean, ms=ms, share=others + places)
+    field = RandomField(shape=call.output.shape, mean=x.field.mean, ms=ms, share=others + places)
     out = call.sources.gaussian(field, x.noise)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -73,7 +70,9 @@ def average(call: Call) -> Transfer:
             else factor * each
             for axis, (size, each) in enumerate(zip(x.field.shape, g.share, strict=True))
         )
-        return {value: fresh(Field(shape=x.field.shape, mean=g.mean / k, ms=factor * g.ms, share=share))}
+        return {
+            value: fresh(RandomField(shape=x.field.shape, mean=g.mean / k, ms=factor * g.ms, share=share))
+        }
 
     return one(out, back)
 
@@ -85,12 +84,8 @@ def _greatest(k: int) -> Tensor:
     return density
 
 
-@moment_rule(
-    """max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
-    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d""",
-    assumes="places of a window are independent",
-)
-def maximum(call: Call) -> Transfer:
+@moment_rule(assumes="places of a window are independent")
+def max_pool(call: Call) -> MomentMap:
     r"""The greatest of $k$ independent places, $E[y^m] = \int x(z)^m\,k\,\Phi(z)^{k-1}\,Dz$ for increasing $x(z)$.
 
     Places that share a correlation $\rho$: $z = \sqrt\rho\,u + \sqrt{1-\rho}\,w$ with a common $u$, whose part of the
@@ -117,13 +112,15 @@ def maximum(call: Call) -> Transfer:
             part * g.ms if size == 1 else part * part * each
             for size, each in zip(x.field.shape, g.share, strict=True)
         )
-        return {value: fresh(Field(shape=x.field.shape, mean=part * g.mean, ms=part * g.ms, share=share))}
+        return {
+            value: fresh(RandomField(shape=x.field.shape, mean=part * g.mean, ms=part * g.ms, share=share))
+        }
 
-    return Transfer(outputs=outs, back=back)
+    return MomentMap(outputs=outs, back=back)
 
 
-@moment_rule("interpolate upsample", assumes="the image is as rough as its pixels")
-def interpolate(call: Call) -> Transfer:
+@moment_rule(assumes="the image is as rough as its pixels")
+def interpolate(call: Call) -> MomentMap:
     """Nearest neighbour: copies. Others average neighbours and are not predicted."""
     value, x = call.read()
     if call.argument("mode", 3, "nearest") not in ("nearest", "nearest-exact"):
@@ -139,6 +136,6 @@ def interpolate(call: Call) -> Transfer:
         back_share = tuple(
             ms if size == 1 else times**2 * s for size, s in zip(x.field.shape, g.share, strict=True)
         )
-        return {value: fresh(Field(shape=x.field.shape, mean=0.0, ms=ms, share=back_share))}
+        return {value: fresh(RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=back_share))}
 
     return one(out, back)

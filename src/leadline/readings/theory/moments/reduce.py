@@ -7,11 +7,19 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field, averaged, broadcast, constant, reshaped, scaled, within
+from leadline.readings.theory.field import (
+    RandomField,
+    averaged,
+    broadcast,
+    constant,
+    reshaped,
+    scaled,
+    within,
+)
 from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.moments.norm import centred
 from leadline.readings.theory.moments.softmax import weights_of
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import Signal, slope_of
 
 SELF_AVERAGING = (
@@ -33,8 +41,8 @@ def _axes(call: Call, x: Signal, position: int = 1) -> list[int]:
     return [int(axis) % rank for axis in many]
 
 
-@moment_rule("mean sum nanmean nansum", assumes="places along the axis are alike")
-def mean(call: Call) -> Transfer:
+@moment_rule(assumes="places along the axis are alike")
+def mean(call: Call) -> MomentMap:
     r"""$y = \frac1n \sum x$: $E[y^2] = \frac1n q + \frac{n-1}{n} s$, with $s$ what places share; a sum is $n$ means.
 
     Where that leaves little variance beside the mean, the tensor is a number from here on. $g_x = g_y / n$, the same
@@ -63,8 +71,8 @@ def mean(call: Call) -> Transfer:
     return one(out, back)
 
 
-@moment_rule("var std var_mean std_mean", assumes="places along the axis are alike")
-def variance(call: Call) -> Transfer:
+@moment_rule(assumes="places along the axis are alike")
+def variance(call: Call) -> MomentMap:
     r"""$v = \frac{1}{n - 1}\sum (x - \bar x)^2$, a number where $n$ is large; $g_x = 2(x - \bar x) g_v/(n-1)$.
 
     $E[v^2] = v^2 (1 + 2/(n-1))$ for Gaussians, and $E[\sqrt v^2] = v$. Biased ones divide by $n$.
@@ -98,14 +106,14 @@ def variance(call: Call) -> Transfer:
             return {}
         g = broadcast(reshaped(total(grads[0], first), wide), x.field.shape)
         share = tuple(a * b for a, b in zip(g.share, inner.share, strict=True))
-        field = Field(shape=x.field.shape, mean=0.0, ms=g.ms * inner.ms, share=share)
+        field = RandomField(shape=x.field.shape, mean=0.0, ms=g.ms * inner.ms, share=share)
         return {value: fresh(scaled(field, steep / divisor))}
 
-    return Transfer(outputs=tuple(outs), back=back)
+    return MomentMap(outputs=tuple(outs), back=back)
 
 
-@moment_rule("norm vector_norm", assumes="the second moment averages itself")
-def norm(call: Call) -> Transfer:
+@moment_rule(assumes="the second moment averages itself")
+def vector_norm(call: Call) -> MomentMap:
     r"""$\|x\| = \sqrt{n q}$; its gradient is $x / \|x\|$."""
     value, x = call.read()
     order = call.argument("ord", 1) if call.op.name == "vector_norm" else call.argument("p", 1, 2)
@@ -122,21 +130,21 @@ def norm(call: Call) -> Transfer:
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = broadcast(reshaped(total(grads[0], out), wide), x.field.shape)
         share = tuple(a * b for a, b in zip(g.share, x.field.share, strict=True))
-        field = Field(shape=x.field.shape, mean=0.0, ms=g.ms * x.field.ms, share=share)
+        field = RandomField(shape=x.field.shape, mean=0.0, ms=g.ms * x.field.ms, share=share)
         return {value: fresh(scaled(field, 1 / size))}
 
     return one(out, back)
 
 
-@moment_rule("cumsum", assumes="places along the axis are alike")
-def cumsum(call: Call) -> Transfer:
+@moment_rule(assumes="places along the axis are alike")
+def cumsum(call: Call) -> MomentMap:
     r"""$y_t = \sum_{s \le t} x_s$: $E[y^2] = \frac{n+1}{2}(q - s) + \frac{(n+1)(2n+1)}{6}s$ on average over $t$."""
     value, x = call.read()
     axis = int(call.argument("dim", 1)) % len(x.field.shape)
     n = x.field.shape[axis]
     single, squared = (n + 1) / 2, (n + 1) * (2 * n + 1) / 6
 
-    def grown(field: Field) -> Field:
+    def grown(field: RandomField) -> RandomField:
         ms = single * (field.ms - field.share[axis]) + squared * field.share[axis]
         ratio = ms / field.ms if field.ms else 1.0
         share = tuple(ms / 2 if each == axis else s * ratio for each, s in enumerate(field.share))
@@ -146,8 +154,8 @@ def cumsum(call: Call) -> Transfer:
     return one(out, lambda grads: {value: fresh(grown(total(grads[0], out)))})
 
 
-@moment_rule("logsumexp", assumes="logits are Gaussian")
-def logsumexp(call: Call) -> Transfer:
+@moment_rule(assumes="logits are Gaussian")
+def logsumexp(call: Call) -> MomentMap:
     r"""$E\ln \sum e^{x} = \mu + \ln n + \sigma^2/2 + \delta$ over $n$ logits; the gradient is softmax.
 
     $\delta \le 0$ is what few keys lack, about $-(e^{\sigma^2} - 1)/2n$; by a fixed sample of Gaussian rows.

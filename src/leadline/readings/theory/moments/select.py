@@ -9,15 +9,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import Field, broadcast, reshaped, scaled
+from leadline.readings.theory.field import RandomField, broadcast, reshaped, scaled
 from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
 from leadline.readings.theory.moments.choose import chosen_of, gathered_at
 from leadline.readings.theory.moments.pointwise import returned
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, moment_rule, one
 from leadline.readings.theory.signal import Signal, moved
 
 
-def thinned(call: Call, axes: Sequence[int | None]) -> Transfer:
+def thinned(call: Call, axes: Sequence[int | None]) -> MomentMap:
     """Some of the elements of a tensor; `axes` names for each axis of the result the axis it was taken from.
 
     Moments stay. Elements that were not taken have no gradient, so that its mean square falls by the share taken.
@@ -32,7 +32,7 @@ def thinned(call: Call, axes: Sequence[int | None]) -> Transfer:
     back_axes = {old: new for new, old in enumerate(axes) if old is not None}
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        found: list[Field] = []
+        found: list[RandomField] = []
         for terms, out in zip(grads, outs, strict=True):
             if terms:
                 found.append(_scattered(total(terms, out), x.field, back_axes))
@@ -40,18 +40,18 @@ def thinned(call: Call, axes: Sequence[int | None]) -> Transfer:
             return {}
         return {value: fresh(_sum(found))}
 
-    return Transfer(outputs=tuple(outs), back=back)
+    return MomentMap(outputs=tuple(outs), back=back)
 
 
-def _taken(field: Field, shape: tuple[int, ...], axes: Sequence[int | None]) -> Field:
+def _taken(field: RandomField, shape: tuple[int, ...], axes: Sequence[int | None]) -> RandomField:
     share = tuple(
         field.ms if size == 1 else field.ms if axis is None else field.share[axis]
         for size, axis in zip(shape, axes, strict=True)
     )
-    return Field(shape=shape, mean=field.mean, ms=field.ms, share=share)
+    return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=share)
 
 
-def _scattered(g: Field, like: Field, axes: Mapping[int, int]) -> Field:
+def _scattered(g: RandomField, like: RandomField, axes: Mapping[int, int]) -> RandomField:
     """A gradient among the zeros of what was not taken."""
     part = math.prod(g.shape) / max(math.prod(like.shape), 1)
     share = []
@@ -62,12 +62,12 @@ def _scattered(g: Field, like: Field, axes: Mapping[int, int]) -> Field:
         others = part / (length / size) if length else 0.0
         pairs = length * (length - 1) / (size * (size - 1)) if size > 1 else 1.0
         share.append(others * pairs * inner if size > 1 else part * g.ms)
-    return Field(shape=like.shape, mean=part * g.mean, ms=part * g.ms, share=tuple(share))
+    return RandomField(shape=like.shape, mean=part * g.mean, ms=part * g.ms, share=tuple(share))
 
 
-def _sum(fields: Sequence[Field]) -> Field:
+def _sum(fields: Sequence[RandomField]) -> RandomField:
     share = tuple(map(sum, zip(*(each.share for each in fields), strict=True)))
-    return Field(
+    return RandomField(
         shape=fields[0].shape,
         mean=sum(each.mean for each in fields),
         ms=sum(each.ms for each in fields),
@@ -75,8 +75,8 @@ def _sum(fields: Sequence[Field]) -> Field:
     )
 
 
-@moment_rule("getitem index")
-def getitem(call: Call) -> Transfer:
+@moment_rule()
+def getitem(call: Call) -> MomentMap:
     """Indexing by numbers, slices, new axes, and by tensors of indices or booleans."""
     _, x = call.read()
     index = call.argument("indices", 1)
@@ -121,19 +121,16 @@ def _consumes(call: Call, part: Any) -> int:
     return 1
 
 
-@moment_rule("select", assumes="")
-def select(call: Call) -> Transfer:
+@moment_rule()
+def select(call: Call) -> MomentMap:
     """One place along an axis."""
     _, x = call.read()
     axis = int(call.argument("dim", 1)) % len(x.field.shape)
     return thinned(call, [each for each in range(len(x.field.shape)) if each != axis])
 
 
-@moment_rule(
-    """narrow slice chunk split split_with_sizes tensor_split hsplit vsplit dsplit index_select take_along_dim gather
-    tril triu sort"""
-)
-def part(call: Call) -> Transfer:
+@moment_rule()
+def subset(call: Call) -> MomentMap:
     """Pieces along an axis; all axes stay."""
     value, x = call.read()
     if call.op.name in ("gather", "take_along_dim") and (found := gathered_at(call)) is not None:
@@ -144,16 +141,16 @@ def part(call: Call) -> Transfer:
     return thinned(call, list(range(len(x.field.shape))))
 
 
-@moment_rule("unbind")
-def unbind(call: Call) -> Transfer:
+@moment_rule()
+def unbind(call: Call) -> MomentMap:
     """All places along an axis, each by itself."""
     _, x = call.read()
     axis = int(call.argument("dim", 1, 0)) % len(x.field.shape)
     return thinned(call, [each for each in range(len(x.field.shape)) if each != axis])
 
 
-@moment_rule("expand expand_as broadcast_to")
-def expand(call: Call) -> Transfer:
+@moment_rule()
+def expand(call: Call) -> MomentMap:
     """Copies along an axis: the gradient is their sum."""
     value, x = call.read()
     shape = call.output.shape
@@ -161,8 +158,8 @@ def expand(call: Call) -> Transfer:
     return one(out, lambda grads: {value: returned(grads[0], x)})
 
 
-@moment_rule("repeat tile repeat_interleave")
-def repeat(call: Call) -> Transfer:
+@moment_rule()
+def repeat(call: Call) -> MomentMap:
     """Copies one behind the other: pairs of copies share everything."""
     value, x = call.read()
     shape = call.output.shape
@@ -176,7 +173,7 @@ def repeat(call: Call) -> Transfer:
         for new, size, count, s in zip(shape, old, times, flat.share, strict=True)
     )
     key = call.sources.view(x.key, f"{call.op.name} {call.op.args[1:]}")
-    out = replace(x, field=Field(shape=shape, mean=flat.mean, ms=flat.ms, share=share), key=key)
+    out = replace(x, field=RandomField(shape=shape, mean=flat.mean, ms=flat.ms, share=share), key=key)
     if x.nodes is not None:
         out = replace(call.sources.gaussian(out.field, x.noise), exact=x.exact)
 
@@ -187,18 +184,18 @@ def repeat(call: Call) -> Transfer:
         for axis, count in enumerate(times):
             ms += n * (count - 1) * max(g.share[axis], 0.0)
         share = tuple(ms if size == 1 else n * s for size, s in zip(old, g.share, strict=True))
-        field = Field(shape=old, mean=n * g.mean, ms=ms, share=share)
+        field = RandomField(shape=old, mean=n * g.mean, ms=ms, share=share)
         return {value: fresh(reshaped(field, x.field.shape))}
 
     return one(out, back)
 
 
-@moment_rule("unfold as_strided", assumes="windows are like the whole")
-def windows(call: Call) -> Transfer:
+@moment_rule(assumes="windows are like the whole")
+def windows(call: Call) -> MomentMap:
     """Overlapping windows: the moments of the whole, gradients counted as often as an element is read."""
     value, x = call.read()
     shape = call.output.shape
-    field = Field(
+    field = RandomField(
         shape=shape,
         mean=x.field.mean,
         ms=x.field.ms,
@@ -209,7 +206,7 @@ def windows(call: Call) -> Transfer:
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = total(grads[0], out)
-        flat = Field(shape=x.field.shape, mean=0.0, ms=g.ms, share=(0.0,) * len(x.field.shape))
+        flat = RandomField(shape=x.field.shape, mean=0.0, ms=g.ms, share=(0.0,) * len(x.field.shape))
         return {value: fresh(scaled(flat, math.sqrt(times)))}
 
     return one(out, back)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field, permuted, reshaped
+from leadline.readings.theory.field import RandomField, permuted, reshaped
 from leadline.readings.theory.gradient import fresh, total
-from leadline.readings.theory.rule import Call, Transfer, UnpredictableError, arrangement, moment_rule, one
+from leadline.readings.theory.moment_rule import (
+    Call,
+    MomentMap,
+    UnpredictableError,
+    arrangement,
+    moment_rule,
+    one,
+)
 
-_KEEPS = """view view_as reshape reshape_as flatten unflatten ravel squeeze unsqueeze contiguous clone real alias
-requires_grad to type type_as float half bfloat16 double cpu cuda as_tensor asarray resolve_conj"""
 
-
-@moment_rule(_KEEPS)
-def reshape(call: Call) -> Transfer:
+@moment_rule()
+def reshape(call: Call) -> MomentMap:
     """Another shape, dtype or place in memory."""
     _, x = call.read()
     before, after = x.field.shape, call.output.shape
@@ -22,15 +26,15 @@ def reshape(call: Call) -> Transfer:
     return arrangement(call, lambda f: reshaped(f, after), lambda f: reshaped(f, before))
 
 
-@moment_rule("detach data")
-def detach(call: Call) -> Transfer:
+@moment_rule()
+def detach(call: Call) -> MomentMap:
     """The same elements, without a way back."""
     _, x = call.read()
     return one(x, lambda grads: {})
 
 
-@moment_rule("transpose swapaxes swapdims t T mT H mH permute movedim moveaxis")
-def transpose(call: Call) -> Transfer:
+@moment_rule()
+def transpose(call: Call) -> MomentMap:
     """Axes in another order."""
     order = _order(call)
     back = [order.index(axis) for axis in range(len(order))]
@@ -65,8 +69,8 @@ def _moved(call: Call, axes: list[int]) -> list[int]:
     return rest
 
 
-@moment_rule("channel_shuffle pixel_shuffle pixel_unshuffle flip roll rot90")
-def shuffle(call: Call) -> Transfer:
+@moment_rule()
+def shuffle(call: Call) -> MomentMap:
     """Elements at other places: alike in distribution, but no longer beside themselves."""
     value, x = call.read()
     before, after = x.field.shape, call.output.shape
@@ -79,11 +83,11 @@ def shuffle(call: Call) -> Transfer:
     return one(moved, lambda grads: {value: fresh(_alike(total(grads[0], moved), before))})
 
 
-def _alike(field: Field, shape: tuple[int, ...]) -> Field:
+def _alike(field: RandomField, shape: tuple[int, ...]) -> RandomField:
     if len(shape) == len(field.shape):
         share = tuple(
             field.ms if size == 1 else value if old > 1 else field.mean**2
             for size, old, value in zip(shape, field.shape, field.share, strict=True)
         )
-        return Field(shape=shape, mean=field.mean, ms=field.ms, share=share)
+        return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=share)
     return reshaped(field, shape)

@@ -10,10 +10,10 @@ from functools import lru_cache
 import torch
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import Field
+from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.gradient import Terms, fresh, total
+from leadline.readings.theory.moment_rule import Call, MomentMap, moment_rule, one
 from leadline.readings.theory.moments.norm import centred
-from leadline.readings.theory.rule import Call, Transfer, moment_rule, one
 
 DRAWS = 2**16  # Gaussian logits drawn in all for a row's expectations: error 0.4 % (one over the root)
 MOST_KEYS = 4096  # longer rows are taken for this long and scaled: their weights average themselves (derived)
@@ -22,7 +22,7 @@ FULL = 0.999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class SoftmaxMoments:
     """Expectations over rows of softmax weights $p$, averaged over the rows of a mask."""
 
     squared: float
@@ -36,7 +36,7 @@ class Weights:
 
 
 @lru_cache(maxsize=4096)
-def _table(keys: int, steps: int, shown: int) -> Weights:
+def _table(keys: int, steps: int, shown: int) -> SoftmaxMoments:
     """By a fixed sample of Gaussian rows; `shown` is the share of keys in percent that the mask lets through."""
     spread = steps / STEPS
     causal = shown < 100 * FULL and abs(shown - 50 * (keys + 1) / keys) < 5
@@ -51,7 +51,7 @@ def _table(keys: int, steps: int, shown: int) -> Weights:
     second = squares.sum(1)
     passed = second - 2 * (squares * p).sum(1) + second.square()
     scale = columns / max(keys * shown / 100, 1)
-    return Weights(
+    return SoftmaxMoments(
         squared=float(second.mean()) * scale,
         passed=float(passed.mean()) * scale,
         overlap=scale / columns,
@@ -66,7 +66,7 @@ def _draws(rows: int, columns: int) -> torch.Tensor:
     return (drawn - drawn.mean()) / drawn.std()
 
 
-def _causal(mass: torch.Tensor) -> Weights:
+def _causal(mass: torch.Tensor) -> SoftmaxMoments:
     """Row $i$ sees the first $i$ keys; averages over all rows."""
     whole = mass.cumsum(1)
     second = mass.square().cumsum(1) / whole.square()
@@ -75,16 +75,16 @@ def _causal(mass: torch.Tensor) -> Weights:
     n = mass.shape[1]
     harmonic = sum(1 / each for each in range(1, n + 1))
     overlap = 2 * (n - harmonic) / (n * (n - 1)) if n > 1 else 1.0
-    return Weights(squared=float(second.mean()), passed=float(passed.mean()), overlap=overlap)
+    return SoftmaxMoments(squared=float(second.mean()), passed=float(passed.mean()), overlap=overlap)
 
 
-def weights_of(keys: int, variance: float, shown: float) -> Weights:
+def weights_of(keys: int, variance: float, shown: float) -> SoftmaxMoments:
     """Of softmax over `keys` Gaussian logits with this variance, of which a mask shows a share."""
     steps = round(math.sqrt(max(variance, 0.0)) * STEPS)
     return _table(keys, min(steps, 40 * STEPS), round(100 * shown))
 
 
-def attended(field: Field, axis: int, shown: float) -> tuple[Field, Weights]:
+def attended(field: RandomField, axis: int, shown: float) -> tuple[RandomField, SoftmaxMoments]:
     """The field of softmax weights along an axis.
 
     $E[p] = 1/n$, $E[p^2] = P_2/n$; rows sum to 1, so that keys share $(1 - P_2)/(n(n-1))$; rows share their overlap.
@@ -103,11 +103,11 @@ def attended(field: Field, axis: int, shown: float) -> tuple[Field, Weights]:
             both = min(max(field.share[each], 0.0), max(apart, 0.0))
             alike = min(max((field.share[each] - both) / spread, 0.0), 1.0) if spread > 0 else 1.0
             share.append(((1 - alike) * found.overlap + alike * found.squared) / n)
-    made = Field(shape=field.shape, mean=1 / n, ms=found.squared / n, share=tuple(share))
+    made = RandomField(shape=field.shape, mean=1 / n, ms=found.squared / n, share=tuple(share))
     return made, found
 
 
-def through(g: Field, p: Field, axis: int, found: Weights) -> Field:
+def through(g: RandomField, p: RandomField, axis: int, found: SoftmaxMoments) -> RandomField:
     r"""$g_s = p(g - \sum p g)$: $E[g_s^2] = (g^2 - \bar g)\,E\sum p^2(1 - 2p + P_2)/n$; rows sum to 0."""
     n = p.shape[axis]
     inner = centred(g, (axis,)) if n > 1 else g
@@ -121,11 +121,11 @@ def through(g: Field, p: Field, axis: int, found: Weights) -> Field:
             share.append(-ms / (n - 1))
         else:
             share.append(p.share[each] * inner.share[each])
-    return Field(shape=p.shape, mean=0.0, ms=ms, share=tuple(share))
+    return RandomField(shape=p.shape, mean=0.0, ms=ms, share=tuple(share))
 
 
-@moment_rule("softmax softmin safe_softmax", assumes="logits of a row are independent Gaussians")
-def softmax(call: Call) -> Transfer:
+@moment_rule(assumes="logits of a row are independent Gaussians")
+def softmax(call: Call) -> MomentMap:
     r"""$p_j = e^{s_j} / \sum e^{s}$ for logits whose variance within a row is $\sigma^2 = q - s$.
 
     $n E\sum_j p_j^2 \to e^{\sigma^2}$ for many keys; in general by a fixed sample of Gaussian rows.
@@ -137,8 +137,8 @@ def softmax(call: Call) -> Transfer:
     return one(out, lambda grads: {value: fresh(through(total(grads[0], out), field, axis, found))})
 
 
-@moment_rule("log_softmax", assumes="logits of a row are independent Gaussians")
-def log_softmax(call: Call) -> Transfer:
+@moment_rule(assumes="logits of a row are independent Gaussians")
+def log_softmax(call: Call) -> MomentMap:
     r"""$y = s - \ln\sum e^s$, with the logarithm a number (see `logsumexp`). $g_s = g - p \sum g$."""
     value, x = call.read()
     axis = int(call.argument("dim", 1, -1)) % len(x.field.shape)
@@ -148,7 +148,7 @@ def log_softmax(call: Call) -> Transfer:
     mean = -math.log(n) - spread / 2 - found.excess
     share = tuple(mean**2 + max(each - max(x.field.share[axis], 0.0), 0.0) for each in x.field.share)
     out = call.sources.gaussian(
-        Field(shape=x.field.shape, mean=mean, ms=mean**2 + spread, share=share), x.noise
+        RandomField(shape=x.field.shape, mean=mean, ms=mean**2 + spread, share=share), x.noise
     )
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
@@ -156,6 +156,6 @@ def log_softmax(call: Call) -> Transfer:
         row = n * g.ms + n * (n - 1) * (g.share[axis] if n > 1 else 0.0)
         ms = max(g.ms + (p.ms - 2 * p.mean / n) * row, 0.0)
         share = tuple(-ms / max(n - 1, 1) if each == axis else s for each, s in enumerate(g.share))
-        return {value: fresh(Field(shape=g.shape, mean=0.0, ms=ms, share=share))}
+        return {value: fresh(RandomField(shape=g.shape, mean=0.0, ms=ms, share=share))}
 
     return one(out, back)

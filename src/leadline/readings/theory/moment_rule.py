@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from leadline.ops.arguments import argument, sequence, value_of
-from leadline.readings.theory.field import Field, broadcast
+from leadline.readings.theory.field import RandomField, broadcast
 from leadline.readings.theory.gradient import Terms
 from leadline.readings.theory.signal import Signal, Sources, moved
 from leadline.records import Op, Trace, Value
@@ -19,7 +19,7 @@ Back = Callable[[Sequence[Terms]], Mapping[int, Terms]]
 """From the gradients of the outputs to contributions to the gradients of the inputs, by value id."""
 
 
-class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+class MomentMap(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule says of one op: the signals of its outputs (None: nothing), and how gradients come back."""
 
     outputs: tuple[Signal | None, ...]
@@ -75,29 +75,32 @@ class UnpredictableError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A moment rule: for which ops it is, what it does, and under which assumption it holds."""
+class MomentRule:
+    """How moments pass through the ops whose row of `leadline.ops.table` names this rule."""
 
-    names: frozenset[str]
-    run: Callable[[Call], Transfer]
+    name: str
+    apply: Callable[[Call], MomentMap]
     assumes: str
+    """The assumption under which the rule holds."""
 
 
-def moment_rule(names: str, *, assumes: str = "") -> Callable[[Callable[[Call], Transfer]], Rule]:
-    """Make a Rule of the function below, for these canonical op names. Nothing is registered."""
+def moment_rule(*, assumes: str = "") -> Callable[[Callable[[Call], MomentMap]], MomentRule]:
+    """Decorator that makes a `MomentRule` of a function and gives it the function's name."""
 
-    def make(run: Callable[[Call], Transfer]) -> Rule:
-        return Rule(names=frozenset(names.split()), run=run, assumes=assumes)
+    def decorate(apply: Callable[[Call], MomentMap]) -> MomentRule:
+        return MomentRule(name=apply.__name__, apply=apply, assumes=assumes)
 
-    return make
+    return decorate
 
 
-def one(signal: Signal | None, back: Back) -> Transfer:
+def one(signal: Signal | None, back: Back) -> MomentMap:
     """A transfer with one output."""
-    return Transfer(outputs=(signal,), back=back)
+    return MomentMap(outputs=(signal,), back=back)
 
 
-def arrangement(call: Call, forth: Callable[[Field], Field], back: Callable[[Field], Field]) -> Transfer:
+def arrangement(
+    call: Call, forth: Callable[[RandomField], RandomField], back: Callable[[RandomField], RandomField]
+) -> MomentMap:
     """An op that moves elements: the field in other axes, the same source."""
     value, x = call.read()
 
@@ -118,7 +121,7 @@ IGNORED = -100  # the label that PyTorch's losses leave out by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class SignalFacts:
     """By value id."""
 
     live: frozenset[int]
@@ -131,7 +134,7 @@ class Facts:
     """Made by comparing positions or by cutting a triangle out: a mask that hides what comes later."""
 
 
-def read_facts(trace: Trace) -> Facts:
+def read_signal_facts(trace: Trace) -> SignalFacts:
     trainable = {parameter.name for parameter in trace.parameters if parameter.trainable}
     live = {value.id for value in trace.values if value.source in ("input", "target", "parameter")}
     trained = {value.id for value in trace.values if value.source == "parameter" and value.name in trainable}
@@ -149,7 +152,9 @@ def read_facts(trace: Trace) -> Facts:
         share = _ignored_by(op, trace, ignored)
         if share:
             ignored.update(dict.fromkeys(op.outputs, share))
-    return Facts(live=frozenset(live), trained=frozenset(trained), ignored=ignored, causal=frozenset(causal))
+    return SignalFacts(
+        live=frozenset(live), trained=frozenset(trained), ignored=ignored, causal=frozenset(causal)
+    )
 
 
 def _hides_the_future(op: Op, trace: Trace) -> bool:
