@@ -11,7 +11,7 @@ from torch import nn
 
 import leadline
 from leadline.checks import model_checks, run_checks
-from leadline.checks._examples import each_block, geometric, residual, stack_with, weight
+from leadline.checks._examples import each_block, residual, stack_with, weight
 from leadline.checks._laws import scaled_init_ratio
 from leadline.errors import InputError, RuleError
 from leadline.fixes._engine.trial import read_batches
@@ -26,8 +26,6 @@ from leadline.nn.schedules import FullAgain, SlowStart
 from leadline.readings.forecast import _change
 from leadline.readings.symmetry.confirm import relative_change
 from leadline.readings.symmetry.equilibrium import equilibrium
-from leadline.readings.update.direction import repeated_blocks
-from leadline.readings.update.limits import _between
 from leadline.records import Facts, ParamGroup, Symmetry
 from leadline.report.charts.heat import Axis
 from leadline.report.notebook_cards import forecast_pictures
@@ -68,15 +66,6 @@ def test_outputs_that_become_no_numbers_have_changed_without_bound():
     assert relative_change([one], [other]) == math.inf
     assert relative_change([other], [other]) == 0.0
     assert relative_change([], []) == 0.0
-
-
-def test_between_a_measured_and_an_infinite_deviation_the_middle_is_taken():
-    assert _between(1.0, 0.1, 4.0, math.inf) == 2.0
-    assert 1.0 < _between(1.0, 0.1, 4.0, 3.0) < 4.0
-
-
-def test_a_profile_without_streams_has_no_repeated_blocks():
-    assert repeated_blocks(replace(geometric(blocks=4), streams=(), blocks=())) == []
 
 
 def test_coupled_decay_without_a_gradient_has_no_equilibrium():

@@ -1,4 +1,4 @@
-"""A rehearsal is what training on one batch would be, ends when enough is known, and leaves nothing behind."""
+"""A rehearsal equals training on one batch, ends when enough is known, and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from torch import nn
 import leadline
 from leadline import Case
 from leadline.lab.demo import deep_mlp
-from leadline.readings.update.rehearsal import LEAST, STEPS, constant_loss, rehearse
+from leadline.readings.update.rehearsal import (
+    MAX_REHEARSAL_STEPS,
+    MIN_REHEARSAL_STEPS,
+    constant_loss,
+    rehearse,
+)
 from leadline.records import Head
-from tests.readings.update.test_everything_is_put_back import OPTIMIZERS, with_optimizer
+from tests.readings.update.test_restore import OPTIMIZERS, with_optimizer
 from tests.support.footprint import differences, footprint
 from tests.support.zoo import ZOO, Specimen, animals
 
@@ -41,28 +46,28 @@ def train(case: Case, steps: int) -> list[float]:
     return losses
 
 
-def test_its_losses_are_those_of_training_on_that_batch():
+def test_the_losses_equal_those_of_training_on_the_batch():
     found = rehearse(mlp_case(lr=0.05), CROSS_ENTROPY)
-    assert found.steps == STEPS
-    assert list(found.losses) == pytest.approx(train(mlp_case(lr=0.05), STEPS), rel=1e-6)
+    assert found.steps == MAX_REHEARSAL_STEPS
+    assert list(found.losses) == pytest.approx(train(mlp_case(lr=0.05), MAX_REHEARSAL_STEPS), rel=1e-6)
 
 
-def test_it_ends_when_enough_is_learned_but_not_before_momentum_has_built_up():
+def test_it_ends_after_enough_progress_but_not_before_momentum_has_built_up():
     found = rehearse(mlp_case(lr=1.0), CROSS_ENTROPY)
     assert found.learned
-    assert found.steps == LEAST
+    assert found.steps == MIN_REHEARSAL_STEPS
 
 
-def test_it_ends_where_the_loss_becomes_no_number():
+def test_it_ends_at_the_first_non_finite_loss():
     found = rehearse(mlp_case(lr=1e30), CROSS_ENTROPY)
-    assert found.steps < STEPS
+    assert found.steps < MAX_REHEARSAL_STEPS
     assert not math.isfinite(found.losses[-1])
     assert found.progress == -math.inf
     assert found.has_spike
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_fresh_optimiser_stays_fresh(optimizer: str):
+def test_a_fresh_optimizer_stays_fresh(optimizer: str):
     case = with_optimizer(ZOO["conv-batch-norm"], OPTIMIZERS[optimizer])
     before, known = footprint(case), len(case.optimizer.state)
     rehearse(case, None, steps=3)
@@ -71,14 +76,14 @@ def test_a_fresh_optimiser_stays_fresh(optimizer: str):
 
 
 @pytest.mark.parametrize("animal", animals(without=("deep",)))
-def test_every_animal_of_the_zoo_is_put_back(animal: Specimen):
+def test_every_model_of_the_zoo_is_restored(animal: Specimen):
     case = with_optimizer(animal, lambda p: torch.optim.SGD(p, lr=1e-3))
     before = footprint(case)
     rehearse(case, None, steps=2)
     assert differences(before, footprint(case)) == []
 
 
-def test_the_loss_to_beat_is_that_of_the_best_constant_output():
+def test_the_loss_to_beat_is_the_loss_of_the_best_constant_output():
     targets = torch.tensor([0, 0, 0, 1, 1, 2])
     logits = torch.zeros(3, requires_grad=True)
     lbfgs = torch.optim.LBFGS([logits], max_iter=100, tolerance_grad=1e-9)
@@ -99,7 +104,7 @@ def test_ignored_targets_do_not_count_as_a_class():
     assert constant_loss(torch.tensor([-100]), CROSS_ENTROPY) is None
 
 
-def test_of_numbers_it_is_the_variance_and_of_chances_the_binary_entropy():
+def test_the_loss_to_beat_is_the_variance_for_numbers_and_the_entropy_for_probabilities():
     numbers = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
     square = replace_loss("mse_loss")
     assert constant_loss(numbers, square) == pytest.approx(
@@ -111,7 +116,7 @@ def test_of_numbers_it_is_the_variance_and_of_chances_the_binary_entropy():
     assert constant_loss(chances, binary) == pytest.approx(expected)
 
 
-def test_where_targets_do_not_tell_nothing_is_claimed():
+def test_without_usable_targets_there_is_no_loss_to_beat():
     assert constant_loss(None, CROSS_ENTROPY) is None
     assert constant_loss(torch.ones(3), replace_loss("")) is None
     assert constant_loss(torch.ones(3), None) is None
@@ -137,7 +142,7 @@ def replace_loss(name: str) -> Head:
     return Head(loss=name, value=1.0, classes=None, logit_ms=1.0, logit_max=1.0, behind="")
 
 
-def test_one_step_at_a_time_is_in_memory():
+def test_only_one_step_is_in_memory_at_a_time():
     case = mlp_case(lr=1e-3)
     alive: list[int] = []
     made: list[weakref.ref[torch.Tensor]] = []
@@ -149,12 +154,12 @@ def test_one_step_at_a_time_is_in_memory():
     handle = case.model[0].register_forward_hook(watch)
     rehearse(case, CROSS_ENTROPY)
     handle.remove()
-    assert len(alive) == STEPS + 1
-    assert max(alive) == 0  # what the first layer made in earlier steps is gone
+    assert len(alive) == MAX_REHEARSAL_STEPS + 1
+    assert max(alive) == 0  # outputs of the first layer in earlier steps are freed
 
 
 def deep(activation: type[nn.Module], depth: int, classes: int = 10) -> Case:
-    """A default-initialised plain stack on unbalanced classes: its head can learn how often each comes, and no more."""
+    """A default-initialized plain stack on unbalanced classes: its head learns the class frequencies."""
     torch.manual_seed(0)
     hidden = [layer for _ in range(depth) for layer in (nn.Linear(32, 32), activation())]
     model = nn.Sequential(*hidden, nn.Linear(32, classes))
@@ -172,14 +177,14 @@ def deep(activation: type[nn.Module], depth: int, classes: int = 10) -> Case:
         pytest.param(deep_mlp(), id="the demo"),
     ],
 )
-def test_a_network_that_only_learns_how_often_each_class_comes_has_not_learned(case: Case):
+def test_a_network_that_only_learns_the_class_frequencies_has_not_learned(case: Case):
     report = leadline.check(case)
     assert report.verdict == "fails"
     assert report.profile.rehearsal.relative_fall > 0  # its head does learn
     assert not report.profile.rehearsal.learned
 
 
-def test_the_rehearsal_can_be_left_out():
+def test_the_rehearsal_is_optional():
     assert leadline.check(mlp_case(lr=0.1)).profile.rehearsal is not None
     assert leadline.check(mlp_case(lr=0.1), rehearse=False).profile.rehearsal is None
     assert leadline.check(mlp_case(lr=0.1), update=False).profile.rehearsal is None

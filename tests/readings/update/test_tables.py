@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/update.md are what the stored results render to; its code and benchmarks run."""
+"""The tables of docs/explanation/update.md match the stored results, and its code and benchmarks run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("mark", "results", "render"), TABLES)
-def test_a_table_is_what_the_stored_results_render_to(mark, results, render):
+def test_each_table_matches_the_stored_results(mark, results, render):
     text = PAGE.read_text()
     assert fill(text, mark, render(load(results))) == text
 
@@ -33,6 +33,6 @@ def test_the_code_of_the_page_runs(capsys):
     assert "depth^" in capsys.readouterr().out
 
 
-def test_the_cost_is_measured_in_plain_steps(capsys):
+def test_the_cost_is_measured_relative_to_plain_steps(capsys):
     found = update.measure(lambda: update.workloads.mlp(layers=2, width=8, batch=4), rounds=2)
     assert found["reading"]["median"] > 1

@@ -1,4 +1,4 @@
-"""What a reading says of one step is true: predictions, changes, places, limits."""
+"""The predictions, changes, parts and limits that an update reading reports are true."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,8 +14,16 @@ from torch import Tensor, nn
 
 import leadline
 from leadline import Case, Update
+from leadline.checks._examples import geometric
 from leadline.nn import MLP
-from leadline.readings.update.limits import MOST_LOOKS, first_of_many, momentum_room, search
+from leadline.readings.update.direction import repeated_blocks
+from leadline.readings.update.limits import (
+    MAX_FORWARD_PASSES,
+    _between,
+    first_step_share,
+    momentum_factor,
+    search,
+)
 from leadline.readings.update.reading import read_update
 from tests.support.zoo import ZOO, energy
 
@@ -50,7 +59,7 @@ def test_the_measured_change_approaches_the_predicted_one_as_the_rate_falls():
         assert smaller == pytest.approx(larger / 10, rel=0.5)  # the error is of first order in the rate
 
 
-def test_predictions_come_from_the_step_that_the_optimiser_makes_not_from_a_formula():
+def test_predictions_use_the_actual_step_of_the_optimizer():
     case = residual_case()
     adam = replace(case, optimizer=torch.optim.Adam(case.model.parameters(), lr=1e-4, eps=0.0))
     loss = case.loss(case.model(case.inputs), case.targets)
@@ -61,7 +70,7 @@ def test_predictions_come_from_the_step_that_the_optimiser_makes_not_from_a_form
     assert read(uphill).safe_lr is None
 
 
-def test_the_measured_change_is_that_of_really_stepping():
+def test_the_measured_change_equals_that_of_a_real_step():
     case = sgd(residual_case(), lr=0.5, momentum=0.9)
     found = read(case)
     before = case.loss(case.model(case.inputs), case.targets)
@@ -77,7 +86,7 @@ def test_the_measured_change_is_that_of_really_stepping():
     )
 
 
-def test_dropout_draws_the_same_mask_before_and_after():
+def test_dropout_draws_the_same_mask_before_and_after_the_step():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 1))
     case = sgd(Case(model, torch.randn(16, 8), loss=energy), lr=0.0)
@@ -86,7 +95,7 @@ def test_dropout_draws_the_same_mask_before_and_after():
     assert found.function_change == 0.0
 
 
-def test_parts_of_parameters_blocks_and_ranges_add_up():
+def test_the_parts_of_parameters_blocks_and_ranges_add_up_to_the_step():
     found = read(sgd(residual_case(), lr=0.01))
     total = found.predicted_loss_change
     assert sum(each.predicted for each in found.parameters) == pytest.approx(total)
@@ -129,14 +138,16 @@ def quadratic(curvatures: list[float], lr: float, **options: float) -> Case:
     )
 
 
-def test_on_a_quadratic_loss_the_parting_and_the_limit_are_the_derived_ones():
+def test_on_a_quadratic_loss_parting_and_stability_limit_equal_their_formulas():
     found = read(quadratic([4.0], lr=0.1), sharpness=True)
     assert found.sharpness == pytest.approx(4.0, rel=1e-3)
     assert found.stability_lr == pytest.approx(2 / 4.0, rel=1e-3)
-    assert found.parting * 0.1 == pytest.approx(1 / 4.0, rel=0.05)  # half is lost at the minimum of the line
+    assert found.parting * 0.1 == pytest.approx(
+        1 / 4.0, rel=0.05
+    )  # half of the prediction is lost at the minimum
 
 
-def test_lanczos_finds_the_sharpest_direction_that_the_step_does_not_show():
+def test_lanczos_finds_a_sharp_direction_that_the_step_barely_touches():
     curvatures = [100.0, 1.0, 0.5]
     case = quadratic(curvatures, lr=1e-3)
     with torch.no_grad():
@@ -174,7 +185,7 @@ class NoSecondDerivative(torch.autograd.Function):
         return grad
 
 
-def test_without_second_derivatives_finite_differences_stand_in_and_say_so():
+def test_without_second_derivatives_finite_differences_are_used_and_noted():
     case = quadratic([4.0, 1.0], lr=0.1)
     smooth = case.loss
     found = read(replace(case, loss=lambda y: smooth(NoSecondDerivative.apply(y))), sharpness=True)
@@ -182,13 +193,13 @@ def test_without_second_derivatives_finite_differences_stand_in_and_say_so():
     assert any("finite differences" in gap.why for gap in found.gaps)
 
 
-def test_ranges_are_measured_alone_when_sharpness_is_asked_for():
+def test_sharpness_also_measures_each_depth_range_alone():
     case = sgd(residual_case(), lr=0.01)
     assert all(each.function_change is None for each in read(case).ranges)
     assert all(each.function_change > 0 for each in read(case, sharpness=True).ranges)
 
 
-def test_a_range_moved_alone_changes_the_loss_by_its_part_of_a_short_step():
+def test_a_depth_range_moved_alone_changes_the_loss_by_its_share():
     case = sgd(residual_case(dtype=torch.float64), lr=1e-5)
     found = read(case, sharpness=True)
     for each in found.ranges:
@@ -228,26 +239,26 @@ def test_a_change_below_rounding_gives_no_ratio():
     assert read(sgd(residual_case(), lr=1e-9)).ratio is None
 
 
-def test_a_loss_of_nan_is_measured_as_nan_and_said_to_be():
+def test_a_nan_loss_is_reported_as_nan():
     case = ZOO["nan-in-input"]()
     found = read_update(sgd(case, lr=0.1), None)
     assert math.isnan(found.predicted_loss_change)
     assert found.safe_lr is None
-    assert "no number" in found.confidence_why
+    assert "not finite" in found.confidence_why
     assert any("the loss is nan" in gap.why for gap in found.gaps)
 
 
-def test_momentum_makes_the_safe_rate_that_of_a_sustained_step():
+def test_momentum_lowers_the_safe_rate_to_that_of_a_sustained_step():
     plain, heavy = (read(sgd(residual_case(), lr=0.1, momentum=beta)).safe_lr for beta in (0.0, 0.9))
     assert heavy == pytest.approx(plain / 10, rel=0.01)
-    assert first_of_many({"momentum": 0.9, "dampening": 0.9}, 0) == pytest.approx(1)
-    assert first_of_many({"betas": (0.9, 0.999)}, 0) == 1
-    assert momentum_room({"momentum": 0.9}) == pytest.approx(1.9)
-    assert momentum_room({"betas": (0.9, 0.999)}) == pytest.approx(19)
+    assert first_step_share({"momentum": 0.9, "dampening": 0.9}, 0) == pytest.approx(1)
+    assert first_step_share({"betas": (0.9, 0.999)}, 0) == 1
+    assert momentum_factor({"momentum": 0.9}) == pytest.approx(1.9)
+    assert momentum_factor({"betas": (0.9, 0.999)}) == pytest.approx(19)
 
 
 @pytest.mark.parametrize("curvature", [1e-3, 0.1, 1.0, 30.0, 1e4])
-def test_the_search_along_a_parabola_ends_where_half_is_lost(curvature: float):
+def test_the_search_along_a_parabola_ends_at_its_minimum(curvature: float):
     def loss(multiple: float) -> float:
         return 1.0 - multiple + 0.5 * curvature * multiple**2
 
@@ -268,11 +279,11 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_safe_rate_does_not_depend_on_the_rate_it_is_asked_with(name: str):
+def test_the_safe_rate_does_not_depend_on_the_current_rate(name: str):
     case = residual_case(depth=2)
     rates = (1e-12, 1e-8, 1e-6, 1e-4, 1e-2, 1.0, 100.0)
-    made = [replace(case, optimizer=OPTIMIZERS[name](case.model.parameters(), lr)) for lr in rates]
-    found = [read_update(each, None) for each in made]
+    cases = [replace(case, optimizer=OPTIMIZERS[name](case.model.parameters(), lr)) for lr in rates]
+    found = [read_update(each, None) for each in cases]
     middle = sorted(each.safe_lr for each in found)[len(found) // 2]
     assert [each.safe_lr for each in found] == pytest.approx([middle] * len(found), rel=0.1)
     assert not any(each.safe_lr_is_bound for each in found)
@@ -289,28 +300,37 @@ def test_a_loss_without_curvature_has_a_safe_rate_that_is_marked_as_a_bound():
 
 
 @pytest.mark.parametrize("curvature", [1e-9, 1e-3, 1.0, 1e3, 1e9])
-def test_the_search_ends_after_few_looks_however_far_the_parting_is(curvature: float):
-    looks = []
+def test_the_search_ends_after_few_passes_for_any_distance_of_the_parting(curvature: float):
+    multiples = []
 
     def loss(multiple: float) -> float:
-        looks.append(multiple)
+        multiples.append(multiple)
         return 1e10 - multiple + 0.5 * curvature * multiple**2
 
     search(loss, 1e10, -1.0, loss(1.0), 1e-9)
-    assert len(looks) <= 1 + MOST_LOOKS
+    assert len(multiples) <= 1 + MAX_FORWARD_PASSES
 
 
-def test_the_search_survives_a_loss_that_is_no_number():
+def test_the_search_survives_a_non_finite_loss():
     line = search(lambda multiple: math.nan, 1.0, -1.0, math.inf, 1e-9)
     assert line.parting == 0.0
 
 
-def test_the_record_survives_json():
+def test_an_update_survives_json():
     found = read(sgd(residual_case(), lr=0.01), sharpness=True)
     assert Update.from_json(found.to_json()) == found
 
 
-def test_parameters_that_the_optimiser_does_not_hold_are_named():
+def test_trainable_parameters_outside_the_optimizer_are_named():
     case = residual_case()
     partly = replace(case, optimizer=torch.optim.SGD(case.model.blocks.parameters(), lr=0.01))
     assert "output.weight" in read(partly).gaps[0].where
+
+
+def test_the_next_multiple_before_a_non_finite_loss_is_the_geometric_middle():
+    assert _between(1.0, 0.1, 4.0, math.inf) == 2.0
+    assert 1.0 < _between(1.0, 0.1, 4.0, 3.0) < 4.0
+
+
+def test_a_profile_without_streams_has_no_repeated_blocks():
+    assert repeated_blocks(msgspec.structs.replace(geometric(blocks=4), streams=(), blocks=())) == []

@@ -17,7 +17,7 @@ from leadline.fixes._engine.copy import twin
 from leadline.fixes._engine.fix import Patient
 from leadline.fixes._engine.trial import Batches, Losses, Trials
 from leadline.readings.update.probe import copy_batch, outputs_of
-from leadline.readings.update.rehearsal import LABELS_KEY, constant_loss
+from leadline.readings.update.rehearsal import constant_loss, targets_of
 from leadline.records import Rehearsal
 from leadline.records.update import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
 from leadline.tracer.inputs import call_model
@@ -215,7 +215,7 @@ def _usual(first: float, classes: int) -> bool:
 
 def all_targets(batches: Batches) -> Tensor | None:
     """The targets of all batches as one tensor; None where they cannot be put together."""
-    given = [_targets(inputs, targets) for inputs, targets in batches.each]
+    given = [targets_of(inputs, targets) for inputs, targets in batches.each]
     found = [each for each in given if isinstance(each, Tensor)]
     if len(found) < len(given):
         return None
@@ -223,8 +223,3 @@ def all_targets(batches: Batches) -> Tensor | None:
         return torch.cat([each.flatten() for each in found])
     alike = {(each.shape[1:], each.dtype) for each in found}
     return torch.cat(found) if len(alike) == 1 and found[0].dim() else None
-
-
-def _targets(inputs: Any, targets: Any) -> Any:
-    """Those of a batch, or those among the inputs of a model that computes its own loss."""
-    return inputs.get(LABELS_KEY) if targets is None and isinstance(inputs, Mapping) else targets

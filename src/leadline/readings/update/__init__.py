@@ -1,9 +1,11 @@
-"""What one optimiser step does to a model: predicted and measured change of the loss, of the function, safe rates.
+"""What one optimizer step does to a model: the predicted and measured change of the loss, and the safe rates.
 
-keeping    an optimiser is lent out and given back bit for bit
-borrowed   model and optimiser together: losses, gradients, moving along a step
-line       the loss along the step
-places     where on the depth axis the step happens
-limits     the stability limit, a safe rate, a warm-up
-reading    all of it as an Update
+probe            runs passes and steps of a model and its optimizer, and restores both bit for bit
+optimizer_state  saves and restores an optimizer
+tensor_sums      norms and inner products over lists of tensors
+direction        the direction of the step, and its share per parameter, block and depth range
+limits           the loss along the step, the stability limit, the safe rate and the warm-up
+curvature        the largest curvature, by Lanczos iteration
+reading          all of it as an `Update` record
+rehearsal        a few real steps on one batch
 """

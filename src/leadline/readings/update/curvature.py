@@ -1,8 +1,8 @@
-r"""The largest curvature that an optimiser sees: top eigenvalue of $P^{1/2} H P^{1/2}$ by Lanczos iteration.
+r"""The largest curvature that an optimizer sees: the top eigenvalue of $P^{1/2} H P^{1/2}$, by Lanczos iteration.
 
-$H$ is the Hessian of the loss on the batch and $P$ the diagonal that the optimiser multiplies gradients with: 1 for
-SGD, $1/(\sqrt{\hat v} + \epsilon)$ for Adam and its kin, read off their state. Only products $Hv$ are needed, each
-about two passes.
+$H$ is the Hessian of the loss on the batch. $P$ is the diagonal by which the optimizer multiplies gradients: 1 for
+SGD, $1/(\sqrt{\hat v} + \epsilon)$ for Adam and its variants, read from their state. The iteration needs only products
+$Hv$, each of which costs about two passes.
 """
 
 from __future__ import annotations
@@ -18,85 +18,94 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.probe import StepProbe
 
-ITERATIONS = 8  # measured by benchmarks/update.py: the top eigenvalue is then within a few per cent
-FIRST_STEPS = 10  # ours: before, running mean squares are those of single gradients and no metric
-DIFFERENCE = (
-    1e-3  # relative length of the step of a finite difference: cube root of float32's spacing, rounded down
-)
-SEED = 0  # of the start vector
+# Calibrated by benchmarks/update.py: the top eigenvalue is then within a few percent.
+LANCZOS_ITERATIONS = 8
+# Heuristic: before this many steps the running mean squares describe single gradients, not a metric.
+MIN_STEPS_FOR_METRIC = 10
+# Derived: the cube root of float32's spacing, rounded down, balances truncation and rounding of a central difference.
+DIFFERENCE_STEP = 1e-3
+START_VECTOR_SEED = 0
 
 Product = Callable[[Sequence[Tensor]], list[Tensor]]
 Diagonal = list[Tensor | float]
 
 
 def largest_curvature(probe: StepProbe, steps: int) -> tuple[float | None, str]:
-    """The eigenvalue, in units of one over the largest rate, and a note on how; None and why not."""
+    """The eigenvalue, in units of one over the largest rate, and a note on the method; or None and the reason."""
     root = _root_preconditioner(probe, steps)
     if isinstance(root, str):
         return None, root
     probe.move(probe.start, 0.0, ())
     try:
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels have no second derivative
-            return _lanczos(_by_double_backward(probe), root, probe.start), ""
+            return _lanczos(_product_by_double_backward(probe), root, probe.start), ""
     except (RuntimeError, NotImplementedError) as error:
-        note = f"second derivatives are not available ({str(error).splitlines()[0][:80]}); finite differences instead"
-    return _lanczos(_by_differences(probe), root, probe.start), note
+        reason = str(error).splitlines()[0][:80]
+        note = f"second derivatives are not available ({reason}); finite differences are used instead"
+    return _lanczos(_product_by_differences(probe), root, probe.start), note
 
 
 def _lanczos(product: Product, root: Diagonal, like: Sequence[Tensor]) -> float:
-    """Three vectors at a time; the few iterations lose no orthogonality that the top eigenvalue would notice."""
-    generator = torch.Generator().manual_seed(SEED)
+    """The top eigenvalue, with three vectors in memory.
+
+    Vectors are not orthogonalized again: in so few iterations the top eigenvalue does not need it.
+    """
+    generator = torch.Generator().manual_seed(START_VECTOR_SEED)
     vector = [torch.randn(each.shape, generator=generator).to(each) for each in like]
-    vector = _scaled(vector, 1 / _length(vector))
-    before, beta = [torch.zeros_like(each) for each in vector], 0.0
-    diagonal, beside = [], []
-    for _ in range(ITERATIONS):
+    vector = _scaled(vector, 1 / sums.total_norm(vector))
+    previous, beta = [torch.zeros_like(each) for each in vector], 0.0
+    diagonal, off_diagonal = [], []
+    for _ in range(LANCZOS_ITERATIONS):
         image = _times(root, product(_times(root, vector)))
         alpha = sum(sums.inner_products(vector, image))
         diagonal.append(alpha)
-        image = [w - alpha * v - beta * u for w, v, u in zip(image, vector, before, strict=True)]
-        beta = _length(image)
+        image = [w - alpha * v - beta * u for w, v, u in zip(image, vector, previous, strict=True)]
+        beta = sums.total_norm(image)
         if not math.isfinite(beta) or beta <= 1e-12 * abs(alpha):
             break
-        beside.append(beta)
-        before, vector = vector, _scaled(image, 1 / beta)
-    return _top_eigenvalue(diagonal, beside[: len(diagonal) - 1])
+        off_diagonal.append(beta)
+        previous, vector = vector, _scaled(image, 1 / beta)
+    return _top_eigenvalue(diagonal, off_diagonal[: len(diagonal) - 1])
 
 
-def _top_eigenvalue(diagonal: Sequence[float], beside: Sequence[float]) -> float:
+def _top_eigenvalue(diagonal: Sequence[float], off_diagonal: Sequence[float]) -> float:
     matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    if beside:
-        off = torch.tensor(beside, dtype=torch.float64)
+    if off_diagonal:
+        off = torch.tensor(off_diagonal, dtype=torch.float64)
         matrix = matrix + torch.diag(off, 1) + torch.diag(off, -1)
     return float(torch.linalg.eigvalsh(matrix)[-1]) if matrix.isfinite().all() else math.nan
 
 
-def _by_double_backward(probe: StepProbe) -> Product:
+def _product_by_double_backward(probe: StepProbe) -> Product:
     loss, _ = probe.forward()
     leaves = [parameter for parameter in probe.parameters if parameter.requires_grad]
-    found = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
-    used = [(g, index) for index, g in enumerate(found) if g is not None and g.requires_grad]
-    if len(used) < sum(g is not None for g in found):
-        raise RuntimeError("a gradient does not say what it depends on")
+    gradients = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
+    used = [(g, index) for index, g in enumerate(gradients) if g is not None and g.requires_grad]
+    if len(used) < sum(g is not None for g in gradients):
+        raise RuntimeError("a gradient has no graph")
 
     def product(vector: Sequence[Tensor]) -> list[Tensor]:
-        here = [v for v, p in zip(vector, probe.parameters, strict=True) if p.requires_grad]
+        components = [v for v, p in zip(vector, probe.parameters, strict=True) if p.requires_grad]
         images = torch.autograd.grad(
-            [g for g, _ in used], leaves, [here[i] for _, i in used], retain_graph=True, allow_unused=True
+            [g for g, _ in used],
+            leaves,
+            [components[i] for _, i in used],
+            retain_graph=True,
+            allow_unused=True,
         )
         if any(images[index] is None for _, index in used):
-            raise RuntimeError("a gradient does not say what it depends on")
+            raise RuntimeError("a gradient has no graph")
         by_leaf = {id(leaf): image for leaf, image in zip(leaves, images, strict=True)}
         return [_or_zeros(by_leaf.get(id(p)), p) for p in probe.parameters]
 
     return product
 
 
-def _by_differences(probe: StepProbe) -> Product:
-    size = _length(probe.start)
+def _product_by_differences(probe: StepProbe) -> Product:
+    size = sums.total_norm(probe.start)
 
     def product(vector: Sequence[Tensor]) -> list[Tensor]:
-        step = DIFFERENCE * size / max(_length(vector), 1e-30)
+        step = DIFFERENCE_STEP * size / max(sums.total_norm(vector), 1e-30)
         probe.move(vector, step)
         above = probe.gradient()[2]
         probe.move(vector, -step)
@@ -107,8 +116,8 @@ def _by_differences(probe: StepProbe) -> Product:
 
 
 def _root_preconditioner(probe: StepProbe, steps: int) -> Diagonal | str:
-    r"""$P^{1/2}$ for each parameter, in the order of the parameters; or why it is not known."""
-    found: dict[int, Tensor | float] = {}
+    r"""$P^{1/2}$ for each parameter, in the order of the parameters; or the reason why it is not known."""
+    roots: dict[int, Tensor | float] = {}
     rates = [float(group.get("lr") or 0.0) for group in probe.optimizer.param_groups]
     for group, rate in zip(probe.optimizer.param_groups, rates, strict=True):
         share = math.sqrt(rate / max(rates)) if max(rates) > 0 else 1.0
@@ -116,24 +125,26 @@ def _root_preconditioner(probe: StepProbe, steps: int) -> Diagonal | str:
             root = _root_of(probe.optimizer, group, parameter, steps)
             if isinstance(root, str):
                 return root
-            found[id(parameter)] = root * share
-    return [found[id(parameter)] for parameter in probe.parameters]
+            roots[id(parameter)] = root * share
+    return [roots[id(parameter)] for parameter in probe.parameters]
 
 
 def _root_of(
     optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: Tensor, steps: int
 ) -> Tensor | float | str:
+    name = type(optimizer).__name__
     state = optimizer.state.get(parameter, {})
     square = state.get("max_exp_avg_sq", state.get("exp_avg_sq", state.get("square_avg", state.get("sum"))))
     if square is None:
-        plain = type(optimizer).__name__ in ("SGD", "ASGD") or not state
-        return (
-            1.0 if plain else f"how {type(optimizer).__name__} scales a gradient is not known to this version"
-        )
+        is_plain = name in ("SGD", "ASGD") or not state
+        return 1.0 if is_plain else f"this version does not know how {name} scales a gradient"
     if not isinstance(square, Tensor) or square.shape != parameter.shape:
-        return f"the state of {type(optimizer).__name__} is not one number an entry"
-    if steps < FIRST_STEPS:
-        return f"its running mean squares have seen {steps} gradients: too few to be a metric"
+        return f"the state of {name} does not hold one number per entry of the parameter"
+    if steps < MIN_STEPS_FOR_METRIC:
+        return (
+            f"the running mean squares of {name} average only {steps} gradients; "
+            f"measure again after {MIN_STEPS_FOR_METRIC} steps"
+        )
     if "exp_avg_sq" in state and "betas" in group:
         square = square / (1 - float(group["betas"][1]) ** float(state["step"]))
     scale: Tensor = (square.sqrt() + float(group.get("eps", 0.0))).rsqrt()
@@ -146,10 +157,6 @@ def _times(root: Diagonal, vector: Sequence[Tensor]) -> list[Tensor]:
 
 def _scaled(vector: Sequence[Tensor], factor: float) -> list[Tensor]:
     return [factor * each for each in vector]
-
-
-def _length(vector: Sequence[Tensor]) -> float:
-    return math.sqrt(sum(norm**2 for norm in sums.norms(vector)))
 
 
 def _or_zeros(image: Tensor | None, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The direction of a step, and how it is distributed over parameters, blocks and depth ranges."""
+"""The direction of a step, and how the step is distributed over parameters, blocks and depth ranges."""
 
 from __future__ import annotations
 
@@ -14,34 +14,40 @@ from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.probe import StepProbe
 from leadline.records import BlockStep, DepthBlock, DepthRange, ParameterStep, Profile
 
-COARSE = 64.0  # units in the last place of a weight: an update that is longer has its direction to about one percent
-FIRST_FACTOR = 1024.0  # ours: where nothing at all is left of a step, the rate to try next
-MOST_TRIES = 5  # ours: rates up to 1e15 times the user's
+# Derived: rounding of a step this many units in the last place long turns its direction by about one percent.
+MIN_DIRECTION_ULPS = 64.0
+# Heuristic: the rate factor to try first when a step is rounded away completely.
+FIRST_RATE_FACTOR = 1024.0
+# Heuristic: five attempts reach rates 1e15 times the user's.
+MAX_ATTEMPTS = 5
+# Heuristic: quarters of the depth tell early from late, and one pass each is affordable.
+DEPTH_RANGES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
-    """`deltas` are `factor` times the user's step."""
+    """The direction of a step, measured on the step itself or on a longer one."""
 
     deltas: list[Tensor]
+    """Changes of the parameters, `factor` times those of the user's step."""
     factor: float
     slope: float
-    """What the gradient promises of the user's step."""
+    """Change of the loss that the gradient predicts for the user's step."""
 
 
 def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) -> Direction:
-    """That of the step itself, or of a longer one where rounding spoils it. Moves the parameters."""
+    """The direction of the step, or of a longer one where rounding spoils it; moves the parameters."""
     own = _direction(grads, deltas, 1.0)
-    needed = _needed(probe)
-    length, factor = _length(deltas), 1.0
-    for _ in range(MOST_TRIES):
-        if length >= needed:
+    min_length = _min_length(probe)
+    length, factor = sums.total_norm(deltas), 1.0
+    for _ in range(MAX_ATTEMPTS):
+        if length >= min_length:
             break
-        factor *= max(2 * needed / length, 2.0) if length else FIRST_FACTOR
+        factor *= max(2 * min_length / length, 2.0) if length else FIRST_RATE_FACTOR
         if not probe.step_at(factor):
             return own
         longer = sums.differences(probe.parameters, probe.start)
-        length = _length(longer)
+        length = sums.total_norm(longer)
         if not math.isfinite(length):
             return own
     return own if factor == 1.0 or not length else _direction(grads, longer, factor)
@@ -51,29 +57,24 @@ def _direction(grads: list[Tensor], deltas: list[Tensor], factor: float) -> Dire
     return Direction(deltas=deltas, factor=factor, slope=sum(sums.inner_products(grads, deltas)) / factor)
 
 
-def _needed(probe: StepProbe) -> float:
-    """The length above which a step has a direction: `COARSE` units in the last place of all weights."""
+def _min_length(probe: StepProbe) -> float:
+    """Length of a step of `MIN_DIRECTION_ULPS` units in the last place of all weights."""
     spacings = [_spacing(each) for each in probe.start]
     weights = sums.norms(probe.start)
-    return COARSE * math.sqrt(sum((eps * norm) ** 2 for eps, norm in zip(spacings, weights, strict=True)))
+    squares = ((eps * norm) ** 2 for eps, norm in zip(spacings, weights, strict=True))
+    return MIN_DIRECTION_ULPS * math.sqrt(sum(squares))
 
 
 def _spacing(tensor: Tensor) -> float:
     return torch.finfo(tensor.dtype).eps if tensor.is_floating_point() or tensor.is_complex() else 0.0
 
 
-def _length(tensors: list[Tensor]) -> float:
-    return math.sqrt(sum(norm**2 for norm in sums.norms(tensors)))
-
-
-# Where on the depth axis a step happens: its parts by parameter, by block and by range of blocks.
-
-RANGES = 4  # ours: quarters of the depth tell early from late, and one pass each is affordable
+# The parts of a step by parameter, by block and by range of blocks.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step in tensors, all lists in the same order."""
+    """One step as tensors; all lists have the same order."""
 
     names: list[str]
     start: list[Tensor]
@@ -82,16 +83,17 @@ class Step:
 
 
 def by_parameter(step: Step, blocks: Sequence[DepthBlock]) -> tuple[ParameterStep, ...]:
-    homes: dict[str, str] = {}
+    """What the step does to each parameter."""
+    block_of: dict[str, str] = {}
     for block in blocks:
         for name in block.params:
-            homes.setdefault(name, block.name)
+            block_of.setdefault(name, block.name)
     products = sums.inner_products(step.grads, step.deltas)
     grads, updates, weights = (sums.norms(each) for each in (step.grads, step.deltas, step.start))
     return tuple(
         ParameterStep(
             name=name,
-            block=homes.get(name, ""),
+            block=block_of.get(name, ""),
             count=step.start[i].numel(),
             dtype=str(step.start[i].dtype).removeprefix("torch."),
             predicted=products[i],
@@ -112,7 +114,7 @@ def _swallowed(step: Step, index: int, update_norm: float, weight_norm: float) -
 
 
 def repeated_blocks(profile: Profile) -> list[DepthBlock]:
-    """The blocks that a deeper network has more of: residual ones, else all between the ends of the longest stream."""
+    """The blocks that a deeper network repeats: the residual ones, else all between the ends of the longest stream."""
     if not profile.streams:
         return []
     index = max(range(len(profile.streams)), key=lambda each: profile.streams[each].blocks)
@@ -122,6 +124,7 @@ def repeated_blocks(profile: Profile) -> list[DepthBlock]:
 
 
 def by_block(parameters: Sequence[ParameterStep], profile: Profile | None) -> tuple[BlockStep, ...]:
+    """What the step does to each block; empty without a profile."""
     if profile is None:
         return ()
     blocks, repeated = profile.blocks, {block.name for block in repeated_blocks(profile)}
@@ -140,7 +143,7 @@ def _block(block: DepthBlock, parts: Sequence[ParameterStep], total: float, repe
         stream=block.stream,
         repeated=repeated,
         predicted=predicted,
-        share=share(predicted, total),
+        share=_share(predicted, total),
         grad_square=sum(each.grad_norm**2 for each in parts),
         update_norm=math.sqrt(sum(each.update_norm**2 for each in parts)),
         weight_norm=math.sqrt(sum(each.weight_norm**2 for each in parts)),
@@ -148,22 +151,23 @@ def _block(block: DepthBlock, parts: Sequence[ParameterStep], total: float, repe
 
 
 def by_range(blocks: Sequence[BlockStep], total: float) -> tuple[DepthRange, ...]:
-    """Quarters of the depth axis, from the input to the loss."""
+    """What the step does to each quarter of the depth axis, from the input to the loss."""
     return tuple(
         DepthRange(
             first=part[0].name,
             last=part[-1].name,
             blocks=len(part),
-            share=share(sum(each.predicted for each in part), total),
+            share=_share(sum(each.predicted for each in part), total),
         )
         for part in quarters(blocks)
     )
 
 
 def quarters(blocks: Sequence[BlockStep]) -> list[Sequence[BlockStep]]:
-    edges = [round(i * len(blocks) / RANGES) for i in range(RANGES + 1)]
+    """The blocks in four consecutive parts of about equal size; fewer if there are fewer blocks."""
+    edges = [round(i * len(blocks) / DEPTH_RANGES) for i in range(DEPTH_RANGES + 1)]
     return [blocks[a:b] for a, b in pairwise(edges) if b > a]
 
 
-def share(part: float, total: float) -> float | None:
+def _share(part: float, total: float) -> float | None:
     return part / total if total and math.isfinite(total) else None

@@ -1,4 +1,14 @@
-"""The loss along the step, and the learning rates that follow: stability limit, safe rate, warm-up."""
+r"""The loss along a step, and the learning rates that follow from it: stability limit, safe rate, warm-up.
+
+The *parting* is the multiple of the step at which the measured change of the loss differs from the predicted one by
+half of the prediction.
+
+Near a minimum with curvature $\lambda$ in the metric of the optimizer, steps of rate $\eta$ shrink an error as long as
+$\eta < 2m/\lambda$. Plain gradient descent has $m = 1$; heavy-ball momentum $\beta$ has $m = 1 + \beta$, Nesterov's
+$(1 + \beta)/(1 + 2\beta)$, and a running mean of gradients, as in Adam, $(1 + \beta_1)/(1 - \beta_1)$ (the stability
+conditions of the linear recurrences; Cohen et al., "Adaptive gradient methods at the edge of stability", 2022, for
+Adam).
+"""
 
 from __future__ import annotations
 
@@ -12,183 +22,193 @@ from torch.optim import Optimizer
 from leadline.records import LinePoint
 from leadline.records.update import Confidence, SharpnessKind
 
-HALF = 0.5  # ours, and the issue's: predicted and measured "part" when they differ by half of the prediction
-MOST_LOOKS = 10  # forward passes that a search may cost where the parting is far from the user's rate
-REFINING = 2  # of them, once it is known between which multiples it lies
-LONGEST_STRIDE = 256.0  # ours: farther than this from one look to the next, a parabola is not trusted
-CLOSE = 1.25  # the search ends when the parting is bracketed within this factor
-VISIBLE = (
-    8.0  # roundings of a loss: where a change is that large, its ratio to the promise is off by 1/4 at most
-)
-BEYOND_ZERO = 2.1  # derived: a loss that stays above 0 has parted where twice its value is promised
+# Derived: along a step a quadratic loss deviates from the linear prediction by half exactly at its minimum.
+PARTING_DEVIATION = 0.5
+# Heuristic: bounds the cost of a search whose parting is far from the user's rate.
+MAX_FORWARD_PASSES = 10
+# Heuristic: two passes after the parting is bracketed bring it close enough.
+MAX_REFINEMENTS = 2
+# Heuristic: a parabola is not trusted farther than this factor from one point to the next.
+MAX_STRIDE = 256.0
+# Heuristic: the search ends when the parting is bracketed within this factor.
+MAX_BRACKET_RATIO = 1.25
+# Derived: where a change of the loss is this many roundings, its ratio to the prediction is off by at most 1/4.
+MIN_CHANGE_ROUNDINGS = 8.0
+# Derived: a loss that stays above 0 has parted where the predicted decrease is twice its value.
+MAX_PREDICTED_DECREASE = 2.1
+# Cited: Ma and Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021.
+WARMUP_MEMORIES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What was seen along the step, nearest first."""
+    """The losses along the step, nearest first."""
 
     slope: float
-    """The promise of the step itself."""
+    """Predicted change of the loss by the step itself."""
     points: tuple[LinePoint, ...]
     parting: float | None
     is_bound: bool
+    """The parting is at least this."""
     curvature: float | None
-    r"""$\varphi''(0)$, from the second difference at the nearest point at which it stands out of the rounding."""
+    r"""$\varphi''(0)$, from the second difference at the nearest point at which it exceeds the rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """What is known before the first look: the loss, its slope along the step, and the rounding of a loss."""
+    """The loss before the step, its slope along the step, and the rounding of a loss."""
 
     loss: float
     slope: float
     noise: float
 
     @property
-    def nearest(self) -> float:
-        """The multiple from which on a change of the loss is more than rounding."""
-        return VISIBLE * self.noise / abs(self.slope)
+    def min_multiple(self) -> float:
+        """The multiple from which a change of the loss exceeds rounding."""
+        return MIN_CHANGE_ROUNDINGS * self.noise / abs(self.slope)
 
     @property
-    def zero(self) -> float:
-        """A multiple at which the promise is more than there is; infinite where the loss is no positive number."""
-        return BEYOND_ZERO * self.loss / abs(self.slope) if self.loss > 0 else math.inf
+    def max_multiple(self) -> float:
+        """A multiple at which more decrease is predicted than is possible; infinite unless the loss is positive."""
+        return MAX_PREDICTED_DECREASE * self.loss / abs(self.slope) if self.loss > 0 else math.inf
 
-    def deviation(self, found: float, multiple: float) -> float:
-        """|r - 1|; infinite where the loss is no number."""
-        deviation = abs((found - self.loss) / (multiple * self.slope) - 1)
+    def deviation(self, loss: float, multiple: float) -> float:
+        """|measured / predicted - 1| of the change of the loss; infinite where the loss is not finite."""
+        deviation = abs((loss - self.loss) / (multiple * self.slope) - 1)
         return deviation if math.isfinite(deviation) else math.inf
 
 
-def search(look: Callable[[float], float], loss: float, slope: float, first: float, noise: float) -> Line:
-    """Find where measured and predicted change part by half, in a few looks.
+def search(loss_at: Callable[[float], float], loss: float, slope: float, first: float, noise: float) -> Line:
+    """Search the parting in a few forward passes.
 
-    `look` gives the loss at a multiple; `first` is the loss at the step itself; `noise` is the rounding of a loss. A
-    step too small for its effect to be seen is followed until it is: the parting does not depend on the rate.
+    `loss_at` gives the loss at a multiple; `first` is the loss at the step itself; `noise` is the rounding of a loss. A
+    step whose effect is below rounding is lengthened until the effect shows: the parting does not depend on the rate.
     """
-    losses, seen = {1.0: first}, {}
+    losses: dict[float, float] = {1.0: first}
+    deviations: dict[float, float] = {}
     start = _Start(loss=loss, slope=slope, noise=noise)
     if slope < 0 and math.isfinite(slope) and math.isfinite(loss):
-        seen = _walk(look, start, losses)
-    parting, is_bound = _parting(seen) if seen else (None, False)
+        deviations = _walk(loss_at, start, losses)
+    parting, is_bound = _parting(deviations) if deviations else (None, False)
     return Line(
         slope=slope,
-        points=tuple(_point(c, losses[c], loss, slope, noise) for c in sorted(losses)),
+        points=tuple(_point(c, losses[c], start) for c in sorted(losses)),
         parting=parting,
         is_bound=is_bound,
-        curvature=_curvature(losses, loss, slope, noise),
+        curvature=_curvature(losses, start),
     )
 
 
-def _walk(look: Callable[[float], float], start: _Start, losses: dict[float, float]) -> dict[float, float]:
-    """Deviations by multiple; `losses` gets what was looked at."""
-    seen = {1.0: start.deviation(losses[1.0], 1.0)} if start.nearest <= 1 else {}
-    refined = 0
-    for _ in range(MOST_LOOKS):
-        following = _next(seen, start) if seen else start.nearest
-        refined += _bracketed(seen)
-        if following is None or following < start.nearest or refined > REFINING:
+def _walk(loss_at: Callable[[float], float], start: _Start, losses: dict[float, float]) -> dict[float, float]:
+    """Deviations by multiple; adds every measured loss to `losses`."""
+    deviations = {1.0: start.deviation(losses[1.0], 1.0)} if start.min_multiple <= 1 else {}
+    refinements = 0
+    for _ in range(MAX_FORWARD_PASSES):
+        following = _next(deviations, start) if deviations else start.min_multiple
+        refinements += _is_bracketed(deviations)
+        if following is None or following < start.min_multiple or refinements > MAX_REFINEMENTS:
             break
-        losses[following] = look(following)
-        seen[following] = start.deviation(losses[following], following)
-    return seen
+        losses[following] = loss_at(following)
+        deviations[following] = start.deviation(losses[following], following)
+    return deviations
 
 
-def _bracketed(seen: dict[float, float]) -> bool:
-    return any(each < HALF for each in seen.values()) and any(each >= HALF for each in seen.values())
+def _split(deviations: dict[float, float]) -> tuple[list[float], list[float]]:
+    """Multiples before and after the parting."""
+    before = [c for c, deviation in deviations.items() if deviation < PARTING_DEVIATION]
+    after = [c for c, deviation in deviations.items() if deviation >= PARTING_DEVIATION]
+    return before, after
 
 
-def _next(seen: dict[float, float], start: _Start) -> float | None:
+def _is_bracketed(deviations: dict[float, float]) -> bool:
+    before, after = _split(deviations)
+    return bool(before and after)
+
+
+def _next(deviations: dict[float, float], start: _Start) -> float | None:
     """The next multiple: where the nearest bracket, or a quadratic loss, puts the parting."""
-    inside = [c for c, deviation in seen.items() if deviation < HALF]
-    outside = [c for c, deviation in seen.items() if deviation >= HALF]
-    if inside and outside:
-        low, high = max(inside), min(outside)
-        return None if high / low < CLOSE else _between(low, seen[low], high, seen[high])
-    if inside:
-        c = max(inside)
+    before, after = _split(deviations)
+    if before and after:
+        low, high = max(before), min(after)
+        if high / low < MAX_BRACKET_RATIO:
+            return None
+        return _between(low, deviations[low], high, deviations[high])
+    if before:
+        c = max(before)
         rounding = start.noise / (c * abs(start.slope))
-        stride = HALF / max(seen[c], rounding, HALF / LONGEST_STRIDE)
+        stride = PARTING_DEVIATION / max(deviations[c], rounding, PARTING_DEVIATION / MAX_STRIDE)
         farther = c * max(stride, 1.5) * 1.05
-        return min(farther, start.zero) if c < start.zero else farther
-    c = min(outside)
-    return min(c * _back(seen[c]), start.zero)
+        return min(farther, start.max_multiple) if c < start.max_multiple else farther
+    c = min(after)
+    return min(c * _shrink_factor(deviations[c]), start.max_multiple)
 
 
-def _back(deviation: float) -> float:
-    r"""By which factor to come back from beyond the parting.
+def _shrink_factor(deviation: float) -> float:
+    r"""The factor by which to shorten a multiple beyond the parting.
 
-    Where the loss still falls, by a part $r = 1 - d$ of the promise ($d$ is the deviation), it falls by about as much
-    nearer by, where twice that is promised: $2r$. Where it rises, a parabola has the deviation in proportion to $c$.
+    Where the loss still falls, by a part $r = 1 - d$ of the prediction ($d$ is the deviation), it falls by about as
+    much at a nearer point where twice that is predicted: $2r$. Where it rises, a parabola has a deviation in proportion
+    to the multiple.
     """
     if not math.isfinite(deviation):
         return 1 / 16
-    factor = 2 * (1 - deviation) if deviation < 1 else HALF / deviation
-    return min(max(factor, 1 / LONGEST_STRIDE), 0.7)
+    factor = 2 * (1 - deviation) if deviation < 1 else PARTING_DEVIATION / deviation
+    return min(max(factor, 1 / MAX_STRIDE), 0.7)
 
 
 def _between(low: float, below: float, high: float, above: float) -> float:
-    """Interpolated on logarithmic scales, and kept off the ends."""
+    """The parting interpolated on logarithmic scales, away from both ends."""
     if below <= 0 or not math.isfinite(above):
         return math.sqrt(low * high)
-    part = math.log(HALF / below) / math.log(above / below)
+    part = math.log(PARTING_DEVIATION / below) / math.log(above / below)
     return float(low * (high / low) ** min(max(part, 0.1), 0.9))
 
 
-def _parting(seen: dict[float, float]) -> tuple[float, bool]:
-    inside = [c for c, deviation in seen.items() if deviation < HALF]
-    outside = [c for c, deviation in seen.items() if deviation >= HALF]
-    if not outside:
-        return max(inside), True
-    if not inside:
-        c = min(outside)
-        return (c * HALF / seen[c] if math.isfinite(seen[c]) else 0.0), False
-    low = max((c for c in inside if c < min(outside)), default=min(outside) / 2)
-    below = seen.get(low, HALF / 2)
-    return _between(low, max(below, 1e-12), min(outside), seen[min(outside)]), False
+def _parting(deviations: dict[float, float]) -> tuple[float, bool]:
+    """The parting, and whether it is only a lower bound."""
+    before, after = _split(deviations)
+    if not after:
+        return max(before), True
+    if not before:
+        c = min(after)
+        finite = math.isfinite(deviations[c])
+        return (c * PARTING_DEVIATION / deviations[c] if finite else 0.0), False
+    low = max((c for c in before if c < min(after)), default=min(after) / 2)
+    below = deviations.get(low, PARTING_DEVIATION / 2)
+    return _between(low, max(below, 1e-12), min(after), deviations[min(after)]), False
 
 
-def _point(multiple: float, found: float, loss: float, slope: float, noise: float) -> LinePoint:
-    known = slope != 0 and abs(multiple * slope) > noise
-    return LinePoint(
-        multiple=multiple, loss=found, ratio=(found - loss) / (multiple * slope) if known else None
-    )
+def _point(multiple: float, loss: float, start: _Start) -> LinePoint:
+    is_visible = start.slope != 0 and abs(multiple * start.slope) > start.noise
+    ratio = (loss - start.loss) / (multiple * start.slope) if is_visible else None
+    return LinePoint(multiple=multiple, loss=loss, ratio=ratio)
 
 
-def _curvature(losses: dict[float, float], loss: float, slope: float, noise: float) -> float | None:
-    """The second difference at the nearest point where it exceeds the rounding of the losses it is made of."""
+def _curvature(losses: dict[float, float], start: _Start) -> float | None:
+    """The second difference at the nearest point where it exceeds the rounding of its losses."""
     for c in sorted(losses):
-        bend = losses[c] - loss - c * slope
-        rounding = noise * max(1.0, abs(losses[c] / loss)) if loss else noise
+        bend = losses[c] - start.loss - c * start.slope
+        rounding = start.noise * max(1.0, abs(losses[c] / start.loss)) if start.loss else start.noise
         if math.isfinite(bend) and abs(bend) > 4 * rounding:
             return 2 * bend / (c * c)
     return None
 
 
-# From what was seen along a step to rates: the stability limit, a safe rate, and the warm-up that leads there.
-#
-# Near a minimum with curvature $\lambda$ in the metric of the optimiser, steps of rate $\eta$ shrink an error
-# as long as
-# $\eta < 2m/\lambda$. Plain gradient descent has $m = 1$; heavy-ball momentum $\beta$ has $m = 1 + \beta$, Nesterov's
-# $(1 + \beta)/(1 + 2\beta)$, and a running mean of gradients, as in Adam, $(1 + \beta_1)/(1 - \beta_1)$ (the stability
-# conditions of the linear recurrences; Cohen et al., "Adaptive gradient methods at the edge of stability", 2022, for
-# Adam).
-
-WARM_UP_MEMORIES = (
-    2.0  # cited: Ma and Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021
-)
+# From the loss along a step to rates.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharpness:
-    r"""A curvature in units in which the limit of the rate is $2m/\lambda$."""
+    r"""A curvature $\lambda$ in units in which the limit of the rate is $2m/\lambda$."""
 
     value: float
     kind: SharpnessKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RateLimits:
+    """Learning rates that follow from the loss along the step."""
+
     stability_lr: float | None
     safe_lr: float | None
     is_bound: bool
@@ -198,11 +218,11 @@ class Limits:
     why: str
 
 
-def along_the_step(line: Line, lr: float | None) -> Sharpness | None:
+def sharpness_along(line: Line, lr: float | None) -> Sharpness | None:
     r"""$\lambda = \Delta^T H \Delta / \Delta^T P^{-1} \Delta$ for a step $\Delta = -\eta P g$.
 
     The denominator is $-\eta \langle g, \Delta \rangle$, so that neither the preconditioner $P$ nor the Hessian $H$
-    need be known. It is a mean over directions, and so a lower bound of the largest curvature.
+    need be known. It is a mean over directions, and therefore a lower bound of the largest curvature.
     """
     if line.curvature is None or line.curvature <= 0 or line.slope >= 0 or not lr:
         return None
@@ -210,11 +230,12 @@ def along_the_step(line: Line, lr: float | None) -> Sharpness | None:
 
 
 def largest_lr(optimizer: Optimizer) -> float | None:
+    """The largest learning rate among the parameter groups; None if no group has one."""
     rates = [float(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
     return max(rates, default=None)
 
 
-def momentum_room(group: Mapping[str, Any]) -> float:
+def momentum_factor(group: Mapping[str, Any]) -> float:
     """The factor $m$ of the stability limit."""
     if "betas" in group:
         beta = float(group["betas"][0])
@@ -223,83 +244,77 @@ def momentum_room(group: Mapping[str, Any]) -> float:
     return (1 + beta) / (1 + 2 * beta) if group.get("nesterov") else 1 + beta
 
 
-def first_of_many(group: Mapping[str, Any], steps: int) -> float:
-    r"""How much of a sustained step the first one is: heavy-ball momentum $\beta$ adds up gradients to $1/(1-\beta)$.
+def first_step_share(group: Mapping[str, Any], steps: int) -> float:
+    r"""The first step over a sustained one: heavy-ball momentum $\beta$ sums gradients to $1/(1-\beta)$ of one.
 
     Dampening $d$ weakens all but the first gradient by $1 - d$. A running mean of gradients, as in Adam, is corrected
     for its start, so that its first step is a whole one.
     """
     beta = 0.0 if "betas" in group or steps else float(group.get("momentum") or 0.0)
-    kept = 1 - float(group.get("dampening") or 0.0)
-    return min((1 - beta) / kept, 1.0) if kept > 0 else 1.0
+    undamped = 1 - float(group.get("dampening") or 0.0)
+    return min((1 - beta) / undamped, 1.0) if undamped > 0 else 1.0
 
 
-def find_limits(
+def find_rate_limits(
     optimizer: Optimizer, line: Line, sharpness: Sharpness | None, lr: float | None, steps: int
-) -> Limits:
-    """Rates in the units of the user's largest one; None where nothing can be said."""
+) -> RateLimits:
+    """Limits in the units of the user's largest rate; None for a limit that cannot be derived."""
     stability = None
     if sharpness is not None and sharpness.value > 0:
-        room = momentum_room(optimizer.param_groups[0]) if sharpness.kind == "lanczos" else 1.0
-        stability = 2 * room / sharpness.value
+        factor = momentum_factor(optimizer.param_groups[0]) if sharpness.kind == "lanczos" else 1.0
+        stability = 2 * factor / sharpness.value
     if lr is None or line.parting is None:
-        return Limits(
+        return RateLimits(
             stability_lr=stability,
             safe_lr=None,
             is_bound=False,
             warmup_steps=None,
             confidence="low",
-            why=_why_none(line, lr),
+            why=_why_no_safe_rate(line, lr),
         )
-    parting = line.parting * lr * first_of_many(optimizer.param_groups[0], steps)
+    parting = line.parting * lr * first_step_share(optimizer.param_groups[0], steps)
     safe = min(parting, stability or math.inf)
     confidence, why = _confidence(line, sharpness, steps)
-    return Limits(
+    return RateLimits(
         stability_lr=stability,
         safe_lr=safe,
         is_bound=line.is_bound and safe == parting,
-        warmup_steps=_warm_up(optimizer, lr, safe) if steps == 0 else None,
+        warmup_steps=_warmup_steps(optimizer, lr, safe) if steps == 0 else None,
         confidence=confidence,
         why=why,
     )
 
 
-def _why_none(line: Line, lr: float | None) -> str:
+def _why_no_safe_rate(line: Line, lr: float | None) -> str:
     if lr is None:
-        return "the optimiser has no learning rate"
+        return "the optimizer has no learning rate"
     if not math.isfinite(line.slope):
-        return "the loss or its gradient is no number"
-    return "the step does not move anything" if line.slope == 0 else "the step does not go downhill"
+        return "the loss or its gradient is not finite"
+    return "the step moves no parameter" if line.slope == 0 else "the step does not go downhill"
 
 
-def _warm_up(optimizer: Optimizer, lr: float, safe: float) -> int:
-    r"""A linear warm-up of $T$ steps begins at $\eta/T$; that must be safe.
+def _warmup_steps(optimizer: Optimizer, lr: float, safe: float) -> int:
+    r"""Length $T$ of a linear warm-up: it begins at the rate $\eta/T$, which must be safe.
 
     With running mean squares it also has to last until these have forgotten their first few entries,
     $2/(1 - \beta_2)$ steps.
     """
     if safe >= lr:
         return 0
-    first = math.ceil(lr / safe) if safe > 0 else 0
+    shortest = math.ceil(lr / safe) if safe > 0 else 0
     betas = optimizer.param_groups[0].get("betas")
-    memory = WARM_UP_MEMORIES / (1 - float(betas[1])) if betas and float(betas[1]) < 1 else 0.0
-    return max(first, round(memory))
+    memory = WARMUP_MEMORIES / (1 - float(betas[1])) if betas and float(betas[1]) < 1 else 0.0
+    return max(shortest, round(memory))
 
 
 def _confidence(line: Line, sharpness: Sharpness | None, steps: int) -> tuple[Confidence, str]:
     if line.is_bound:
         return (
             "medium",
-            "predicted and measured change agree as far as was looked: the safe rate is at least this",
+            "predicted and measured change agree at every rate tried: the safe rate is at least this",
         )
     if steps:
-        return (
-            "medium",
-            "measured in the middle of training: momentum carries earlier gradients, and limits move",
-        )
+        return "medium", "measured during training: momentum carries earlier gradients, and limits move"
     if sharpness is not None and sharpness.kind == "lanczos":
-        return "high", "the parting was measured, and the largest curvature too"
-    return (
-        "medium",
-        "measured along the step only; other directions may be sharper",
-    )
+        return "high", "both the largest curvature and the loss along the step were measured"
+    return "medium", "measured only along the step; other directions may be sharper"

@@ -1,4 +1,4 @@
-"""Lending out an optimiser: whatever a step does to it is undone, bit for bit, and a fresh one stays fresh."""
+"""Saves an optimizer before trial steps and restores it bit for bit; a fresh optimizer stays fresh."""
 
 from __future__ import annotations
 
@@ -20,36 +20,39 @@ from leadline.tracer.restore import atomic_contextmanager
 
 Restore = Callable[[], object]
 
-MAX_DEPTH = 12  # of containers inside containers, so that a structure that contains itself ends
+# Heuristic: deeper than any real optimizer nests containers; it bounds a structure that contains itself.
+MAX_DEPTH = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSnapshot:
+    """The state of an optimizer and its parameters before trial steps."""
+
     copies: list[Tensor]
-    """Of the parameters, as they were."""
+    """Copies of the parameters."""
     rewind: Restore
-    """Puts everything back; it may be called any number of times."""
+    """Restores everything; it may be called any number of times."""
 
 
 @atomic_contextmanager
 def preserve_optimizer(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[OptimizerSnapshot]:
-    """On exit the optimiser's state, groups and attributes and the `parameters` are what they were.
+    """Restore the optimizer's state, groups and attributes and the `parameters` on exit.
 
-    Tensors are copied and written back in place, so that whoever holds one still holds the right one; state that a
-    first step creates is removed again. Autograd does not see the writes: the user may hold a graph.
+    Tensors are copied and written back in place, so that every reference to them stays valid; state that a first step
+    creates is removed. Autograd does not see the writes, because the user may hold a graph.
     """
-    inner: list[Restore] = []
-    _keep_object(optimizer, {id(parameter) for parameter in parameters}, inner, 0)
+    restores: list[Restore] = []
+    _save_attributes(optimizer, {id(parameter) for parameter in parameters}, restores, 0)
     copies = [parameter.detach().clone() for parameter in parameters]
 
     def rewind() -> None:
-        for restore in inner:
+        for restore in restores:
             restore()
         for parameter, copy in zip(parameters, copies, strict=True):
             _write(parameter, copy)
 
     with ExitStack() as stack:
-        for parameter in parameters:  # one by one: older torch takes no more
+        for parameter in parameters:  # one by one: older versions of torch accept only a single tensor
             stack.enter_context(_unsafe_preserve_version_counter(parameter))
         try:
             yield OptimizerSnapshot(copies=copies, rewind=rewind)
@@ -59,60 +62,61 @@ def preserve_optimizer(optimizer: Optimizer, parameters: Sequence[Tensor]) -> It
 
 @atomic_contextmanager
 def suspend_step_hooks(optimizer: Optimizer) -> Iterator[None]:
-    """Step hooks rest: they belong to real steps (loggers, moving averages), and this one will be undone.
+    """Disable step hooks (loggers, moving averages) during trial steps: they belong to real steps.
 
-    Those that are marked `part_of_step` (warm-up, clipping: `leadline.nn.schedules`) run: they decide what a step is.
+    Hooks with the attribute `part_of_step` (warm-up and clipping of `leadline.nn.schedules`) run, because they decide
+    what a step is.
     """
-    resting: list[dict[Any, Any]] = [
+    hook_tables: list[dict[Any, Any]] = [
         getattr(optimizer, "_optimizer_step_pre_hooks", {}),
         getattr(optimizer, "_optimizer_step_post_hooks", {}),
         torch_optimizer._global_optimizer_pre_hooks,
         torch_optimizer._global_optimizer_post_hooks,
     ]
     with ExitStack() as stack:
-        for hooks in resting:
+        for hooks in hook_tables:
             stack.callback(_refill_dict, hooks, dict(hooks))
             for key in [key for key, hook in hooks.items() if not getattr(hook, "part_of_step", False)]:
                 del hooks[key]
         yield
 
 
-def _keep_object(owner: Any, known: set[int], found: list[Restore], depth: int) -> None:
-    own = vars(owner)
-    before = dict(own)
-    found.append(partial(_refill_dict, own, before))
+def _save_attributes(owner: Any, visited: set[int], restores: list[Restore], depth: int) -> None:
+    attributes = vars(owner)
+    before = dict(attributes)
+    restores.append(partial(_refill_dict, attributes, before))
     for item in before.values():
-        _keep(item, known, found, depth + 1)
+        _save(item, visited, restores, depth + 1)
 
 
-def _keep(item: Any, known: set[int], found: list[Restore], depth: int) -> None:
-    """Note how to put back what is inside `item`; each object once."""
-    if id(item) in known or depth > MAX_DEPTH:
+def _save(item: Any, visited: set[int], restores: list[Restore], depth: int) -> None:
+    """Append to `restores` what restores the content of `item`; each object is saved once."""
+    if id(item) in visited or depth > MAX_DEPTH:
         return
     if isinstance(item, Tensor):
-        known.add(id(item))
-        found.append(partial(_write, item, item.detach().clone()))
+        visited.add(id(item))
+        restores.append(partial(_write, item, item.detach().clone()))
     elif isinstance(item, dict | list | set | deque):
-        known.add(id(item))
+        visited.add(id(item))
         before = item.copy()
         refill: Callable[[Any, Any], None] = _refill_dict if isinstance(item, dict) else _refill
-        found.append(partial(refill, item, before))
+        restores.append(partial(refill, item, before))
         for each in before.values() if isinstance(before, dict) else before:
-            _keep(each, known, found, depth + 1)
+            _save(each, visited, restores, depth + 1)
     elif isinstance(item, tuple):
         for each in item:
-            _keep(each, known, found, depth + 1)
-    elif isinstance(item, Optimizer):  # one that wraps another (lookahead and the like)
-        known.add(id(item))
-        _keep_object(item, known, found, depth + 1)
+            _save(each, visited, restores, depth + 1)
+    elif isinstance(item, Optimizer):  # an optimizer that wraps another, such as lookahead
+        visited.add(id(item))
+        _save_attributes(item, visited, restores, depth + 1)
     elif type(item) is torch.Generator:
-        found.append(partial(item.set_state, item.get_state()))
+        restores.append(partial(item.set_state, item.get_state()))
     elif isinstance(item, random.Random):
-        found.append(partial(item.setstate, item.getstate()))
+        restores.append(partial(item.setstate, item.getstate()))
 
 
 def _refill_dict(item: dict[Any, Any], before: dict[Any, Any]) -> None:
-    """Compared by identity: keys of an optimiser's state are tensors, which must not be asked for equality."""
+    """Restore a dict; it is compared by identity, because the keys may be tensors, whose == is elementwise."""
     same = len(item) == len(before) and all(
         a is b and item[a] is before[b] for a, b in zip(item, before, strict=True)
     )

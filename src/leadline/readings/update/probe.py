@@ -1,4 +1,4 @@
-"""A model and its optimizer, probe for a few passes and steps and returned bit for bit."""
+"""Runs passes and steps of a model and its optimizer, and restores both bit for bit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from leadline.tracer.restore import WriteGuard, hide_gradients, preserve_state
 from leadline.tracer.values import tensors_in
 
 Tensors = list[Tensor]
-Found = tuple[Tensor | None, ...]
+Gradients = tuple[Tensor | None, ...]
 BeforeStep = Callable[[], object]
-REENTRANT = "compatible with .grad()"  # how torch refuses autograd.grad there
+# Part of the message with which torch refuses `autograd.grad` inside a reentrant checkpoint.
+REENTRANT_CHECKPOINT_ERROR = "compatible with .grad()"
 
 
 @dataclass(slots=True, kw_only=True)
 class StepProbe:
-    """Lives inside `borrow`; every pass starts from the same buffers, attributes and random numbers."""
+    """Model and optimizer inside `open_probe`; every pass starts from the same buffers and random numbers."""
 
     case: Case
     model: nn.Module
@@ -40,23 +41,26 @@ class StepProbe:
     guard: WriteGuard
     optimizer: Optimizer
     names: list[str]
-    """Of the parameters that the optimiser moves, in the order of all lists of tensors here."""
+    """Names of the parameters that the optimizer moves, in the order of all lists of tensors here."""
     parameters: Tensors
     start: Tensors
-    """Where the parameters were."""
+    """Copies of the parameters before the first step."""
     rewind: Callable[[], object]
-    """Parameters and optimiser are as before the step again."""
+    """Restores parameters and optimizer to their state before the first step."""
 
     def forward(self) -> tuple[Tensor, Tensors]:
-        """The loss and the outputs, for the parameters as they are now."""
+        """The loss and the outputs at the current parameters."""
         self.guard.rewind()
         inputs, targets = copy_batch((self.case.inputs, self.case.targets))
         output = call_model(self.model, inputs)
         loss = find_loss(output, self.case.loss, targets)
         return loss, outputs_of(output, loss)
 
-    def look(self) -> tuple[float, Tensors]:
-        """The same in numbers. The graph is built all the same: without one, a model may run other code."""
+    def evaluate(self) -> tuple[float, Tensors]:
+        """The loss and the outputs without their graph.
+
+        The graph is built and dropped, because a model may run other code without one.
+        """
         loss, outputs = self.forward()
         return loss.item(), [each.detach() for each in outputs]
 
@@ -66,27 +70,27 @@ class StepProbe:
         check_differentiable(loss, self.model_index)
         trainable = [parameter for parameter in self.parameters if parameter.requires_grad]
         try:
-            found: Found = torch.autograd.grad(loss, trainable, allow_unused=True)
+            gradients: Gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
         except RuntimeError as error:
-            if REENTRANT not in str(error):
+            if REENTRANT_CHECKPOINT_ERROR not in str(error):
                 raise
             loss, outputs = self.forward()
-            found = self._accumulated(loss, trainable)
-        grads = {id(p): g for p, g in zip(trainable, found, strict=True) if g is not None}
+            gradients = self._gradients_by_backward(loss, trainable)
+        by_parameter = {id(p): g for p, g in zip(trainable, gradients, strict=True) if g is not None}
         for parameter in self.parameters:
-            parameter.grad = grads.get(id(parameter))
-        dense = [_dense(grads.get(id(parameter)), parameter) for parameter in self.parameters]
+            parameter.grad = by_parameter.get(id(parameter))
+        dense = [_dense(by_parameter.get(id(parameter)), parameter) for parameter in self.parameters]
         return loss.detach(), [each.detach() for each in outputs], dense
 
-    def _accumulated(self, loss: Tensor, trainable: Tensors) -> Found:
-        """Reentrant checkpoints only know `backward`, which leaves gradients in every leaf."""
+    def _gradients_by_backward(self, loss: Tensor, trainable: Tensors) -> Gradients:
+        """Gradients that `backward` accumulates, for reentrant checkpoints, which do not support `autograd.grad`."""
         for parameter in self.parameters:
             parameter.grad = None
         torch.autograd.backward(loss)
         return tuple(parameter.grad for parameter in trainable)
 
     def step(self, before_step: BeforeStep | None) -> None:
-        """One real step of the user's optimiser, on the gradients that `gradient` left in `.grad`."""
+        """Make one real step of the user's optimizer with the gradients that `gradient` left in `.grad`."""
         if before_step is not None:
             before_step()
         with suspend_step_hooks(self.optimizer), torch.no_grad():
@@ -96,7 +100,7 @@ class StepProbe:
                 self.optimizer.step()
 
     def step_at(self, factor: float) -> bool:
-        """The same step again, at `factor` times the rates; False if this optimiser has none, or asks for the loss."""
+        """Repeat the first step at `factor` times the rates; False if the optimizer has no rate or needs a closure."""
         self.rewind()
         groups = [group for group in self.optimizer.param_groups if group.get("lr") is not None]
         if not groups or needs_closure(self.optimizer):
@@ -122,116 +126,117 @@ class StepProbe:
         return evaluate
 
     def move(self, direction: Sequence[Tensor], multiple: float, only: Collection[str] | None = None) -> None:
-        """Put the parameters (or only those of these names) at start + multiple * direction, the others at start."""
+        """Set the parameters (or only those named in `only`) to start + multiple * direction, the others to start."""
         moving = [i for i, name in enumerate(self.names) if multiple and (only is None or name in only)]
         with torch.no_grad():
-            here = [parameter.detach() for parameter in self.parameters]
-            torch._foreach_copy_(here, self.start)
+            values = [parameter.detach() for parameter in self.parameters]
+            torch._foreach_copy_(values, self.start)
             if moving:
-                deltas = [direction[i].to(here[i].dtype) for i in moving]
-                torch._foreach_add_([here[i] for i in moving], deltas, alpha=multiple)
+                deltas = [direction[i].to(values[i].dtype) for i in moving]
+                torch._foreach_add_([values[i] for i in moving], deltas, alpha=multiple)
 
 
 @contextmanager
 def open_probe(case: Case) -> Iterator[StepProbe]:
-    """Lend model and optimiser out; on exit, whatever happened, both are bit for bit as they were."""
-    own = unwrap(case.model)
-    model_index = index_model(own)
-    optimizer = _check_optimizer(case.optimizer, model_index)
+    """A probe of the case; on exit, also after an error, model and optimizer are bit for bit as before."""
+    model = unwrap(case.model)
+    model_index = index_model(model)
+    optimizer = _check_optimizer(case.optimizer)
     check_arguments(case, model_index, Recorder)
-    names, parameters, strangers = _moved(optimizer, model_index)
+    names, parameters, foreign = _split_parameters(optimizer, model_index)
     _check_parameters(names, parameters)
-    lent = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
+    guarded = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
     with (
-        preserve_state(lent) as guard,
-        hide_gradients(strangers),
-        preserve_optimizer(optimizer, [*parameters, *strangers]) as keeping,
+        preserve_state(guarded) as guard,
+        hide_gradients(foreign),
+        preserve_optimizer(optimizer, [*parameters, *foreign]) as snapshot,
         eager(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
-        guard.before_write(list(_untouched(model_index, parameters)))
+        guard.before_write(list(_parameters_outside(model_index, parameters)))
         yield StepProbe(
             case=case,
-            model=own,
+            model=model,
             model_index=model_index,
             guard=guard,
             optimizer=optimizer,
             names=names,
             parameters=parameters,
-            start=keeping.copies[: len(parameters)],
-            rewind=keeping.rewind,
+            start=snapshot.copies[: len(parameters)],
+            rewind=snapshot.rewind,
         )
 
 
-def _untouched(model_index: ModelIndex, parameters: Tensors) -> Iterator[Tensor]:
-    """Parameters that the optimiser does not hold, but that a forward pass may write into (clamping, weight tricks)."""
-    moved = {id(parameter) for parameter in parameters}
+def _parameters_outside(model_index: ModelIndex, parameters: Tensors) -> Iterator[Tensor]:
+    """The model's parameters that the optimizer does not hold; a forward pass may still write into them."""
+    held = {id(parameter) for parameter in parameters}
     for named in model_index.parameters.values():
-        if id(named.item) not in moved:
+        if id(named.item) not in held:
             yield named.item
 
 
-def _moved(optimizer: Optimizer, model_index: ModelIndex) -> tuple[list[str], Tensors, Tensors]:
-    """Names and tensors of the model's parameters that the optimiser holds; then those of others."""
+def _split_parameters(optimizer: Optimizer, model_index: ModelIndex) -> tuple[list[str], Tensors, Tensors]:
+    """Names and tensors of the model's parameters in the optimizer, and its tensors that are not the model's."""
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-    ours = [
+    named = [
         (model_index.parameters[key].names[0], p) for key, p in held.items() if key in model_index.parameters
     ]
-    strangers = [p for key, p in held.items() if key not in model_index.parameters]
-    return [name for name, _ in ours], [p for _, p in ours], strangers
+    foreign = [p for key, p in held.items() if key not in model_index.parameters]
+    return [name for name, _ in named], [p for _, p in named], foreign
 
 
-def _check_optimizer(optimizer: Any, model_index: ModelIndex) -> Optimizer:
+def _check_optimizer(optimizer: Any) -> Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer
     raise InputError(
-        expected="the optimiser that the model is trained with (a torch.optim.Optimizer)",
+        expected="the optimizer that trains the model (a torch.optim.Optimizer)",
         got="none" if optimizer is None else type(optimizer).__qualname__,
-        fix="pass optimizer=torch.optim.AdamW(model.parameters(), lr=...), or the fifth field of the Case",
+        fix="pass optimizer=torch.optim.AdamW(model.parameters(), lr=...), or set the fifth field of the Case",
     )
 
 
 def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> None:
     for name, parameter in zip(names, parameters, strict=True):
-        if blind := stats.unobservable(parameter):
+        reason = stats.unobservable(parameter)
+        if reason:
             raise InputError(
                 expected="parameters that hold numbers",
-                got=f"{name}: {blind}",
+                got=f"{name}: {reason}",
                 fix="load the weights, and measure the step on the whole model in one process (not on shards)",
             )
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
-    """LBFGS and its kind call the loss themselves; for the others `closure` has a default."""
+    """Whether `step` requires a closure, as that of LBFGS does; for other optimizers `closure` has a default."""
     try:
-        wanted = inspect.signature(optimizer.step).parameters.get("closure")
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
     except (TypeError, ValueError):
         return False
-    return wanted is not None and wanted.default is wanted.empty
+    return closure is not None and closure.default is closure.empty
 
 
 def copy_batch(batch: Any) -> Any:
-    """A copy of the batch for each pass: a model may write into its inputs. What was one tensor stays one."""
-    made: dict[int, Tensor] = {}
+    """A copy of the batch, because a model may write into its inputs; a tensor that occurs twice is copied once."""
+    copies: dict[int, Tensor] = {}
 
     def copied(tensor: Any) -> Any:
         if not isinstance(tensor, Tensor):
             return tensor
-        if id(tensor) not in made:
-            made[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        return made[id(tensor)]
+        if id(tensor) not in copies:
+            copies[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return copies[id(tensor)]
 
     return tree_map(copied, batch)
 
 
 def outputs_of(output: Any, loss: Tensor | None = None) -> Tensors:
-    """What counts as the function: the logits if the output has some, else every floating-point tensor in it."""
+    """The tensors that count as the function: the logits if the output has any, else all floating-point tensors."""
     logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
         return [logits]
-    found = [each for each in tensors_in(output) if each.is_floating_point() or each.is_complex()]
-    return [each for each in found if each.numel() > 1] or found or ([] if loss is None else [loss])
+    floating = [each for each in tensors_in(output) if each.is_floating_point() or each.is_complex()]
+    return [each for each in floating if each.numel() > 1] or floating or ([] if loss is None else [loss])
 
 
 def _dense(grad: Tensor | None, parameter: Tensor) -> Tensor:

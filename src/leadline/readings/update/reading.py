@@ -1,4 +1,4 @@
-"""The update reading: one real step of the user's optimiser, measured and undone."""
+"""Makes one real step of the user's optimizer, measures it as an `Update`, and undoes it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,34 @@ from leadline.readings.update import direction
 from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.curvature import largest_curvature
 from leadline.readings.update.direction import Step, find_direction
-from leadline.readings.update.limits import Line, Sharpness, along_the_step, find_limits, largest_lr, search
+from leadline.readings.update.limits import (
+    Line,
+    Sharpness,
+    find_rate_limits,
+    largest_lr,
+    search,
+    sharpness_along,
+)
 from leadline.readings.update.probe import BeforeStep, StepProbe, open_probe
 from leadline.records import BlockStep, DepthRange, Gap, ParameterStep, Profile, Update
 from leadline.tracer.optimizer import read_optimizer
 
-ROUNDING_ULPS = 4.0  # ours: a loss that is a mean of many terms is off by a few units in the last place
-SHORTEST = 1e-6  # ours: the multiple to try where the outputs of the whole step are not finite
-RESPONSE = 0.01  # relative change of the outputs that still is infinitesimal: its square is 1e-4 (derived)
+# Heuristic: a loss that is a mean of many terms is off by a few units in the last place.
+LOSS_ROUNDING_ULPS = 4.0
+# Heuristic: the multiple to try when the outputs after the whole step are not finite.
+FALLBACK_MULTIPLE = 1e-6
+# Derived: up to this relative change of the outputs the response is linear; the next term is its square, 1e-4.
+MAX_LINEAR_CHANGE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What the passes around one step showed."""
+class _Measurement:
+    """What the passes before and after one step measured."""
 
     loss: float
     noise: float
     slope: float
-    measured: float
+    loss_change: float
     change: float
     relative: float | None
     response: float | None
@@ -41,7 +51,8 @@ class Seen:
     line: Line
     step: Step
     parameters: tuple[ParameterStep, ...]
-    before: list[Tensor]
+    outputs: list[Tensor]
+    """Outputs before the step."""
 
 
 def read_update(
@@ -53,38 +64,39 @@ def read_update(
     ranges: bool = False,
     before_step: BeforeStep | None = None,
 ) -> Update:
-    """Step for real, look at what it did, and put everything back; `profile` says where on the depth axis it was.
+    """Make one step, measure what it does, and restore everything.
 
-    `sharpness` asks for the largest curvature, `responses` for the change of the outputs by an infinitesimal step,
-    `ranges` for what each range of depth does alone (a forward pass for each of four); the first includes the last.
+    `profile` places the parameters on the depth axis. `sharpness` adds the largest curvature, `responses` the change
+    of the outputs by an infinitesimal step, `ranges` the effect of each range of depth alone (one forward pass for each
+    of four). `sharpness` includes both others.
     """
     with open_probe(case) as probe:
         optimizer = read_optimizer(probe.optimizer, probe.model_index)
-        seen = _step(probe, profile, before_step, responses=responses or sharpness)
-        parameters = seen.parameters
+        measurement = _measure_step(probe, profile, before_step, responses=responses or sharpness)
+        parameters, line = measurement.parameters, measurement.line
         lr = largest_lr(probe.optimizer)
-        curvature, notes = _curvature(probe, seen, lr, optimizer.steps if sharpness else None)
-        limits = find_limits(probe.optimizer, seen.line, curvature, lr, optimizer.steps)
+        curvature, notes = _curvature(probe, measurement, lr, optimizer.steps if sharpness else None)
+        limits = find_rate_limits(probe.optimizer, line, curvature, lr, optimizer.steps)
         by_block = direction.by_block(parameters, profile)
         return Update(
             optimizer=optimizer.name,
             steps=optimizer.steps,
             lr=lr,
-            loss=seen.loss,
-            predicted_loss_change=seen.slope,
-            measured_loss_change=seen.measured,
-            ratio=_ratio(seen),
-            loss_resolution=seen.noise,
-            function_change=seen.change,
-            function_change_relative=seen.relative,
-            function_response=seen.response,
-            blocks_response=seen.blocks_response,
+            loss=measurement.loss,
+            predicted_loss_change=measurement.slope,
+            measured_loss_change=measurement.loss_change,
+            ratio=_ratio(measurement),
+            loss_resolution=measurement.noise,
+            function_change=measurement.change,
+            function_change_relative=measurement.relative,
+            function_response=measurement.response,
+            blocks_response=measurement.blocks_response,
             grad_square=sum(each.grad_norm**2 for each in parameters),
             update_norm=math.sqrt(sum(each.update_norm**2 for each in parameters)),
             weight_norm=math.sqrt(sum(each.weight_norm**2 for each in parameters)),
-            line=seen.line.points,
-            parting=seen.line.parting,
-            parting_is_bound=seen.line.is_bound,
+            line=line.points,
+            parting=line.parting,
+            parting_is_bound=line.is_bound,
             sharpness=None if curvature is None else curvature.value,
             sharpness_kind=None if curvature is None else curvature.kind,
             stability_lr=limits.stability_lr,
@@ -95,132 +107,141 @@ def read_update(
             confidence_why=limits.why,
             parameters=parameters,
             blocks=by_block,
-            ranges=_ranges(probe, seen, by_block, measured=sharpness or ranges),
-            gaps=(*notes, *_not_finite(seen), *_gaps(probe)),
+            ranges=_ranges(probe, measurement, by_block, alone=sharpness or ranges),
+            gaps=(*notes, *_non_finite_gaps(measurement), *_unmoved_gaps(probe)),
         )
 
 
-def _ratio(seen: Seen) -> float | None:
-    return seen.measured / seen.slope if abs(seen.slope) > seen.noise else None
+def _ratio(measurement: _Measurement) -> float | None:
+    is_visible = abs(measurement.slope) > measurement.noise
+    return measurement.loss_change / measurement.slope if is_visible else None
 
 
-def _step(
+def _measure_step(
     probe: StepProbe, profile: Profile | None, before_step: BeforeStep | None, *, responses: bool
-) -> Seen:
-    loss, before, grads = probe.gradient()
+) -> _Measurement:
+    loss, outputs, grads = probe.gradient()
     probe.step(before_step)
     deltas = sums.differences(probe.parameters, probe.start)
-    first, after = probe.look()
+    first, outputs_after = probe.evaluate()
     slope = sum(sums.inner_products(grads, deltas))
-    change = sums.root_mean_square(_minus(after, before))
-    size = sums.root_mean_square(before)
+    change = sums.root_mean_square(_differences(outputs_after, outputs))
+    size = sums.root_mean_square(outputs)
     relative = change / size if size else None
-    noise = ROUNDING_ULPS * _epsilon(probe, loss) * abs(loss.item())
+    noise = LOSS_ROUNDING_ULPS * _epsilon(probe, loss) * abs(loss.item())
 
     along = find_direction(probe, grads, deltas)
 
-    def look(multiple: float) -> float:
+    def loss_at(multiple: float) -> float:
         probe.move(along.deltas, multiple / along.factor)
-        return probe.look()[0]
+        return probe.evaluate()[0]
 
-    def respond(only: set[str] | None) -> float:
+    def response_of(only: set[str] | None) -> float:
         probe.move(deltas, short, only)
-        return sums.root_mean_square(_minus(probe.look()[1], before)) / short
+        return sums.root_mean_square(_differences(probe.evaluate()[1], outputs)) / short
 
-    line = search(look, loss.item(), along.slope, first, noise)
-    short = _short(relative)
+    line = search(loss_at, loss.item(), along.slope, first, noise)
+    short = _linear_multiple(relative)
     step = Step(names=probe.names, start=probe.start, grads=grads, deltas=deltas)
-    inside = set() if profile is None else {p for b in direction.repeated_blocks(profile) for p in b.params}
-    return Seen(
+    repeated = direction.repeated_blocks(profile) if profile is not None else []
+    inside = {name for block in repeated for name in block.params}
+    response = None
+    if responses:
+        response = change if short == 1.0 else response_of(None)
+    return _Measurement(
         loss=loss.item(),
         noise=noise,
         slope=slope,
-        measured=first - loss.item(),
+        loss_change=first - loss.item(),
         change=change,
         relative=relative,
-        response=None if not responses else change if short == 1.0 else respond(None),
-        blocks_response=respond(inside) if responses and inside else None,
+        response=response,
+        blocks_response=response_of(inside) if responses and inside else None,
         line=line,
         step=step,
         parameters=direction.by_parameter(step, () if profile is None else profile.blocks),
-        before=before,
+        outputs=outputs,
     )
 
 
-def _short(relative: float | None) -> float:
-    """A multiple of the step so short that the outputs answer linearly."""
-    if relative is None or relative <= RESPONSE:
+def _linear_multiple(relative: float | None) -> float:
+    """A multiple of the step so short that the outputs respond linearly."""
+    if relative is None or relative <= MAX_LINEAR_CHANGE:
         return 1.0
-    return RESPONSE / relative if math.isfinite(relative) else SHORTEST
+    return MAX_LINEAR_CHANGE / relative if math.isfinite(relative) else FALLBACK_MULTIPLE
 
 
 def _curvature(
-    probe: StepProbe, seen: Seen, lr: float | None, steps: int | None
+    probe: StepProbe, measurement: _Measurement, lr: float | None, steps: int | None
 ) -> tuple[Sharpness | None, list[Gap]]:
-    """The largest curvature if it is asked for (then `steps` is given) and can be had, else that along the step."""
-    along = along_the_step(seen.line, lr)
+    """The largest curvature if `steps` is given and it can be computed, else the curvature along the step."""
+    along = sharpness_along(measurement.line, lr)
     if steps is None:
         return along, []
-    found, note = largest_curvature(probe, steps)
+    largest, note = largest_curvature(probe, steps)
     gaps = [Gap(what="the largest curvature", why=note)] if note else []
-    if found is None or not math.isfinite(found):
+    if largest is None or not math.isfinite(largest):
         return along, gaps
-    return Sharpness(value=found, kind="lanczos"), gaps
+    return Sharpness(value=largest, kind="lanczos"), gaps
 
 
 def _ranges(
-    probe: StepProbe, seen: Seen, blocks: Sequence[BlockStep], *, measured: bool
+    probe: StepProbe, measurement: _Measurement, blocks: Sequence[BlockStep], *, alone: bool
 ) -> tuple[DepthRange, ...]:
-    """Parts of the step by range of depth; with `measured`, how each range alone changes the function and the loss."""
-    found = direction.by_range(blocks, seen.slope)
-    if not measured:
-        return found
+    """The parts of the step by range of depth; `alone` measures what each range does without the others."""
+    ranges = direction.by_range(blocks, measurement.slope)
+    if not alone:
+        return ranges
     return tuple(
-        _alone(probe, seen, each, {block.name for block in part})
-        for each, part in zip(found, direction.quarters(blocks), strict=True)
+        _measure_alone(probe, measurement, each, {block.name for block in part})
+        for each, part in zip(ranges, direction.quarters(blocks), strict=True)
     )
 
 
-def _alone(probe: StepProbe, seen: Seen, part: DepthRange, blocks: set[str]) -> DepthRange:
-    """The range with what the step does if only its parameters make it."""
-    names = {each.name for each in seen.parameters if each.block in blocks}
-    probe.move(seen.step.deltas, 1.0, names)
-    loss, outputs = probe.look()
+def _measure_alone(
+    probe: StepProbe, measurement: _Measurement, part: DepthRange, blocks: set[str]
+) -> DepthRange:
+    """The range with the change of loss and outputs when only its parameters move."""
+    names = {each.name for each in measurement.parameters if each.block in blocks}
+    probe.move(measurement.step.deltas, 1.0, names)
+    loss, outputs = probe.evaluate()
     return msgspec.structs.replace(
         part,
-        function_change=sums.root_mean_square(_minus(outputs, seen.before)),
-        loss_change=loss - seen.loss,
+        function_change=sums.root_mean_square(_differences(outputs, measurement.outputs)),
+        loss_change=loss - measurement.loss,
     )
 
 
-def _minus(after: list[Tensor], before: list[Tensor]) -> list[Tensor]:
+def _differences(after: list[Tensor], before: list[Tensor]) -> list[Tensor]:
     return [a - b for a, b in zip(after, before, strict=True)]
 
 
 def _epsilon(probe: StepProbe, loss: Tensor) -> float:
-    """Relative spacing of the coarsest number type that takes part."""
-    kinds: set[Any] = {loss.dtype, *(each.dtype for each in probe.parameters if each.is_floating_point())}
+    """Relative spacing of the coarsest dtype involved."""
+    dtypes: set[Any] = {loss.dtype, *(each.dtype for each in probe.parameters if each.is_floating_point())}
     device = loss.device.type
     if torch.is_autocast_enabled(device):
-        kinds.add(torch.get_autocast_dtype(device))
-    return max(torch.finfo(kind).eps for kind in kinds)
+        dtypes.add(torch.get_autocast_dtype(device))
+    return max(torch.finfo(dtype).eps for dtype in dtypes)
 
 
-def _not_finite(seen: Seen) -> list[Gap]:
-    """A sick model is measured as what it is; but what could not be measured is said."""
-    if math.isfinite(seen.loss) and math.isfinite(seen.slope):
+def _non_finite_gaps(measurement: _Measurement) -> list[Gap]:
+    if math.isfinite(measurement.loss) and math.isfinite(measurement.slope):
         return []
-    what = f"the loss is {seen.loss}" if not math.isfinite(seen.loss) else "the gradient is not finite"
-    why = f"{what} before the step; `leadline.check` names the first op whose result is no number"
+    loss = measurement.loss
+    what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+    why = f"{what} before the step; run `leadline.check` to find the first op with a non-finite result"
     return [Gap(what="the change of the loss", why=why)]
 
 
-def _gaps(probe: StepProbe) -> list[Gap]:
-    held = set(probe.names)
-    left = [
+def _unmoved_gaps(probe: StepProbe) -> list[Gap]:
+    moved = set(probe.names)
+    unmoved = [
         named.names[0]
         for named in probe.model_index.parameters.values()
-        if named.item.requires_grad and named.names[0] not in held
+        if named.item.requires_grad and named.names[0] not in moved
     ]
-    why = "the optimiser does not hold them, so that its step leaves them where they are"
-    return [Gap(what="trainable parameters that do not move", why=why, where=tuple(left))] if left else []
+    if not unmoved:
+        return []
+    why = "the optimizer does not hold them, so its step does not change them"
+    return [Gap(what="trainable parameters that do not move", why=why, where=tuple(unmoved))]

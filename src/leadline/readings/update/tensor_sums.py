@@ -17,6 +17,11 @@ def norms(tensors: Sequence[Tensor]) -> list[float]:
     return _numbers([torch.linalg.vector_norm(each, dtype=_wide(each)) for each in tensors])
 
 
+def total_norm(tensors: Sequence[Tensor]) -> float:
+    """Euclidean norm of all tensors together."""
+    return math.sqrt(sum(norm**2 for norm in norms(tensors)))
+
+
 def inner_products(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
     """Inner product of each pair of tensors."""
     return _numbers([_dot(a, b) for a, b in zip(left, right, strict=True)])

@@ -1,4 +1,4 @@
-"""Stock models at rates that people use get no warning about their step; hopeless rates get one."""
+"""Stock models at common rates get no finding about their step; hopeless rates get one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.zoo import ZOO
 ABOUT_THE_STEP = ("U5", "R4")
 
 
-def checked(case: Case, optimizer: torch.optim.Optimizer) -> Report:
+def check(case: Case, optimizer: torch.optim.Optimizer) -> Report:
     return leadline.check(case.model, case.inputs, case.targets, case.loss, optimizer)
 
 
@@ -48,7 +48,7 @@ class Logits(nn.Module):
 
 
 def resnet(size: int, batch: int) -> Case:
-    """A first step at rate 0.05 with momentum 0.9 keeps 1/6 to 1/200 of its promise, and the network learns."""
+    """A ResNet that learns although its first step achieves only 1/6 to 1/200 of the predicted decrease."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.ResNetConfig(
@@ -74,7 +74,7 @@ def mlp() -> Case:
 HEALTHY: dict[str, tuple[Callable[[], Case], Callable[..., torch.optim.Optimizer]]] = {
     "GPT-2, AdamW 1e-3": (gpt2, lambda p: torch.optim.AdamW(p, lr=1e-3)),
     "GPT-2, AdamW 3e-4": (gpt2, lambda p: torch.optim.AdamW(p, lr=3e-4)),
-    "our language model, AdamW 3e-3": (language_model, lambda p: torch.optim.AdamW(p, lr=3e-3)),
+    "leadline.nn language model, AdamW 3e-3": (language_model, lambda p: torch.optim.AdamW(p, lr=3e-3)),
     "Transformer encoder, Adam 1e-3": (
         lambda: workloads.transformer(layers=4, width=64, length=16, batch=4),
         lambda p: torch.optim.Adam(p, lr=1e-3),
@@ -95,10 +95,10 @@ HEALTHY: dict[str, tuple[Callable[[], Case], Callable[..., torch.optim.Optimizer
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_stock_model_at_a_sane_rate_gets_no_warning_about_its_step(name: str):
+def test_a_stock_model_at_a_common_rate_gets_no_finding_about_its_step(name: str):
     build, make = HEALTHY[name]
     case = build()
-    report = checked(case, make(case.model.parameters()))
+    report = check(case, make(case.model.parameters()))
     assert report.profile.update is not None
     assert codes(report, "warning", "error") == []
 
@@ -107,12 +107,10 @@ def test_a_stock_model_at_a_sane_rate_gets_no_warning_about_its_step(name: str):
     ("size", "batch"),
     [pytest.param(96, 16, marks=pytest.mark.slow), pytest.param(64, 16, marks=pytest.mark.slow), (32, 8)],
 )
-def test_a_step_that_lowers_the_loss_by_a_quarter_is_not_too_long_however_much_more_it_promised(
-    size: int, batch: int
-):
+def test_a_step_that_lowers_the_loss_by_a_quarter_is_not_reported_as_too_long(size: int, batch: int):
     case = resnet(size, batch)
     sgd = torch.optim.SGD(case.model.parameters(), lr=0.05, momentum=0.9)
-    report = checked(case, sgd)
+    report = check(case, sgd)
     assert report.profile.update.measured_loss_change < -0.25 * report.profile.update.loss
     assert report.profile.update.lr > 10 * report.profile.update.safe_lr
     assert not {"U501", "U502"} & set(codes(report, "warning", "error"))
@@ -126,55 +124,55 @@ def test_a_step_that_lowers_the_loss_by_a_quarter_is_not_too_long_however_much_m
 def test_gradient_ascent_is_an_error():
     case = mlp()
     up = torch.optim.SGD(case.model.parameters(), lr=0.1, maximize=True)
-    assert "U507" in codes(checked(case, up), "error")
+    assert "U507" in codes(check(case, up), "error")
     case.loss(case.model(case.inputs), case.targets).backward()
     up.step()
-    assert "U507" in codes(checked(case, up), "error")
+    assert "U507" in codes(check(case, up), "error")
 
 
-def test_a_rate_of_zero_and_a_gradient_of_zero_are_found_by_their_cause():
+def test_a_zero_rate_and_a_zero_gradient_are_told_apart():
     case = mlp()
-    still = checked(case, torch.optim.Adam(case.model.parameters(), lr=0.0))
+    still = check(case, torch.optim.Adam(case.model.parameters(), lr=0.0))
     assert "its rate is 0" in message(still, "U508")
     flat = replace(case, loss=lambda y, targets: (y * 0).sum())
-    stuck = checked(flat, torch.optim.Adam(case.model.parameters()))
+    stuck = check(flat, torch.optim.Adam(case.model.parameters()))
     assert "gradient is exactly zero" in message(stuck, "U508")
 
 
-def test_advice_on_a_swallowed_step_depends_on_the_reason():
+def test_the_advice_on_a_swallowed_step_depends_on_its_cause():
     case = mlp()
-    tiny = checked(case, torch.optim.Adam(case.model.parameters(), lr=1e-12))
+    tiny = check(case, torch.optim.Adam(case.model.parameters(), lr=1e-12))
     assert "raise it" in message(tiny, "U506")
     assert "float32 copies" not in message(tiny, "U506")
     faint = replace(case, loss=lambda y, targets: 1e-9 * F.cross_entropy(y, targets))
-    vanished = checked(faint, torch.optim.SGD(case.model.parameters(), lr=10.0))
+    vanished = check(faint, torch.optim.SGD(case.model.parameters(), lr=10.0))
     assert "gradient vanishes" in message(vanished, "U506")
 
 
-def test_the_page_marks_a_safe_rate_that_is_only_a_bound():
+def test_the_report_marks_a_safe_rate_that_is_only_a_bound():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     case = Case(model, torch.randn(8, 4), loss=lambda y: y.mean())
-    report = checked(case, torch.optim.SGD(model[1].parameters(), lr=0.01))
+    report = check(case, torch.optim.SGD(model[1].parameters(), lr=0.01))
     assert report.profile.update.safe_lr_is_bound
     assert "safe ≥ " in str(report)
 
 
-def test_a_rate_a_thousand_times_too_high_is_found():
+def test_a_rate_a_thousand_times_too_high_is_reported():
     case = mlp()
     assert "U502" in codes(
-        checked(case, torch.optim.SGD(case.model.parameters(), lr=300.0)), "warning", "error"
+        check(case, torch.optim.SGD(case.model.parameters(), lr=300.0)), "warning", "error"
     )
 
 
-def test_many_blocks_whose_sum_is_too_long_are_found_as_an_incremental_explosion():
+def test_too_many_large_block_steps_are_reported_as_an_incremental_explosion():
     torch.manual_seed(0)
     model = leadline.nn.MLP(16, 32, 48, 4, scheme="pre")
     case = Case(model, torch.randn(64, 16), torch.randint(4, (64,)), F.cross_entropy)
-    report = checked(case, torch.optim.SGD(model.parameters(), lr=30.0))
+    report = check(case, torch.optim.SGD(model.parameters(), lr=30.0))
     assert "U501" in codes(report, "warning", "error")
 
 
-def test_a_bfloat16_model_at_a_tiny_rate_is_found():
+def test_a_bfloat16_model_at_a_tiny_rate_is_reported():
     case = mlp()
     model = case.model.bfloat16()
     report = leadline.check(
@@ -188,31 +186,31 @@ def test_a_bfloat16_model_at_a_tiny_rate_is_found():
 
 
 @pytest.mark.slow
-def test_a_scheme_for_sgd_trained_with_adam_is_noted_and_with_sgd_is_not():
+def test_a_scheme_for_sgd_is_noted_with_adam_and_not_with_sgd():
     torch.manual_seed(0)
     case = residual_mlp()  # branches scaled by 1/sqrt(N)
-    assert "R411" in codes(checked(case, torch.optim.Adam(case.model.parameters(), lr=1e-4)), "info")
-    assert "R411" not in codes(checked(case, torch.optim.SGD(case.model.parameters(), lr=1e-2)), "info")
+    assert "R411" in codes(check(case, torch.optim.Adam(case.model.parameters(), lr=1e-4)), "info")
+    assert "R411" not in codes(check(case, torch.optim.SGD(case.model.parameters(), lr=1e-2)), "info")
 
 
-def test_a_check_can_leave_the_step_out_or_insist_on_it():
+def test_the_step_is_optional_and_can_be_required():
     case = mlp()
     adam = torch.optim.Adam(case.model.parameters())
     arguments = (case.model, case.inputs, case.targets, case.loss)
     assert leadline.check(*arguments, adam, update=False).profile.update is None
     assert leadline.check(*arguments).profile.update is None
-    with pytest.raises(leadline.InputError, match="optimiser"):
+    with pytest.raises(leadline.InputError, match="optimizer"):
         leadline.check(*arguments, update=True)
 
 
-def test_an_optimiser_of_another_model_is_refused():
+def test_an_optimizer_of_another_model_is_refused():
     other = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     with pytest.raises(leadline.InputError, match="parameters of the model"):
-        checked(ZOO["mlp"](), other)
+        check(ZOO["mlp"](), other)
 
 
-def test_the_page_shows_what_the_step_promises_and_gives():
+def test_the_report_shows_the_predicted_and_measured_change():
     case = mlp()
-    page = str(checked(case, torch.optim.Adam(case.model.parameters())))
+    page = str(check(case, torch.optim.Adam(case.model.parameters())))
     assert "promised" in page
     assert "by quarter of depth" in page

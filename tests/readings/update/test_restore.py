@@ -1,4 +1,4 @@
-"""After an update reading everything is bit for bit as it was: the model, and the optimiser with all its state."""
+"""After an update reading the model and the optimizer with all its state are bit for bit as before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Lookahead(torch.optim.Optimizer):
-    """A custom optimiser that wraps another and keeps state of its own on attributes."""
+    """A custom optimizer that wraps another and holds state in attributes."""
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
         super().__init__(parameters, {"lr": 0.01})
@@ -56,7 +56,7 @@ OPTIMIZERS: dict[str, Make] = {
     "Rprop": lambda p: torch.optim.Rprop(p),
     "ASGD": lambda p: torch.optim.ASGD(p),
     "LBFGS": lambda p: torch.optim.LBFGS(p, lr=0.01, max_iter=3),
-    "a custom one": Lookahead,
+    "a custom optimizer": Lookahead,
 }
 if hasattr(torch.optim, "Muon"):  # since torch 2.9
     OPTIMIZERS["Muon"] = lambda p: torch.optim.Muon([each for each in p if each.ndim == 2])
@@ -86,17 +86,17 @@ def train(case: Case, steps: int) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_fresh_optimiser_stays_fresh(optimizer: str, model: str):
+def test_a_fresh_optimizer_stays_fresh(optimizer: str, model: str):
     case = with_optimizer(ZOO[model], OPTIMIZERS[optimizer])
     before, known = footprint(case), len(case.optimizer.state)
     read_update(case, None)
     assert differences(before, footprint(case)) == []
-    assert len(case.optimizer.state) == known  # 0, except for Adagrad, which is born with its state
+    assert len(case.optimizer.state) == known  # 0, except for Adagrad, which creates its state at once
 
 
 @pytest.mark.parametrize("model", ["mlp", "conv-batch-norm"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_reading_in_the_middle_of_training_changes_nothing_that_follows(optimizer: str, model: str):
+def test_a_reading_during_training_does_not_change_later_steps(optimizer: str, model: str):
     case, twin = (with_optimizer(ZOO[model], OPTIMIZERS[optimizer]) for _ in range(2))
     train(case, 3)
     random = torch.get_rng_state()
@@ -113,7 +113,7 @@ def test_a_reading_in_the_middle_of_training_changes_nothing_that_follows(optimi
 
 
 @pytest.mark.parametrize("animal", animals(without=("deep",)))
-def test_every_animal_of_the_zoo_is_put_back(animal: Specimen):
+def test_every_model_of_the_zoo_is_restored(animal: Specimen):
     case = with_optimizer(animal, lambda p: torch.optim.SGD(p, lr=1e-3))
     before = footprint(case)
     found = read_update(case, None)
@@ -129,7 +129,7 @@ def step_and_raise(case: Case) -> None:
         raise ZeroDivisionError
 
 
-def test_everything_is_put_back_when_the_model_raises():
+def test_everything_is_restored_when_the_model_raises():
     case = with_optimizer(ZOO["mlp"], OPTIMIZERS["AdamW"])
     train(case, 1)
     before = footprint(case)
@@ -138,7 +138,7 @@ def test_everything_is_put_back_when_the_model_raises():
     assert differences(before, footprint(case)) == []
 
 
-def test_a_step_that_is_not_undone_is_seen():
+def test_the_footprint_shows_a_step_that_is_not_undone():
     case = with_optimizer(ZOO["mlp"], OPTIMIZERS["AdamW"])
     before = footprint(case)
     train(case, 1)
@@ -146,7 +146,7 @@ def test_a_step_that_is_not_undone_is_seen():
     assert any("optimizer" in name for name in differences(before, footprint(case)))
 
 
-def test_step_hooks_rest_and_are_there_again():
+def test_step_hooks_do_not_run_during_a_reading_and_run_after_it():
     case = with_optimizer(ZOO["mlp"], OPTIMIZERS["SGD"])
     called = []
     case.optimizer.register_step_pre_hook(lambda *_: called.append("before"))
@@ -158,14 +158,14 @@ def test_step_hooks_rest_and_are_there_again():
     assert called == ["before", "after"]
 
 
-def test_a_scheduler_does_not_notice():
+def test_a_scheduler_does_not_count_the_trial_step():
     case = with_optimizer(ZOO["mlp"], OPTIMIZERS["SGD"])
     torch.optim.lr_scheduler.LinearLR(case.optimizer)
     read_update(case, None)
     assert not getattr(case.optimizer, "_opt_called", False)
 
 
-def test_parameters_of_other_models_in_the_optimiser_do_not_move():
+def test_parameters_of_other_models_in_the_optimizer_do_not_move():
     case, other = ZOO["mlp"](), nn.Parameter(torch.ones(3))
     other.grad = torch.ones(3)
     case = replace(case, optimizer=torch.optim.SGD([*case.model.parameters(), other], lr=1.0))
@@ -174,7 +174,7 @@ def test_parameters_of_other_models_in_the_optimiser_do_not_move():
     assert torch.equal(other.grad, torch.ones(3))
 
 
-def test_a_graph_that_the_user_holds_can_still_be_run_backward():
+def test_a_graph_built_before_the_reading_can_still_run_backward():
     case = with_optimizer(ZOO["mlp"], OPTIMIZERS["SGD"])
     loss = loss_of(case, call(case))
     read_update(case, None)
@@ -190,7 +190,7 @@ def test_minus_zero_stays_minus_zero():
 
 
 BAD = {
-    "no optimiser": lambda case: replace(case, optimizer=None),
+    "no optimizer": lambda case: replace(case, optimizer=None),
     "a class": lambda case: replace(case, optimizer=torch.optim.SGD),
     "parameters of another model": lambda case: replace(
         case, optimizer=torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
@@ -204,7 +204,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("spoil", BAD.values(), ids=list(BAD))
-def test_what_cannot_be_stepped_is_refused_with_a_reason(spoil: Callable[[Case], Case]):
+def test_a_case_without_a_usable_optimizer_is_refused(spoil: Callable[[Case], Case]):
     case = spoil(ZOO["mlp"]())
-    with pytest.raises(InputError, match=r"optimi|parameter"):
+    with pytest.raises(InputError, match=r"optimizer|parameter"):
         read_update(case, None)
