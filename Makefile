@@ -54,12 +54,12 @@ docs: .venv/.ready
 	$(BIN)/python -m tests.support.site_links site
 
 bench: .venv/.ready
-	$(BIN)/python -m benchmarks.statistics
-	$(BIN)/python -m benchmarks.reach
+	$(BIN)/python -m benchmarks.tensor_statistics
+	$(BIN)/python -m benchmarks.gradient_decay
 	$(BIN)/python -m benchmarks.trace
 
 bench-page: .venv/.browser
-	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.report_page
 
 clean:
 	rm -rf .venv site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.alarm_runs import FLAWS, Plan, Recorded, healthy_plan, record, settling_plan, sick_plan
-from benchmarks.store import RESULTS, ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import RESULTS, ROOT, Results, fill_file, run_missing, table
 from leadline.checks import run_checks
 from leadline.checks._history import History
 from leadline.monitor.alerts import Desk

@@ -11,8 +11,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.store import Results, table
-from benchmarks.told import Folder, linked, run
+from benchmarks.example_pages import Folder, linked, run
+from benchmarks.result_files import Results, table
 from examples.applications import NAMES
 from examples.applications.solving import solve
 

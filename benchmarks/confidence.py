@@ -1,13 +1,13 @@
-"""How often is a verdict right? The origin of CONFIDENCE in leadline.checks._diagnosis, checked on unseen networks.
+"""Measure how often each verdict is right: the origin of CONFIDENCE in leadline.checks._diagnosis.
 
-Of each verdict, the share of really trained networks for which it came true (trains: reached the target; poor and
-fails: did not), with one case added on either side (Laplace's rule), so that few cases never give certainty. The shares
-of the calibration half are what a report says; those of the held-out half, beside them, tell how far that is to be
-trusted: the calibration half also chose the rules' thresholds, and so is optimistic.
+The confidence of a verdict is the share of really trained networks for which it came true (trains: the network reached
+the target; poor and fails: it did not), with one case added on either side (Laplace's rule), so that few cases never
+give certainty. Reports quote the shares of the calibration half. The shares of the held-out half show how far those can
+be trusted: the calibration half also chose the thresholds of the checks, so its shares are optimistic.
 
-    python -m benchmarks.confidence     from the verdicts as last published; writes CONFIDENCE into checks/_diagnosis.py
+    python -m benchmarks.confidence     use the verdicts as last published, write CONFIDENCE into checks/_diagnosis.py
 
-Run `python -m benchmarks.verdicts.judge --publish` first.
+Run `python -m benchmarks.verdicts.evaluation --publish` first. The result goes to benchmarks/results/confidence.json.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from benchmarks.store import ROOT, load, save
+from benchmarks.result_files import ROOT, load, save
 from benchmarks.verdicts.cases import Labels, Verdicts, load_labels, load_verdicts
 from benchmarks.verdicts.problem import Half
 
 NAME = "confidence"
 SOURCE = ROOT / "src" / "leadline" / "checks" / "_diagnosis.py"
-SAID = ("trains", "poor", "fails")
+DECIDED_VERDICTS = ("trains", "poor", "fails")
 HALVES: tuple[Half, ...] = ("calibration", "held-out")
 
 Shares = dict[str, dict[str, float]]
-"""By verdict: `cases`, how many of them were `right`, and the `confidence` that follows."""
+"""For each verdict: the number of `cases`, how many of them were `right`, and the resulting `confidence`."""
 
 
 def shares(cases: Iterable[tuple[str, bool]]) -> Shares:
-    """Cases are pairs of a verdict and whether the network learned."""
-    found: dict[str, list[bool]] = {verdict: [] for verdict in SAID}
+    """Return the shares for `cases`, pairs of a verdict and whether the network learned."""
+    outcomes: dict[str, list[bool]] = {verdict: [] for verdict in DECIDED_VERDICTS}
     for verdict, learned in cases:
-        found.setdefault(verdict, []).append(learned == (verdict == "trains"))
+        outcomes.setdefault(verdict, []).append(learned == (verdict == "trains"))
     return {
         verdict: {
             "cases": float(len(right)),
             "right": float(sum(right)),
             "confidence": round((sum(right) + 1) / (len(right) + 2), 3),
         }
-        for verdict, right in found.items()
+        for verdict, right in outcomes.items()
     }
 
 
 def by_half(labels: Labels, verdicts: Verdicts) -> dict[str, Shares]:
-    """The shares on either half; borderline cases, which have no truth, are left out."""
+    """Return the shares on each half. Borderline cases are left out because their outcome is not decided."""
     return {
         half: shares(
             (verdicts[key].verdict, case.label == "reached")
@@ -55,21 +55,23 @@ def by_half(labels: Labels, verdicts: Verdicts) -> dict[str, Shares]:
     }
 
 
-def rewritten(source: str, found: Shares) -> str:
-    """`checks/_diagnosis.py` with these numbers in CONFIDENCE."""
-    for verdict in SAID:
-        entry = rf'(\n    "{verdict}": )[\d.]+(,)'
-        source, count = re.subn(entry, rf"\g<1>{found[verdict]['confidence']:.2f}\g<2>", source)
-        if count != 1:
+def write_confidence(source: str, measured: Shares) -> str:
+    """Return the text of `checks/_diagnosis.py` with these numbers in CONFIDENCE."""
+    table = re.search(r"^CONFIDENCE\b[^{]*\{.*?\}", source, re.DOTALL | re.MULTILINE)
+    entries = table[0] if table is not None else ""
+    for verdict in DECIDED_VERDICTS:
+        entry = rf'("{verdict}": )[\d.]+'
+        entries, count = re.subn(entry, rf"\g<1>{measured[verdict]['confidence']:.2f}", entries)
+        if table is None or count != 1:
             raise ValueError(f"expected one entry for {verdict!r} in CONFIDENCE, found {count}")
-    return source
+    return source[: table.start()] + entries + source[table.end() :]
 
 
 def main() -> None:
-    found = by_half(load_labels(), load_verdicts())
-    save(NAME, load(NAME) | {"cases": found})
-    SOURCE.write_text(rewritten(SOURCE.read_text(), found["calibration"]))
-    for half, each in found.items():
+    measured = by_half(load_labels(), load_verdicts())
+    save(NAME, load(NAME) | {"cases": measured})
+    SOURCE.write_text(write_confidence(SOURCE.read_text(), measured["calibration"]))
+    for half, each in measured.items():
         print(half, each)
 
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.side_by_side import significant
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import significant
 
 NAME = "dropout"
 WIDTHS = (64, 256, 1024)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-from benchmarks.store import Results, load, table
+from benchmarks.result_files import Results, load, table
 from benchmarks.verdicts.cases import load_fired, load_labels, load_verdicts
 from benchmarks.verdicts.page import scores
 
@@ -50,7 +50,7 @@ def _verdicts() -> Iterator[Figure]:
     found = scores(load_labels("held-out"), load_verdicts(), load_fired())
     own = found["**Leadline**"]
     best = max(score.balanced_accuracy for name, score in found.items() if "Leadline" not in name)
-    where, script = "lab-notes/verdicts", "verdicts.judge"
+    where, script = "lab-notes/verdicts", "verdicts.evaluation"
     yield (
         "How often is the verdict right? (held out, balanced)",
         _percent(own.balanced_accuracy),
@@ -104,7 +104,7 @@ def _sizes() -> Iterator[Figure]:
     )
     report = load("page")["cases"].get("Transformer, 1000 blocks")
     answer = f"{report['kilobytes']} kB, first paint {report['paint_ms']} ms" if report else ""
-    yield "How large is the page of a thousand blocks?", answer, "reference/report", "page"
+    yield "How large is the page of a thousand blocks?", answer, "reference/report", "report_page"
 
 
 def _depth() -> Iterator[Figure]:

@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.side_by_side import alternate, ratio, rounded, significant, spread
-from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, load, run_missing, table
+from benchmarks.timing import alternate, ratio, rounded, significant, spread
 from leadline.lab.fleet import Net, Task, build_alone
 from leadline.lab.fleet.training import (
     StackedNets,

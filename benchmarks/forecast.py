@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
-from benchmarks.side_by_side import significant
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import significant
 from benchmarks.update_exponents import branch_matrices
 from benchmarks.update_limits import BATCH, digits, trained
 from leadline import Case

@@ -14,7 +14,7 @@ import sys
 
 import torch
 
-from benchmarks.store import RESULTS
+from benchmarks.result_files import RESULTS
 from leadline import __version__
 from leadline.lab.articles import code_order, find_code
 from leadline.lab.claim import all_claims, run_claims

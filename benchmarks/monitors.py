@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import leadline
-from benchmarks.peers import PEERS
+from benchmarks.third_party_monitors import PEERS
 
 NEVER = 10**9  # steps between traces, where none but the first is wanted
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.store import ROOT, Results, fill_file, load, save, table
+from benchmarks.result_files import ROOT, Results, fill_file, load, save, table
 
 NAME = "mutation"
 SOURCE = ROOT / "src" / "leadline"

@@ -12,9 +12,9 @@ import json
 
 import torch
 
-from benchmarks.side_by_side import machine
-from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, save, table
-from benchmarks.turn import take, until
+from benchmarks.result_files import RESULTS, ROOT, Results, fill_file, load, save, table
+from benchmarks.time_limit import take, until
+from benchmarks.timing import machine
 from leadline.lab.phase.measure import phase
 from leadline.lab.phase.page import EDGE_QUANTITY, THEORY_POWER, draw
 from leadline.lab.phase.plan import KINDS, Plan, geometric_grid

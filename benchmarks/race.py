@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.side_by_side import alternate, machine, ratio, rounded
-from benchmarks.store import RESULTS, ROOT, Results, fill_file, load, run_missing, save, table
-from benchmarks.turn import take, until
+from benchmarks.result_files import RESULTS, ROOT, Results, fill_file, load, run_missing, save, table
+from benchmarks.time_limit import take, until
+from benchmarks.timing import alternate, machine, ratio, rounded
 from leadline.lab.race.grid import Budget, Grid, race_cells, race_job
 from leadline.lab.race.page import LEAGUE_HEADER, TRANSFER_HEADER, league_rows, transfer_rows
 from leadline.lab.race.record import Race, Standing

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.side_by_side import significant
-from benchmarks.store import ROOT, Results, fill_file, load, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, load, run_missing, table
+from benchmarks.timing import significant
 from leadline.lab.data import standardized_digits
 from leadline.lab.fleet import Net, Task, build_alone, train_fleet
 from leadline.lab.phase.plan import KINDS

@@ -19,8 +19,8 @@ import torch
 
 import leadline
 from benchmarks import workloads
-from benchmarks.side_by_side import alternate, ratio, rounded
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import alternate, ratio, rounded
 from benchmarks.update import plain
 from leadline import Case
 

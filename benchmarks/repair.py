@@ -27,8 +27,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.store import ROOT, fill_file, load, run_missing, table
-from benchmarks.verdicts.build import build, loss, problem_batches
+from benchmarks.result_files import ROOT, fill_file, load, run_missing, table
+from benchmarks.verdicts.case_builder import build, loss, problem_batches
 from benchmarks.verdicts.cases import Labelled, load_labels
 from benchmarks.verdicts.data import task
 from benchmarks.verdicts.problem import FAMILIES, Problem

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from benchmarks.repair import judged, train
-from benchmarks.verdicts.build import build, loss
+from benchmarks.verdicts.case_builder import build, loss
 from benchmarks.verdicts.cases import Labelled
 from benchmarks.verdicts.problem import Problem
 from leadline.case import Case

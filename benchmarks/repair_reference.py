@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from benchmarks.store import ROOT, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, fill_file, run_missing, table
 from benchmarks.verdicts.data import FITTED, batches, task
 from leadline.fixes._engine.comparison import end
 from leadline.fixes._engine.proofs import CONFIRM_LONGER

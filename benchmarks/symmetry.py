@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from leadline.nn import Encoder
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.records import Trace

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.store import ROOT, Results, run_missing
+from benchmarks.result_files import ROOT, Results, run_missing
 
 FOLDER = ROOT / "docs" / "images"
 WIDTH, SAMPLES, BLOCKS = 32, 16, 3

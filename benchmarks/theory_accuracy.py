@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.store import ROOT, fill_file, load, save, table
+from benchmarks.result_files import ROOT, fill_file, load, save, table
 from benchmarks.theory_models import architectures
 from leadline.readings.theory.prediction import Prediction, first_floating, predict, predict_moments
 from leadline.records import Op, Trace

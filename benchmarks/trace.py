@@ -22,8 +22,8 @@ import torch
 import leadline
 from benchmarks import workloads
 from benchmarks.memory import peak_megabytes
-from benchmarks.side_by_side import Spread, alternate, ratio, rounded, significant, spread
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import Spread, alternate, ratio, rounded, significant, spread
 from leadline import Case
 
 ROUNDS = 15

@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
-from benchmarks.verdicts.build import build as build_problem
-from benchmarks.verdicts.generate import generate
+from benchmarks.verdicts.case_builder import build as build_problem
 from benchmarks.verdicts.problem import Problem
+from benchmarks.verdicts.problem_sample import generate
 from examples.incidents import ORDER
 
 ROOT = Path(__file__).parents[1]

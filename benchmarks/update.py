@@ -21,8 +21,8 @@ import torch
 
 import leadline
 from benchmarks import workloads
-from benchmarks.side_by_side import alternate, ratio, rounded, significant
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import alternate, ratio, rounded, significant
 from leadline import Case
 
 ROUNDS, PATIENCE = 5, 40.0

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from benchmarks.side_by_side import significant
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import significant
 from leadline import Case
 from leadline.checks._steps import MAX_RATE_RATIO
 from leadline.nn import MLP, Encoder, Options

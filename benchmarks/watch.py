@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 from benchmarks import monitors, workloads
-from benchmarks.side_by_side import alternate, ratio, rounded, significant
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
-from benchmarks.training import Loop
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import alternate, ratio, rounded, significant
+from benchmarks.training_loop import Loop
 from benchmarks.watch_budget import measure_budget
 from leadline import Case
 

@@ -27,8 +27,8 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from benchmarks import monitors
-from benchmarks.side_by_side import significant
-from benchmarks.training import Loop
+from benchmarks.timing import significant
+from benchmarks.training_loop import Loop
 from leadline import Case
 from leadline.monitor import journal, sampler, steps
 from leadline.monitor import step_record as under_way

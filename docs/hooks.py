@@ -25,7 +25,7 @@ from leadline.report.repair import REACHES
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
 
 from benchmarks import figures
-from benchmarks.store import fill, load
+from benchmarks.result_files import fill, load
 
 LAB_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lab.json"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)

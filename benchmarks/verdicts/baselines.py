@@ -1,8 +1,8 @@
-"""Verdicts of others, from their published thresholds: True means "this will not train".
+"""Verdicts of other tools, from their published thresholds; True means "this will not train".
 
-Each is asked twice: of the first step alone, which is what Leadline sees, and of the first eleven steps of real
-training (`observe.py`), which is more. It fires if its condition holds at any step, unless its authors say otherwise.
-Free parameters are at their documented defaults.
+Each baseline gives two verdicts: one from the first step alone, which is what Leadline sees, and one from the first
+eleven steps of real training (`observation.py`), which is more. A baseline fires if its condition holds at any step,
+unless its authors define it otherwise. Free parameters have their documented defaults.
 Sources, as read in November 2026:
 
 - AUTOTRAINER: Zhang et al. 2021 (ICSE), and `AutoTrainer/utils/monitor.py` of shiningrain/AUTOTRAINER, whose defaults
@@ -17,7 +17,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from benchmarks.verdicts.observe import Observation, ParameterSeen, StepSeen
+from benchmarks.verdicts.observation import Observation, ParameterSeen, StepSeen
 from benchmarks.verdicts.problem import Problem
 
 Baseline = Callable[[Problem, Observation], bool]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.store import load
-from benchmarks.verdicts.generate import SEED
+from benchmarks.result_files import load
 from benchmarks.verdicts.problem import Half, Problem, from_dict, to_dict
+from benchmarks.verdicts.problem_sample import SEED
 
 Label = Literal["reached", "stuck", "diverged", "borderline"]
 LABELS: tuple[Label, ...] = ("reached", "stuck", "diverged", "borderline")

@@ -6,8 +6,8 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 
-from benchmarks.confidence import HALVES, SAID, by_half
-from benchmarks.store import table
+from benchmarks.confidence import DECIDED_VERDICTS, HALVES, by_half
+from benchmarks.result_files import table
 from benchmarks.verdicts.baselines import NAMES
 from benchmarks.verdicts.cases import LABELS, Fired, Labels, Verdicts
 from benchmarks.verdicts.problem import FAMILIES
@@ -152,7 +152,7 @@ def render_confidence(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
             percent(said[verdict]["confidence"]),
             f"{seen[verdict]['right']:.0f} of {seen[verdict]['cases']:.0f}",
         ]
-        for verdict in SAID
+        for verdict in DECIDED_VERDICTS
     ]
     return table(["verdict", "confidence", "right on the held-out half"], rows)
 

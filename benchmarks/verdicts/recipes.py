@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.verdicts.draw import Fields, Recipe, one_of, real, whole
+from benchmarks.verdicts.recipe import Fields, Recipe, one_of, real, whole
 
 SEED = one_of(*range(100))
 OPTIMIZERS = one_of("adam", "adamw", "momentum", "sgd")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.verdicts.draw import Fields, Recipe, one_of, real, whole
+from benchmarks.verdicts.recipe import Fields, Recipe, one_of, real, whole
 from benchmarks.verdicts.recipes import HEALTHY, OPTIMIZERS, SEED, TOO_FAST, TOO_SLOW, USUAL_PACE
 
 ADAMS = one_of("adam", "adamw")

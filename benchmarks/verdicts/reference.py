@@ -13,8 +13,8 @@ import statistics
 import torch
 
 from benchmarks.verdicts.data import FITTED
-from benchmarks.verdicts.draw import USUAL
 from benchmarks.verdicts.problem import Problem
+from benchmarks.verdicts.recipe import USUAL
 from benchmarks.verdicts.truth import train
 
 SEEDS = 3

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from benchmarks.store import table
+from benchmarks.result_files import table
 from benchmarks.verdicts.cases import FAILED, Labelled
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.verdicts.build import build, loss, problem_batches
+from benchmarks.verdicts.case_builder import build, loss, problem_batches
 from benchmarks.verdicts.cases import Label, Labelled
 from benchmarks.verdicts.data import Task, task
 from benchmarks.verdicts.problem import Problem

@@ -15,11 +15,11 @@ import argparse
 import time
 from collections import Counter
 
-from benchmarks.store import ROOT, Results, fill_file, load, save
+from benchmarks.result_files import ROOT, Results, fill_file, load, save
 from benchmarks.zoo.collection import WINGS, names
-from benchmarks.zoo.keeper import measured
 from benchmarks.zoo.measure import Cell
 from benchmarks.zoo.page import MARKS
+from benchmarks.zoo.worker import measured
 
 NAME = "zoo"
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.zoo.exhibit import Exhibit, labels
+from benchmarks.zoo.architecture import Exhibit, labels
 from leadline import Case
 
 WIDTH, DEPTH, HEADS, WORDS, TIME, BATCH, CLASSES, SIDE = 64, 4, 4, 99, 24, 4, 5, 32

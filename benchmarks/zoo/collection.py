@@ -7,17 +7,17 @@ import importlib.util
 from collections.abc import Collection
 from functools import cache
 
-from benchmarks.zoo.exhibit import Exhibit
+from benchmarks.zoo.architecture import Exhibit
 from benchmarks.zoo.vision_ops import declare_vision_ops
 
 WINGS = {  # what names begin with: our file, and the package that it needs
-    "torch": ("torch_own", "torch"),
+    "torch": ("torch_modules", "torch"),
     "diffusers": ("diffusion", "diffusers"),
     "x-transformers": ("blocks", "x_transformers"),
     "torchscale": ("blocks", "torchscale"),
     "vit-pytorch": ("blocks", "vit_pytorch"),
     "torch_geometric": ("graphs", "torch_geometric"),
-    "stable-baselines3": ("control", "stable_baselines3"),
+    "stable-baselines3": ("reinforcement", "stable_baselines3"),
     "hf": ("huggingface", "transformers"),
     "torchvision": ("vision", "torchvision"),
     "timm": ("vision", "timm"),

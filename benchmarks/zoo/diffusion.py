@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.zoo.exhibit import Exhibit, towards_noise
+from benchmarks.zoo.architecture import Exhibit, towards_noise
 from leadline import Case
 
 BATCH, SIDE, WIDTH = 2, 16, 32

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.zoo.exhibit import Exhibit, labels, towards_noise
+from benchmarks.zoo.architecture import Exhibit, labels, towards_noise
 from leadline import Case
 
 NODES, EDGES, FEATURES, WIDTH, LAYERS, CLASSES = 48, 192, 16, 32, 4, 5

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.zoo.exhibit import Exhibit, energy, floats
-from benchmarks.zoo.feeding import class_labels, feed
-from benchmarks.zoo.shrinking import WAYS
+from benchmarks.zoo.architecture import Exhibit, energy, floats
+from benchmarks.zoo.batches import class_labels, feed
+from benchmarks.zoo.small_configs import WAYS
 from leadline import Case
 
 HEADS = {  # in the order in which a model type that has several gets one

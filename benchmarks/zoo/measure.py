@@ -15,8 +15,8 @@ import torch
 
 import leadline
 from benchmarks.footprint import differences, footprint
-from benchmarks.side_by_side import significant
-from benchmarks.zoo.exhibit import Exhibit
+from benchmarks.timing import significant
+from benchmarks.zoo.architecture import Exhibit
 from leadline import Case
 from leadline.errors import InputError
 from leadline.records.report import Report

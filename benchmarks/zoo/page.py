@@ -6,9 +6,9 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from benchmarks.store import Results, table
+from benchmarks.result_files import Results, table
 from benchmarks.zoo import training
-from benchmarks.zoo.explained import explanation
+from benchmarks.zoo.explanations import explanation
 from benchmarks.zoo.measure import Cell
 
 STATUSES = ("ran", "refused", "crashed", "too slow", "not built")

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.side_by_side import significant
-from benchmarks.store import Results, load, run_missing, table
+from benchmarks.result_files import Results, load, run_missing, table
+from benchmarks.timing import significant
 from benchmarks.zoo.collection import exhibit
 from benchmarks.zoo.measure import plain_pass, quiet
 from leadline import Case

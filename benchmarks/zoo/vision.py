@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.zoo.exhibit import Exhibit, labels
+from benchmarks.zoo.architecture import Exhibit, labels
 from leadline import Case
 
 SIDE, BATCH, CLASSES = 64, 4, 5

@@ -1,21 +1,21 @@
-"""The confidence that reports give is the one that was measured, and the script that measures it can be wrong."""
+"""Reports quote the measured confidence, and the script that writes it refuses a source it does not understand."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.confidence import NAME, SAID, SOURCE, by_half, rewritten, shares
-from benchmarks.store import load
+from benchmarks.confidence import DECIDED_VERDICTS, NAME, SOURCE, by_half, shares, write_confidence
+from benchmarks.result_files import load
 from benchmarks.verdicts.cases import load_labels, load_verdicts
 from leadline.checks._diagnosis import CONFIDENCE
 
 
-def test_what_reports_say_is_what_was_measured_on_the_calibration_half():
+def test_reports_quote_the_confidence_measured_on_the_calibration_half():
     measured = load(NAME)["cases"]["calibration"]
-    assert {verdict: round(measured[verdict]["confidence"], 2) for verdict in SAID} == CONFIDENCE
+    assert {verdict: round(measured[verdict]["confidence"], 2) for verdict in DECIDED_VERDICTS} == CONFIDENCE
 
 
-def test_the_stored_shares_are_those_of_the_published_verdicts():
+def test_the_stored_shares_follow_from_the_published_verdicts():
     assert load(NAME)["cases"] == by_half(load_labels(), load_verdicts())
 
 
@@ -25,14 +25,14 @@ def test_few_cases_never_give_certainty():
     assert found["fails"] == {"cases": 0.0, "right": 0.0, "confidence": 0.5}
 
 
-def test_an_alarm_is_right_where_nothing_was_learned():
+def test_a_failing_verdict_is_right_when_the_network_did_not_learn():
     found = shares([("fails", False), ("fails", False), ("poor", True), ("trains", False)])
-    assert [found[verdict]["right"] for verdict in SAID] == [0, 0, 2]
+    assert [found[verdict]["right"] for verdict in DECIDED_VERDICTS] == [0, 0, 2]
 
 
-def test_the_numbers_are_written_where_reports_read_them():
-    made = rewritten(SOURCE.read_text(), shares([("trains", True)] * 8))
-    assert '"trains": 0.90' in made
-    assert '"fails": 0.50' in made
+def test_the_measured_numbers_are_written_into_the_source_of_the_checks():
+    source = write_confidence(SOURCE.read_text(), shares([("trains", True)] * 8))
+    assert '"trains": 0.90' in source
+    assert '"fails": 0.50' in source
     with pytest.raises(ValueError, match="trains"):
-        rewritten("CONFIDENCE = {}", shares([]))
+        write_confidence("CONFIDENCE = {}", shares([]))

@@ -1,7 +1,7 @@
 """The index of figures is made of what is stored, and does without what is not."""
 
 from benchmarks import figures
-from benchmarks.store import load
+from benchmarks.result_files import load
 
 
 def test_every_figure_has_an_answer_and_a_page():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks.verdicts import baselines
-from benchmarks.verdicts.observe import STEPS, ActivationSeen, ParameterSeen, StepSeen, observe, see
+from benchmarks.verdicts.observation import STEPS, ActivationSeen, ParameterSeen, StepSeen, observe, see
 from benchmarks.verdicts.problem import Problem
 
 SMALL = Problem(

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import leadline
-from benchmarks.store import fill
+from benchmarks.result_files import fill
 from benchmarks.verdicts.cases import Labelled, Said, label_to_json
-from benchmarks.verdicts.judge import PAGE, ask, stored
+from benchmarks.verdicts.evaluation import PAGE, ask, stored
 from benchmarks.verdicts.page import TABLES, held_out, misses
 from benchmarks.verdicts.problem import Problem, from_dict
 from benchmarks.verdicts.score import figures, score, settle

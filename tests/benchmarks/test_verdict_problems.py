@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.torch_version import TorchVersion
 
-from benchmarks.verdicts.build import build, problem_batches
+from benchmarks.verdicts.case_builder import build, problem_batches
 from benchmarks.verdicts.cases import load_labels
 from benchmarks.verdicts.data import FITTED, task
-from benchmarks.verdicts.generate import generate, pairs
 from benchmarks.verdicts.problem import FAMILIES, Problem, from_dict, to_dict
+from benchmarks.verdicts.problem_sample import generate, pairs
 
 PROBLEMS = generate()
 KINDS = ({(p.family, getattr(p, field)): p for p in PROBLEMS} for field in ("scheme", "flaw", "init", "data"))

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 import leadline
-from benchmarks.store import load
-from benchmarks.zoo import collection, keeper, page
+from benchmarks.result_files import load
+from benchmarks.zoo import collection, page, worker
 from benchmarks.zoo.__main__ import wanted
-from benchmarks.zoo.exhibit import Exhibit, energy
-from benchmarks.zoo.explained import EXPLAINED
+from benchmarks.zoo.architecture import Exhibit, energy
+from benchmarks.zoo.explanations import EXPLAINED
 from benchmarks.zoo.huggingface import chosen
 from benchmarks.zoo.measure import measure
-from benchmarks.zoo.shrinking import LAYERS, condensed, parts, reduced, small
+from benchmarks.zoo.small_configs import LAYERS, condensed, parts, reduced, small
 from benchmarks.zoo.vision import smallest
 from leadline import Case
 
@@ -138,7 +138,7 @@ class Dead:
     ("code", "status"), [(-signal.SIGPROF, "too slow"), (-signal.SIGSEGV, "crashed"), (1, "crashed")]
 )
 def test_an_exhibit_that_takes_its_process_along_gets_a_cell(code, status):
-    asked = keeper.Keeper()
+    asked = worker.Keeper()
     asked._process, asked._line = Dead(code), Line(code)
     assert asked.ask("any")["status"] == status
     assert asked._process is None

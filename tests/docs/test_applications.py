@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from benchmarks.store import load
+from benchmarks.result_files import load
 from examples.applications import NAMES
 from examples.applications.cart_pole import critic_loss, experience
 from examples.applications.solving import solve

@@ -16,23 +16,23 @@ from benchmarks import (
     fleet,
     incidents,
     mutation,
-    page,
     phase,
     race,
     rate_edge,
     repair,
     repair_reference,
-    statistics,
-    store_cost,
+    report_page,
+    run_file_cost,
     symmetry,
+    tensor_statistics,
     theory_accuracy,
     trace,
     watch,
     weightless,
 )
 from benchmarks.memory import peak_of
-from benchmarks.side_by_side import alternate, ratio
-from benchmarks.store import fill, load
+from benchmarks.result_files import fill, load
+from benchmarks.timing import alternate, ratio
 from benchmarks.zoo import page as zoo_page
 from benchmarks.zoo import training as zoo_training
 from leadline import Case
@@ -46,13 +46,13 @@ PAGES = [
     ("tutorial/applications.md", "applications", applications.render),
     ("tutorial/incidents.md", "incidents", incidents.render),
     ("reference/alarms.md", "alarms", alarms.render),
-    ("reference/report.md", "page", page.render_table),
+    ("reference/report.md", "page", report_page.render_table),
     ("lab-notes/performance.md", "trace", trace.render),
-    ("lab-notes/log.md", "statistics", statistics.render),
+    ("lab-notes/log.md", "statistics", tensor_statistics.render),
     ("lab-notes/log.md", "dropout", dropout.render),
     ("explanation/weightless.md", "weightless", weightless.render),
     ("lab-notes/robustness.md", "mutation", mutation.render),
-    ("reference/runs.md", "store_cost", store_cost.render),
+    ("reference/runs.md", "store_cost", run_file_cost.render),
     ("explanation/symmetry.md", "symmetry", symmetry.render),
     ("explanation/theory.md", "theory_accuracy", theory_accuracy.render),
     ("lab-notes/repair.md", "repair_held_out", repair.render_held_out),

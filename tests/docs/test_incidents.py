@@ -10,7 +10,7 @@ import torch
 
 import leadline
 from benchmarks import incidents
-from benchmarks.store import load
+from benchmarks.result_files import load
 from examples.incidents import ORDER
 from examples.incidents.telling import Story, better, named, tell
 

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from benchmarks import phase
-from benchmarks.store import load
+from benchmarks.result_files import load
 from leadline.cli import leadline
 from leadline.lab.phase.page import draw
 from tests.support import ROOT

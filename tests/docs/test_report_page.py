@@ -5,8 +5,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from benchmarks import picture
-from benchmarks.store import load
+from benchmarks import report_picture
+from benchmarks.result_files import load
 from leadline.cli import leadline
 from tests.support import ROOT
 
@@ -36,6 +36,6 @@ def test_the_picture_is_small():
 
 
 def test_the_picture_shows_what_the_page_says_today():
-    report = picture.shown()
-    assert picture.words(report) == load("picture")
-    assert picture.words(replace(report, confidence=0.5)) != load("picture")
+    report = report_picture.shown()
+    assert report_picture.words(report) == load("picture")
+    assert report_picture.words(replace(report, confidence=0.5)) != load("picture")

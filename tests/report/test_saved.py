@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.store import load
+from benchmarks.result_files import load
 from leadline.cli.report import saved_kinds
 from leadline.errors import SchemaError
 from leadline.report.layout import Look

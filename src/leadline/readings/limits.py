@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leadline.ops.optimizers import Family
 
-# Calibrated by benchmarks/reach.py: natural logarithm of the change of the squared signal over the depth.
+# Calibrated by benchmarks/gradient_decay.py: natural logarithm of the change of the squared signal over the depth.
 # Beyond the first, no network of the benchmark learned with SGD; beyond the second, none learned with Adam either.
 MAX_EFOLDS_SGD = 7.0
 MAX_EFOLDS_ADAM = 14.0

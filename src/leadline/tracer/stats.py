@@ -15,7 +15,7 @@ SAFE_PEAK = (
     1e-15,
     1e15,
 )  # derived: with |x| in here, sums of up to 1e8 squares stay inside float32's 1e-38..3e38
-ROW = 16384  # squares to a row when a norm is taken in two levels; calibrated by benchmarks/statistics.py
+ROW = 16384  # squares to a row when a norm is taken in two levels; calibrated by benchmarks/tensor_statistics.py
 AT_BOUND = (
     0.98  # of half the activation's range; derived: tanh and sigmoid keep under 4 % of their slope there
 )

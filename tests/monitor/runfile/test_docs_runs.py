@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from benchmarks import store_cost
+from benchmarks import run_file_cost
 from leadline.monitor.runfile import Run
 from tests.support import ROOT
 
@@ -26,5 +26,5 @@ def test_every_name_that_the_page_lists_is_there():
 
 
 def test_the_benchmark_behind_the_page_runs(capsys):
-    store_cost.quick()
+    run_file_cost.quick()
     assert capsys.readouterr().out.count("ratio") == 3

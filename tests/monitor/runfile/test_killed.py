@@ -81,7 +81,7 @@ def test_no_step_that_was_flushed_is_lost_by_a_kill_at_any_moment(tmp_path):
 
 
 def test_what_a_kill_takes_from_an_unflushed_run_is_less_than_the_longest_pause(tmp_path):
-    """`benchmarks/store_cost.py` measures how many steps it is in fact."""
+    """`benchmarks/run_file_cost.py` measures how many steps it is in fact."""
     lost = kill_repeatedly(tmp_path / "a.leadline", times=10, pause=0.02, flushing=False)
     assert max(lost) <= 1 + LONGEST_PAUSE / 0.02
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.store import load
+from benchmarks.result_files import load
 from benchmarks.symmetry_figures import FIGURES, FOLDER, behind_a_norm, draw, in_a_stream
 from tests.support import ROOT
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
-from benchmarks.verdicts.build import build
-from benchmarks.verdicts.generate import generate
+from benchmarks.verdicts.case_builder import build
+from benchmarks.verdicts.problem_sample import generate
 from leadline.readings.theory.prediction import first_floating, predict, predict_moments
 from leadline.records import Trace
 from leadline.tracer.trace import trace

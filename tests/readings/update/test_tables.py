@@ -7,7 +7,7 @@ import re
 import pytest
 
 from benchmarks import forecast, update, update_limits
-from benchmarks.store import fill, load
+from benchmarks.result_files import fill, load
 from tests.support import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "update.md"

@@ -1,6 +1,6 @@
 """What SIGKILL takes from a watched loop: the last step that it had made, minus the last one in its run file.
 
-The loop is forked from a process that has loaded everything, so that a kill costs no start. benchmarks/store_cost.py
+The loop is forked from a process that has loaded everything, so that a kill costs no start. benchmarks/run_file_cost.py
 runs it and fills the table.
 """
 

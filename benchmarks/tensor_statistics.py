@@ -1,6 +1,6 @@
 """How fast PyTorch reduces a tensor: which form of each statistic is cheap enough to take of everything.
 
-    python -m benchmarks.statistics
+    python -m benchmarks.tensor_statistics
 
 One thread, one million float32 elements; dense (normal samples) and after a ReLU, because a form that branches on the
 data is as slow as the branches are hard to predict. Stored in GB/s of input read.
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from benchmarks.side_by_side import alternate, significant
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import alternate, significant
 
 ELEMENTS = 1_000_000
 ROUNDS = 301

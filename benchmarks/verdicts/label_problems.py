@@ -1,6 +1,6 @@
 """Label every problem of the benchmark by training it; stops and resumes at any time.
 
-    python -m benchmarks.verdicts.run [--most N] [--seed 40]
+    python -m benchmarks.verdicts.label_problems [--most N] [--seed 40]
 
 Another seed than the benchmark's own draws other problems from the same recipes. All of them may be looked at: they
 are for calibration only, and are kept in a file of their own.
@@ -12,9 +12,9 @@ import argparse
 
 import torch
 
-from benchmarks.store import load, save
+from benchmarks.result_files import load, save
 from benchmarks.verdicts.cases import label_file, label_to_json
-from benchmarks.verdicts.generate import SEED, generate
+from benchmarks.verdicts.problem_sample import SEED, generate
 from benchmarks.verdicts.truth import find_truth
 
 

@@ -1,6 +1,6 @@
 """How large a report page is, and how soon a browser shows it.
 
-    python -m benchmarks.page            measure what has no result yet, fill docs/reference/report.md
+    python -m benchmarks.report_page            measure what has no result yet, fill docs/reference/report.md
 
 The reports are real: a network is built and checked, its report rendered. Size is that of the file. A browser opens it
 (chromium, see `make test-browser`) with the network off; first paint is its own `first-contentful-paint`, and ready is
@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 import leadline
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from leadline.lab.demo import deep_mlp
 from leadline.nn import LanguageModel
 from leadline.records.report import Report

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 
 from benchmarks.verdicts import recipes, recipes_sequence
-from benchmarks.verdicts.draw import Fields, Recipe, draw
 from benchmarks.verdicts.problem import Family, Problem
+from benchmarks.verdicts.recipe import Fields, Recipe, draw
 
 SEED = 20
 TABLE: dict[Family, tuple[Fields, Sequence[Recipe]]] = {

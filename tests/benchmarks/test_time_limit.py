@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.turn import UNFINISHED, OutOfTimeError, take, until
+from benchmarks.time_limit import UNFINISHED, OutOfTimeError, take, until
 
 
 def test_a_turn_ends_after_its_time_unless_the_work_is_done(capsys):

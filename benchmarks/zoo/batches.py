@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.zoo.exhibit import labels
-from benchmarks.zoo.shrinking import PICTURE, WORDS, parts
+from benchmarks.zoo.architecture import labels
+from benchmarks.zoo.small_configs import PICTURE, WORDS, parts
 
 BATCH, TOKENS, SAMPLES, FRAMES = 2, 16, 4000, 64
 Feed = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.verdicts.build import build, loss, problem_batches
+from benchmarks.verdicts.case_builder import build, loss, problem_batches
 from benchmarks.verdicts.problem import Problem
 
 STEPS = 11  # the loss of step 10 can be compared with that of step 0, as SageMaker's rule does

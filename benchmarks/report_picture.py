@@ -1,6 +1,6 @@
 """The picture of the report page in the docs: the bundled network that fails, in chromium, with the cursor at a block.
 
-    python -m benchmarks.picture
+    python -m benchmarks.report_picture
 
 What the picture says is stored, so that a test notices when the page would say something else today.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import torch
 
-from benchmarks.page import CHROMIUM, READY, demo
-from benchmarks.store import ROOT, save
+from benchmarks.report_page import CHROMIUM, READY, demo
+from benchmarks.result_files import ROOT, save
 from leadline.records.report import Report
 from leadline.report.html import render
 from leadline.report.verdict import headline

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.zoo.exhibit import Exhibit, labels, towards_noise
+from benchmarks.zoo.architecture import Exhibit, labels, towards_noise
 from leadline import Case
 
 WIDTH, TIME, BATCH, CLASSES = 32, 12, 8, 5

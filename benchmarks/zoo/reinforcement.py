@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.zoo.exhibit import Exhibit, energy, labels, towards_noise
+from benchmarks.zoo.architecture import Exhibit, energy, labels, towards_noise
 from leadline import Case
 
 BATCH, OBSERVED, ACTIONS, CHOICES = 16, 17, 6, 4

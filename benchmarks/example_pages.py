@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from benchmarks.store import ROOT, Results, fill_file, load, run_missing
+from benchmarks.result_files import ROOT, Results, fill_file, load, run_missing
 
 
 class Measure(Protocol):

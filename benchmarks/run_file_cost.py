@@ -1,7 +1,7 @@
 """What storing a step costs, next to the same numbers as lines of JSON and as one row a number, and what a kill takes.
 
-    python -m benchmarks.store_cost            measure what has no result yet, fill docs/reference/runs.md
-    python -m benchmarks.store_cost --quick    few rounds; prints, stores nothing
+    python -m benchmarks.run_file_cost            measure what has no result yet, fill docs/reference/runs.md
+    python -m benchmarks.run_file_cost --quick    few rounds; prints, stores nothing
 
 A step is 12 metrics of 1000 layers and 10 numbers of the whole model. All ways store the same step and make it visible
 to readers at once (a transaction, or a flush); they alternate in one process, and the clock is processor time.
@@ -27,9 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import watch_kills
-from benchmarks.side_by_side import Spread, alternate, ratio, rounded, significant, spread
-from benchmarks.store import ROOT, Results, fill_file, run_missing, table
+from benchmarks import watch_sigkill
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+from benchmarks.timing import Spread, alternate, ratio, rounded, significant, spread
 from leadline.monitor.runfile import Run, Writer
 from leadline.monitor.runfile.access import open_store
 from leadline.monitor.runfile.owner import myself
@@ -186,7 +186,7 @@ def steps_lost(path: Path, pause: float, after: float) -> int:
 
 def all_cases() -> dict[str, Callable[[], Any]]:
     kills = {f"killed | {pause}": partial(measure_kills, pause) for pause in PAUSES}
-    watched = {f"killed watch | {pause}": partial(watch_kills.measure, pause, KILLS) for pause in WATCHED}
+    watched = {f"killed watch | {pause}": partial(watch_sigkill.measure, pause, KILLS) for pause in WATCHED}
     return {"ways": measure_ways, "put": measure_put, **kills, **watched}
 
 

@@ -1,9 +1,9 @@
 """Compare Leadline's verdict, and the baselines', with what training showed.
 
-    python -m benchmarks.verdicts.judge --half calibration   figures and every miss
-    python -m benchmarks.verdicts.judge --half held-out      figures only: nobody tunes on this half
-    python -m benchmarks.verdicts.judge --seed 40            another sample, all of it for calibration
-    python -m benchmarks.verdicts.judge --publish            both halves; fill docs/lab-notes/verdicts.md
+    python -m benchmarks.verdicts.evaluation --half calibration   figures and every miss
+    python -m benchmarks.verdicts.evaluation --half held-out      figures only: nobody tunes on this half
+    python -m benchmarks.verdicts.evaluation --seed 40            another sample, all of it for calibration
+    python -m benchmarks.verdicts.evaluation --publish            both halves; fill docs/lab-notes/verdicts.md
 
 Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept
 (`--baselines` computes those that are missing and no more; `--publish` does so too).
@@ -19,9 +19,9 @@ from functools import partial
 import torch
 
 import leadline
-from benchmarks.store import ROOT, fill_file, run_missing, save, table
+from benchmarks.result_files import ROOT, fill_file, run_missing, save, table
 from benchmarks.verdicts.baselines import ask_baselines
-from benchmarks.verdicts.build import build
+from benchmarks.verdicts.case_builder import build
 from benchmarks.verdicts.cases import (
     BASELINE_FILE,
     VERDICT_FILE,
@@ -34,10 +34,10 @@ from benchmarks.verdicts.cases import (
     load_verdicts,
     verdict_to_json,
 )
-from benchmarks.verdicts.generate import SEED
-from benchmarks.verdicts.observe import observe
+from benchmarks.verdicts.observation import observe
 from benchmarks.verdicts.page import TABLES, clear, family_scores, misses, scores
 from benchmarks.verdicts.problem import Problem, to_dict
+from benchmarks.verdicts.problem_sample import SEED
 from benchmarks.verdicts.score import figures
 
 PAGE = ROOT / "docs" / "lab-notes" / "verdicts.md"

@@ -5,7 +5,7 @@ between 0 and 100 e-folds from the last hidden layer to the first. Each is train
 rates) and with Adam. Networks of the calibration set choose the thresholds; those of the held-out set, of other widths
 and activations, judge them.
 
-    python -m benchmarks.reach [--quick]
+    python -m benchmarks.gradient_decay [--quick]
 """
 
 from __future__ import annotations
