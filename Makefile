@@ -14,8 +14,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 WORKERS ?= 2
 
+# The torch to test with; another one than that of constraints.txt: make clean, then make test TORCH=2.6.0.
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+
 # Constraints also reach pip's isolated build environments, so the build backend is pinned with everything else.
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_CONSTRAINT := $(CURDIR)/.venv/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test coverage test-slow test-browser lint types format docs bench bench-page clean
@@ -68,6 +71,7 @@ clean:
 	@echo "setting up .venv from constraints.txt (once, a minute or two)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	@$(PYTHON) -m venv .venv
+	@sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > .venv/constraints.txt
 	@$(BIN)/python -m pip install --quiet --no-compile -e '.[dev]'
 	@touch $@
 
