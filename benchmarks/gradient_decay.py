@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import leadline
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 
 RESULTS = Path(__file__).parent / "results" / "reach.json"
 LEARNED = (
@@ -81,7 +81,7 @@ def build(activation: str, width: int, gain: float | None, depth: int) -> nn.Mod
 
 
 def gradient_change(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    body = read(leadline.trace(model, x, y, F.cross_entropy))[0].blocks[:-1]
+    body = read_profile(leadline.trace(model, x, y, F.cross_entropy))[0].blocks[:-1]
     first, last = (block.backward_ms * block.elements for block in (body[0], body[-1]))
     return math.log(first / last) if first > 0 and last > 0 else -math.inf
 

@@ -29,7 +29,7 @@ from leadline import Case
 from leadline.checks._steps import MAX_RATE_RATIO
 from leadline.nn import MLP, Encoder, Options
 from leadline.readings.limits import HALF_FAIL_RATE_RATIO
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 from leadline.readings.update.reading import read_update
 from leadline.tracer.trace import trace
 
@@ -82,7 +82,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 def first_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Any:
     case = Case(model, x[:BATCH], y[:BATCH], F.cross_entropy, optimizer)
-    profile, _ = read(trace(case.model, case.inputs, case.targets, case.loss))
+    profile, _ = read_profile(trace(case.model, case.inputs, case.targets, case.loss))
     return read_update(case, profile)
 
 

@@ -31,7 +31,7 @@ from leadline.fixes._engine.trial import Given
 from leadline.monitor.arguments import OnAlert
 from leadline.monitor.watch import Watch, start_watch
 from leadline.readings.forecast import DEPTHS, Build, extrapolate_case, forecast_family
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 from leadline.readings.symmetry.rescale import (
     TOLERATED,
     Symmetries,
@@ -146,7 +146,7 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     True
     """
     case = given(model, inputs, targets, loss, optimizer)
-    profile, _ = read(trace_structure(case))
+    profile, _ = read_profile(trace_structure(case))
     return read_update(case, profile, sharpness=sharpness, before_step=before_step)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import leadline
 from leadline import nn as blocks
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 from leadline.records import LOSS_BLOCK, Profile
 
 WIDTH = 64
@@ -48,15 +48,15 @@ class Scaled(nn.Module):
 def profile_of(model: nn.Module, inputs: Tensor | None = None) -> Profile:
     torch.manual_seed(1)
     x = torch.randn(32, WIDTH) if inputs is None else inputs
-    return read(leadline.trace(model, x, torch.randint(0, 4, (32,)), F.cross_entropy))[0]
+    return read_profile(leadline.trace(model, x, torch.randint(0, 4, (32,)), F.cross_entropy))[0]
 
 
 def tokens(model: nn.Module) -> Profile:
     torch.manual_seed(1)
     ids = torch.randint(0, 17, (4, 12))
-    return read(leadline.trace(model, ids, ids, lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten())))[
-        0
-    ]
+    return read_profile(
+        leadline.trace(model, ids, ids, lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()))
+    )[0]
 
 
 def language_model(scheme: str) -> nn.Module:

@@ -10,7 +10,7 @@ from torch import nn
 import leadline
 from leadline import Trace
 from leadline.nn import LanguageModel
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 
 pytestmark = pytest.mark.slow
 DEPTH = 1000
@@ -21,7 +21,7 @@ def test_torchs_own_encoder_of_a_thousand_layers_is_two_thousand_residual_blocks
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True, dropout=0.0)
     model = nn.TransformerEncoder(layer, DEPTH, enable_nested_tensor=False)
     found = leadline.trace(model, torch.randn(2, 4, 16), loss=lambda y: (y - 1).square().mean())
-    blocks = read(found)[0].blocks
+    blocks = read_profile(found)[0].blocks
     assert [block.residual.placement for block in blocks if block.residual] == ["pre"] * 2 * DEPTH
     assert len({block.name for block in blocks}) == len(blocks)
     assert Trace.from_json(found.to_json()) == found

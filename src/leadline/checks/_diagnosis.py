@@ -11,7 +11,7 @@ from leadline.case import Case
 from leadline.checks import model_checks
 from leadline.checks._check import Check
 from leadline.errors import InputError
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
 from leadline.readings.update.reading import read_update
@@ -42,7 +42,7 @@ def check_case(
 def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
     """Everything that can be read from a trace alone, including the predictions of theory."""
     predicted_trace, theory = predict_with_account(trace)
-    profile, coverage = read(predicted_trace)
+    profile, coverage = read_profile(predicted_trace)
     return replace(profile, symmetry=read_symmetry(trace), theory=theory), coverage
 
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leadline.readings.depth_law import interval, log_line
+from leadline.readings.depth_law import fit_log_line, mean_interval
 from leadline.records import Plot, PlotLine, PredictionCheck
 from leadline.records.experiment import Party
 
@@ -32,7 +32,7 @@ def mean(samples: Sequence[float]) -> Estimate:
     """Mean with the 95 % interval of Student's t; what is not finite has no mean, and shows in the interval."""
     if not all(map(math.isfinite, samples)):
         return full_range(samples)
-    found = interval(samples)
+    found = mean_interval(samples)
     low, high = (
         (found.mean, found.mean) if found.low is None or found.high is None else (found.low, found.high)
     )
@@ -78,7 +78,7 @@ def full_range(samples: Sequence[float]) -> Estimate:
 
 def slope(curves: Sequence[Mapping[int, float]]) -> Estimate:
     r"""Exponent $p$ of $y \propto N^p$: a least-squares line in log-log for each run, then Student's interval."""
-    lines = [log_line({depth: _log(y) for depth, y in curve.items()}, tuple(curve)) for curve in curves]
+    lines = [fit_log_line({depth: _log(y) for depth, y in curve.items()}, tuple(curve)) for curve in curves]
     return mean([line[0] if line is not None else math.nan for line in lines])
 
 

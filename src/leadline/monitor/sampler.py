@@ -21,7 +21,7 @@ from leadline.monitor.hooks import Doorway, Passage
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import AXIS, NOT_MEASURED, block_labels, block_numbers, joined, layout_of
 from leadline.monitor.replay import Replay
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 from leadline.records import Anomaly, Profile, Trace
 from leadline.records.report import Report
 from leadline.records.run import Alert
@@ -246,7 +246,7 @@ class Samples:
     def add(self, step: int, seen: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
         """Block metrics of the pass, as vectors on their axis."""
         with preserve_process_state():
-            profile, _ = read(seen)
+            profile, _ = read_profile(seen)
         self.profile = profile
         self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
         self.last = (step, seen)

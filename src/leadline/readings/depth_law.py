@@ -43,14 +43,14 @@ def deeper_part(depths: Sequence[int]) -> tuple[int, ...]:
 def fit_exponent(curves: Sequence[Curve], depths: Sequence[int]) -> Exponent | None:
     """Slope of log quantity against log depth, one curve a seed; None if no seed has two finite points."""
     used = deeper_part(depths)
-    slopes = [line[0] for curve in curves if (line := log_line(curve, used)) is not None]
+    slopes = [line[0] for curve in curves if (line := fit_log_line(curve, used)) is not None]
     if not slopes:
         return None
-    found = interval(slopes)
+    found = mean_interval(slopes)
     return Exponent(value=found.mean, low=found.low, high=found.high, seeds=len(slopes), depths=used)
 
 
-def log_line(curve: Curve, depths: Sequence[int]) -> tuple[float, float] | None:
+def fit_log_line(curve: Curve, depths: Sequence[int]) -> tuple[float, float] | None:
     """Slope and intercept of a least-squares line through (log depth, log quantity)."""
     points = [
         (math.log(depth), curve[depth]) for depth in depths if math.isfinite(curve.get(depth, math.nan))
@@ -63,7 +63,7 @@ def log_line(curve: Curve, depths: Sequence[int]) -> tuple[float, float] | None:
 
 def crossing(curve: Curve, depths: Sequence[int], level: float) -> float | None:
     """Depth at which the fitted power law falls through `level` (a logarithm); None if it does not fall."""
-    line = log_line(curve, depths)
+    line = fit_log_line(curve, depths)
     if line is None or line[0] >= 0:
         return None
     power = (level - line[1]) / line[0]
@@ -79,16 +79,16 @@ def linear_crossing(curve: Curve, depths: Sequence[int], level: float) -> float 
     return (level - fitted.intercept) / fitted.slope if fitted.slope > 0 else None
 
 
-def interval(samples: Sequence[float]) -> Interval:
+def mean_interval(samples: Sequence[float]) -> Interval:
     """Mean and its 95 % interval by Student's t; no interval for a single sample."""
     mean = statistics.fmean(samples)
     if len(samples) < 2:
         return Interval(mean=mean, low=None, high=None)
-    half = student(len(samples) - 1) * statistics.stdev(samples) / math.sqrt(len(samples))
+    half = student_quantile(len(samples) - 1) * statistics.stdev(samples) / math.sqrt(len(samples))
     return Interval(mean=mean, low=mean - half, high=mean + half)
 
 
-def student(freedom: int) -> float:
+def student_quantile(freedom: int) -> float:
     if freedom <= len(STUDENT):
         return STUDENT[freedom - 1]
     return STUDENT_MORE if freedom < 30 else NORMAL
@@ -207,7 +207,7 @@ def _broken(points: Sequence[DepthPoint]) -> list[DepthLimit]:
 
 def _limit(cause: Cause, crossings: Sequence[float], depths: Sequence[int], words: str) -> DepthLimit:
     """Averaged over seeds on a logarithmic scale, on which the fit is a line."""
-    found = interval([math.log(max(each, 1e-3)) for each in crossings])
+    found = mean_interval([math.log(max(each, 1e-3)) for each in crossings])
     depth = math.exp(found.mean)
     low = None if found.low is None else math.exp(found.low)
     high = None if found.high is None else _exp(found.high)
@@ -271,7 +271,7 @@ def _growth(parts: Sequence[float]) -> Exponent | None:
         if total > 0:
             curve[count] = math.log(total)
     depths = tuple(range(max(2, len(parts) // 4), len(parts) + 1))
-    line = log_line(curve, depths)
+    line = fit_log_line(curve, depths)
     if line is None:
         return None
     return Exponent(value=line[0], low=None, high=None, seeds=1, depths=depths)

@@ -14,7 +14,7 @@ from leadline.errors import InputError
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings import depth_law
 from leadline.readings.depth_law import by_seed, find_limits, fit_exponent, is_wide, log_parting
-from leadline.readings.profile import read
+from leadline.readings.profile import read_profile
 from leadline.readings.update.reading import read_update
 from leadline.records import DepthBlock, DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
 from leadline.records.forecast import FLAT
@@ -25,7 +25,7 @@ from leadline.tracer.trace import trace
 def measure(case: Case) -> tuple[Profile, Update, int]:
     """Profile and update of a case, and the number of ops of its pass."""
     seen = trace(case.model, case.inputs, case.targets, case.loss, case.optimizer)
-    profile, _ = read(seen)
+    profile, _ = read_profile(seen)
     return profile, read_update(case, profile, responses=True), len(seen.ops)
 
 

@@ -10,10 +10,8 @@ from leadline.readings.signal import find_anomalies, find_jumps, read_depth_scal
 from leadline.readings.structure import Structure, read_structure
 from leadline.records import Coverage, Profile, Trace
 
-__all__ = ["read", "read_structure"]
 
-
-def read(trace: Trace) -> tuple[Profile, Coverage]:
+def read_profile(trace: Trace) -> tuple[Profile, Coverage]:
     """All readings of a trace, and how much of the pass it saw."""
     structure = read_structure(trace)
     return _profile(trace, structure), _coverage(trace, structure)

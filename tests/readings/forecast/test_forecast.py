@@ -18,10 +18,10 @@ from leadline.readings.depth_law import (
     _limit,
     crossing,
     fit_exponent,
-    interval,
     is_wide,
     linear_crossing,
-    student,
+    mean_interval,
+    student_quantile,
 )
 from leadline.records import DepthLimit, Exponent
 from leadline.report.forecast import render
@@ -214,11 +214,11 @@ def test_a_fitted_law_crosses_a_level_where_algebra_says():
 
 
 def test_an_interval_of_student_has_the_width_of_the_table():
-    found = interval([0.0, 2.0])
+    found = mean_interval([0.0, 2.0])
     assert found.mean == 1
     assert found.high - found.mean == pytest.approx(12.706)
-    assert interval([3.0]).low is None
-    assert student(1) > student(5) > student(100)
+    assert mean_interval([3.0]).low is None
+    assert student_quantile(1) > student_quantile(5) > student_quantile(100)
 
 
 @pytest.mark.parametrize(

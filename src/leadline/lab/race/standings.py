@@ -16,7 +16,7 @@ from leadline.lab.race.tasks import base_rate, find_variant
 from leadline.lab.sweeps import CellStore, Executor, Progress, run_sweep
 from leadline.lab.sweeps.executors import in_process
 from leadline.nn import SCHEMES
-from leadline.readings.depth_law import student
+from leadline.readings.depth_law import student_quantile
 
 
 class NetworkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ def seed_interval(values: Sequence[float]) -> SeedInterval:
     mean = statistics.fmean(values)
     if len(values) < 2 or not math.isfinite(mean):
         return SeedInterval(mean=mean, half=None)
-    half = student(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    half = student_quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     return SeedInterval(mean=mean, half=half)
 
 

@@ -25,7 +25,7 @@ DEPTH_RANGES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Direction:
+class StepDirection:
     """The direction of a step, measured on the step itself or on a longer one."""
 
     deltas: list[Tensor]
@@ -35,7 +35,7 @@ class Direction:
     """Change of the loss that the gradient predicts for the user's step."""
 
 
-def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) -> Direction:
+def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) -> StepDirection:
     """The direction of the step, or of a longer one where rounding spoils it; moves the parameters."""
     own = _direction(grads, deltas, 1.0)
     min_length = _min_length(probe)
@@ -53,8 +53,8 @@ def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) 
     return own if factor == 1.0 or not length else _direction(grads, longer, factor)
 
 
-def _direction(grads: list[Tensor], deltas: list[Tensor], factor: float) -> Direction:
-    return Direction(deltas=deltas, factor=factor, slope=sum(sums.inner_products(grads, deltas)) / factor)
+def _direction(grads: list[Tensor], deltas: list[Tensor], factor: float) -> StepDirection:
+    return StepDirection(deltas=deltas, factor=factor, slope=sum(sums.inner_products(grads, deltas)) / factor)
 
 
 def _min_length(probe: StepProbe) -> float:
@@ -73,7 +73,7 @@ def _spacing(tensor: Tensor) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepTensors:
     """One step as tensors; all lists have the same order."""
 
     names: list[str]
@@ -82,7 +82,7 @@ class Step:
     deltas: list[Tensor]
 
 
-def by_parameter(step: Step, blocks: Sequence[DepthBlock]) -> tuple[ParameterStep, ...]:
+def by_parameter(step: StepTensors, blocks: Sequence[DepthBlock]) -> tuple[ParameterStep, ...]:
     """What the step does to each parameter."""
     block_of: dict[str, str] = {}
     for block in blocks:
@@ -106,7 +106,7 @@ def by_parameter(step: Step, blocks: Sequence[DepthBlock]) -> tuple[ParameterSte
     )
 
 
-def _swallowed(step: Step, index: int, update_norm: float, weight_norm: float) -> float | None:
+def _swallowed(step: StepTensors, index: int, update_norm: float, weight_norm: float) -> float | None:
     dtype = step.start[index].dtype
     if step.start[index].is_complex() or not sums.may_swallow(update_norm, weight_norm, dtype):
         return None

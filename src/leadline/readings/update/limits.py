@@ -41,7 +41,7 @@ WARMUP_MEMORIES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LossLine:
     """The losses along the step, nearest first."""
 
     slope: float
@@ -78,7 +78,9 @@ class _Start:
         return deviation if math.isfinite(deviation) else math.inf
 
 
-def search(loss_at: Callable[[float], float], loss: float, slope: float, first: float, noise: float) -> Line:
+def search(
+    loss_at: Callable[[float], float], loss: float, slope: float, first: float, noise: float
+) -> LossLine:
     """Search the parting in a few forward passes.
 
     `loss_at` gives the loss at a multiple; `first` is the loss at the step itself; `noise` is the rounding of a loss. A
@@ -90,7 +92,7 @@ def search(loss_at: Callable[[float], float], loss: float, slope: float, first: 
     if slope < 0 and math.isfinite(slope) and math.isfinite(loss):
         deviations = _walk(loss_at, start, losses)
     parting, is_bound = _parting(deviations) if deviations else (None, False)
-    return Line(
+    return LossLine(
         slope=slope,
         points=tuple(_point(c, losses[c], start) for c in sorted(losses)),
         parting=parting,
@@ -218,7 +220,7 @@ class RateLimits:
     why: str
 
 
-def sharpness_along(line: Line, lr: float | None) -> Sharpness | None:
+def sharpness_along(line: LossLine, lr: float | None) -> Sharpness | None:
     r"""$\lambda = \Delta^T H \Delta / \Delta^T P^{-1} \Delta$ for a step $\Delta = -\eta P g$.
 
     The denominator is $-\eta \langle g, \Delta \rangle$, so that neither the preconditioner $P$ nor the Hessian $H$
@@ -256,7 +258,7 @@ def first_step_share(group: Mapping[str, Any], steps: int) -> float:
 
 
 def find_rate_limits(
-    optimizer: Optimizer, line: Line, sharpness: Sharpness | None, lr: float | None, steps: int
+    optimizer: Optimizer, line: LossLine, sharpness: Sharpness | None, lr: float | None, steps: int
 ) -> RateLimits:
     """Limits in the units of the user's largest rate; None for a limit that cannot be derived."""
     stability = None
@@ -285,7 +287,7 @@ def find_rate_limits(
     )
 
 
-def _why_no_safe_rate(line: Line, lr: float | None) -> str:
+def _why_no_safe_rate(line: LossLine, lr: float | None) -> str:
     if lr is None:
         return "the optimizer has no learning rate"
     if not math.isfinite(line.slope):
@@ -307,7 +309,7 @@ def _warmup_steps(optimizer: Optimizer, lr: float, safe: float) -> int:
     return max(shortest, round(memory))
 
 
-def _confidence(line: Line, sharpness: Sharpness | None, steps: int) -> tuple[Confidence, str]:
+def _confidence(line: LossLine, sharpness: Sharpness | None, steps: int) -> tuple[Confidence, str]:
     if line.is_bound:
         return (
             "medium",

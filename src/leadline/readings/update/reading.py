@@ -15,9 +15,9 @@ from leadline.case import Case
 from leadline.readings.update import direction
 from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.curvature import largest_curvature
-from leadline.readings.update.direction import Step, find_direction
+from leadline.readings.update.direction import StepTensors, find_direction
 from leadline.readings.update.limits import (
-    Line,
+    LossLine,
     Sharpness,
     find_rate_limits,
     largest_lr,
@@ -48,8 +48,8 @@ class _Measurement:
     relative: float | None
     response: float | None
     blocks_response: float | None
-    line: Line
-    step: Step
+    line: LossLine
+    step: StepTensors
     parameters: tuple[ParameterStep, ...]
     outputs: list[Tensor]
     """Outputs before the step."""
@@ -142,7 +142,7 @@ def _measure_step(
 
     line = search(loss_at, loss.item(), along.slope, first, noise)
     short = _linear_multiple(relative)
-    step = Step(names=probe.names, start=probe.start, grads=grads, deltas=deltas)
+    step = StepTensors(names=probe.names, start=probe.start, grads=grads, deltas=deltas)
     repeated = direction.repeated_blocks(profile) if profile is not None else []
     inside = {name for block in repeated for name in block.params}
     response = None
