@@ -24,8 +24,8 @@ from leadline.lab.sweeps import CellStore
 from leadline.monitor import runfile
 from leadline.nn.schedules import FullAgain, SlowStart
 from leadline.readings.forecast import _change
-from leadline.readings.symmetry.confirm import relative_change
 from leadline.readings.symmetry.equilibrium import equilibrium
+from leadline.readings.symmetry.verification import relative_change
 from leadline.records import Facts, ParamGroup, Symmetry
 from leadline.report.charts.heat import Axis
 from leadline.report.notebook_cards import forecast_pictures

@@ -33,7 +33,7 @@ from leadline.monitor.watch import Watch, start_watch
 from leadline.readings.forecast import DEPTHS, Build, extrapolate_case, forecast_family
 from leadline.readings.profile import read_profile
 from leadline.readings.symmetry.rescale import (
-    TOLERATED,
+    MAX_OUTPUT_CHANGE,
     Symmetries,
     balanced_copy,
     find_symmetry,
@@ -191,7 +191,9 @@ def symmetries(
     return Symmetries(find_symmetry(case), case)
 
 
-def shrink(model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float = TOLERATED) -> nn.Module:
+def shrink(
+    model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float = MAX_OUTPUT_CHANGE
+) -> nn.Module:
     """Return a copy that computes the same with its inert parameters multiplied by `factor`, as far as eps allows.
 
     Inert parameters can shrink while no other parameter grows; all others keep their values. All inert ones get the
@@ -204,7 +206,7 @@ def shrink(model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float 
     return shrunk_copy(model, inputs, factor, tolerance=tolerance)
 
 
-def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = TOLERATED) -> nn.Module:
+def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OUTPUT_CHANGE) -> nn.Module:
     """Return a copy that computes the same with the least sum of squares of all but its inert parameters.
 
     Inert parameters have no least value: they keep theirs, or shrink if others need it; `shrink` is for them. If the

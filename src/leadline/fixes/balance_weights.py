@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from leadline.fixes._engine.fix import Patient, Plan, fix
-from leadline.readings.symmetry.cone import balancing, total
+from leadline.readings.symmetry.cone import combine_generators, find_balance
 from leadline.readings.symmetry.rescale import find_symmetry
 from leadline.records import Edit
 
@@ -38,8 +38,8 @@ def balance(patient: Patient) -> Iterator[Plan]:
     found = find_symmetry(patient.case, in_front_of_norms=False, only_in_training=False)
     chosen = [each.exponents for each in found.generators if not each.statistics]
     squares = {each.name: (each.norm or 0.0) ** 2 for each in found.tensors}
-    moves = {i: round(move / math.log(2)) for i, move in balancing(chosen, squares).items()}
-    powers = {name: round(power) for name, power in total(chosen, moves).items() if round(power)}
+    moves = {i: round(move / math.log(2)) for i, move in find_balance(chosen, squares).items()}
+    powers = {name: round(power) for name, power in combine_generators(chosen, moves).items() if round(power)}
     edits = tuple(
         Edit(action="scale", where=name, options={"factor": 2.0**power}) for name, power in powers.items()
     )

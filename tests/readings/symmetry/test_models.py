@@ -8,9 +8,9 @@ from torch import nn
 
 import leadline
 from leadline.ops.table import OP_TABLE
-from leadline.readings.symmetry.confirm import verify
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.symmetry.scale_rules import SCALE_RULES
+from leadline.readings.symmetry.verification import verify
 from leadline.tracer.trace import trace
 from tests.support.zoo import ZOO, Specimen, animals
 
@@ -105,11 +105,11 @@ def test_a_balanced_copy_computes_the_same_with_less(name: str):
 
 
 def _outputs(model: nn.Module, inputs):
-    from leadline.readings.symmetry.exact import function_of
+    from leadline.readings.symmetry.exact_model import output_tensors
     from leadline.tracer.inputs import call_model
 
     torch.manual_seed(0)
-    return function_of(call_model(model, inputs))[-1].detach()
+    return output_tensors(call_model(model, inputs))[-1].detach()
 
 
 def test_decay_left_off_the_gains_makes_the_weights_inert():

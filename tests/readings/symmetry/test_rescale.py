@@ -10,7 +10,7 @@ from torch import nn
 
 import leadline
 from leadline.errors import InputError
-from leadline.readings.symmetry.cone import evenly, total
+from leadline.readings.symmetry.cone import combine_generators, find_even_descent
 from leadline.readings.symmetry.rescale import EpsLimit, _rounded_up
 from leadline.tracer.inputs import call_model
 from tests.support.zoo import ZOO
@@ -102,7 +102,7 @@ def test_a_factor_that_is_none_is_refused(factor):
 def test_tensors_that_shrink_do_so_alike_where_they_can():
     """Two parts: in the first alike; in the second a and b multiply to what c must follow."""
     vectors = [{"w": 3, "v": 2}, {"v": 1}, {"a": 1, "c": 1}, {"b": 1, "c": 1}]
-    exponents = total(vectors, evenly(vectors, {"w", "v", "a", "b", "c"}))
+    exponents = combine_generators(vectors, find_even_descent(vectors, {"w", "v", "a", "b", "c"}))
     assert exponents["w"] == exponents["v"] == -1
     assert min(exponents[each] for each in "abc") == -1
     assert exponents["c"] == exponents["a"] + exponents["b"]
@@ -110,7 +110,7 @@ def test_tensors_that_shrink_do_so_alike_where_they_can():
 
 def test_nothing_grows_even_if_something_could_be_traded():
     vectors = [{"w": 1}, {"a": 1, "b": -1}]
-    assert total(vectors, evenly(vectors, {"w", "a", "b"})) == {"w": -1}
+    assert combine_generators(vectors, find_even_descent(vectors, {"w", "a", "b"})) == {"w": -1}
 
 
 def batch_normalised() -> nn.Sequential:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from leadline.readings.symmetry.cone import balancing, shrinking, total
+from leadline.readings.symmetry.cone import combine_generators, find_balance, find_descent
 from leadline.readings.symmetry.system import ZERO, System, _best
 
 
@@ -71,7 +71,7 @@ def test_the_cone_is_what_linear_programming_finds(seed: int):
     vectors = drawn_vectors(seed)
     names = sorted({name for vector in vectors for name in vector})
     matrix = [[float(vector.get(name, 0)) for vector in vectors] for name in names]
-    found = total(vectors, shrinking(vectors, names))
+    found = combine_generators(vectors, find_descent(vectors, names))
     assert all(each <= 0 for each in found.values())
     width = len(vectors)
     rows = [[*row, *[float(i == j) for j in range(len(names))]] for i, row in enumerate(matrix)]
@@ -87,9 +87,11 @@ def test_the_cone_is_what_linear_programming_finds(seed: int):
 def test_at_the_least_penalty_every_generator_is_in_balance(seed: int):
     vectors = drawn_vectors(seed)
     names = {name for vector in vectors for name in vector}
-    inert = {name for name, each in total(vectors, shrinking(vectors, names)).items() if each < 0}
+    inert = {
+        name for name, each in combine_generators(vectors, find_descent(vectors, names)).items() if each < 0
+    }
     penalties = {name: 1.0 + index for index, name in enumerate(sorted(names - inert))}
-    moves = total(vectors, balancing(vectors, penalties))
+    moves = combine_generators(vectors, find_balance(vectors, penalties))
     after = {name: each * math.exp(2 * moves.get(name, 0.0)) for name, each in penalties.items()}
     for vector in vectors:
         pull = sum(after.get(name, 0.0) * exponent for name, exponent in vector.items())
@@ -98,15 +100,15 @@ def test_at_the_least_penalty_every_generator_is_in_balance(seed: int):
 
 
 def test_two_layers_balance_at_equal_norms():
-    moves = total([{"a": 1, "b": -1}], balancing([{"a": 1, "b": -1}], {"a": 100.0, "b": 1.0}))
+    moves = combine_generators([{"a": 1, "b": -1}], find_balance([{"a": 1, "b": -1}], {"a": 100.0, "b": 1.0}))
     assert 100 * math.exp(2 * moves["a"]) == pytest.approx(10.0, rel=1e-5)
     assert math.exp(2 * moves["b"]) == pytest.approx(10.0, rel=1e-5)
 
 
 def test_a_tensor_that_is_not_decayed_may_take_up_what_others_give_away():
     vectors = [{"gain": 1, "weight": -1}]
-    assert total(vectors, shrinking(vectors, {"gain", "weight"})) == {}
-    assert total(vectors, shrinking(vectors, {"weight"}))["weight"] < 0
+    assert combine_generators(vectors, find_descent(vectors, {"gain", "weight"})) == {}
+    assert combine_generators(vectors, find_descent(vectors, {"weight"}))["weight"] < 0
 
 
 def test_a_vector_is_taken_from_another_as_often_as_makes_it_shortest():

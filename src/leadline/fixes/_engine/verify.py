@@ -22,7 +22,7 @@ from leadline.fixes._engine.edits import Bench, make
 from leadline.fixes._engine.fix import Patient
 from leadline.fixes._engine.reference import Yardstick
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
-from leadline.readings.symmetry.confirm import relative_change
+from leadline.readings.symmetry.verification import relative_change
 from leadline.readings.theory.prediction import predict_moments
 from leadline.readings.update.probe import copy_batch, outputs_of
 from leadline.records import Edit, Finding, Measure, Outcome, Rehearsal, Trial, severity_rank

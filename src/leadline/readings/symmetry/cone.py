@@ -84,7 +84,7 @@ MOST_ENTRIES = (
 )
 
 
-def shrinking(vectors: Sequence[Mapping[str, int]], counted: Container[str]) -> dict[int, Fraction]:
+def find_descent(vectors: Sequence[Mapping[str, int]], counted: Container[str]) -> dict[int, Fraction]:
     """How often to take each generator so that all tensors shrink that can, while no counted one grows.
 
     Tensors that are not counted (no decay on them) may grow.
@@ -97,12 +97,12 @@ def shrinking(vectors: Sequence[Mapping[str, int]], counted: Container[str]) -> 
     return descent(dict(rows))
 
 
-def evenly(vectors: Sequence[Mapping[str, int]], counted: Container[str]) -> dict[int, Fraction]:
+def find_even_descent(vectors: Sequence[Mapping[str, int]], counted: Container[str]) -> dict[int, Fraction]:
     """The same with exponent -1 for every tensor that shrinks, in each connected part where that can be.
 
     Where it cannot (a product of two that shrink must go with a third), the deepest of the part has -1.
     """
-    steps = shrinking(vectors, counted)
+    steps = find_descent(vectors, counted)
     rows: Rows = defaultdict(dict)
     for index, vector in enumerate(vectors):
         for name, exponent in vector.items():
@@ -134,7 +134,7 @@ def _at_one_depth(part: Rows, steps: Mapping[int, Fraction]) -> dict[int, Fracti
     return {each: Fraction(solution.form(time).get(free, 0)) / coefficient for each, time in times.items()}
 
 
-def total(vectors: Sequence[Mapping[str, int]], times: Mapping[int, Any]) -> dict[str, Any]:
+def combine_generators(vectors: Sequence[Mapping[str, int]], times: Mapping[int, Any]) -> dict[str, Any]:
     """Exponents when each generator is taken so many times."""
     exponents: dict[str, Any] = {}
     for index, often in times.items():
@@ -268,7 +268,7 @@ ALMOST_NOTHING = (
 )
 
 
-def balancing(vectors: Sequence[Mapping[str, int]], penalties: Mapping[str, float]) -> dict[int, float]:
+def find_balance(vectors: Sequence[Mapping[str, int]], penalties: Mapping[str, float]) -> dict[int, float]:
     """How often to take each generator to bring the sum of these penalties to its least."""
     rows: dict[str, dict[int, float]] = defaultdict(dict)
     for index, vector in enumerate(vectors):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from math import exp
 
-from leadline.readings.symmetry.cone import balancing, shrinking, total
+from leadline.readings.symmetry.cone import combine_generators, find_balance, find_descent
 from leadline.readings.symmetry.equations import EpsGuard, ScaleEquations
 from leadline.readings.symmetry.lost_biases import find_subtracted
 from leadline.readings.symmetry.scale_rules import pass_scale
@@ -73,7 +73,7 @@ def read_symmetry(trace: Trace, *, in_front_of_norms: bool = True, only_in_train
     counted = decays or forms
     inert = {
         name
-        for name, each in total(vectors, shrinking(vectors, counted)).items()
+        for name, each in combine_generators(vectors, find_descent(vectors, counted)).items()
         if each < 0 and name in counted
     }
     alone = {name for vector in vectors if len(vector) == 1 for name in vector}
@@ -128,7 +128,7 @@ def _penalties(
         return {"penalty": None, "least": None}
     now = {each.name: decays.get(each.name, 1.0) * (each.norm or 0.0) ** 2 for each in counted}
     staying = {name: square for name, square in now.items() if name not in gone}
-    moves = total(vectors, balancing(vectors, staying))
+    moves = combine_generators(vectors, find_balance(vectors, staying))
     least = sum(square * exp(2 * moves.get(name, 0.0)) for name, square in staying.items())
     return {"penalty": sum(now.values()), "least": least}
 

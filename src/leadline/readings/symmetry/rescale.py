@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from leadline.case import Case, Inputs, describe
 from leadline.errors import InputError
-from leadline.readings.symmetry.cone import balancing, evenly, shrinking, total
-from leadline.readings.symmetry.confirm import Verification, relative_change, verify
-from leadline.readings.symmetry.exact import Borrowed, borrow, measured, thawed
+from leadline.readings.symmetry.cone import combine_generators, find_balance, find_descent, find_even_descent
+from leadline.readings.symmetry.exact_model import ExactModel, default_loss, open_exact_model, unfrozen
 from leadline.readings.symmetry.reading import read_symmetry, summary
+from leadline.readings.symmetry.verification import Verification, relative_change, verify
 from leadline.records import EpsSite, Generator, Symmetry, Trace
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import index_model
@@ -93,19 +93,19 @@ def trace_function(case: Case) -> Trace:
     if not isinstance(case.model, nn.Module):
         return trace(case.model, case.inputs)  # says what is wrong with it
     lonely = case.loss is None
-    with thawed(case.model):
+    with unfrozen(case.model):
         return trace(
             case.model,
             case.inputs,
             None if lonely else case.targets,
-            measured if lonely else case.loss,
+            default_loss if lonely else case.loss,
             case.optimizer,
         )
 
 
 # `leadline.shrink` and `leadline.balance`: copies of a model that compute the same with smaller parameters.
 
-TOLERATED = (
+MAX_OUTPUT_CHANGE = (
     1e-3  # ours: relative change of the outputs that "the same function" may have, where a norm's eps bites
 )
 HALVINGS = 12  # ours: of the logarithm of the factor; leaves 0.06 % of a factor of 0.1, 0.2 % of one of 1e-4
@@ -124,7 +124,7 @@ class EpsLimit(UserWarning):
 
 
 def shrunk_copy(
-    model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float = TOLERATED
+    model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float = MAX_OUTPUT_CHANGE
 ) -> nn.Module:
     """A copy that computes the same with inert parameters multiplied by `factor`, or as near to it as eps allows.
 
@@ -138,9 +138,11 @@ def shrunk_copy(
     asked = _checked(factor)
     case = Case(model, inputs)
     found = find_symmetry(case, only_in_training=False)
-    direction = evenly([each.exponents for each in found.generators], {each.name for each in found.tensors})
+    direction = find_even_descent(
+        [each.exponents for each in found.generators], {each.name for each in found.tensors}
+    )
     _check_something_shrinks(found, direction)
-    with borrow(case) as lent:
+    with open_exact_model(case) as lent:
         reached, drift = _reach(lent, found, direction, asked, tolerance)
     if reached > asked:
         said = EpsLimit(asked=asked, reached=reached, drift=drift, tolerance=tolerance)
@@ -179,7 +181,7 @@ def _times(direction: Mapping[int, Any], factor: float) -> dict[int, float]:
 
 
 def _reach(
-    lent: Borrowed, found: Symmetry, direction: Mapping[int, Any], factor: float, tolerance: float
+    lent: ExactModel, found: Symmetry, direction: Mapping[int, Any], factor: float, tolerance: float
 ) -> tuple[float, float]:
     """The factor, or the smallest above it at which outputs change by no more than tolerated; and their change."""
     before = _outputs(lent, found, {})
@@ -203,7 +205,7 @@ def _rounded_up(number: float) -> str:
     return f"{ceil(number * 10**digits) / 10**digits:.4g}"
 
 
-def balanced_copy(model: nn.Module, inputs: Inputs, *, tolerance: float = TOLERATED) -> nn.Module:
+def balanced_copy(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OUTPUT_CHANGE) -> nn.Module:
     """A copy that computes the same, with the least sum of squares of all but the inert parameters.
 
     Inert ones have no least: they are left alone, or made smaller if others need it; `shrink` is for them. If outputs
@@ -213,7 +215,7 @@ def balanced_copy(model: nn.Module, inputs: Inputs, *, tolerance: float = TOLERA
     case = Case(model, inputs)
     found = find_symmetry(case, only_in_training=False)
     moves = _least(found)
-    with borrow(case) as lent:
+    with open_exact_model(case) as lent:
         drift = relative_change(_outputs(lent, found, {}), _outputs(lent, found, moves))
     if drift > tolerance:
         found = find_symmetry(case, in_front_of_norms=False, only_in_training=False)
@@ -225,10 +227,10 @@ def _least(found: Symmetry) -> dict[int, float]:
     """How often to take each generator: to the least of what has one, with inert parameters pushed down as needed."""
     vectors = [each.exponents for each in found.generators]
     squares = {each.name: (each.norm or 0.0) ** 2 for each in found.tensors}
-    steps = shrinking(vectors, squares)
-    inert = {name: each for name, each in total(vectors, steps).items() if each < 0}
-    moves = balancing(vectors, {name: each for name, each in squares.items() if name not in inert})
-    grown = total(vectors, moves)
+    steps = find_descent(vectors, squares)
+    inert = {name: each for name, each in combine_generators(vectors, steps).items() if each < 0}
+    moves = find_balance(vectors, {name: each for name, each in squares.items() if name not in inert})
+    grown = combine_generators(vectors, moves)
     needed = max((grown.get(name, 0.0) / -float(each) for name, each in inert.items()), default=0.0)
     return {
         index: moves.get(index, 0.0) + max(needed, 0.0) * float(steps.get(index, 0))
@@ -236,9 +238,9 @@ def _least(found: Symmetry) -> dict[int, float]:
     }
 
 
-def _outputs(lent: Borrowed, found: Symmetry, moves: Mapping[int, float]) -> list[Tensor]:
+def _outputs(lent: ExactModel, found: Symmetry, moves: Mapping[int, float]) -> list[Tensor]:
     """What the moved model returns, with every eps in place."""
-    exponents = total([each.exponents for each in found.generators], moves)
+    exponents = combine_generators([each.exponents for each in found.generators], moves)
     moved = {each.name: lent.start[each.name] * exp(exponents.get(each.name, 0.0)) for each in found.tensors}
     return lent.run(moved, frozenset(), lambda outputs: [each.detach().clone() for each in outputs])
 
@@ -249,8 +251,8 @@ def _moved(model: nn.Module, found: Symmetry, moves: Mapping[int, float]) -> nn.
     model_index = index_model(made)
     tensors: dict[str, Any] = {named.names[0]: named.item for named in model_index.parameters.values()}
     tensors |= {named.names[0]: named.item for named in model_index.buffers.values()}
-    exponents = total([each.exponents for each in found.generators], moves)
-    exponents |= total([each.statistics for each in found.generators], moves)
+    exponents = combine_generators([each.exponents for each in found.generators], moves)
+    exponents |= combine_generators([each.statistics for each in found.generators], moves)
     with torch.no_grad():
         for name, exponent in exponents.items():
             tensors[name].mul_(exp(exponent))

@@ -41,7 +41,7 @@ _WIDER = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.flo
 _CASTS = {"float", "half", "bfloat16"}
 
 
-class Exactly(TorchFunctionMode):
+class ExactMode(TorchFunctionMode):
     """While entered, casts go to double precision, nothing hides from autograd, and eps is nought.
 
     The last in norms and wherever one of `eps` is added; if `eps` is empty, every eps stays.
@@ -83,7 +83,7 @@ def _widened(argument: Any) -> Any:
     return _WIDER.get(argument, argument) if isinstance(argument, torch.dtype) else argument
 
 
-class Reads(TorchFunctionMode):
+class ReadRecorder(TorchFunctionMode):
     """Notes which tensors are read while it is entered."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class Borrowed:
+class ExactModel:
     """A model whose parameters can be set for a run; made by `borrow`."""
 
     def __init__(self, case: Case, lent: Sequence[ModelIndex], seed: int) -> None:
@@ -117,7 +117,7 @@ class Borrowed:
             for name, value in {**self.start, **values}.items():
                 self.parameters[name].data = value.clone()
             torch.manual_seed(self._seed)
-            with Exactly(eps):
+            with ExactMode(eps):
                 inputs = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, self._case.inputs)
                 outputs = self._observed(call_model(self._case.model, inputs))
             return then(outputs)
@@ -125,15 +125,15 @@ class Borrowed:
     def _observed(self, output: Any) -> list[Tensor]:
         """The tensors that the loss reads; without a loss function, what `measured` measures."""
         if self._case.loss is None:
-            return function_of(output)
+            return output_tensors(output)
         found = [each for each in tensors_in(output) if _is_number(each)]
-        reads = Reads()
+        reads = ReadRecorder()
         with reads:
             find_loss(output, self._case.loss, self._case.targets)
         return [each for each in found if id(each) in reads.seen] or found
 
 
-def function_of(output: Any) -> list[Tensor]:
+def output_tensors(output: Any) -> list[Tensor]:
     """The tensors that make up the function: the output's own loss and logits, or else all it returns."""
     pick: Callable[[str], Any] = (
         output.get if isinstance(output, Mapping) else lambda key: getattr(output, key, None)
@@ -142,9 +142,9 @@ def function_of(output: Any) -> list[Tensor]:
     return named or [each for each in tensors_in(output) if _is_number(each)]
 
 
-def measured(output: Any) -> Tensor:
+def default_loss(output: Any) -> Tensor:
     """A loss for models that come without: their own, or the mean square of all that they return."""
-    pieces = [each.abs().square().mean() for each in function_of(output)]
+    pieces = [each.abs().square().mean() for each in output_tensors(output)]
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, Tensor):
         return own
@@ -152,7 +152,7 @@ def measured(output: Any) -> Tensor:
 
 
 @contextmanager
-def borrow(case: Case, *, seed: int = 0) -> Iterator[Borrowed]:
+def open_exact_model(case: Case, *, seed: int = 0) -> Iterator[ExactModel]:
     """The model in double precision, with everything put back afterwards."""
     model = unwrap(case.model)
     lent = [index_model(each) for each in (model, case.loss) if isinstance(each, nn.Module)]
@@ -161,7 +161,7 @@ def borrow(case: Case, *, seed: int = 0) -> Iterator[Borrowed]:
     inputs, targets = copy_inference_tensors((case.inputs, case.targets))
     wide = Case(model, _double(inputs), _double(targets), case.loss)
     with (
-        thawed(model),
+        unfrozen(model),
         preserve_state(lent),
         eager(),
         torch.inference_mode(mode=False),
@@ -169,11 +169,11 @@ def borrow(case: Case, *, seed: int = 0) -> Iterator[Borrowed]:
         _doubled(tensors),
     ):
         torch.set_default_dtype(torch.float64)
-        yield Borrowed(wide, lent, seed)
+        yield ExactModel(wide, lent, seed)
 
 
 @contextmanager
-def thawed(model: nn.Module) -> Iterator[None]:
+def unfrozen(model: nn.Module) -> Iterator[None]:
     """If all parameters are frozen, none is for the time being: what can be rescaled is then the graph's affair."""
     found = [named.item for named in index_model(unwrap(model)).parameters.values()]
     frozen = [] if any(each.requires_grad for each in found) else [each for each in found if _is_number(each)]

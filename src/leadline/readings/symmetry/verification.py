@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.readings.symmetry.exact import Borrowed, borrow
+from leadline.readings.symmetry.exact_model import ExactModel, open_exact_model
 from leadline.records import Symmetry
 from leadline.tracer import stats
 
@@ -89,7 +89,7 @@ def verify(found: Symmetry, case: Case, *, seed: int = 0, passes: int | None = N
     generator = torch.Generator().manual_seed(seed)
     enough = len(names) - len(vectors) + SPARE_ROWS
     wanted = min(enough, MOST_ROWS) if passes is None else passes
-    with borrow(case, seed=seed) as model:
+    with open_exact_model(case, seed=seed) as model:
         start = {name: model.parameters[name].data.clone() for name in names}
         moved = apply(start, _element(vectors, generator), base=2.0)
         drift, with_eps = (_drift(model, start, moved, each) for each in (eps, frozenset[float]()))
@@ -142,7 +142,7 @@ def _element(vectors: Sequence[Mapping[str, int]], generator: torch.Generator) -
 
 
 def _drift(
-    model: Borrowed, start: Mapping[str, Tensor], moved: Mapping[str, Tensor], eps: frozenset[float]
+    model: ExactModel, start: Mapping[str, Tensor], moved: Mapping[str, Tensor], eps: frozenset[float]
 ) -> float:
     before, after = (model.run(values, eps, _copies) for values in (start, moved))
     return relative_change(before, after)
@@ -168,7 +168,7 @@ def _relative(one: Tensor, other: Tensor) -> float:
 
 
 def _row(
-    model: Borrowed, start: Mapping[str, Tensor], eps: frozenset[float], generator: torch.Generator
+    model: ExactModel, start: Mapping[str, Tensor], eps: frozenset[float], generator: torch.Generator
 ) -> Tensor:
     """One row of the matrix, at parameters and a cotangent of its own."""
     for buffer in model.buffers:
@@ -180,7 +180,7 @@ def _row(
 
 
 def _products(
-    model: Borrowed, outputs: list[Tensor], names: Sequence[str], generator: torch.Generator
+    model: ExactModel, outputs: list[Tensor], names: Sequence[str], generator: torch.Generator
 ) -> Tensor:
     leaves = [model.parameters[name] for name in names]
     total = torch.zeros((), dtype=torch.float64)
