@@ -91,8 +91,8 @@ QUICK = partial(
 def predict(build: Callable[[], Any]) -> dict[str, Any]:
     """In this process: the report, and what it took since the process began."""
     from leadline.checks._diagnosis import make_report, read_trace
+    from leadline.tracer.process import pause_garbage_collection
     from leadline.tracer.weightless import trace_config_or_factory
-    from leadline.tracer.weightless.session import pause_garbage_collection
 
     made = build()
     if not callable(made):

@@ -1,11 +1,11 @@
-"""[tool.leadline]: found from below, checked key by key, and every mistake answered with what was meant."""
+"""The table [tool.leadline] is found from subfolders, every key is checked, and each error says what to write."""
 
 import tomllib
 from textwrap import dedent
 
 import pytest
 
-from leadline.config import EXAMPLES, Config, Own, find_config, read_config
+from leadline.config import EXAMPLES, Config, TargetConfig, find_config, read_config
 from leadline.errors import InputError
 
 FULL = """
@@ -48,7 +48,7 @@ def test_every_key_is_read(project):
     )
 
 
-def test_a_target_may_have_a_table_of_its_own(project):
+def test_a_target_can_have_its_own_table(project):
     text = """
     [tool.leadline]
     ignore = ["F"]
@@ -62,7 +62,10 @@ def test_a_target_may_have_a_table_of_its_own(project):
     assert read_config(project(text)) == Config(
         targets=("train.py:make", "package.nets:make"),
         ignore=("F",),
-        own={"train.py:make": Own(), "package.nets:make": Own(select=("B",), fail_on="error")},
+        per_target={
+            "train.py:make": TargetConfig(),
+            "package.nets:make": TargetConfig(select=("B",), fail_on="error"),
+        },
     )
 
 
@@ -71,7 +74,7 @@ def test_an_empty_table_changes_nothing(project):
 
 
 def test_every_key_of_the_record_has_an_example_that_can_be_read(project):
-    keys = {name.replace("_", "-") for name in Config.__struct_fields__} - {"own"}
+    keys = {name.replace("_", "-") for name in Config.__struct_fields__} - {"per-target"}
     assert EXAMPLES.keys() == keys
     text = "\n".join(["[tool.leadline]", *EXAMPLES.values()])
     assert set(tomllib.loads(text)["tool"]["leadline"]) == keys
@@ -103,28 +106,28 @@ def test_every_key_of_the_record_has_an_example_that_can_be_read(project):
         ("targets = {'a.py:make' = {ignore = 'F'}}", r'ignore = \["gradient-decay"\]'),
     ],
 )
-def test_a_mistake_is_answered_with_the_key_and_what_to_write(project, line, words):
+def test_the_error_for_a_mistake_names_the_key_and_what_to_write(project, line, words):
     with pytest.raises(InputError, match=words) as caught:
         read_config(project(f"[tool.leadline]\n{line}\n"))
     assert "pyproject.toml" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["[tool.leadline", "seed = 1 2", "\0"])
-def test_a_file_that_is_no_toml_is_refused(project, text):
+def test_a_file_that_is_not_toml_is_an_error(project, text):
     path = project(text)
     with pytest.raises(InputError, match="TOML"):
         read_config(path)
 
 
 @pytest.mark.parametrize("text", ["", "[tool.other]", "tool = 3", "[tool]\nleadline = 3"])
-def test_a_file_without_the_table_is_passed_over_and_refused_if_it_was_asked_for(project, text):
+def test_a_file_without_the_table_is_skipped_but_is_an_error_if_it_was_named(project, text):
     path = project(text)
     assert find_config(path.parent) is None
     with pytest.raises(InputError, match=r"\[tool.leadline\]"):
         read_config(path)
 
 
-def test_the_nearest_file_that_has_the_table_is_found_from_below(project, tmp_path):
+def test_the_nearest_file_with_the_table_is_found_from_a_subfolder(project, tmp_path):
     path = project("[tool.leadline]")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
@@ -134,7 +137,7 @@ def test_the_nearest_file_that_has_the_table_is_found_from_below(project, tmp_pa
     assert find_config(below) == tmp_path / "a" / "pyproject.toml"
 
 
-def test_paths_are_those_of_the_file_seen_from_where_we_stand(project, tmp_path, monkeypatch):
+def test_paths_become_relative_to_the_working_directory(project, tmp_path, monkeypatch):
     path = project(FULL)
     (tmp_path / "train.py").write_text("")
     (tmp_path / "below").mkdir()

@@ -1,4 +1,4 @@
-"""Targets: what a spec may name, what it is answered with when it names nothing, and whose errors are whose."""
+"""A target names a function or a value that gives a Case; the error for a bad target says what to write."""
 
 import sys
 from textwrap import dedent
@@ -9,7 +9,7 @@ from torch import nn
 
 from leadline.case import Case
 from leadline.errors import InputError
-from leadline.targets import load, moved
+from leadline.targets import load, move_case
 
 GOOD = """
 import torch
@@ -61,28 +61,28 @@ def test_a_target_is_a_function_or_a_value_that_gives_a_case(write, name):
     assert isinstance(case.model, nn.Linear)
 
 
-def test_a_file_may_be_given_by_its_full_path(write):
+def test_a_file_can_be_given_by_its_full_path(write):
     path = write("deep/er/nets.py", GOOD)
     assert isinstance(load(f"{path}:make"), Case)
 
 
-def test_a_module_is_found_from_the_working_directory(write):
+def test_a_module_is_imported_from_the_working_directory(write):
     write("farm_of_targets/__init__.py", "")
     write("farm_of_targets/nets.py", GOOD)
     assert isinstance(load("farm_of_targets.nets:make"), Case)
 
 
-def test_a_file_can_import_its_neighbours_while_it_loads_and_the_path_is_put_back(write):
-    write("lab/neighbour_of_target.py", "WIDTH = 7")
-    write("lab/late_neighbour_of_target.py", "DEPTH = 2")
+def test_a_file_can_import_the_files_next_to_it_and_sys_path_is_restored(write):
+    write("lab/neighbor_of_target.py", "WIDTH = 7")
+    write("lab/late_neighbor_of_target.py", "DEPTH = 2")
     write(
         "lab/nets.py",
         """
         import torch
-        from neighbour_of_target import WIDTH
+        from neighbor_of_target import WIDTH
 
         def make():
-            from late_neighbour_of_target import DEPTH
+            from late_neighbor_of_target import DEPTH
             return torch.nn.Linear(WIDTH, DEPTH), torch.ones(1, WIDTH)
         """,
     )
@@ -91,7 +91,7 @@ def test_a_file_can_import_its_neighbours_while_it_loads_and_the_path_is_put_bac
     assert sys.path == before
 
 
-def test_two_files_of_one_name_do_not_meet(write):
+def test_two_files_with_the_same_name_do_not_collide(write):
     for folder, width in (("one", 1), ("two", 2)):
         write(
             f"{folder}/nets.py",
@@ -100,7 +100,7 @@ def test_two_files_of_one_name_do_not_meet(write):
     assert [load(f"{folder}/nets.py:make").model.in_features for folder in ("one", "two")] == [1, 2]
 
 
-def test_a_file_whose_name_is_that_of_an_installed_module_is_still_the_file(write):
+def test_a_file_named_like_an_installed_module_is_loaded_as_a_file(write):
     write("json.py", GOOD)
     import json
 
@@ -115,11 +115,11 @@ def test_a_file_whose_name_is_that_of_an_installed_module_is_still_the_file(writ
         ("nets.py:", ["nets.py:make"]),
         (":make", ["path/file.py:factory"]),
         ("", ["path/file.py:factory"]),
-        ("nets", ["for instance nets:factory"]),
-        ("nest.py:make", ["'nest.py', which is not there", "did you mean nets.py?"]),
+        ("nets", ["nets:factory"]),
+        ("nest.py:make", ["'nest.py', which does not exist", "did you mean nets.py?"]),
         ("quite_different.py:make", ["nets.py"]),
         ("no/where/nets.py:make", ["check the path"]),
-        ("surely_not_installed.nets:make", ["surely_not_installed", "install it"]),
+        ("surely_not_installed.nets:make", ["surely_not_installed", "install"]),
         ("json.surely_not_there:make", ["surely_not_there"]),
         ("nets.py:mak", ["'mak'", "did you mean make?"]),
         ("nets.py:Zoo.bears", ["did you mean Bears?"]),
@@ -129,7 +129,7 @@ def test_a_file_whose_name_is_that_of_an_installed_module_is_still_the_file(writ
         ("nets.py:model", ["torch.nn.modules.linear.Linear", "leadline.Case"]),
     ],
 )
-def test_a_bad_target_gets_one_clear_answer(write, spec, words):
+def test_the_error_for_a_bad_target_says_what_to_do(write, spec, words):
     write("nets.py", GOOD)
     with pytest.raises(InputError) as caught:
         load(spec)
@@ -137,7 +137,7 @@ def test_a_bad_target_gets_one_clear_answer(write, spec, words):
     assert [word for word in words if word not in message] == []
 
 
-def test_torch_itself_is_not_offered_as_a_factory(write):
+def test_imported_functions_are_not_suggested_as_factories(write):
     write("nets.py", "from torch.nn import Linear\ndef make(): ...")
     with pytest.raises(InputError, match=r"use one of: make$"):
         load("nets.py:xyz")
@@ -154,7 +154,7 @@ def test_torch_itself_is_not_offered_as_a_factory(write):
         ("raise KeyboardInterrupt", KeyboardInterrupt),
     ],
 )
-def test_what_the_users_code_raises_comes_out_as_it_is(write, text, error):
+def test_errors_of_the_users_code_are_passed_on_unchanged(write, text, error):
     write("nets.py", text)
     before = list(sys.path)
     with pytest.raises(error):
@@ -162,7 +162,7 @@ def test_what_the_users_code_raises_comes_out_as_it_is(write, text, error):
     assert sys.path == before
 
 
-def test_a_file_that_fails_to_load_leaves_no_half_made_module(write):
+def test_a_file_that_fails_to_load_leaves_no_module_behind(write):
     write("nets.py", "raise KeyError('mine')")
     before = set(sys.modules)
     with pytest.raises(KeyError):
@@ -170,23 +170,23 @@ def test_a_file_that_fails_to_load_leaves_no_half_made_module(write):
     assert [name for name in sys.modules.keys() - before if "leadline_target" in name] == []
 
 
-def test_a_module_that_lacks_a_dependency_is_not_called_missing(write):
+def test_a_missing_dependency_is_not_reported_as_a_missing_target(write):
     write("module_with_a_lack.py", "import surely_not_installed")
     with pytest.raises(ModuleNotFoundError, match="surely_not_installed"):
         load("module_with_a_lack:make")
 
 
-def test_a_script_that_exits_when_imported_is_not_taken_for_a_result(write):
+def test_a_script_that_exits_when_imported_is_an_error(write):
     write("script.py", "import sys\nsys.exit(0)")
     with pytest.raises(InputError, match="__main__"):
         load("script.py:make")
 
 
-def test_only_floating_tensors_change_their_type():
+def test_only_floating_point_tensors_change_their_dtype():
     inputs = {"x": torch.ones(2), "ids": [torch.ones(2, dtype=torch.long), "word", None]}
     loss = nn.CrossEntropyLoss(weight=torch.ones(2))
     case = Case(nn.Linear(2, 2), inputs, (torch.tensor([True]),), loss, batches=[(torch.ones(1), 3)])
-    there = moved(case, device="meta", dtype="bfloat16")
+    there = move_case(case, device="meta", dtype="bfloat16")
     assert {there.model.weight.dtype, there.inputs["x"].dtype, there.loss.weight.dtype} == {torch.bfloat16}
     assert there.inputs["ids"][0].dtype == torch.long
     assert there.targets[0].dtype == torch.bool
@@ -196,17 +196,17 @@ def test_only_floating_tensors_change_their_type():
         assert [(tensor.dtype, number) for tensor, number in there.batches] == [(torch.bfloat16, 3)]
 
 
-def test_without_device_and_type_nothing_moves():
+def test_without_device_and_dtype_nothing_moves():
     case = Case(nn.Linear(2, 2), torch.ones(2))
-    there = moved(case, device=None, dtype=None)
+    there = move_case(case, device=None, dtype=None)
     assert there.inputs is case.inputs
     assert there.model is case.model
 
 
-def test_a_moved_model_keeps_its_parameters_so_that_an_optimiser_still_holds_them():
+def test_a_moved_model_keeps_the_parameters_that_its_optimizer_holds():
     model = nn.Linear(2, 2)
     weight = model.weight
-    there = moved(Case(model, torch.ones(2)), device=None, dtype="float64")
+    there = move_case(Case(model, torch.ones(2)), device=None, dtype="float64")
     assert there.model.weight is weight
     assert weight.dtype == torch.float64
 
@@ -220,6 +220,6 @@ def test_a_moved_model_keeps_its_parameters_so_that_an_optimiser_still_holds_the
         (None, "nn", "'nn'"),
     ],
 )
-def test_a_device_or_type_that_is_not_there_gets_one_clear_answer(device, dtype, words):
+def test_an_unknown_device_or_dtype_is_an_error(device, dtype, words):
     with pytest.raises(InputError, match=words):
-        moved(Case(nn.Linear(2, 2), torch.ones(2)), device=device, dtype=dtype)
+        move_case(Case(nn.Linear(2, 2), torch.ones(2)), device=device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""`python -m leadline` is `leadline`."""
+"""Run the command line as `python -m leadline`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A Case: a model with the batch, loss and optimiser it is to be judged with."""
+"""A Case: a model with the batch, loss and optimizer to check it with."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from leadline.errors import InputError
 Inputs = Tensor | tuple[Any, ...] | Mapping[str, Any]
 Loss = Callable[..., Tensor]
 Progress = Callable[[int, int, str], object]
-"""Called with (done, total, what is being done)."""
+"""Called as progress(done, total, text); `text` says what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One training problem.
+    """One training problem: a model, a batch, and how the model is trained.
 
     `inputs` is a tensor, a tuple (positional arguments of the model) or a dict (keyword arguments).
-    `loss` is called as `loss(output, targets)` if there are targets and as `loss(output)` if not; without one, the
-    output's own `.loss` or a scalar output is used. `batches` are further `(inputs, targets)` pairs.
+    `loss` is called as `loss(output, targets)` if there are targets and as `loss(output)` if not. Without a loss, the
+    output must be a scalar or have a `.loss`. `batches` are further `(inputs, targets)` pairs.
 
-    A batch without a single element is refused: every mean over it would be a number that means nothing.
+    An empty batch raises `InputError`, because every mean over it would be undefined.
     """
 
     model: nn.Module
@@ -41,46 +41,46 @@ class Case:
             _check_elements(what, part)
 
 
-def given(
+def case_from(
     model: nn.Module | Case,
     inputs: Inputs | None,
     targets: Any,
     loss: Loss | None,
     optimizer: Optimizer | None,
 ) -> Case:
-    """The Case of a call: its fields one by one, or a Case as the only argument."""
-    rest = {"inputs": inputs, "targets": targets, "loss": loss, "optimizer": optimizer}
+    """Return the Case that a caller passed: its fields one by one, or a Case as the only argument."""
+    others = {"inputs": inputs, "targets": targets, "loss": loss, "optimizer": optimizer}
     if isinstance(model, Case):
-        twice = [name for name, value in rest.items() if value is not None]
-        if not twice:
+        duplicates = [name for name, value in others.items() if value is not None]
+        if not duplicates:
             return model
         raise InputError(
-            expected="a leadline.Case alone, which has all of its fields",
-            got=f"a Case and, beside it, {', '.join(twice)}",
-            fix=f"make another Case: dataclasses.replace(case, {twice[0]}=...)",
+            expected="a leadline.Case as the only argument, because it holds all the others",
+            got=f"a Case and also {', '.join(duplicates)}",
+            fix=f"put it into the Case: dataclasses.replace(case, {duplicates[0]}=...)",
         )
     if inputs is None:
         raise InputError(
             expected="a model and a batch, or a leadline.Case",
             got=f"{describe(model)} and inputs=None",
-            fix="pass the batch behind the model: a tensor, a tuple (positional arguments) or a dict (keyword ones)",
+            fix="pass the batch after the model: a tensor, a tuple (positional arguments) or a dict (keyword ones)",
         )
     return Case(model, inputs, targets, loss, optimizer)
 
 
-def as_case(made: Any) -> Case:
-    """The Case a factory means: it may return one, a tuple in the order of its fields, or a dict of them."""
+def as_case(result: Any) -> Case:
+    """Return the Case that a factory returned as a Case, as a tuple of its fields in order, or as a dict of them."""
     names = [field.name for field in fields(Case)]
-    if isinstance(made, Case):
-        return made
-    if isinstance(made, Mapping) and {"model", "inputs"} <= made.keys() <= set(names):
-        return Case(**made)
-    if isinstance(made, tuple) and 2 <= len(made) <= len(names):
-        return Case(*made)
+    if isinstance(result, Case):
+        return result
+    if isinstance(result, Mapping) and {"model", "inputs"} <= result.keys() <= set(names):
+        return Case(**result)
+    if isinstance(result, tuple) and 2 <= len(result) <= len(names):
+        return Case(*result)
     raise InputError(
         expected=f"a leadline.Case, or its fields ({', '.join(names)}) as a tuple or dict; the first two are required",
-        got=describe(made),
-        fix="return, for instance, leadline.Case(model, inputs, targets, loss=torch.nn.functional.cross_entropy)",
+        got=describe(result),
+        fix="return for example leadline.Case(model, inputs, targets, loss=torch.nn.functional.cross_entropy)",
     )
 
 
@@ -88,14 +88,14 @@ def _check_elements(what: str, part: Any) -> None:
     tensors = [leaf for leaf in tree_leaves(part) if isinstance(leaf, Tensor)]
     if tensors and not any(tensor.numel() for tensor in tensors):
         raise InputError(
-            expected=f"a batch with at least one sample: {what} with elements",
-            got=f"{what} without any: {describe(tensors[0])}",
-            fix="pass the batch that you train on",
+            expected=f"a batch with at least one sample in {what}",
+            got=f"{what} without elements: {describe(tensors[0])}",
+            fix="pass a batch that you train on",
         )
 
 
 def describe(thing: Any) -> str:
-    """What was passed, in words for an error message."""
+    """Describe an argument in a few words, for an error message."""
     if isinstance(thing, Tensor):
         return f"a tensor of shape {tuple(thing.shape)}, {str(thing.dtype).removeprefix('torch.')}"
     if isinstance(thing, Mapping):
@@ -106,6 +106,6 @@ def describe(thing: Any) -> str:
 
 
 def type_name(thing: Any) -> str:
-    """Name of a class, or of the class of a thing; with its module unless it is built in."""
+    """Return the name of a class, or of the class of `thing`, with its module unless it is built in."""
     kind = thing if isinstance(thing, type) else type(thing)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,4 +1,4 @@
-"""Finding all rules, ops or fixes by looking into their folder: adding one is adding a file, and nothing else."""
+"""Collection of extensions from their folder: adding a check, an op or a fix means adding a file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def collect(package: ModuleType, kind: type[T]) -> tuple[T, ...]:
-    """Every instance of `kind` that a module of `package` defines, in order of module and definition.
+    """Return every instance of `kind` defined in a module of `package`, in order of module and definition.
 
     An object that several modules import counts once.
     """
-    found: dict[int, T] = {}
+    instances: dict[int, T] = {}
     for info in pkgutil.iter_modules(package.__path__, prefix=f"{package.__name__}."):
         for item in vars(import_module(info.name)).values():
             if isinstance(item, kind):
-                found.setdefault(id(item), item)
-    return tuple(found.values())
+                instances.setdefault(id(item), item)
+    return tuple(instances.values())

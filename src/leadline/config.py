@@ -1,4 +1,4 @@
-"""`[tool.leadline]` of pyproject.toml: how a project wants its models checked."""
+"""The table `[tool.leadline]` of pyproject.toml: how a project wants its models checked."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ EXAMPLES = {
     "device": 'device = "cuda"',
     "dtype": 'dtype = "bfloat16"',
 }
-"""Every key, as it is to be written."""
-OWN = ("select", "ignore", "fail-on")
-"""Keys that a target may have for itself, in [tool.leadline.targets."train.py:make_case"]."""
-_KEY = re.compile(r"\$\.(?:own\[\.\.\.\]\.)?([\w-]+)")
+"""Every key, with an example of how to write it."""
+TARGET_KEYS = ("select", "ignore", "fail-on")
+"""Keys that may also be set for a single target, in [tool.leadline.targets."train.py:make_case"]."""
+_KEY = re.compile(r"\$\.(?:per-target\[\.\.\.\]\.)?([\w-]+)")
 
 
-class Own(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What one target wants otherwise; None: as the project does."""
+class TargetConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The settings of one target; None means that the setting of the project applies."""
 
     select: tuple[str, ...] | None = None
     ignore: tuple[str, ...] | None = None
@@ -46,7 +46,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The settings of a project. Each is also an option of `leadline check`, which then replaces it."""
+    """The settings of a project. An option of `leadline check` with the same name takes precedence."""
 
     targets: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
@@ -57,32 +57,34 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     device: str | None = None
     dtype: str | None = None
-    own: dict[str, Own] = {}
-    """Settings of single targets: `targets` may be a table of tables instead of a list."""
+    per_target: dict[str, TargetConfig] = {}
+    """Settings of single targets; in the file, `targets` is then a table of tables instead of a list."""
 
 
 def find_config(start: Path) -> Path | None:
-    """The nearest pyproject.toml, from `start` upwards, that has a table [tool.leadline]."""
+    """Return the nearest pyproject.toml, from `start` upwards, with a table [tool.leadline]; None if there is none."""
     paths = (folder / FILE for folder in (start, *start.parents))
     return next((path for path in paths if path.is_file() and _table(path) is not None), None)
 
 
 def read_config(path: Path) -> Config:
-    """The table of this file. Paths in it are relative to the file, and come out relative to the working directory."""
+    """Read [tool.leadline] of `path`. Paths in the file are relative to it; the Config has them relative to the working
+    directory.
+    """
     table = _table(path)
     if table is None:
         raise InputError(
             expected="a file with a table [tool.leadline]",
-            got=f"{str(path)!r}, which has none",
+            got=f"{str(path)!r}, which has no such table",
             fix="add the table, even if it is empty",
         )
     _check_keys(table, EXAMPLES, "[tool.leadline]", path)
     _check_choices(table, path)
     try:
-        config = msgspec.convert(_with_own(table, path), Config)
+        config = msgspec.convert(_with_target_tables(table, path), Config)
     except msgspec.ValidationError as error:
         raise _mistyped(error, path) from None
-    return _from_here(config, path.parent)
+    return _relative_to_working_directory(config, path.parent)
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
@@ -90,38 +92,40 @@ def _table(path: Path) -> Mapping[str, Any] | None:
         data = tomllib.loads(read_text(path, "a TOML file"))
     except (ValueError, RecursionError) as error:
         raise InputError(
-            expected="a TOML file that can be read", got=f"{str(path)!r}: {error}", fix="correct the file"
+            expected="a valid TOML file",
+            got=f"{str(path)!r}: {error}",
+            fix="correct the syntax of the file",
         ) from None
     tool = data.get("tool", {})
     table = tool.get("leadline") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else None
 
 
-def _with_own(table: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The table with a list of targets, and apart from it what each of them wants for itself."""
+def _with_target_tables(table: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Return the table with `targets` as a list and the settings of each target under `per-target`."""
     targets = table.get("targets", ())
     if not isinstance(targets, Mapping):
         return table
-    for target, own in targets.items():
+    for target, settings in targets.items():
         where = f'[tool.leadline.targets."{target}"]'
-        if not isinstance(own, Mapping):
+        if not isinstance(settings, Mapping):
             raise InputError(
                 expected=f"a table {where}",
-                got=f"{own!r} in {path}",
-                fix="write the keys of the target below it",
+                got=f"{settings!r} in {path}",
+                fix="write the settings of the target as keys of that table",
             )
-        _check_keys(own, OWN, where, path)
-        _check_choices(own, path)
-    return {**table, "targets": tuple(targets), "own": dict(targets)}
+        _check_keys(settings, TARGET_KEYS, where, path)
+        _check_choices(settings, path)
+    return {**table, "targets": tuple(targets), "per-target": dict(targets)}
 
 
 def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str, path: Path) -> None:
     for key in table:
         if key not in known:
             raise InputError(
-                expected=f"keys of {where}: {', '.join(known)}",
+                expected=f"only these keys in {where}: {', '.join(known)}",
                 got=f"{key!r} in {path}",
-                fix=_suggestion(key, known) or "remove it",
+                fix=_suggestion(key, known) or "remove this key",
             )
 
 
@@ -135,37 +139,37 @@ def _check_choice(key: str, value: object, choices: Sequence[str], path: Path) -
         raise InputError(
             expected=f"{key} to be one of {', '.join(choices)}",
             got=f"{value!r} in [tool.leadline] of {path}",
-            fix=_suggestion(str(value), choices) or f"write for instance {EXAMPLES[key]}",
+            fix=_suggestion(str(value), choices) or f"write for example {EXAMPLES[key]}",
         )
 
 
 def _mistyped(error: msgspec.ValidationError, path: Path) -> InputError:
-    found = _KEY.search(str(error))
-    key = found[1] if found and found[1] in EXAMPLES else "targets"
+    match = _KEY.search(str(error))
+    key = match[1] if match and match[1] in EXAMPLES else "targets"
     return InputError(
-        expected=f"{key} of the right kind in [tool.leadline]",
+        expected=f"a value of the right type for {key} in [tool.leadline]",
         got=f"in {path}: {error}",
-        fix=f"write for instance {EXAMPLES[key]}",
+        fix=f"write for example {EXAMPLES[key]}",
     )
 
 
-def _suggestion(wanted: str, names: Iterable[str]) -> str:
-    close = get_close_matches(wanted.lower(), list(names), n=1, cutoff=0.5)
+def _suggestion(misspelled: str, names: Iterable[str]) -> str:
+    close = get_close_matches(misspelled.lower(), list(names), n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _from_here(config: Config, folder: Path) -> Config:
+def _relative_to_working_directory(config: Config, folder: Path) -> Config:
     baseline = None if config.baseline is None else os.path.relpath(folder / config.baseline)
     return replace(
         config,
         baseline=baseline,
-        targets=tuple(_target(each, folder) for each in config.targets),
-        own={_target(each, folder): own for each, own in config.own.items()},
+        targets=tuple(_target(spec, folder) for spec in config.targets),
+        per_target={_target(spec, folder): settings for spec, settings in config.per_target.items()},
     )
 
 
 def _target(spec: str, folder: Path) -> str:
-    """The target as it is called from the working directory; one in a module is called the same from everywhere."""
+    """Return the target as named from the working directory; the name of one in a module stays the same."""
     place, colon, attribute = spec.rpartition(":")
     is_file = colon and (folder / place).is_file()
     return f"{os.path.relpath(folder / place)}:{attribute}" if is_file else spec

@@ -1,19 +1,20 @@
-"""The errors Leadline raises; each says what was expected, what came, and what to do."""
+"""The errors that Leadline raises; an InputError says what was expected, what came, and what to do."""
 
 from leadline.text import clean, clean_lines, cut
 
-LONGEST = 4000  # characters of a message; ours: what quotes more is quoting a damaged file
+# Heuristic: a longer message can only come from quoting a damaged file.
+MAX_MESSAGE_LENGTH = 4000
 
 
 class LeadlineError(Exception):
-    """Base of every error that Leadline itself raises. What your model raises stays your model's error."""
+    """Base class of every error that Leadline itself raises. Errors from your own code are passed on unchanged."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(clean_lines(cut(message, LONGEST)))
+        super().__init__(clean_lines(cut(message, MAX_MESSAGE_LENGTH)))
 
 
 class InputError(LeadlineError):
-    """The model, batch, loss or target that was passed cannot be used as it is."""
+    """The model, batch, loss or target that was passed cannot be used."""
 
     def __init__(self, *, expected: str, got: str, fix: str) -> None:
         self.expected, self.got, self.fix = expected, got, fix
@@ -21,11 +22,11 @@ class InputError(LeadlineError):
 
 
 class SchemaError(LeadlineError):
-    """A saved trace or report cannot be read: it is damaged, of another kind, or newer than this version."""
+    """A saved record cannot be read: it is damaged, of another kind, or newer than this version."""
 
 
 class AlertError(LeadlineError):
-    """A watch with `on_alert="raise"` saw something wrong; `alert` is the record of it."""
+    """A watch with `on_alert="raise"` raised an alert; `alert` is its record."""
 
     def __init__(self, alert: object, message: str) -> None:
         self.alert = alert
@@ -33,8 +34,8 @@ class AlertError(LeadlineError):
 
 
 class RuleError(LeadlineError):
-    """A rule is ill-formed: its docstring, code or examples break a promise that all rules make."""
+    """A check is malformed: its docstring, code or examples do not meet the contract of all checks."""
 
 
 def _line(text: str) -> str:
-    return clean(cut(text, LONGEST // 3))
+    return clean(cut(text, MAX_MESSAGE_LENGTH // 3))

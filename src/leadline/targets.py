@@ -1,6 +1,6 @@
-"""Targets: from `path/file.py:factory` or `pkg.mod:factory` to the Case that the factory makes.
+"""Targets: load the Case that `path/file.py:factory` or `package.module:factory` names.
 
-Torch is imported by the functions that need it, so that a mistyped target is answered at once.
+Torch is imported inside the functions that need it, so that a misspelled target is reported at once.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from leadline.case import Case
 
 FORM = "a target of the form path/file.py:factory or package.module:factory"
-LISTED = 8  # names in an error message: what fits on a line or two
+# Heuristic: names listed in an error message; so many fit on one or two lines.
+MAX_LISTED_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Where a target is: `attribute` of the file or module `place`, which may import what is in `folder`."""
+    """Where a target is written: `attribute` of the file or module `place`, which may import from `folder`."""
 
     place: str
     attribute: str
@@ -43,7 +44,7 @@ class Location:
 
 
 def locate(spec: str) -> Location:
-    """Where `spec` points to, without running anything: a misspelt file is answered before torch is imported."""
+    """Return where `spec` points to. This runs no code, so a misspelled file is reported before torch is imported."""
     place, colon, attribute = spec.rpartition(":")
     if not (colon and place and attribute):
         raise InputError(expected=FORM, got=repr(spec), fix=_name_a_factory(spec))
@@ -53,44 +54,41 @@ def locate(spec: str) -> Location:
 
 
 def load(spec: str) -> Case:
-    """The Case that `spec` names. What the user's file or factory raises comes out as it was raised.
+    """Return the Case that `spec` names. Exceptions of the user's file or factory are passed on unchanged.
 
-    While the target is loaded, the file's folder (for a module: the working directory) is on `sys.path`, so that it
-    can import its neighbours.
+    While the target is loaded, the file's folder (for a module, the working directory) is on `sys.path`, so that the
+    target can import the files next to it.
     """
-    return postponed(spec)()
+    return load_factory(spec)()
 
 
-def postponed(spec: str) -> Callable[[], Case]:
-    """The same in two steps: the target is imported now, and its factory runs when the result is called."""
+def load_factory(spec: str) -> Callable[[], Case]:
+    """Import the target now and return a function that makes its Case."""
     target = locate(spec)
-    place = target.place
-    with _importable(target.folder), _no_exit(place):
-        module = _import_file(Path(place)) if target.is_file else _import_module(place)
-        found = _find(module, target.attribute, place)
+    factory = _import_target(target)
 
     def make() -> Case:
-        with _importable(target.folder), _no_exit(place):
-            return _make(found, spec)
+        with _importable(target.folder), _no_exit(target.place):
+            return _make(factory, spec)
 
     return make
 
 
 def is_config(spec: str) -> bool:
-    """A Hugging Face config instead of a factory."""
+    """Whether the target is a Hugging Face config rather than a factory."""
     return spec.endswith(".json")
 
 
-def origin(spec: str) -> Source | None:
-    """Where the factory of a target that has been loaded is written; None if not in the user's repository."""
+def factory_source(spec: str) -> Source | None:
+    """Return file and line of the factory of a loaded target; None if they are outside the user's repository."""
     target = locate(spec)
     module = sys.modules[_private_name(Path(target.place)) if target.is_file else target.place]
     root = repository_root()
-    return find_source(_find(module, target.attribute, target.place), root) or find_source(module, root)
+    return find_source(_attribute(module, target.attribute, target.place), root) or find_source(module, root)
 
 
-def source_of(spec: str) -> tuple[Path | None, str]:
-    """The file in which a target is written and what it is called there; None if no file is known."""
+def source_file(spec: str) -> tuple[Path | None, str]:
+    """Return the file in which a target is written (None if unknown) and the target's name in it."""
     target = locate(spec)
     if target.is_file:
         return Path(target.place).resolve(), target.attribute
@@ -100,23 +98,27 @@ def source_of(spec: str) -> tuple[Path | None, str]:
 
 
 def load_family(spec: str) -> Case | Callable[[int], Any]:
-    """The function of a depth that `spec` names, which can import its file's neighbours when called.
+    """Return the function of one depth that `spec` names; it can import the files next to its own when called.
 
-    A factory without arguments, or a Case, is one network and not a family: then its Case.
+    A factory without arguments, or a Case, is one network rather than a family; then its Case is returned.
     """
     target = locate(spec)
-    place = target.place
-    with _importable(target.folder), _no_exit(place):
-        module = _import_file(Path(place)) if target.is_file else _import_module(place)
-        found = _find(module, target.attribute, place)
-        if not _takes_depth(found, spec):
-            return _make(found, spec)
+    factory = _import_target(target)
+    if not _takes_depth(factory, spec):
+        with _importable(target.folder), _no_exit(target.place):
+            return _make(factory, spec)
 
     def build(depth: int) -> Any:
-        with _importable(target.folder), _no_exit(place):
-            return found(depth)
+        with _importable(target.folder), _no_exit(target.place):
+            return factory(depth)
 
     return build
+
+
+def _import_target(target: Location) -> Any:
+    with _importable(target.folder), _no_exit(target.place):
+        module = _import_file(Path(target.place)) if target.is_file else _import_module(target.place)
+        return _attribute(module, target.attribute, target.place)
 
 
 def _name_a_factory(spec: str) -> str:
@@ -124,12 +126,12 @@ def _name_a_factory(spec: str) -> str:
     names = _functions_in(Path(place)) if place.endswith(".py") else []
     example = names[0] if names else "factory"
     return (
-        f"name the function that returns the model and its batch, for instance {place or 'file.py'}:{example}"
+        f"name the function that returns the model and its batch, for example {place or 'file.py'}:{example}"
     )
 
 
 def _functions_in(path: Path) -> list[str]:
-    """Public functions of a file, read without running it."""
+    """Return the names of the public functions of a file, without running it."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -138,19 +140,19 @@ def _functions_in(path: Path) -> list[str]:
 
 
 def _folder(place: str) -> Path:
-    """The folder of a file that exists."""
+    """Return the folder of the file, or raise InputError with a suggestion if there is no such file."""
     path = Path(place)
     if path.is_file():
         return path.resolve().parent
-    neighbours = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    close = get_close_matches(path.name, neighbours, n=1)
+    neighbors = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, neighbors, n=1)
     if close:
         fix = f"did you mean {path.parent / close[0]}?"
-    elif neighbours:
-        fix = f"Python files in {path.parent.resolve()}: {_listed(neighbours)}"
+    elif neighbors:
+        fix = f"choose one of the Python files in {path.parent.resolve()}: {_listed(neighbors)}"
     else:
-        fix = f"check the path; it is looked up from {Path.cwd()}"
-    raise InputError(expected="a Python file", got=f"{place!r}, which is not there", fix=fix)
+        fix = f"check the path; it is relative to {Path.cwd()}"
+    raise InputError(expected="a Python file", got=f"{place!r}, which does not exist", fix=fix)
 
 
 @contextmanager
@@ -165,19 +167,19 @@ def _importable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _no_exit(place: str) -> Iterator[None]:
-    """A script that calls `sys.exit(0)` when imported must not pass for a model without findings."""
+    """Turn SystemExit into an error: a script that exits with 0 must not pass as a model without findings."""
     try:
         yield
     except SystemExit as stop:
         raise InputError(
             expected="a file that can be imported and a factory that returns",
-            got=f"{place!r} ended the program (SystemExit, code {stop.code!r})",
-            fix='put what the script does behind `if __name__ == "__main__":`',
+            got=f"{place!r}, which ended the program (SystemExit, code {stop.code!r})",
+            fix='move what the script does under `if __name__ == "__main__":`',
         ) from stop
 
 
 def _private_name(path: Path) -> str:
-    """A module name that depends on the full path, so that two `model.py` never meet."""
+    """Return a module name that depends on the full path, so that two files called `model.py` do not collide."""
     return f"_leadline_target_{hashlib.sha256(bytes(path.resolve())).hexdigest()[:12]}"
 
 
@@ -202,7 +204,7 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name != missing and not name.startswith(f"{missing}."):
-            raise  # the target is there; something that it imports is not, and that is the user's to see
+            raise  # the target exists, but something that it imports does not: that is the user's error
         raise InputError(
             expected="a module that can be imported",
             got=f"{name!r}: {error}",
@@ -210,60 +212,60 @@ def _import_module(name: str) -> ModuleType:
         ) from None
 
 
-def _find(module: ModuleType, attribute: str, place: str) -> Any:
-    found: Any = module
+def _attribute(module: ModuleType, attribute: str, place: str) -> Any:
+    owner: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(owner, part):
             raise InputError(
-                expected=f"a factory in {place}",
-                got=f"{attribute!r}, which it does not have",
-                fix=_offer(found, part),
+                expected=f"the name of a factory in {place}",
+                got=f"{attribute!r}, which is not defined there",
+                fix=_suggest_factory(owner, part),
             )
-        found = getattr(found, part)
-    return found
+        owner = getattr(owner, part)
+    return owner
 
 
-def _offer(owner: Any, wanted: str) -> str:
+def _suggest_factory(owner: Any, misspelled: str) -> str:
     home = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
     names = [
         name
         for name, item in vars(owner).items()
         if not name.startswith("_") and callable(item) and getattr(item, "__module__", home) == home
     ]
-    close = get_close_matches(wanted, names, n=1)
+    close = get_close_matches(misspelled, names, n=1)
     if close:
         return f"did you mean {close[0]}?"
     return f"use one of: {_listed(names)}" if names else "write a function there that returns a leadline.Case"
 
 
 def _listed(names: list[str]) -> str:
-    rest = len(names) - LISTED
-    return ", ".join(names[:LISTED]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - MAX_LISTED_NAMES
+    return ", ".join(names[:MAX_LISTED_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _make(found: Any, spec: str) -> Case:
-    from torch import nn
+def _make(factory: Any, spec: str) -> Case:
+    from torch import nn  # the user's file is checked before torch is imported
 
     from leadline.case import as_case
 
-    if not callable(found) or isinstance(found, nn.Module):
-        return as_case(found)
-    _check_needs_nothing(found, spec)
-    return as_case(found())
+    if not callable(factory) or isinstance(factory, nn.Module):
+        return as_case(factory)
+    _check_no_required_arguments(factory, spec)
+    return as_case(factory())
 
 
-def _takes_depth(found: Any, spec: str) -> bool:
-    """Whether this is a function that can be called with one argument."""
-    if not callable(found) or hasattr(found, "parameters"):  # a module is a model, not a factory
+def _takes_depth(factory: Any, spec: str) -> bool:
+    """Whether `factory` is a function of one argument, the depth."""
+    if not callable(factory) or hasattr(factory, "parameters"):  # a module is a model, not a factory
         return False
-    needed = _needed(found)
-    if len(needed) > 1:
+    required = _required_arguments(factory)
+    if len(required) > 1:
         raise InputError(
             expected="a function of one argument, the depth, that returns a leadline.Case",
-            got=f"{spec!r}, which needs {', '.join(needed)}",
+            got=f"{spec!r}, which needs {', '.join(required)}",
             fix="write def build(depth): ... that calls it with the values you want",
         )
-    return bool(needed) or _first_argument(found) == "depth"
+    return bool(required) or _first_argument(factory) == "depth"
 
 
 def _first_argument(factory: Any) -> str:
@@ -273,11 +275,14 @@ def _first_argument(factory: Any) -> str:
         return ""
 
 
-def _needed(factory: Any) -> list[str]:
-    """Names of the arguments that have no default."""
+def _required_arguments(factory: Any) -> list[str]:
+    """Return the names of the arguments without a default."""
     try:
         signature = inspect.signature(factory)
-    except (TypeError, ValueError):  # some callables written in C have none; calling will tell
+    except (
+        TypeError,
+        ValueError,
+    ):  # some callables written in C have no signature; the call itself will tell
         return []
     return [
         each.name
@@ -286,77 +291,77 @@ def _needed(factory: Any) -> list[str]:
     ]
 
 
-def _check_needs_nothing(factory: Any, spec: str) -> None:
-    if needed := _needed(factory):
+def _check_no_required_arguments(factory: Any, spec: str) -> None:
+    if required := _required_arguments(factory):
         raise InputError(
-            expected="a factory that is called without arguments",
-            got=f"{spec!r}, which needs {', '.join(needed)}",
-            fix="give them defaults, or write a function that calls it with the values you want",
+            expected="a factory that can be called without arguments",
+            got=f"{spec!r}, which needs {', '.join(required)}",
+            fix="give these arguments defaults, or write a function that calls it with the values you want",
         )
 
 
-def moved(case: Case, *, device: str | None, dtype: str | None) -> Case:
-    """`case` with its model, batch and loss on `device` and in `dtype`; whole numbers keep their type.
+def move_case(case: Case, *, device: str | None, dtype: str | None) -> Case:
+    """Return `case` with its model, batch and loss on `device` and in `dtype`; integer tensors keep their dtype.
 
-    The model itself is moved, as `model.to` does, so that the optimiser goes on holding its parameters.
+    The model is moved in place, as by `model.to`, so that the optimizer still holds its parameters.
     """
     if device is None and dtype is None:
         return case
-    import torch
+    import torch  # only needed for this option
     from torch.utils._pytree import tree_map_only
 
     where, kind = _device(device), _dtype(dtype)
 
-    def place_one(tensor: torch.Tensor) -> torch.Tensor:
+    def move_tensor(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(where, kind if tensor.is_floating_point() else None)
 
-    def place(batch: Any) -> Any:
-        return tree_map_only(torch.Tensor, place_one, batch)
+    def move_batch(batch: Any) -> Any:
+        return tree_map_only(torch.Tensor, move_tensor, batch)
 
     return replace(
         case,
         model=case.model.to(where, kind),
-        inputs=place(case.inputs),
-        targets=place(case.targets),
+        inputs=move_batch(case.inputs),
+        targets=move_batch(case.targets),
         loss=case.loss.to(where, kind) if isinstance(case.loss, torch.nn.Module) else case.loss,
-        batches=None if case.batches is None else _Placed(case.batches, place),
+        batches=None if case.batches is None else _MovedBatches(case.batches, move_batch),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """Batches that are moved when they are asked for, as often as they are."""
+class _MovedBatches:
+    """Batches that are moved each time they are iterated over."""
 
     batches: Iterable[Any]
-    place: Callable[[Any], Any]
+    move_batch: Callable[[Any], Any]
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.place, self.batches)
+        return map(self.move_batch, self.batches)
 
 
 def _device(name: str | None) -> torch.device | None:
-    import torch
+    import torch  # see move_case
 
     if name is None:
         return None
     try:
         return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:  # an AssertionError if torch was built without CUDA
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without CUDA
         raise InputError(
             expected="a device that this machine has, such as cpu, cuda or cuda:1",
             got=f"{name!r}: {str(error).splitlines()[0]}",
-            fix="run `leadline doctor` to see the devices",
+            fix="run `leadline doctor` to list the devices",
         ) from None
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
-    import torch
+    import torch  # see move_case
 
-    found = getattr(torch, name, None) if name else None
-    if name is None or (isinstance(found, torch.dtype) and found.is_floating_point):
-        return found
+    dtype = getattr(torch, name, None) if name else None
+    if name is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return dtype
     raise InputError(
-        expected="a floating-point type of torch",
+        expected="a floating-point dtype of torch",
         got=repr(name),
         fix="use float32, float64, float16 or bfloat16",
     )

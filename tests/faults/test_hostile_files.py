@@ -23,7 +23,7 @@ from leadline.cli import main
 from leadline.cli.baseline import BASELINE_SCHEMA, read_baseline
 from leadline.cli.report import saved_kinds
 from leadline.config import read_config
-from leadline.errors import LONGEST, InputError, LeadlineError, SchemaError
+from leadline.errors import MAX_MESSAGE_LENGTH, InputError, LeadlineError, SchemaError
 from leadline.lab.phase.record import Phase, Separation
 from leadline.records import Edit, Recipe
 from leadline.report.layout import Look
@@ -319,4 +319,4 @@ def test_a_large_hostile_file_is_refused_within_bounded_memory(tmp_path, text):
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error:")
-    assert len(done.stderr) < 2 * LONGEST
+    assert len(done.stderr) < 2 * MAX_MESSAGE_LENGTH

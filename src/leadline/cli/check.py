@@ -33,7 +33,7 @@ from leadline.cli.options import (
     rule_options,
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
-from leadline.config import Own
+from leadline.config import TargetConfig
 from leadline.errors import LeadlineError
 from leadline.monitor.runfile import SUFFIX
 from leadline.monitor.runfile.logs import ALIASES, EVENTS, is_log
@@ -41,7 +41,7 @@ from leadline.records.report import Report
 from leadline.report.formats import FORMATS
 from leadline.report.layout import FailOn
 from leadline.report.verdict import fails
-from leadline.targets import is_config, load, locate, moved, origin, postponed
+from leadline.targets import factory_source, is_config, load, load_factory, locate, move_case
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -217,9 +217,9 @@ def check(
     )
 
 
-def wishes(context: click.Context, target: str) -> Own:
+def wishes(context: click.Context, target: str) -> TargetConfig:
     """What [tool.leadline.targets."TARGET"] says, as far as the command line does not say otherwise."""
-    own: Own = (context.default_map or {}).get("own", {}).get(target, Own())
+    own: TargetConfig = (context.default_map or {}).get("per_target", {}).get(target, TargetConfig())
     said = {
         name: None
         for name in ("select", "ignore", "fail_on")
@@ -228,7 +228,7 @@ def wishes(context: click.Context, target: str) -> Own:
     return replace(own, **said)
 
 
-def _dropped(own: Own, select: Sequence[str], ignore: Sequence[str]) -> Collection[str]:
+def _dropped(own: TargetConfig, select: Sequence[str], ignore: Sequence[str]) -> Collection[str]:
     """Codes of the rules that do not count for a target: its own choice, or else that of the project."""
     mine = select if own.select is None else own.select
     return dropped(mine, ignore if own.ignore is None else own.ignore, all_checks())
@@ -260,9 +260,9 @@ def examine(
 
     with redirect_stdout(sys.stderr):
         torch.manual_seed(seed)
-        case = moved(load(target), device=device, dtype=dtype)
+        case = move_case(load(target), device=device, dtype=dtype)
         report = check_case(case, rehearse=rehearse)
-    factory = origin(target)
+    factory = factory_source(target)
     sources = {**({"": factory} if factory else {}), **report.sources}
     return ignore_checks(replace(report, target=target, sources=sources), drop)
 
@@ -289,6 +289,6 @@ def foresee(
         if is_config(target):
             report = predict(target)
         else:
-            make = postponed(target)
-            report = predict(lambda: moved(make(), device=None, dtype=dtype))
+            make = load_factory(target)
+            report = predict(lambda: move_case(make(), device=None, dtype=dtype))
     return ignore_checks(replace(report, target=target), drop)

@@ -31,7 +31,7 @@ from leadline.errors import LeadlineError
 from leadline.records.repair import RepairReport
 from leadline.report.repair_formats import REPAIR_FORMATS
 from leadline.report.snippet import split_imports
-from leadline.targets import load, locate, moved, source_of
+from leadline.targets import load, locate, move_case, source_file
 from leadline.tracer.sources import repository_root
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Exit:
 
 def diff_of(target: str, code: str) -> str:
     """The diff, ready for `git apply` or `patch -p1`; the code itself if the factory is not as simple as that."""
-    path, attribute = source_of(target)
+    path, attribute = source_file(target)
     try:
         text = path.read_text(encoding="utf-8") if path is not None else ""
         found = _exit(ast.parse(text), text, attribute)
@@ -276,7 +276,7 @@ def mend(
 
     with redirect_stdout(sys.stderr):
         torch.manual_seed(seed)
-        case = moved(load(target), device=device, dtype=dtype)
+        case = move_case(load(target), device=device, dtype=dtype)
         return repair(case, budget, fixes=all_fixes(), progress=progress)
 
 

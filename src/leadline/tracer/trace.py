@@ -21,7 +21,6 @@ from leadline.records import Gap, Trace
 from leadline.tracer import stats
 from leadline.tracer.build import finish
 from leadline.tracer.calls import inside
-from leadline.tracer.eager import eager
 from leadline.tracer.inputs import (
     call_model,
     check_arguments,
@@ -32,6 +31,7 @@ from leadline.tracer.inputs import (
 )
 from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.optimizer import read_optimizer
+from leadline.tracer.process import run_eagerly
 from leadline.tracer.recorder import Recorder, Unseen
 from leadline.tracer.restore import hide_gradients, preserve_state
 from leadline.tracer.sharded import original_class
@@ -79,7 +79,7 @@ def _trace(case: Case, unseen: Unseen | None, *, unmeasured: str = "") -> Trace:
     lent = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
     with (
         preserve_state(lent) as guard,
-        eager(),
+        run_eagerly(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import leadline
-from leadline.tracer.weightless.session import pause_garbage_collection
+from leadline.tracer.process import pause_garbage_collection
 
 PEAK = 2**20  # kB: the gigabyte of the requirements
 STATUS = Path("/proc/self/status")

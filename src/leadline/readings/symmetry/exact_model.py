@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_map
 
 from leadline.case import Case
 from leadline.ops.table import canonical_name
-from leadline.tracer.eager import eager
 from leadline.tracer.inputs import call_model, copy_inference_tensors, find_loss, unwrap
 from leadline.tracer.names import ModelIndex, index_model
+from leadline.tracer.process import run_eagerly
 from leadline.tracer.restore import preserve_state
 from leadline.tracer.values import tensors_in
 
@@ -163,7 +163,7 @@ def open_exact_model(case: Case, *, seed: int = 0) -> Iterator[ExactModel]:
     with (
         unfrozen(model),
         preserve_state(lent),
-        eager(),
+        run_eagerly(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         _doubled(tensors),

@@ -17,9 +17,9 @@ from leadline.case import Case
 from leadline.errors import InputError
 from leadline.readings.update.optimizer_state import preserve_optimizer, suspend_step_hooks
 from leadline.tracer import stats
-from leadline.tracer.eager import eager
 from leadline.tracer.inputs import call_model, check_arguments, check_differentiable, find_loss, unwrap
 from leadline.tracer.names import ModelIndex, index_model
+from leadline.tracer.process import run_eagerly
 from leadline.tracer.recorder import Recorder
 from leadline.tracer.restore import WriteGuard, hide_gradients, preserve_state
 from leadline.tracer.values import tensors_in
@@ -150,7 +150,7 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
         preserve_state(guarded) as guard,
         hide_gradients(foreign),
         preserve_optimizer(optimizer, [*parameters, *foreign]) as snapshot,
-        eager(),
+        run_eagerly(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):

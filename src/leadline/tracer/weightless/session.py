@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import threading
 import traceback
 import warnings
@@ -158,25 +157,3 @@ def _refusal(error: Exception, what: str) -> InputError:
         got=f"{what}{where}",
         fix="check the model with its weights (a smaller version of it, if need be): leadline check file.py:factory",
     )
-
-
-# The garbage collector at rest while a prediction builds its records.
-
-
-@contextmanager
-def pause_garbage_collection(*, cycles: bool = True) -> Iterator[None]:
-    """A deep model leaves hundreds of thousands of small objects, nearly all of them needed to the end.
-
-    The collector would go through all of them again and again, for a fifth of the whole time at 1000 layers. Here it
-    does so once, at the end, if there are cycles to be expected: a model is full of them, records have none.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        if cycles:
-            gc.collect()
