@@ -1,8 +1,8 @@
-r"""What caused a change of the signal over a range of blocks, in words: the attribution, summed by kind of op.
+r"""What caused a change of the signal over a range of blocks, and what to do about it.
 
-A weight layer and the activation behind it are one factor a layer, $\chi = \sigma_w^2\, E[\phi'^2]$. Where weights of
-ordinary size can make good what the slope loses (ReLU needs $\sigma_w^2 = 2$), the whole of $\ln \chi$ is the weights'
-doing; where they cannot (the sigmoid needs at least 16), each is shown with its share.
+A weight layer and the activation after it make one factor per layer, $\chi = \sigma_w^2\, E[\phi'^2]$. If weights of
+ordinary size can compensate for the slope (ReLU needs $\sigma_w^2 = 2$), all of $\ln \chi$ is blamed on the weights. If
+they cannot (the sigmoid needs at least 16), weights and activation are both named, each with its share.
 """
 
 from __future__ import annotations
@@ -16,108 +16,184 @@ from leadline.checks._laws import Law, backward_laws, forward_laws
 from leadline.ops.gaussian import max_slope_square
 from leadline.records import Direction, Factor, Profile, Severity
 
-REPAIRABLE = (
-    4.0  # sigma_w^2; ours: of PyTorch's activations only the sigmoids need more (16 and up), tanh needs 1
-)
-NEAR = 0.1  # relative; ours: the variance of 1000 drawn weights scatters by 4 %
-SMALL_SHARE = 0.03  # of a change: kinds with less go unmentioned
+# Heuristic: weight gain sigma_w^2 that is still ordinary. Of PyTorch's activations only the sigmoids need more (16 and
+# up); tanh needs 1.
+MAX_REPAIRABLE_GAIN = 4.0
+# Derived: sigma_w^2 of PyTorch's default for nn.Linear and nn.Conv2d, uniform in +-1/sqrt(fan_in).
+DEFAULT_INIT_GAIN = 1 / 3
+# Heuristic: relative distance from DEFAULT_INIT_GAIN; the variance of 1000 random weights scatters by 4 %.
+MAX_GAIN_SCATTER = 0.1
+# Heuristic: kinds of op with a smaller share of the change are not mentioned.
+MIN_MENTIONED_SHARE = 0.03
+# Heuristic: a sentence stays readable with at most three causes.
+MAX_MENTIONED_KINDS = 3
+# Heuristic: below this gain per block, the lost percentage would be rounded to 100 %.
+MIN_GAIN_AS_PERCENT = 0.01
 
-_NAMES = {
+DEFAULT_ACTION = "Add a skip connection around each block, or put `nn.LayerNorm` into each block."
+_KIND_NAMES = {
     "activation": "the activations",
     "weight": "the weights",
     "norm": "the norms",
     "attention": "attention",
     "product": "products of signals",
-    "skip": "the scaled skips",
-    "branch": "what the branches add to their skips",
+    "skip": "scaled skips",
+    "branch": "residual branches",
     "scale": "scales and biases",
     "pool": "pooling",
     "loss": "the loss",
-    "rest": "ops that cannot be told apart",
+    "rest": "unidentified ops",
+}
+_ACTIVATION_NAMES = {
+    "relu": "ReLU",
+    "relu6": "ReLU6",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "elu": "ELU",
+    "selu": "SELU",
+    "celu": "CELU",
+    "mish": "Mish",
+    "leaky_relu": "leaky ReLU",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layerwise:
-    """The weights and activations of a range of blocks, as factors a layer."""
+class LayerGain:
+    """What weights and activations of a range of blocks multiply the moment by, per layer."""
 
     activation: str
     slope: float
-    """What the activation multiplies the moment by, a layer."""
+    """Factor per layer of the activation."""
     weight: float
-    r"""What the weights multiply it by, a layer: $\sigma_w^2$."""
+    r"""Factor per layer of the weights, $\sigma_w^2$."""
 
     @property
     def needed(self) -> float:
-        """The weights' factor at which the two together keep the moment; of a saturated activation, when it is not."""
-        return 1 / self.slope if 1 / self.slope <= REPAIRABLE else 1 / self.most
+        """The factor of the weights at which both together preserve the moment.
+
+        For a saturated activation it is the one that applies once the activation is no longer saturated.
+        """
+        return 1 / self.slope if 1 / self.slope <= MAX_REPAIRABLE_GAIN else 1 / self.max_slope
 
     @property
     def repairable(self) -> bool:
-        return self.needed <= REPAIRABLE
+        return self.needed <= MAX_REPAIRABLE_GAIN
 
     @property
-    def most(self) -> float:
-        """The largest squared slope of the activation; 1 where it is not in the table."""
+    def max_slope(self) -> float:
+        """The largest squared slope of the activation; 1 if the table does not have it."""
         largest = max_slope_square(self.activation)
         return 1.0 if largest is None else largest
 
+    @property
+    def total(self) -> float:
+        return self.weight * self.slope
+
+    @property
+    def activation_name(self) -> str:
+        return _ACTIVATION_NAMES.get(self.activation, self.activation)
+
 
 def law_symptom(profile: Profile, law: Law, message: str, *, severity: Severity | None = None) -> Symptom:
-    """What a depth-law rule saw: its own message, and behind it the cause."""
-    cause = cause_of(profile, law)
+    """The symptom of a check of a depth law: its message and the cause, and what to do about this cause."""
+    cause = describe_cause(profile, law)
     return Symptom(
         severity=severity or law.severity,
         where=law.where,
         message=f"{message}; {cause}" if cause else message,
+        action=law_action(profile, law),
         evidence=law.evidence(),
         layers=law.layers,
     )
 
 
-def cause_of(profile: Profile, law: Law) -> str:
-    """A clause that names the cause of a law's change: "all of it is the weights: ..."; "" if nothing is known."""
-    factors = _factors(profile, law)
-    shares = _by_kind(factors, law.direction)
+def lost_per_block(gain: float) -> str:
+    """A decay in words: "loses 20 % of"; for a strong decay "keeps only 0.001 of"."""
+    return (
+        f"loses {100 * (1 - gain):.2g} % of" if gain >= MIN_GAIN_AS_PERCENT else f"keeps only {gain:.2g} of"
+    )
+
+
+def describe_cause(profile: Profile, law: Law) -> str:
+    """A clause that names the cause of the change: "weight gain is 0.33 per layer but ReLU needs 2"; "" if unknown."""
+    shares = _change_by_kind(profile, law)
     total = sum(shares.values())
     if not shares or abs(total) < 1e-9:
         return ""
-    layer = layerwise(profile, law)
-    own = shares.get("weight", 0.0) + shares.get("activation", 0.0)
-    if layer is not None and layer.repairable and abs(own) > (1 - SMALL_SHARE) * abs(total):
-        return _weights(layer, law.direction)
-    return _listed(shares, total, layer, law)
+    layer = layer_gain(profile, law)
+    if layer is not None and _blames_weights(layer, shares):
+        return f"weight gain is {layer.weight:.3g} per layer but {layer.activation_name} needs {layer.needed:.2g}"
+    return _list_causes(shares, total, layer, law)
 
 
-def layerwise(profile: Profile, law: Law) -> Layerwise | None:
-    """Weights and activation of the range, if every block has its own and they are all of one kind."""
+def law_action(profile: Profile, law: Law) -> str:
+    """What to do about the change: one sentence for the main cause, or for any stack if the cause is unknown."""
+    if law.shared:
+        return (
+            "Initialize the recurrent weight with `nn.init.orthogonal_(weight)` or use a gated cell such as "
+            "`nn.LSTM`."
+        )
+    shares = _change_by_kind(profile, law)
+    total = sum(shares.values())
+    if not shares or abs(total) < 1e-9:
+        return DEFAULT_ACTION
+    layer = layer_gain(profile, law)
+    if layer is not None and _blames_weights(layer, shares):
+        return init_action(layer)
+    return _action_for_kind(max(shares, key=lambda kind: shares[kind] / total), profile, law, layer)
+
+
+def init_action(layer: LayerGain) -> str:
+    """How to initialize weights for this activation, in one sentence."""
+    if layer.activation in ("relu", "leaky_relu"):
+        call = f'nn.init.kaiming_normal_(layer.weight, nonlinearity="{layer.activation}")'
+    else:
+        call = f"nn.init.normal_(layer.weight, std=({layer.needed:.2g} / fan_in) ** 0.5)"
+    return f"Initialize the weights with `{call}` or add skip connections."
+
+
+def layer_gain(profile: Profile, law: Law) -> LayerGain | None:
+    """Gain of weights and activations in the range; None unless there are both, with only one kind of activation."""
     factors = _factors(profile, law)
-    acts = [f for f in factors if f.kind == "activation" and _gain(f, law.direction) is not None]
+    activations = [f for f in factors if f.kind == "activation" and _gain(f, law.direction) is not None]
     weights = [f for f in factors if f.kind == "weight" and _gain(f, law.direction) is not None]
-    if not acts or not weights or len({f.op for f in acts}) > 1:
+    if not activations or not weights or len({f.op for f in activations}) > 1:
         return None
-    slope = _mean_gain(acts, law.direction)
+    slope = _mean_gain(activations, law.direction)
     weight = _mean_gain(weights, law.direction)
-    return Layerwise(activation=acts[0].op, slope=slope, weight=weight)
+    return LayerGain(activation=activations[0].op, slope=slope, weight=weight)
 
 
-def blamed_on_weights(profile: Profile) -> Iterator[tuple[Law, Layerwise]]:
-    """One law a plain stream whose cause is the gain of its weights; the backward law if there is one."""
-    seen: set[int] = set()
+def blamed_on_weights(profile: Profile) -> Iterator[tuple[Law, LayerGain]]:
+    """For each plain stream, a law that is caused by the gain of its weights; the backward law if there is one."""
+    streams: set[int] = set()
     for law in (*backward_laws(profile), *forward_laws(profile)):
-        layer = layerwise(profile, law)
+        layer = layer_gain(profile, law)
         plain = not any(profile.blocks[i].residual for i in range(law.layers[0], law.layers[1] + 1))
-        if law.first.stream in seen or not plain or law.normalised or layer is None or not layer.repairable:
+        if (
+            law.first.stream in streams
+            or not plain
+            or law.normalized
+            or layer is None
+            or not layer.repairable
+        ):
             continue
-        seen.add(law.first.stream)
+        streams.add(law.first.stream)
         yield law, layer
 
 
-def is_default(profile: Profile, law: Law) -> bool:
-    r"""The weights in this range are as `nn.Linear` and `nn.Conv2d` draw them: $\sigma_w^2 = 1/3$."""
+def is_default_init(profile: Profile, law: Law) -> bool:
+    r"""Whether the weights in this range are those of PyTorch's default initialization: $\sigma_w^2 = 1/3$."""
     weights = profile.facts.weights if profile.facts else ()
-    found = sorted(w.variance for w in weights if law.layers[0] < w.block <= law.layers[1])
-    return bool(found) and abs(found[len(found) // 2] * 3 - 1) < NEAR
+    variances = sorted(w.variance for w in weights if law.layers[0] < w.block <= law.layers[1])
+    if not variances:
+        return False
+    return abs(variances[len(variances) // 2] / DEFAULT_INIT_GAIN - 1) < MAX_GAIN_SCATTER
+
+
+def _blames_weights(layer: LayerGain, shares: dict[str, float]) -> bool:
+    own = shares.get("weight", 0.0) + shares.get("activation", 0.0)
+    return layer.repairable and abs(own) > (1 - MIN_MENTIONED_SHARE) * abs(sum(shares.values()))
 
 
 def _factors(profile: Profile, law: Law) -> tuple[Factor, ...]:
@@ -126,13 +202,14 @@ def _factors(profile: Profile, law: Law) -> tuple[Factor, ...]:
     return profile.attribution.within(range(law.layers[0] + 1, law.layers[1] + 1))
 
 
-def _by_kind(factors: tuple[Factor, ...], direction: Direction) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for factor in factors:
-        gain = _gain(factor, direction)
+def _change_by_kind(profile: Profile, law: Law) -> dict[str, float]:
+    """The change in e-folds, by kind of op."""
+    changes: dict[str, float] = {}
+    for factor in _factors(profile, law):
+        gain = _gain(factor, law.direction)
         if gain is not None:
-            found[factor.kind] = found.get(factor.kind, 0.0) + gain
-    return found
+            changes[factor.kind] = changes.get(factor.kind, 0.0) + gain
+    return changes
 
 
 def _gain(factor: Factor, direction: Direction) -> float | None:
@@ -144,34 +221,53 @@ def _mean_gain(factors: list[Factor], direction: Direction) -> float:
     return math.exp(total / sum(factor.ops for factor in factors))
 
 
-def _weights(layer: Layerwise, direction: Direction) -> str:
-    chi = layer.slope * layer.weight
-    what = "the gradient's power" if direction == "backward" else "the mean square"
-    return (
-        f"all of it is the weights: they multiply {what} by {layer.weight:.3g} a layer where {layer.activation}, "
-        f"which keeps {layer.slope:.3g}, needs {layer.needed:.3g}; together {chi:.3g}"
-    )
-
-
-def _listed(shares: dict[str, float], total: float, layer: Layerwise | None, law: Law) -> str:
-    """Shares of the whole; where kinds work against each other, so that shares mislead, the factor a block of each."""
+def _list_causes(shares: dict[str, float], total: float, layer: LayerGain | None, law: Law) -> str:
+    """Share of each kind; the factor per block instead if kinds work against each other, so that shares mislead."""
     ordered = sorted(shares, key=lambda kind: -shares[kind] / total)
-    told = [kind for kind in ordered if abs(shares[kind] / total) > SMALL_SHARE][:3]
-    if any(shares[kind] / total < -SMALL_SHARE for kind in shares):
-        factors = [f"{_NAMES[kind]} {math.exp(shares[kind] / (law.blocks - 1)):.3g}" for kind in told]
-        return f"factors a block: {', '.join(factors)}"
-    return ", ".join(
-        f"{100 * shares[kind] / total:.0f} % of it is {_told(kind, layer, law.direction)}" for kind in told
-    )
+    mentioned = [kind for kind in ordered if abs(shares[kind] / total) > MIN_MENTIONED_SHARE]
+    mentioned = mentioned[:MAX_MENTIONED_KINDS]
+    if any(share / total < -MIN_MENTIONED_SHARE for share in shares.values()):
+        factors = [
+            f"{_KIND_NAMES[kind]} {math.exp(shares[kind] / (law.blocks - 1)):.3g}" for kind in mentioned
+        ]
+        return f"the factors per block are {', '.join(factors)}"
+    parts = [
+        f"{100 * shares[kind] / total:.0f} % of it from {_describe_kind(kind, layer, law.direction)}"
+        for kind in mentioned
+    ]
+    return ", ".join(parts)
 
 
-def _told(kind: str, layer: Layerwise | None, direction: Direction) -> str:
+def _describe_kind(kind: str, layer: LayerGain | None, direction: Direction) -> str:
     if kind == "activation" and layer is not None:
-        most = max_slope_square(layer.activation)
-        if direction == "backward" and most is not None:
-            slope = f"E[phi'^2] = {layer.slope:.3g} a layer; at most {most:.3g}"
-            return f"the slope of {layer.activation} ({slope})"
-        return f"{layer.activation} ({layer.slope:.3g} a layer)"
+        largest = max_slope_square(layer.activation)
+        if direction == "backward" and largest is not None:
+            numbers = f"E[phi'^2] = {layer.slope:.3g} per layer, at most {largest:.3g}"
+            return f"the slope of {layer.activation_name} ({numbers})"
+        return f"{layer.activation_name} ({layer.slope:.3g} per layer)"
     if kind == "weight" and layer is not None:
-        return f"the weights ({layer.weight:.3g} a layer)"
-    return _NAMES[kind]
+        return f"the weights ({layer.weight:.3g} per layer)"
+    return _KIND_NAMES[kind]
+
+
+def _action_for_kind(kind: str, profile: Profile, law: Law, layer: LayerGain | None) -> str:
+    if kind in ("activation", "weight") and layer is not None and layer.repairable:
+        return init_action(layer)
+    if kind == "activation" and layer is not None:
+        return f"Replace {layer.activation_name} with `nn.ReLU()`, or put `nn.LayerNorm` before it in each block."
+    if kind == "weight":
+        weights = [f for f in _factors(profile, law) if f.kind == "weight"]
+        factor = _mean_gain(weights, law.direction) ** -0.5
+        return f"Multiply the initial weights by {factor:.2g}, or put `nn.LayerNorm` into each block."
+    if kind == "branch":
+        scale = f"1/sqrt({law.blocks}) = {law.blocks**-0.5:.2g}"
+        return f"Put `nn.LayerNorm` before each residual branch, or multiply each branch by {scale}."
+    if kind == "skip":
+        return "Remove the factor on the skips, so that each block passes on its input unchanged."
+    if kind == "norm":
+        return (
+            "Add a skip connection around each block, because no initialization changes the gain of its norm."
+        )
+    if kind == "attention" and law.change > 0:
+        return "Normalize queries and keys with `leadline.nn.qk_norm.qk_norm_(attention, head_width)`."
+    return DEFAULT_ACTION

@@ -29,7 +29,7 @@ class Symptom:
     where: str
     message: str
     """What was measured: one sentence with one number and its unit."""
-    action: str = ""
+    action: str
     """What to do: one imperative sentence with the API call or config change."""
     evidence: dict[str, float]
     layers: tuple[int, int] | None = None
@@ -61,7 +61,7 @@ class Check:
     the check says it will not; "falling": the loss falls step by step although the check says steps are too long.
     "": nothing does, because the check names a part that is broken."""
     margins: Callable[[Profile], Iterable[Margin]] | None = None
-    """Model checks: the quantities it reads beside their limits; `read_margins` adds the code."""
+    """Model checks: the quantities that it compares with limits; `read_margins` adds the code."""
     needs: tuple[str, ...] = ()
     """Run checks: the metrics it reads; it does not run where none of them was recorded."""
     every: int = 1
@@ -164,7 +164,7 @@ def check(  # noqa: PLR0913  (the fields of a Check, each by name)
     confirm: int = 1,
     calm: int = DEFAULT_CALM_STEPS,
 ) -> Callable[[Callable[[Subject], Iterable[Symptom]]], Check]:
-    """Make a Check of the function below. Nothing is registered: checks are collected from their folder."""
+    """Make a Check of the decorated function. Nothing is registered: checks are collected from their folder."""
 
     def make(look: Callable[[Subject], Iterable[Symptom]]) -> Check:
         return Check(

@@ -1,8 +1,8 @@
-r"""How a second moment changes with depth: geometrically (a sickness) or as a power of depth (pre-norm's way).
+r"""How a second moment changes with depth: geometrically, which breaks training, or as a power of depth (pre-norm).
 
 A geometric law $q_\ell = \chi^\ell q_0$ has the depth scale $\xi = 1 / |\ln \chi|$; over a stack of $L$ blocks the
 moment changes by $L / \xi$ e-folds, evenly in both halves of the stack. A power law $q_\ell \propto \ell^p$ changes by
-$p \ln 2$ in its later half, whatever the depth.
+$p \ln 2$ in its later half, at any depth.
 """
 
 from __future__ import annotations
@@ -17,12 +17,24 @@ from leadline.ops.optimizers import Family, family_of
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
 from leadline.records import DepthBlock, Direction, Margin, Profile, Severity
 
-HALF = 2.0  # e-folds in the flatter half; derived: a power law l^p has p ln 2 there, less for p < 2.9
-# times MAX_EFOLDS_ADAM, through shared weights; calibrated by benchmarks/verdicts: unrolled recurrences learned at 27
-SHARED = 2.0
-LARGE = 5.0  # e-folds of a single block; ours: layers of an even law have 0.1 to 4
-LONE = 0.5  # of the change; derived: a law that all blocks follow has 1/L in each
-MIN_BLOCKS = 4  # ours: with fewer, one odd layer cannot be told from a law
+# Derived: e-folds in the flatter half of the stack. A power law l^p has p ln 2 there, which is less for p < 2.9.
+MIN_EFOLDS_PER_HALF = 2.0
+# Calibrated by benchmarks/verdicts: multiple of MAX_EFOLDS_ADAM that a decay through shared weights may reach.
+# Unrolled recurrences learned at 27 e-folds.
+SHARED_WEIGHTS_MULTIPLE = 2.0
+# Heuristic: e-folds of a single block. Layers that follow an even law have 0.1 to 4.
+MIN_EFOLDS_OF_OUTLIER = 5.0
+# Derived: share of the change in a single block. A law that all blocks follow has 1/L in each.
+MAX_SHARE_OF_OUTLIER = 0.5
+# Heuristic: with fewer blocks, one odd layer cannot be distinguished from a law.
+MIN_LAW_BLOCKS = 4
+# Heuristic: a structure (a norm in each block, an activation after each add) is the rule in a stack from this share of
+# the blocks on; the rest are stems, transitions and heads.
+MIN_STRUCTURE_SHARE = 0.8
+# Heuristic: among fewer blocks, one may well have most of the gradient or of the step.
+MIN_COMPARED_BLOCKS = 8
+# Derived: DeepNorm's alpha is (2N)^(1/4), which is 1.19 for a single layer; a larger scale is deliberate.
+MIN_DELIBERATE_SCALE = 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,51 +45,50 @@ class Law:
     last: DepthBlock
     blocks: int
     change: float
-    """Natural logarithm of (moment at the end / moment at the start), seen in the signal's direction."""
+    """Natural logarithm of (moment at the end / moment at the start), in the direction of the signal."""
     start: float
     end: float
-    normalised: bool
-    """Most of these blocks contain a normalisation."""
-    beyond: str
+    normalized: bool
+    """Most of these blocks contain a normalization."""
+    zero_from: str
     """The block from which on the signal is exactly zero; "" if it never is."""
     direction: Direction
     family: Family | None
-    """How the optimiser's step depends on the gradient; None: not known."""
+    """How the step of the optimizer depends on the gradient; None if it is not known."""
     shared: bool
-    """The blocks use the same weights: a recurrence, unrolled."""
-    lone_step: bool
-    """One block makes most of the change, or what is left without it is no geometric law."""
+    """The blocks use the same weights: an unrolled recurrence."""
+    one_block: bool
+    """One block makes most of the change, or the change without it is not a geometric law."""
     layers: tuple[int, int]
     """The lowest and the highest of these blocks, as indices in the profile."""
 
     @property
     def gain(self) -> float:
-        r"""Factor a block, $\chi$."""
+        r"""Factor per block, $\chi$."""
         return math.exp(self.change / (self.blocks - 1))
 
     @property
     def severity(self) -> Severity:
-        """Beyond MAX_EFOLDS_ADAM nothing learned. Between MAX_EFOLDS_SGD and MAX_EFOLDS_ADAM Adam and its kin did,
-        which rescale each parameter.
+        """How serious the change is.
 
-        Where all blocks share their weights, those get the gradient of the last blocks too, and only growth hurts. What
-        a single block does is no law; and a forward decay is judged by what it does to the gradient, up to
-        MAX_EFOLDS_ADAM.
+        Beyond MAX_EFOLDS_ADAM no network learned. Between MAX_EFOLDS_SGD and MAX_EFOLDS_ADAM optimizers that rescale
+        each parameter (Adam) did. If all blocks share their weights, these also get the gradient of the last blocks,
+        so only growth hurts. A change in a single block is not a law. A forward decay up to MAX_EFOLDS_ADAM is judged
+        by its effect on the gradient.
         """
-        if (
-            self.shared
-            and self.change < 0
-            and abs(self.change) < SHARED * MAX_EFOLDS_ADAM
-            and not self.beyond
-        ):
+        size = abs(self.change)
+        decays = self.change < 0
+        shared_decay = self.shared and decays and size < SHARED_WEIGHTS_MULTIPLE * MAX_EFOLDS_ADAM
+        forward_decay = self.direction == "forward" and decays and size < MAX_EFOLDS_ADAM
+        if (shared_decay and not self.zero_from) or self.one_block or forward_decay:
             return "info"
-        if self.lone_step or (
-            self.direction == "forward" and self.change < 0 and abs(self.change) < MAX_EFOLDS_ADAM
-        ):
-            return "info"
-        if abs(self.change) > MAX_EFOLDS_ADAM or self.beyond:
+        if size > MAX_EFOLDS_ADAM or self.zero_from:
             return "error"
         return "info" if self.family == "adam" else "warning"
+
+    @property
+    def signal(self) -> str:
+        return "gradient" if self.direction == "backward" else "signal"
 
     @property
     def where(self) -> str:
@@ -95,38 +106,34 @@ class Law:
 
 
 def forward_laws(profile: Profile) -> Iterator[Law]:
-    """One law a stream, of the forward second moment; only where it is geometric and goes too far."""
+    """The law of the forward second moment of each stream in which it is geometric and goes too far."""
     for body in _bodies(profile):
         yield from _law(body, [block.forward_ms for _, block in body], "forward", profile)
 
 
 def backward_laws(profile: Profile) -> Iterator[Law]:
-    r"""The same for gradients, which run from the loss to the input.
+    r"""The law of the squared gradient, from the loss to the input, of each stream in which it is geometric.
 
-    Compared is $\sum g^2$, not its mean: that is what a layer of another width or resolution preserves.
+    The law is that of $\sum g^2$, not of its mean, because layers of another width or resolution preserve the sum.
     """
     for body in _bodies(profile):
-        body = body[::-1]
-        powers = [None if b.backward_ms is None else b.backward_ms * b.elements for _, b in body]
-        yield from _law(body, powers, "backward", profile)
+        reverse = body[::-1]
+        yield from _law(reverse, _gradient_powers(reverse), "backward", profile)
 
 
 def widest_change(profile: Profile, direction: Direction) -> float | None:
-    """The largest change of any stream from end to end, in e-folds, law or no law; None where nothing is known."""
-    found = []
+    """The largest change of any stream from end to end, in e-folds, law or not; None if nothing is known."""
+    changes = []
     for body in _bodies(profile):
-        if direction == "forward":
-            moments = [block.forward_ms for _, block in body]
-        else:
-            moments = [None if b.backward_ms is None else b.backward_ms * b.elements for _, b in body[::-1]]
+        moments = [b.forward_ms for _, b in body] if direction == "forward" else _gradient_powers(body[::-1])
         known = [moment for moment in moments if moment is not None and 0 < moment < math.inf]
         if len(known) > 1:
-            found.append(math.log(known[-1] / known[0]))
-    return max(found, key=abs, default=None)
+            changes.append(math.log(known[-1] / known[0]))
+    return max(changes, key=abs, default=None)
 
 
 def depth_margin(profile: Profile, direction: Direction, *, growth: bool) -> Iterator[Margin]:
-    """The change over the whole depth beside its limit, in e-folds, if it is a growth (or else a decay)."""
+    """The change over the whole depth and its limit, in e-folds; only if it is a growth (or else a decay)."""
     change = widest_change(profile, direction)
     if change is None or (change > 0) != growth:
         return
@@ -141,30 +148,34 @@ def depth_margin(profile: Profile, direction: Direction, *, growth: bool) -> Ite
     )
 
 
-Place = tuple[int, DepthBlock]
+IndexedBlock = tuple[int, DepthBlock]
 
 
-def _bodies(profile: Profile) -> Iterator[Sequence[Place]]:
+def _bodies(profile: Profile) -> Iterator[Sequence[IndexedBlock]]:
     """The blocks of each stream without the head, whose output has another meaning and size."""
     for index, stream in enumerate(profile.streams):
-        blocks = [place for place in enumerate(profile.blocks) if place[1].stream == index]
+        blocks = [pair for pair in enumerate(profile.blocks) if pair[1].stream == index]
         yield blocks[:-1] if stream.joins is None else blocks
 
 
+def _gradient_powers(blocks: Sequence[IndexedBlock]) -> list[float | None]:
+    return [None if block.backward_ms is None else block.backward_ms * block.elements for _, block in blocks]
+
+
 def _law(
-    blocks: Sequence[Place], moments: Sequence[float | None], direction: Direction, profile: Profile
+    blocks: Sequence[IndexedBlock], moments: Sequence[float | None], direction: Direction, profile: Profile
 ) -> Iterator[Law]:
-    """Follow the signal while it is a positive number; zero behind a long decay is that decay, underflown."""
+    """Follow the signal while it is positive. A zero after a long decay is that decay, underflowed."""
     known = [(b, m) for b, m in zip(blocks, moments, strict=True) if m is not None and math.isfinite(m)]
-    positive = next((i for i, (_, moment) in enumerate(known) if moment <= 0), len(known))
-    beyond = known[positive][0][1].name if positive < len(known) else ""
-    known = known[:positive]
-    if len(known) < MIN_BLOCKS:
+    zero = next((i for i, (_, moment) in enumerate(known) if moment <= 0), len(known))
+    zero_from = known[zero][0][1].name if zero < len(known) else ""
+    known = known[:zero]
+    if len(known) < MIN_LAW_BLOCKS:
         return
     logs = [math.log(moment) for _, moment in known]
     change, middle = logs[-1] - logs[0], logs[len(logs) // 2]
     halves = (middle - logs[0], logs[-1] - middle)
-    steady = min(abs(half) for half in halves) > HALF and halves[0] * halves[1] > 0
+    steady = min(abs(half) for half in halves) > MIN_EFOLDS_PER_HALF and halves[0] * halves[1] > 0
     if abs(change) > MAX_EFOLDS_ADAM or (abs(change) > MAX_EFOLDS_SGD and steady):
         yield Law(
             first=known[0][0][1],
@@ -173,35 +184,35 @@ def _law(
             change=change,
             start=known[0][1],
             end=known[-1][1],
-            normalised=sum(block.norms > 0 for (_, block), _ in known) > len(known) / 2,
-            beyond=beyond,
+            normalized=sum(block.norms > 0 for (_, block), _ in known) > len(known) / 2,
+            zero_from=zero_from,
             direction=direction,
             family=None if profile.optimizer is None else family_of(profile.optimizer.name),
-            lone_step=not beyond and _is_lone(logs),
+            one_block=not zero_from and _is_one_block(logs),
             shared=_share_weights([block for (_, block), _ in known]),
             layers=(min(known[0][0][0], known[-1][0][0]), max(known[0][0][0], known[-1][0][0])),
         )
 
 
-def _is_lone(logs: Sequence[float]) -> bool:
-    """Without the largest step of a block, is less than half left, or does one half of the stack stand still?"""
+def _is_one_block(logs: Sequence[float]) -> bool:
+    """Whether, without the largest change of a block, less than half is left or one half of the stack is flat."""
     steps = [b - a for a, b in pairwise(logs)]
     largest = max(steps, key=abs)
     change = logs[-1] - logs[0]
-    if abs(largest) > LONE * abs(change):
+    if abs(largest) > MAX_SHARE_OF_OUTLIER * abs(change):
         return True
-    if abs(largest) < LARGE:
+    if abs(largest) < MIN_EFOLDS_OF_OUTLIER:
         return False
     steps.remove(largest)
     middle = len(steps) // 2
     halves = sum(steps[:middle]), sum(steps[middle:])
-    return min(abs(half) for half in halves) < HALF or halves[0] * halves[1] < 0
+    return min(abs(half) for half in halves) < MIN_EFOLDS_PER_HALF or halves[0] * halves[1] < 0
 
 
 def _share_weights(blocks: Sequence[DepthBlock]) -> bool:
-    """Most neighbours use a parameter in common."""
-    both = sum(bool(set(one.params) & set(other.params)) for one, other in pairwise(blocks))
-    return both > len(blocks) / 2
+    """Whether most neighbors have a parameter in common."""
+    sharing = sum(bool(set(one.params) & set(other.params)) for one, other in pairwise(blocks))
+    return sharing > len(blocks) / 2
 
 
 # Branches whose last weights are drawn smaller with depth, as in GPT-2.

@@ -9,6 +9,8 @@ from leadline.records import Profile
 
 # Heuristic: a sentence stays readable with at most three named ranges.
 MAX_NAMED_RANGES = 3
+# Heuristic: a symptom in fewer neighboring blocks is local, for example in the first block after a small embedding.
+MIN_NEIGHBORING_BLOCKS = 4
 
 
 def spans(marked: Sequence[bool]) -> Iterator[tuple[int, int]]:
@@ -26,6 +28,11 @@ def range_name(profile: Profile, span: tuple[int, int]) -> str:
     """The run in block names: "layers.3" or "layers.3 … layers.9"."""
     first, last = profile.blocks[span[0]].name, profile.blocks[span[1]].name
     return first if first == last else f"{first} … {last}"
+
+
+def layer_label(name: str) -> str:
+    """The name of a block in a sentence: "layers.3", but "layer 58" if the name is only a number."""
+    return f"layer {name}" if name.isdigit() else name
 
 
 def body(profile: Profile, stream: int) -> list[int]:

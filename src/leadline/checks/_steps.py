@@ -10,6 +10,8 @@ from statistics import median
 from leadline.ops.optimizers import Family, family_of
 from leadline.records import ParamGroup, Profile, ScaledTensor, Severity, Update
 
+HALF_PRECISION = ("float16", "bfloat16")
+
 # Calibrated by benchmarks/verdicts: share of the loss. Of the networks that failed, only exploding ones lost more in
 # their first step.
 MIN_LOSS_DROP = 0.06
@@ -129,6 +131,15 @@ def share_of_repeated_blocks(profile: Profile) -> float | None:
         return None
     total = sum(shares)
     return total if total >= MAX_SHARE_OF_ONE_BLOCK else None
+
+
+def lower_rate_action(update: Update, max_rate: float) -> str:
+    """One sentence that says to lower the learning rate to `max_rate`, or to the safe rate if that is lower."""
+    rate = max_rate if not update.safe_lr else min(max_rate, update.safe_lr)
+    return (
+        f"Lower the learning rate from {update.lr or 0.0:.2g} to {rate:.2g}, or warm it up from there with "
+        "`leadline.nn.schedule`."
+    )
 
 
 def step_evidence(update: Update) -> dict[str, float]:

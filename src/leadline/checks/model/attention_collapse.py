@@ -1,4 +1,4 @@
-"""F107: attention that looks at a single key."""
+"""F107: attention that gives nearly all of its weight to one key."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from leadline.checks._examples import stack_with
 from leadline.checks._steps import optimizer_family
 from leadline.records import Attention, Facts, Profile
 
-FEWEST_KEYS = 8  # ours: with fewer, one key may well get most
-ONE_KEY = 0.8  # mean purity; derived: two keys with nine tenths and one tenth have 0.82
+# Heuristic: among fewer keys, one may well get most of the weight.
+MIN_KEYS = 8
+# Derived: mean of the sum of squared weights. Two keys with weights 0.9 and 0.1 have 0.82.
+MAX_PURITY = 0.8
 
 
 def _example(logit_var: float, purity: float) -> Profile:
-    seen = Attention(block=0, module="attn", keys=64, purity=purity, uniform=1 / 64, logit_var=logit_var)
-    return stack_with(Facts(attentions=(seen, seen)))
+    attention = Attention(block=0, module="attn", keys=64, purity=purity, uniform=1 / 64, logit_var=logit_var)
+    return stack_with(Facts(attentions=(attention, attention)))
 
 
 @check(
@@ -29,46 +31,64 @@ def _example(logit_var: float, purity: float) -> Profile:
     healthy=_example(1.0, 0.04),
 )
 def attention_collapse(profile: Profile) -> Iterator[Symptom]:
-    r"""Attention gives nearly all of its weight to one key: its logits are too large.
+    r"""Attention gives nearly all of its weight to one key because its logits are too large.
 
     ## What it measures
     The variance $s^2$ over the keys of a query's logits, and the purity $E \sum p^2$ of its weights $p$ ($1/n$ if all
-    $n$ keys count the same, 1 if one takes everything). Fires if $s^2 > 2 \ln n$, or the purity exceeds `ONE_KEY` =
-    0.8, in most attentions with at least `FEWEST_KEYS` = 8 keys. A warning with SGD; a note otherwise, since Adam and
-    its kin shrink queries and keys all the same.
+    $n$ keys have the same weight, 1 if one key has all of it). Fires if $s^2 > 2 \ln n$, or if the purity exceeds
+    `MAX_PURITY` = 0.8, in most attentions with at least `MIN_KEYS` = 8 keys. It is a warning with SGD and a note
+    otherwise, because Adam and similar optimizers shrink queries and keys anyway.
 
     ## Why it hurts
     Beyond $s^2 = 2 \ln n$ the largest of $n$ Gaussian logits carries a finite share of the sum: the softmax is in its
-    frozen phase, nearly an argmax, and its derivative $p(1-p)$ is nearly zero. Queries and keys get no gradient with
-    which to become smaller.
+    frozen phase, nearly an argmax, and its derivative $p(1-p)$ is nearly zero. Queries and keys get no gradient that
+    could make them smaller.
 
     ## When it is wrong
-    A trained model has sharp heads, and rightly. At initialisation nothing tells the keys apart yet.
+    A trained model has sharp heads for good reasons. At initialization no key is special yet.
 
     ## References
     Zhai et al., "Stabilizing transformer training by preventing attention entropy collapse", 2023; Derrida, "Random
     energy model", 1981 (the freezing at $s = \sqrt{2 \ln n}$); Wortsman et al., "Small-scale proxies for large-scale
     transformer training instabilities", 2023, section 3.1.
     """
-    seen = [each for each in (profile.facts.attentions if profile.facts else ()) if each.keys >= FEWEST_KEYS]
-    frozen = [each for each in seen if _is_frozen(each)]
-    if not frozen or len(frozen) <= len(seen) / 2:
+    attentions = [a for a in (profile.facts.attentions if profile.facts else ()) if a.keys >= MIN_KEYS]
+    frozen = [each for each in attentions if _is_frozen(each)]
+    if not frozen or len(frozen) <= len(attentions) / 2:
         return
     worst = max(frozen, key=lambda each: each.purity)
     blocks = [each.block for each in frozen if each.block >= 0]
-    var = f", with logits of variance {worst.logit_var:.3g}" if worst.logit_var is not None else ""
     yield Symptom(
         severity="warning" if optimizer_family(profile) == "sgd" else "info",
         where=f"{frozen[0].module} … {frozen[-1].module}",
-        message=f"{len(frozen)} of {len(seen)} attentions look at a single key: sum p^2 = {worst.purity:.2g} over "
-        f"{worst.keys} keys{var}; frozen beyond 2 ln n = {2 * math.log(worst.keys):.3g}",
+        message=f"{len(frozen)} of {len(attentions)} attentions look at a single key: sum p^2 is {worst.purity:.2g} "
+        f"over {worst.keys} keys{_logits(worst)}",
+        action=_action(worst),
         evidence={"purity": worst.purity, "keys": float(worst.keys), "frozen": float(len(frozen))}
         | ({} if worst.logit_var is None else {"logit_var": worst.logit_var}),
         layers=(min(blocks), max(blocks)) if blocks else None,
     )
 
 
-def _is_frozen(seen: Attention) -> bool:
-    if seen.purity > ONE_KEY:
+def _is_frozen(attention: Attention) -> bool:
+    if attention.purity > MAX_PURITY:
         return True
-    return seen.logit_var is not None and seen.logit_var > 2 * math.log(seen.keys)
+    return attention.logit_var is not None and attention.logit_var > _max_logit_variance(attention)
+
+
+def _max_logit_variance(attention: Attention) -> float:
+    return 2 * math.log(attention.keys)
+
+
+def _logits(attention: Attention) -> str:
+    if attention.logit_var is None:
+        return ""
+    limit = _max_logit_variance(attention)
+    return f", the logit variance is {attention.logit_var:.3g} and attention collapses above 2 ln n = {limit:.3g}"
+
+
+def _action(attention: Attention) -> str:
+    normalize = "normalize queries and keys with `leadline.nn.qk_norm.qk_norm_(attention, head_width)`"
+    if attention.logit_var is None or not attention.logit_var > 1:
+        return f"{normalize[0].upper()}{normalize[1:]}."
+    return f"Multiply the logits by {attention.logit_var**-0.5:.2g}, or {normalize}."

@@ -9,12 +9,12 @@ import msgspec
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric
-from leadline.checks._laws import backward_laws
+from leadline.checks._laws import MIN_STRUCTURE_SHARE, backward_laws
 from leadline.readings.limits import MAX_EFOLDS_SGD
 from leadline.records import Attribution, Factor, Profile
 
-EVERY = 0.8  # of the blocks that must have a batch norm and no skip (ours)
-EXPECTED = math.pi / (math.pi - 1)  # 1.467 a layer; derived: what a ReLU between two batch norms leaves
+# Derived: gain per layer of a ReLU between two batch norms, 1.467.
+THEORETICAL_GAIN = math.pi / (math.pi - 1)
 
 
 def _example(gain: float) -> Profile:
@@ -34,39 +34,37 @@ def _example(gain: float) -> Profile:
     healthy=_example(1.05),
 )
 def batch_norm_explosion(profile: Profile) -> Iterator[Symptom]:
-    r"""In a stack of batch norms without skips the gradient grows by a constant factor a layer.
+    r"""In a stack of batch norms without skips the gradient grows by a constant factor per layer.
 
     ## What it measures
-    The growth of $\sum g^2$ towards the input over blocks of which at least `EVERY` = 80 % hold a batch norm and no
-    skip. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds.
+    The growth of $\sum g^2$ toward the input over blocks of which more than `MIN_STRUCTURE_SHARE` = 80 % have a batch
+    norm and no skip. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds.
 
     ## Why it hurts
-    A batch norm takes out the mean that a ReLU makes, and divides by what is left: $1 - 1/\pi$ of the second moment.
-    Forward this is undone by the next ReLU; backward it is not, and each layer multiplies the squared gradient by
-    $\pi / (\pi - 1) = 1.467$, whatever the weights. Fifty layers make $2 \cdot 10^8$. No initialisation changes it;
-    skips do.
+    A batch norm subtracts the mean that a ReLU creates and divides by what is left, $1 - 1/\pi$ of the second moment.
+    In the forward pass the next ReLU undoes this. In the backward pass nothing does, and each layer multiplies the
+    squared gradient by $\pi / (\pi - 1) = 1.467$ for any weights. Fifty layers make $2 \cdot 10^8$. No initialization
+    changes that, but skips do.
 
     ## When it is wrong
-    Weights in front of a batch norm that get large gradients grow, and their steps shrink by themselves, so that
-    moderate depths train with a warm-up.
+    Weights before a batch norm grow if they get large gradients, which makes their later steps smaller. Moderate depths
+    therefore train with a warm-up.
 
     ## References
     Yang et al., "A mean field theory of batch normalization", 2019, section 3 (the factor for ReLU).
     """
-    normed = (
-        {f.block for f in profile.attribution.factors if f.op == "batch_norm"}
-        if profile.attribution
-        else set()
-    )
+    factors = profile.attribution.factors if profile.attribution else ()
+    normalized = {factor.block for factor in factors if factor.op == "batch_norm"}
     for law in backward_laws(profile):
         span = range(law.layers[0], law.layers[1] + 1)
-        plain = [i for i in span if i in normed and profile.blocks[i].residual is None]
-        if law.change > MAX_EFOLDS_SGD and len(plain) > EVERY * len(span):
+        plain = [i for i in span if i in normalized and profile.blocks[i].residual is None]
+        if law.change > MAX_EFOLDS_SGD and len(plain) > MIN_STRUCTURE_SHARE * len(span):
             yield Symptom(
                 severity="warning",
                 where=law.where,
-                message=f"batch norms without skips multiply the squared gradient by {law.gain:.3g} a layer "
-                f"(theory: {EXPECTED:.3g} behind a ReLU): {law.change:.3g} e-folds over {law.blocks} blocks",
+                message=f"batch norms without skips multiply the squared gradient by {law.gain:.3g} per layer "
+                f"(theory for ReLU: {THEORETICAL_GAIN:.3g}): {law.change:.3g} e-folds over {law.blocks} blocks",
+                action="Add a skip connection around each block or every second one: `x + block(x)`.",
                 evidence=law.evidence(),
                 layers=law.layers,
             )

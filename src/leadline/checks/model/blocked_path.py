@@ -1,4 +1,4 @@
-"""B203: trainable weights on the way to the loss that get no gradient."""
+"""B203: trainable weights that the loss depends on get no gradient."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
 from leadline.records import Facts, Profile
 
-MOST = 0.5  # of the trainable weight layers; ours: with more than half cut off, most of the network is a fixed function
+# Heuristic: share of the trainable weight layers; beyond half, most of the network is a fixed function.
+MAX_CUT_SHARE = 0.5
 
 
 @check(
@@ -20,34 +21,37 @@ MOST = 0.5  # of the trainable weight layers; ours: with more than half cut off,
     healthy=stack_with(Facts(weights=(weight(0), weight(1, grad_ms=0.0), weight(2)))),
 )
 def blocked_path(profile: Profile) -> Iterator[Symptom]:
-    r"""Trainable weights lie on the way from input to loss, and the graph is cut behind them.
+    r"""The loss depends on trainable weights after which the autograd graph is cut.
 
     ## What it measures
     Weight layers that take part in computing the loss, whose matrix is trainable, and for which autograd has no
-    gradient at all (not a gradient of zero). Fires if there are any; an error if they are more than `MOST` = half.
+    gradient at all (not a gradient of zero). Fires if there are any. It is an error if they are more than
+    `MAX_CUT_SHARE` = half of the trainable weight layers.
 
     ## Why it hurts
-    A `detach()`, a `no_grad` block, a trip through NumPy or an argmax cuts the graph. What lies before the cut never
-    learns, though the optimiser holds it and weight decay shrinks it.
+    A `detach()`, a `no_grad` block, a conversion to NumPy or an argmax cuts the graph. The weights before the cut never
+    learn, although the optimizer holds them and weight decay shrinks them.
 
     ## When it is wrong
-    A target network or a feature extractor that is meant not to learn: set `requires_grad = False` on its parameters
-    and this is silent. Branches that start at zero (ReZero, LoRA) have gradients of zero, which do not fire.
+    A target network or a feature extractor may be fixed on purpose: set `requires_grad = False` on its parameters and
+    the check is silent. Branches that start at zero (ReZero, LoRA) have gradients of zero, which do not fire.
 
     ## References
     PyTorch documentation, "Autograd mechanics", section on locally disabling gradients.
     """
     if profile.facts is None or not profile.backward_ran:
         return
-    trained = [each for each in profile.facts.weights if each.trainable and each.block >= 0]
-    cut = [each for each in trained if each.grad_ms is None and not each.grad_unseen]
+    trainable = [each for each in profile.facts.weights if each.trainable and each.block >= 0]
+    cut = [each for each in trainable if each.grad_ms is None and not each.grad_unseen]
     if not cut:
         return
     yield Symptom(
-        severity="error" if len(cut) > MOST * len(trained) else "warning",
+        severity="error" if len(cut) > MAX_CUT_SHARE * len(trainable) else "warning",
         where=cut[0].name if len(cut) == 1 else f"{cut[0].name} … {cut[-1].name}",
-        message=f"{len(cut)} of {len(trained)} trainable weight layers get no gradient although the loss is computed "
-        "from them: the graph is cut behind them (detach, no_grad, argmax, NumPy)",
-        evidence={"cut": float(len(cut)), "trainable": float(len(trained))},
+        message=f"{len(cut)} of {len(trainable)} trainable weight layers get no gradient although the loss is computed "
+        "from them: the autograd graph is cut after them",
+        action=f"Remove the `detach()`, `no_grad`, argmax or NumPy conversion after `{cut[-1].name}`, or set "
+        "`requires_grad = False` if these weights are not meant to learn.",
+        evidence={"cut": float(len(cut)), "trainable": float(len(trainable))},
         layers=(min(each.block for each in cut), max(each.block for each in cut)),
     )

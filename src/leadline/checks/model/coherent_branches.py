@@ -9,11 +9,12 @@ from leadline.checks._examples import each_block, geometric, residual
 from leadline.checks._ranges import body
 from leadline.records import DepthBlock, Profile
 
-COHERENT = 0.1  # of a branch's second moment that is its mean; ours: ReLU has 0.32, SiLU 0.12, a linear map 0
-DEEP = 8  # residual blocks; ours: before that the mean has had no time to add up
-TAKEN = (
-    0.5  # of the stream's second moment at the end: the mean outweighs everything that tells samples apart
-)
+# Heuristic: share of a branch's second moment that is its mean. ReLU has 0.32, SiLU 0.12, a linear map 0.
+MAX_BRANCH_MEAN_SHARE = 0.1
+# Heuristic: in fewer residual blocks the means do not add up to much.
+MIN_BRANCHES = 8
+# Derived: from half of the stream's second moment on, the mean outweighs everything that distinguishes samples.
+MAX_STREAM_MEAN_SHARE = 0.5
 
 
 @check(
@@ -29,40 +30,43 @@ def coherent_branches(profile: Profile) -> Iterator[Symptom]:
     r"""Residual branches have a non-zero mean, which adds up with depth instead of averaging out.
 
     ## What it measures
-    Of each residual branch $f$, the share $\bar f^2 / E[f^2]$ of its second moment that is its mean over all
-    elements; and the same share of the stream behind the last block. Fires if the first is above `COHERENT` = 10 % in
-    most of at least `DEEP` = 8 blocks and the second above `TAKEN` = 50 %.
+    For each residual branch $f$, the share $\bar f^2 / E[f^2]$ of its second moment that is its mean over all elements,
+    and the same share for the stream after the last block. Fires if the first is above `MAX_BRANCH_MEAN_SHARE` = 10 %
+    in most of at least `MIN_BRANCHES` = 8 blocks and the second is above `MAX_STREAM_MEAN_SHARE` = 50 %.
 
     ## Why it hurts
-    Independent branches of variance $v$ add up to $N v$; means of the same sign to $(N \bar f)^2$. So a scale of
-    $1/\sqrt N$ that would keep zero-mean branches in bounds does not hold these, the stream becomes mostly one
-    constant, and all samples look alike to what follows. The usual reason is a branch that ends in an activation.
+    Independent branches of variance $v$ add up to $N v$, means of the same sign to $(N \bar f)^2$. A scale of
+    $1/\sqrt N$, which bounds branches of zero mean, does not bound these. The stream becomes mostly one constant, and
+    all samples look alike to the next layers. The usual reason is a branch that ends in an activation.
 
     ## When it is wrong
-    A norm with centring in front of each branch takes the mean out again, and training goes on; the last blocks then
-    have little effect.
+    A norm that centers before each branch removes the mean, and the network trains. Its last blocks then have little
+    effect.
 
     ## References
     Gehring et al., "Convolutional sequence to sequence learning", 2017, section 3.4; derived: $E[(\sum f_i)^2] =
     N v + N^2 \bar f^2$ for independent branches.
     """
     for stream in range(len(profile.streams)):
-        own = body(profile, stream)
-        found = [i for i in own if (share := _share(profile.blocks[i])) is not None and share > COHERENT]
-        branches = [i for i in own if _share(profile.blocks[i]) is not None]
-        if len(branches) < DEEP or len(found) <= len(branches) / 2:
+        shares = {i: share for i in body(profile, stream) if (share := _share(profile.blocks[i])) is not None}
+        coherent = {i: share for i, share in shares.items() if share > MAX_BRANCH_MEAN_SHARE}
+        if len(shares) < MIN_BRANCHES or len(coherent) <= len(shares) / 2:
             continue
-        taken = profile.blocks[branches[-1]].mean_share
-        if taken is not None and taken > TAKEN:
-            shares = sorted(_share(profile.blocks[i]) or 0.0 for i in found)
-            yield Symptom(
-                severity="warning",
-                where=f"{profile.blocks[found[0]].name} … {profile.blocks[found[-1]].name}",
-                message=f"branches end with a mean that is {100 * shares[len(shares) // 2]:.0f} % of their mean "
-                f"square; over {len(branches)} blocks it adds up to {100 * taken:.0f} % of the stream",
-                evidence={"branch_mean_share": shares[len(shares) // 2], "stream_mean_share": taken},
-                layers=(found[0], found[-1]),
-            )
+        stream_share = profile.blocks[max(shares)].mean_share
+        if stream_share is None or stream_share <= MAX_STREAM_MEAN_SHARE:
+            continue
+        first, last = min(coherent), max(coherent)
+        typical = sorted(coherent.values())[len(coherent) // 2]
+        yield Symptom(
+            severity="warning",
+            where=f"{profile.blocks[first].name} … {profile.blocks[last].name}",
+            message=f"the mean of the residual branches adds up to {100 * stream_share:.0f} % of the stream's mean "
+            f"square over {len(shares)} blocks: it is {100 * typical:.0f} % of the mean square of a branch",
+            action="End each residual branch in a linear layer instead of an activation, or put `nn.LayerNorm` at its "
+            "end.",
+            evidence={"branch_mean_share": typical, "stream_mean_share": stream_share},
+            layers=(first, last),
+        )
 
 
 def _share(block: DepthBlock) -> float | None:

@@ -1,4 +1,4 @@
-"""I304: a hidden matrix whose entries are all the same."""
+"""I304: a hidden matrix whose entries are all equal."""
 
 from __future__ import annotations
 
@@ -22,55 +22,63 @@ def _example(**fields: object) -> Profile:
     healthy=_example(residual=True, last=True, variance=0.0),
 )
 def constant_init(profile: Profile) -> Iterator[Symptom]:
-    r"""A hidden weight matrix is zero or constant, so that its units are all the same unit.
+    r"""A hidden weight matrix is zero or constant, so all of its units are the same.
 
     ## What it measures
-    Trainable matrices on the depth axis whose entries are all one number. A matrix of zeros is let pass where it is
-    meant to be one: at the end of a residual branch (Fixup, zero-init residuals), in the head, or beside another path
-    (LoRA), also where the branch is not recognised as residual but the gradient is found to pass it on another way.
+    Trainable matrices on the depth axis whose entries are all equal. A matrix of zeros does not fire if it is meant to
+    be zero: at the end of a residual branch (Fixup, zero-init residuals), in the head, or next to another path (LoRA).
+    The other path also counts if the branch is not recognized as residual but the gradient passes the matrix on it.
 
     ## Why it hurts
-    Units with equal weights compute the same, get the same gradient, and stay the same for ever: a layer of any width
-    is one unit wide. A zero matrix on the only path lets no gradient through to what lies before it.
+    Units with equal weights compute the same, get the same gradient and stay the same forever: a layer of any width is
+    one unit wide. A zero matrix on the only path passes no gradient to the layers before it.
 
     ## When it is wrong
-    If dropout or noise acts between two such layers, units drift apart after all, slowly. A fixed kernel that is meant
-    to stay constant should not be trainable.
+    Dropout or noise between two such layers makes units different after all, but slowly. A kernel that is meant to stay
+    constant should not be trainable.
 
     ## References
     Goodfellow, Bengio and Courville, "Deep learning", 2016, section 8.4 (breaking the symmetry between units).
     """
-    found = [each for each in (profile.facts.weights if profile.facts else ()) if _is_sick(each, profile)]
-    if not found:
+    weights = profile.facts.weights if profile.facts else ()
+    affected = [each for each in weights if _is_affected(each, profile)]
+    if not affected:
         return
-    trained = (
-        [each for each in profile.facts.weights if each.trainable and each.block >= 0]
-        if profile.facts
-        else []
+    trainable = [each for each in weights if each.trainable and each.block >= 0]
+    zero = all(each.variance == 0 for each in affected)
+    count = f"{len(affected)} of {len(trainable)} trainable matrices"
+    message = (
+        f"no gradient passes {count}: all of their entries are zero"
+        if zero
+        else f"all units of {count} are the same and stay so: the entries of each matrix are equal"
     )
-    zero = all(each.variance == 0 for each in found)
     yield Symptom(
         severity="error",
-        where=found[0].name if len(found) == 1 else f"{found[0].name} … {found[-1].name}",
-        message=f"{len(found)} of {len(trained)} trainable matrices are {'zero' if zero else 'constant'}: "
-        + ("no gradient passes them" if zero else "their units are all the same, and stay so"),
-        evidence={"matrices": float(len(found)), "trainable": float(len(trained))},
-        layers=(min(each.block for each in found), max(each.block for each in found)),
+        where=affected[0].name if len(affected) == 1 else f"{affected[0].name} … {affected[-1].name}",
+        message=message,
+        action=f"Initialize {_names(affected)} with random values, for example "
+        "`nn.init.kaiming_normal_(layer.weight)`.",
+        evidence={"matrices": float(len(affected)), "trainable": float(len(trainable))},
+        layers=(min(each.block for each in affected), max(each.block for each in affected)),
     )
 
 
-def _is_sick(each: Weight, profile: Profile) -> bool:
+def _names(affected: list[Weight]) -> str:
+    return f"`{affected[0].name}`" if len(affected) == 1 else "these matrices"
+
+
+def _is_affected(each: Weight, profile: Profile) -> bool:
     if not each.constant or not each.trainable or each.block < 0 or min(each.fan_in, each.fan_out) < 2:
         return False
     head = each.block == len(profile.blocks) - 1
     if each.variance > 0:
         return not head
     alone = not each.residual and profile.blocks[each.block].weights == 1
-    return not head and alone and not _led_around(each.block, profile)
+    return not head and alone and not _gradient_passes(each.block, profile)
 
 
-def _led_around(index: int, profile: Profile) -> bool:
-    """The block is on one of several ways, and the gradient reaches what lies before it on another."""
+def _gradient_passes(index: int, profile: Profile) -> bool:
+    """Whether the block is on one of several paths and the gradient reaches earlier blocks on another one."""
     block = profile.blocks[index]
     before = [each for each in profile.blocks[:index] if each.stream == block.stream]
     return block.bypassed and any((each.backward_ms or 0) > 0 for each in before)

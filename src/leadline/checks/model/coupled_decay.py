@@ -1,4 +1,4 @@
-"""W605: L2 regularisation inside Adam."""
+"""W605: L2 regularization inside Adam."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from leadline.checks._examples import stack_with_decay
 from leadline.readings.symmetry.equilibrium import is_decoupled
 from leadline.records import Profile
 
-ADAPTIVE = frozenset({"Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta"})
+# They divide the gradient of each parameter by a running measure of its size.
+RESCALING_OPTIMIZERS = frozenset({"Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta"})
 
 
 @check(
@@ -20,32 +21,40 @@ ADAPTIVE = frozenset({"Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", 
     healthy=stack_with_decay(optimizer="AdamW"),
 )
 def coupled_decay(profile: Profile) -> Iterator[Symptom]:
-    r"""Weight decay is added to the gradient of an optimiser that rescales gradients.
+    r"""Weight decay is added to the gradient of an optimizer that rescales gradients.
 
     ## What it measures
-    Whether an optimiser with its own scale for each parameter (Adam and its like) has `weight_decay` and is not the
-    decoupled kind. Always info.
+    Whether an optimizer that rescales each parameter (Adam and similar ones) has `weight_decay` without decoupling it.
+    It is always a note.
 
     ## Why it hurts
-    The decay $\lambda w$ goes through the same division as the gradient: parameters with large gradients are hardly
-    decayed, those with small ones strongly, and the setting means something else for every tensor. On scale-invariant
-    weights the equilibrium norm is $(\eta \sqrt{d}\,G / 2\lambda)^{1/3}$: it depends on the gradient.
+    The decay $\lambda w$ is divided like the gradient: parameters with large gradients are hardly decayed, those with
+    small gradients strongly, and the setting means something different for every tensor. On scale-invariant weights the
+    equilibrium norm is $(\eta \sqrt{d}\,G / 2\lambda)^{1/3}$, which depends on the gradient.
 
     ## When it is wrong
-    With a tiny decay neither matters. A recipe that was tuned with L2 in Adam should keep it.
+    With a tiny decay it does not matter. A recipe that was tuned with L2 in Adam should keep it.
 
     ## References
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
-    found = profile.optimizer
-    if found is None or found.name not in ADAPTIVE:
+    optimizer = profile.optimizer
+    if optimizer is None or optimizer.name not in RESCALING_OPTIMIZERS:
         return
-    groups = [each for each in found.groups if each.weight_decay > 0 and not is_decoupled(found.name, each)]
+    groups = [g for g in optimizer.groups if g.weight_decay > 0 and not is_decoupled(optimizer.name, g)]
     if groups:
+        decay = groups[0].weight_decay
         yield Symptom(
             severity="info",
-            where=found.name,
-            message=f"{found.name} adds the decay ({groups[0].weight_decay:g}) to the gradient and rescales both; "
-            "AdamW decays the weights themselves",
-            evidence={"weight_decay": groups[0].weight_decay, "groups": float(len(groups))},
+            where=optimizer.name,
+            message=f"{optimizer.name} adds the weight decay of {decay:g} to the gradient and rescales both: "
+            "parameters with large gradients are hardly decayed",
+            action=_action(optimizer.name, decay),
+            evidence={"weight_decay": decay, "groups": float(len(groups))},
         )
+
+
+def _action(optimizer: str, decay: float) -> str:
+    if optimizer in ("NAdam", "RAdam"):
+        return f"Pass `decoupled_weight_decay=True` to `torch.optim.{optimizer}`."
+    return f"Use `torch.optim.AdamW(params, weight_decay={decay:g})`, which decays the weights themselves."

@@ -1,4 +1,4 @@
-"""U522: steps too small to get anywhere."""
+"""U522: steps that are too small to make progress."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_step_size
-from leadline.checks._steps import step_size_of
-from leadline.records import Margin, Profile
+from leadline.checks._steps import StepSize, step_size_of
+from leadline.records import Margin, Profile, Rehearsal
 
-LEAST_MOVE = 3e-4  # of a weight's size a step, scale-free optimisers; calibrated by benchmarks/verdicts
-LEAST_PROMISE = 2e-3  # of the loss a step, linear optimisers; calibrated by benchmarks/verdicts
-
-MANY = 1e4  # steps: beyond, a number of them means nothing (ours)
+# Calibrated by benchmarks/verdicts: median of update over weight per step, for Adam and similar optimizers.
+MIN_RELATIVE_STEP = 3e-4
+# Calibrated by benchmarks/verdicts: promised decrease of the loss per step over the loss, for SGD.
+MIN_PROMISED_SHARE = 2e-3
+# Heuristic: a larger number of steps has no meaning.
+MAX_SHOWN_STEPS = 1e4
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
@@ -20,9 +22,9 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     if step is None:
         return
     if step.family == "adam":
-        quantity, value, limit = "step over weight, median", step.relative, LEAST_MOVE
+        quantity, value, limit = "step over weight, median", step.relative, MIN_RELATIVE_STEP
     else:
-        quantity, value, limit = "promise of a step over the loss", step.promised, LEAST_PROMISE
+        quantity, value, limit = "promise of a step over the loss", step.promised, MIN_PROMISED_SHARE
     yield Margin(quantity=quantity, value=value, limit=limit, side="above")
 
 
@@ -36,43 +38,72 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     healthy=stack_with_step_size(relative=0.01, promised=0.1),
 )
 def crawling_step(profile: Profile) -> Iterator[Symptom]:
-    r"""Optimiser steps are so small that learning takes thousands of them to begin.
+    r"""Optimizer steps are so small that learning takes thousands of them to begin.
 
     ## What it measures
-    For Adam and its kin, the median over matrices of $\eta / \mathrm{rms}(W)$: fires below `LEAST_MOVE` = 3e-4 a step.
-    For SGD, the first step's promise $\eta \lVert g \rVert^2 / (1 - \mu)$ over the loss: fires below `LEAST_PROMISE` =
-    0.2 %. For both, a rehearsal of sixteen steps on the batch: fires if at its pace it takes more than
-    `MAX_STEPS_TO_CONSTANT` = 60 of them until the loss is that of the best constant output. Before that, nothing is
-    learned.
+    For Adam and similar optimizers, the median over matrices of $\eta / \mathrm{rms}(W)$: fires below
+    `MIN_RELATIVE_STEP` = 3e-4 per step. For SGD, the decrease that the first step promises, $\eta \lVert g \rVert^2 /
+    (1 - \mu)$, over the loss: fires below `MIN_PROMISED_SHARE` = 0.2 %. For both, a rehearsal of sixteen steps on the
+    batch: fires if at its pace it takes more than `MAX_STEPS_TO_CONSTANT` = 60 steps to reach the loss of the best constant
+    output, before which nothing is learned.
 
     ## Why it hurts
-    A weight that moves by 3e-4 of its size in a step needs three thousand steps, all in one direction, to become
-    another. A linear optimiser in a network whose gradients are small (dead, saturated, squashed, far from the loss)
-    makes steps that are small in proportion.
+    A weight that moves by 3e-4 of its size per step needs three thousand steps in one direction to change completely.
+    With an optimizer that is linear in the gradient, small gradients (dead or saturated units, squashed logits, a long
+    way from the loss) make steps that are small in proportion.
 
     ## When it is wrong
-    Fine-tuning moves trained weights little, and means to. A model that starts at zero (ReZero, Fixup) has small
-    gradients at first, which grow within a few steps. A warm-up that has just begun.
+    Fine-tuning moves trained weights little on purpose. A model that starts at zero (ReZero, Fixup) has small gradients
+    at first, which grow within a few steps. A warm-up may have just begun.
 
     ## References
-    Calibrated on really trained networks: `benchmarks/verdicts`.
+    Calibrated on trained networks: `benchmarks/verdicts`.
     """
-    step, seen = step_size_of(profile), profile.rehearsal
+    step = step_size_of(profile)
     if step is None:
         return
-    if step.family == "adam" and step.relative < LEAST_MOVE:
-        told = f"moves the weights by {step.relative:.2g} of their size: {1 / step.relative:.0f} steps to change one"
-    elif step.family == "sgd" and 0 < step.promised < LEAST_PROMISE:
-        told = f"promises to take {step.promised:.2g} of the loss off it: {1 / step.promised:.0f} steps at that pace"
-    elif seen is not None and seen.is_too_slow and not seen.has_spike:
-        first, last = seen.losses[0], seen.losses[-1]
-        told = f"is one of {seen.steps} on this batch that take the loss from {first:.3g} to {last:.3g}: at least "
-        told += f"{min(seen.steps_to_constant, MANY):.0f} more to where a constant output is"
-    else:
-        return
-    yield Symptom(
-        severity="warning",
-        where="the optimiser",
-        message=f"one step of {step.optimizer} at rate {step.lr:.3g} {told}",
-        evidence={"relative_step": step.relative, "promised_share": step.promised, "lr": step.lr},
-    )
+    evidence = {"relative_step": step.relative, "promised_share": step.promised, "lr": step.lr}
+    diagnosis = _diagnose(step, profile.rehearsal)
+    if diagnosis is not None:
+        message, factor = diagnosis
+        yield Symptom(
+            severity="warning",
+            where="the optimizer",
+            message=message,
+            action=_action(step, factor, profile),
+            evidence=evidence,
+        )
+
+
+def _diagnose(step: StepSize, rehearsal: Rehearsal | None) -> tuple[str, float | None] | None:
+    """The message, and the factor by which to raise the learning rate if known; None if steps are not too small."""
+    subject = f"one step of {step.optimizer} at learning rate {step.lr:.3g}"
+    if step.family == "adam" and step.relative < MIN_RELATIVE_STEP:
+        steps = f"it takes {1 / step.relative:.0f} steps to change one completely"
+        factor = MIN_RELATIVE_STEP / step.relative
+        return f"{subject} moves the weights by only {step.relative:.2g} of their size: {steps}", factor
+    if step.family == "sgd" and 0 < step.promised < MIN_PROMISED_SHARE:
+        steps = f"it takes {1 / step.promised:.0f} steps at that pace"
+        factor = MIN_PROMISED_SHARE / step.promised
+        return f"{subject} lowers the loss by only {step.promised:.2g} of its value: {steps}", factor
+    if rehearsal is not None and rehearsal.is_too_slow and not rehearsal.has_spike:
+        first, last = rehearsal.losses[0], rehearsal.losses[-1]
+        message = (
+            f"{rehearsal.steps} steps of {step.optimizer} at learning rate {step.lr:.3g} lower the loss on this batch "
+            f"only from {first:.3g} to {last:.3g}: it takes at least {min(rehearsal.steps_to_constant, MAX_SHOWN_STEPS):.0f} more "
+            "to reach the loss of a constant output"
+        )
+        return message, None
+    return None
+
+
+def _action(step: StepSize, factor: float | None, profile: Profile) -> str:
+    safe = profile.update.safe_lr if profile.update is not None else None
+    needed = step.lr * factor if factor is not None else None
+    if needed and (safe is None or needed <= safe):
+        return f"Raise the learning rate to at least {needed:.2g}."
+    if safe is None:
+        return f"Raise the learning rate above {step.lr:.3g} until the loss on one batch falls within a few steps."
+    if safe > step.lr:
+        return f"Raise the learning rate toward {safe:.2g}, which is still safe."
+    return "Fix what makes the gradient small, which other findings name, because a higher learning rate is not safe."

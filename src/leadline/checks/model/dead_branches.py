@@ -1,4 +1,4 @@
-"""R404: branches that have died out."""
+"""R404: residual branches that add almost nothing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, geometric, residual
-from leadline.checks._ranges import range_name, spans
+from leadline.checks._ranges import MIN_NEIGHBORING_BLOCKS, range_name, spans
 from leadline.records import DepthBlock, Profile
 
-DEAD = 1e-10  # branch over skip mean square; ours: 1e-5 of the skip's size, far below any scheme's without its scale
-FEWEST = 4  # blocks in a row
+# Heuristic: mean square of branch over skip. The branch is 1e-5 of the skip in size, far below that of any scheme
+# without its scale.
+MIN_BRANCH_RATIO = 1e-10
 
 
 @check(
@@ -21,31 +22,33 @@ FEWEST = 4  # blocks in a row
     healthy=each_block(geometric(blocks=12), residual=residual(branch_ms=1e-12, branch_scale=1e-6)),
 )
 def dead_branches(profile: Profile) -> Iterator[Symptom]:
-    r"""Residual branches add next to nothing, though nobody scaled them down.
+    r"""Residual branches add almost nothing, although no scale makes them small.
 
     ## What it measures
-    The mean square of branch over skip, with a deliberate scale (ReZero, LayerScale, $1/N$) taken out. Fires if it is
-    below `DEAD` = 1e-10 in at least `FEWEST` = 4 blocks in a row, but not exactly zero.
+    The mean square of branch over skip, after division by deliberate scales (ReZero, LayerScale, $1/N$). Fires if it is
+    below `MIN_BRANCH_RATIO` = 1e-10 but not exactly zero in at least `MIN_NEIGHBORING_BLOCKS` = 4 blocks in a row.
 
     ## Why it hurts
-    The signal decays inside the branch (a gain that is too small, several times over). The block is an identity that
-    costs full price, and its weights get gradients as small as its output.
+    The signal decays inside the branch, because a gain is too small several times over. The block is an identity at
+    full cost, and its weights get gradients as small as its output.
 
     ## When it is wrong
-    Branches that start at exactly zero are meant to, and do not fire.
+    Branches that start at exactly zero do so on purpose and do not fire.
 
     ## References
     Zhang et al., "Fixup initialization", 2019, section 2.
     """
     for span in spans([_is_dead(block) for block in profile.blocks]):
         count = span[1] - span[0] + 1
-        if count >= FEWEST:
+        if count >= MIN_NEIGHBORING_BLOCKS:
             ratio = min(_ratio(profile.blocks[i]) or 0.0 for i in range(span[0], span[1] + 1))
             yield Symptom(
                 severity="warning",
                 where=range_name(profile, span),
-                message=f"{count} residual branches have at most {DEAD:.0e} of their skip's mean square "
-                f"(down to {ratio:.2g}), and no scale explains it",
+                message=f"{count} residual branches add almost nothing: their mean square is down to {ratio:.2g} of "
+                "that of their skips, and no scale explains it",
+                action="Initialize the weights inside the branches with `nn.init.kaiming_normal_(layer.weight)`, so "
+                "that a branch preserves the size of its input.",
                 evidence={"smallest_ratio": ratio, "blocks": float(count)},
                 layers=span,
             )
@@ -53,11 +56,12 @@ def dead_branches(profile: Profile) -> Iterator[Symptom]:
 
 def _is_dead(block: DepthBlock) -> bool:
     ratio = _ratio(block)
-    return ratio is not None and 0 < ratio < DEAD
+    return ratio is not None and 0 < ratio < MIN_BRANCH_RATIO
 
 
 def _ratio(block: DepthBlock) -> float | None:
-    found = block.residual
-    if found is None or not found.skip_ms or not found.branch_ms or not found.branch_scale:
+    residual = block.residual
+    if residual is None or not residual.skip_ms or not residual.branch_ms or not residual.branch_scale:
         return None
-    return (found.branch_ms / found.branch_scale**2) / (found.skip_ms / (found.skip_scale or 1.0) ** 2)
+    branch = residual.branch_ms / residual.branch_scale**2
+    return branch / (residual.skip_ms / (residual.skip_scale or 1.0) ** 2)

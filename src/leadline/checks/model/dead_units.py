@@ -9,8 +9,10 @@ from leadline.checks._examples import each_block, geometric
 from leadline.checks._ranges import range_name, spans
 from leadline.records import Margin, Profile, Units
 
-MANY = 0.75  # of a block's units; derived: one sample alone leaves half of the units of a ReLU at zero
-MOST = 0.97  # of a block's units: what is left cannot carry a layer (ours)
+# Derived: share of a block's units. A single sample already leaves half of the units of a ReLU at zero.
+MAX_DEAD_SHARE = 0.75
+# Heuristic: beyond this share of a block's units, those that are left cannot carry a layer.
+MIN_ERROR_SHARE = 0.97
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
@@ -18,7 +20,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
         _share(block.units) for block in profile.blocks if block.units is not None and block.units.count
     ]
     if shares:
-        yield Margin(quantity="dead units of the worst block", value=max(shares), limit=MANY)
+        yield Margin(quantity="dead units of the worst block", value=max(shares), limit=MAX_DEAD_SHARE)
 
 
 @check(
@@ -34,32 +36,34 @@ def dead_units(profile: Profile) -> Iterator[Symptom]:
     r"""Most units of an activation are zero for every sample of the batch.
 
     ## What it measures
-    Of each block, the share of activation units that are exactly zero for every sample and position. Not the share of
-    zero elements: behind a ReLU half of these are zero in every healthy network. Fires beyond `MANY` = 75 %; an error
-    beyond `MOST` = 97 %.
+    For each block, the share of activation units that are exactly zero for every sample and position. It is not the
+    share of zero elements: half of those are zero after a ReLU in every healthy network. Fires beyond `MAX_DEAD_SHARE`
+    = 75 %; it is an error beyond `MIN_ERROR_SHARE` = 97 %.
 
     ## Why it hurts
-    A dead unit passes neither signal nor gradient, so its own weights get no gradient either and it stays dead. It
-    comes of large negative biases, of inputs with a large mean, or of steps that were too large.
+    A dead unit passes neither signal nor gradient. Its own weights get no gradient either, so it stays dead. The
+    reasons are large negative biases, inputs with a large mean, or steps that were too large.
 
     ## When it is wrong
-    Where all samples are alike (a batch of one, or the end of a deep plain network) half of the units are zero for all
-    of them without being dead; the threshold leaves room for that. A zero that a smooth activation makes of a zero (a
-    gate whose matrix starts at zero) has a slope and is not counted. A mixture of experts may rightly leave some
-    unused.
+    If all samples are alike (a batch of one, or the end of a deep plain network), half of the units are zero for all of
+    them without being dead; the threshold allows for that. A zero that a smooth activation makes of a zero (a gate
+    whose matrix starts at zero) has a slope and does not count. A mixture of experts may leave some units unused.
 
     ## References
     Lu et al., "Dying ReLU and initialization", 2019, section 2.
     """
     shares = [_share(block.units) for block in profile.blocks]
-    for span in spans([share > MANY for share in shares]):
+    for span in spans([share > MAX_DEAD_SHARE for share in shares]):
         worst = max(shares[span[0] : span[1] + 1])
+        blocks = span[1] - span[0] + 1
         yield Symptom(
-            severity="error" if worst > MOST else "warning",
+            severity="error" if worst > MIN_ERROR_SHARE else "warning",
             where=range_name(profile, span),
-            message=f"up to {100 * worst:.0f} % of the units of a block are zero for every sample "
-            f"({span[1] - span[0] + 1} blocks)",
-            evidence={"largest_share": worst, "blocks": float(span[1] - span[0] + 1)},
+            message=f"up to {100 * worst:.0f} % of the units of a block are zero for every sample: "
+            f"{blocks} {'block is' if blocks == 1 else 'blocks are'} affected",
+            action="Initialize the biases of these layers with `nn.init.zeros_(layer.bias)` and center the input, or "
+            "replace `nn.ReLU()` with `nn.LeakyReLU(0.01)`.",
+            evidence={"largest_share": worst, "blocks": float(blocks)},
             layers=span,
         )
 

@@ -11,6 +11,7 @@ from leadline.checks._ranges import first_names
 from leadline.checks._steps import decayed_tensors
 from leadline.readings.symmetry.equilibrium import Equilibrium, equilibrium
 from leadline.records import ParamGroup, Profile, ScaledTensor
+from leadline.text import plural
 
 
 @check(
@@ -21,58 +22,64 @@ from leadline.records import ParamGroup, Profile, ScaledTensor
     healthy=stack_with_decay(),
 )
 def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
-    r"""Weight decay on scale-invariant weights: it sets their learning rate, nothing else.
+    r"""Weight decay on scale-invariant weights sets their learning rate and nothing else.
 
     ## What it measures
-    Tensors whose scale is free alone (a norm stands right behind them) and that are decayed. For the largest of them:
-    the effective rate $\eta / \|w\|^2$ now, the norm and the rotation a step at which steps and decay balance, and
-    about how many steps away that is, $1/(\eta\lambda)$. Always info.
+    Tensors under decay whose scale alone is free, because a norm directly follows them. For the largest of them: the
+    effective learning rate $\eta / \|w\|^2$ now, the norm and the rotation per step at which steps and decay balance,
+    and about how many steps that takes, $1/(\eta\lambda)$. It is always a note.
 
     ## Why it hurts
-    It is how networks with norms are trained, and it works. But it is another knob than its name says: in equilibrium
-    the rotation a step depends on the product $\eta\lambda$ only, so raising the decay raises the effective rate, and a
-    change of the rate takes $1/(\eta\lambda)$ steps to settle. Before that, the rate is set by the initial norm.
+    It is how networks with norms are trained, and it works. But decay is not what its name says: in equilibrium the
+    rotation per step depends only on the product $\eta\lambda$, so raising the decay raises the effective learning
+    rate, and a change of the learning rate takes $1/(\eta\lambda)$ steps to settle. Before that, the initial norm sets
+    the effective rate.
 
     ## When it is wrong
-    The formulas take gradients of successive steps as uncorrelated, the optimiser's memory as short beside
-    $1/(\eta\lambda)$ steps and the rate as constant; shorter schedules never reach the balance. Biases that no
-    output depends on are left out.
+    The formulas assume that gradients of successive steps are uncorrelated, that the memory of the optimizer is short
+    compared with $1/(\eta\lambda)$ steps, and that the learning rate is constant. Shorter schedules never reach the
+    balance. Biases that no output depends on are left out.
 
     ## References
     Kosson et al., "Rotational equilibrium: how weight decay balances learning across neural networks", 2024; Van
     Laarhoven, "L2 regularization versus batch and weight normalization", 2017 (decay acts through the effective rate);
     Wan et al., "Spherical motion dynamics", 2021 (SGD: the angle in equilibrium, reached at a linear rate).
     """
-    found = [
-        (group, each)
-        for group, each in decayed_tensors(profile)
-        if each.alone and each.kind != "bias" and each.norm
+    invariant = [
+        (group, tensor)
+        for group, tensor in decayed_tensors(profile)
+        if tensor.alone and tensor.kind != "bias" and tensor.norm
     ]
-    if not found or profile.optimizer is None:
+    if not invariant or profile.optimizer is None:
         return
-    group, largest = max(found, key=lambda pair: pair[1].count)
+    group, largest = max(invariant, key=lambda pair: pair[1].count)
     radius = None if largest.grad_norm is None or largest.norm is None else largest.grad_norm * largest.norm
     balance = equilibrium(profile.optimizer.name, group, count=largest.count, radius=radius)
+    product = (group.lr or 0.0) * group.weight_decay
     yield Symptom(
         severity="info",
-        where=first_names([each.name for _, each in found]),
-        message=f"decay on {len(found)} scale-invariant tensors only sets their rate{_story(largest, balance)}",
-        evidence=_evidence(group, largest, balance) | {"tensors": float(len(found))},
+        where=first_names([tensor.name for _, tensor in invariant]),
+        message=f"weight decay on {plural(len(invariant), 'scale-invariant tensor')} only sets the effective learning "
+        f"rate"
+        f"{_describe(largest, balance)}",
+        action=f"Tune the product `lr * weight_decay`, now {product:.2g}, as one setting for these tensors, or set "
+        "`weight_decay=0` for them.",
+        evidence=_evidence(group, largest, balance) | {"tensors": float(len(invariant))},
     )
 
 
-def _story(tensor: ScaledTensor, balance: Equilibrium | None) -> str:
+def _describe(tensor: ScaledTensor, balance: Equilibrium | None) -> str:
     if balance is None:
         return ""
     return (
-        f"; {tensor.name} turns by {balance.angle:.2g} a step once its norm, now {tensor.norm:.3g}, "
-        f"has come to {balance.norm:.3g}, in about {balance.steps:.2g} steps"
+        f": {tensor.name} rotates by {balance.angle:.2g} rad per step once its norm has gone from {tensor.norm:.3g} to "
+        f"{balance.norm:.3g}, in about {balance.steps:.2g} steps"
     )
 
 
 def _evidence(group: ParamGroup, tensor: ScaledTensor, balance: Equilibrium | None) -> dict[str, float]:
     rate = (group.lr or 0.0) / tensor.norm**2 if tensor.norm else math.inf
-    found = {"norm": tensor.norm or 0.0, "effective_rate": rate}
+    numbers = {"norm": tensor.norm or 0.0, "effective_rate": rate}
     if balance is not None:
-        found |= {"equilibrium_norm": balance.norm, "angle": balance.angle, "steps": balance.steps}
-    return {name: each for name, each in found.items() if math.isfinite(each)}
+        numbers |= {"equilibrium_norm": balance.norm, "angle": balance.angle, "steps": balance.steps}
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}

@@ -11,7 +11,12 @@ from leadline.checks._ranges import first_names
 from leadline.checks._steps import decayed_tensors
 from leadline.records import Profile
 
-KINDS = {"norm": "gains and shifts of norms", "bias": "biases", "scalar": "scalars"}
+# Singular and plural.
+KINDS = {
+    "norm": ("norm parameter", "norm parameters"),
+    "bias": ("bias", "biases"),
+    "scalar": ("scalar", "scalars"),
+}
 
 
 @check(
@@ -22,32 +27,34 @@ KINDS = {"norm": "gains and shifts of norms", "bias": "biases", "scalar": "scala
     healthy=stack_with_decay(),
 )
 def decayed_gains(profile: Profile) -> Iterator[Symptom]:
-    """Weight decay reaches gains of norms, biases or scalar gates.
+    """Weight decay acts on gains of norms, biases or scalar gates.
 
     ## What it measures
-    Parameters under decay that the pass used as gain or shift of a norm, as a bias, or as a single number that scales
-    something (a residual gate, a temperature). Always info.
+    Parameters under decay that the model uses as gain or shift of a norm, as a bias, or as a single number that scales
+    something (a residual gate, a temperature). It is always a note.
 
     ## Why it hurts
-    A gain has a size of its own, near one, and a gate means something by its value; decay pulls both towards zero,
-    where a gate closes and a norm's output vanishes. Biases are few and do not overfit. The effect is small at usual
-    rates, which is why this is only said.
+    A gain has a natural size near one, and the value of a gate has a meaning. Decay pulls both toward zero, where a
+    gate closes and the output of a norm vanishes. Biases are few and do not overfit. At usual learning rates the effect
+    is small.
 
     ## When it is wrong
-    Networks are trained with decay on everything, and well; gains of norms that are followed by a linear layer share
-    its scale, so decay on both balances the two. Gains that are stored as an offset from one are pulled towards one.
+    Many networks train well with decay on everything. If a linear layer follows a norm, its weight and the gain of the
+    norm share one scale, so decay on both balances them. Gains that are stored as an offset from one are pulled toward
+    one.
 
     ## References
     He et al., "Bag of tricks for image classification", 2019 (its "no bias decay").
     """
-    found = [each for _, each in decayed_tensors(profile) if each.kind in KINDS]
-    if not found:
+    affected = [tensor for _, tensor in decayed_tensors(profile) if tensor.kind in KINDS]
+    if not affected:
         return
-    counts = Counter(each.kind for each in found)
-    listed = ", ".join(f"{number} {KINDS[kind]}" for kind, number in counts.items())
+    counts = Counter(tensor.kind for tensor in affected)
+    listed = ", ".join(f"{number} {KINDS[kind][number > 1]}" for kind, number in counts.items())
     yield Symptom(
         severity="info",
-        where=first_names([each.name for each in found]),
-        message=f"weight decay reaches {listed}: put them into a group with weight_decay=0",
+        where=first_names([tensor.name for tensor in affected]),
+        message=f"weight decay acts on {listed}",
+        action="Move these parameters into a parameter group with `weight_decay=0`.",
         evidence={kind: float(number) for kind, number in counts.items()},
     )

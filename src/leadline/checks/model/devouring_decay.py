@@ -1,4 +1,4 @@
-"""U524: weight decay that shrinks weights faster than they can learn."""
+"""U524: weight decay shrinks weights faster than they can learn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from leadline.checks._examples import stack_with_step_size
 from leadline.checks._steps import decay_per_step
 from leadline.records import Profile
 
-MOST = 0.02  # of a weight a step; calibrated by benchmarks/verdicts; usual recipes have 1e-6 to 1e-3
+# Calibrated by benchmarks/verdicts: share of a weight per step; usual recipes have 1e-6 to 1e-3.
+MAX_DECAY_PER_STEP = 0.02
 
 
 @check(
@@ -20,27 +21,30 @@ MOST = 0.02  # of a weight a step; calibrated by benchmarks/verdicts; usual reci
     healthy=stack_with_step_size(decay=1e-4),
 )
 def devouring_decay(profile: Profile) -> Iterator[Symptom]:
-    r"""Weight decay takes more than a fiftieth of every weight at every step.
+    r"""Weight decay removes more than 2 % of every weight in every step.
 
     ## What it measures
-    The largest product of rate and weight decay over the optimiser's groups, divided by $1 - \mu$ for momentum $\mu$.
-    Fires above `MOST` = 0.02.
+    The largest product of learning rate and weight decay over the optimizer's groups, divided by $1 - \mu$ for momentum
+    $\mu$. Fires above `MAX_DECAY_PER_STEP` = 0.02.
 
     ## Why it hurts
-    Decay alone leaves $(1 - \eta\lambda)^t$ of a weight after $t$ steps. What learning puts in must replace that all
-    the time; at a fiftieth a step weights settle where the signal dies out with depth.
+    Decay alone leaves $(1 - \eta\lambda)^t$ of a weight after $t$ steps, which learning must replace all the time. At
+    2 % per step, weights settle at a size at which the signal vanishes with depth.
 
     ## When it is wrong
-    Weights in front of a norm may be of any size: for them decay only sets the effective rate.
+    Weights before a norm may have any size. For them decay only sets the effective learning rate.
 
     ## References
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
     decay = decay_per_step(profile)
-    if decay > MOST and profile.optimizer is not None:
+    if decay > MAX_DECAY_PER_STEP and profile.optimizer is not None:
+        largest = max(group.weight_decay for group in profile.optimizer.groups)
         yield Symptom(
             severity="warning",
-            where="the optimiser",
-            message=f"weight decay takes {100 * decay:.3g} % of every weight at every step of {profile.optimizer.name}",
+            where="the optimizer",
+            message=f"weight decay removes {100 * decay:.3g} % of every weight in every step of "
+            f"{profile.optimizer.name}",
+            action=f"Lower `weight_decay` from {largest:.3g} to at most {largest * MAX_DECAY_PER_STEP / decay:.2g}.",
             evidence={"decay_a_step": decay},
         )

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
+from leadline.checks._laws import MIN_COMPARED_BLOCKS
+from leadline.checks._ranges import layer_label
 from leadline.records import Facts, Profile, Weight
 
-FEWEST = 8  # blocks; ours: among few, one may well have most
-DOMINATED = 0.99  # of the squared gradient of all matrices but the head's and the first (ours)
+# Heuristic: share of the squared gradient of all matrices except those of the first block and the head.
+MAX_SHARE = 0.99
 
 
 @check(
@@ -22,17 +24,18 @@ DOMINATED = 0.99  # of the squared gradient of all matrices but the head's and t
     healthy=stack_with(Facts(weights=tuple(weight(i, grad_ms=1.0 + i) for i in range(12))), blocks=14),
 )
 def dominated_gradient(profile: Profile) -> Iterator[Symptom]:
-    r"""One block holds nearly all of the squared gradient of the network's matrices.
+    r"""One block has nearly all of the squared gradient of the network's matrices.
 
     ## What it measures
-    $\|\partial L / \partial W\|^2$ summed over the matrices of each block but the first and the head, and the share of
-    the largest. Fires as a note above `DOMINATED` = 99 % of at least `FEWEST` = 8 blocks that get a gradient.
+    $\|\partial L / \partial W\|^2$ summed over the matrices of each block except the first and the head, and the share
+    of the largest. Fires as a note above `MAX_SHARE` = 99 % if at least `MIN_COMPARED_BLOCKS` = 8 blocks get a
+    gradient.
 
     ## Why it hurts
-    A global clipping threshold and, for SGD, the rate are set by that one block; the others stand still.
+    This one block sets a global clipping threshold and, for SGD, the learning rate. The others hardly move.
 
     ## When it is wrong
-    Optimisers that rescale each parameter do not mind. Networks that start with zeros (ReZero, Fixup) give all of
+    Optimizers that rescale each parameter are not affected. Networks that start with zeros (ReZero, Fixup) give all of
     their first gradient to a few parameters; blocks whose gradient is exactly zero are not counted.
 
     ## References
@@ -44,15 +47,18 @@ def dominated_gradient(profile: Profile) -> Iterator[Symptom]:
         if 0 < each.block < len(profile.blocks) - 1 and each.grad_ms:
             power[each.block] = power.get(each.block, 0.0) + each.grad_ms * _size(each)
     total = sum(power.values())
-    if len(power) < FEWEST or not 0 < total < float("inf"):
+    if len(power) < MIN_COMPARED_BLOCKS or not 0 < total < float("inf"):
         return
     block = max(power, key=power.__getitem__)
     share = power[block] / total
-    if share > DOMINATED:
+    if share > MAX_SHARE:
+        name = profile.blocks[block].name
         yield Symptom(
             severity="info",
-            where=profile.blocks[block].name,
-            message=f"{100 * share:.2f} % of the squared gradient of {len(power)} blocks belongs to this one",
+            where=name,
+            message=f"{layer_label(name)} has {100 * share:.2f} % of the squared gradient of {len(power)} blocks",
+            action=f"Clip each parameter separately with `leadline.nn.adaptive_clip_`, or lower the initial weights of "
+            f"{layer_label(name)}.",
             evidence={"share": share, "blocks": float(len(power))},
             layers=(block, block),
         )

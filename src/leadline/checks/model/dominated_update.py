@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
+from leadline.checks._laws import MIN_COMPARED_BLOCKS
+from leadline.checks._ranges import layer_label
 from leadline.records import Profile
 
-NEARLY_ALL = 0.95  # ours: the other blocks together do a twentieth
-MIN_BLOCKS = 8  # ours: in a shallow network a large part in one block is no surprise
+# Heuristic: all other blocks together then make a twentieth of the promised change.
+MAX_SHARE = 0.95
 
 
 @check(
@@ -20,18 +22,19 @@ MIN_BLOCKS = 8  # ours: in a shallow network a large part in one block is no sur
     healthy=stack_with_update(shares=[0.6, *[0.4 / 15] * 15]),
 )
 def dominated_update(profile: Profile) -> Iterator[Symptom]:
-    r"""One block makes nearly all of the step's promised change.
+    r"""One block makes nearly all of the change that a step promises.
 
     ## What it measures
-    Each block's part of $\langle g, \Delta\theta \rangle$ in one real step. A note if one of at least `MIN_BLOCKS` = 8
-    blocks has more than `NEARLY_ALL` = 0.95 of it.
+    The part of each block in $\langle g, \Delta\theta \rangle$ for one real step. It is a note if one of at least
+    `MIN_COMPARED_BLOCKS` = 8 blocks has more than `MAX_SHARE` = 0.95 of it.
 
     ## Why it hurts
-    The rate is then set by that block alone: what it bears is far too little for all the others, which hardly learn.
+    This block alone then sets the learning rate. What it tolerates is far too little for all the others, which hardly
+    learn.
 
     ## When it is wrong
-    At the very start a head or an embedding may lead for a few steps and hand over later. With optimisers that rescale
-    each parameter it means that gradients elsewhere are zero, or below the optimiser's epsilon.
+    At the very start a head or an embedding may dominate for a few steps. With optimizers that rescale each parameter
+    it means that gradients elsewhere are zero or below the optimizer's epsilon.
 
     ## References
     You et al., "Large batch training of convolutional networks", 2017, section 4 (update to weight ratios differ by
@@ -39,14 +42,17 @@ def dominated_update(profile: Profile) -> Iterator[Symptom]:
     """
     blocks = () if profile.update is None else profile.update.blocks
     known = [block for block in blocks if block.share is not None]
-    if len(known) < MIN_BLOCKS:
+    if len(known) < MIN_COMPARED_BLOCKS:
         return
-    most = max(known, key=lambda block: block.share or 0.0)
-    if (most.share or 0.0) > NEARLY_ALL:
+    largest = max(known, key=lambda block: block.share or 0.0)
+    share = largest.share or 0.0
+    if share > MAX_SHARE:
         yield Symptom(
             severity="info",
-            where=most.name,
-            message=f"{most.name} makes {most.share:.1%} of the step's promised change; "
-            f"the other {len(known) - 1} blocks share the rest",
-            evidence={"share": most.share or 0.0, "blocks": float(len(known))},
+            where=largest.name,
+            message=f"{layer_label(largest.name)} makes {100 * share:.1f} % of the change that a step promises: the "
+            f"other {len(known) - 1} blocks share the rest",
+            action=f"Give {layer_label(largest.name)} a parameter group with a smaller `lr`, so that the learning "
+            "rate of the other blocks can be raised.",
+            evidence={"share": share, "blocks": float(len(known))},
         )

@@ -1,4 +1,4 @@
-"""F110: dropout that leaves next to nothing."""
+"""F110: dropout that keeps almost nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric
+from leadline.checks._ranges import layer_label
 from leadline.records import Attribution, Factor, Profile
 
-KEPT = 0.02  # of all units; calibrated by benchmarks/dropout.py: from there on no width of 64 to 1024 learns well
+# Calibrated by benchmarks/dropout.py: share of the units. At or below it, no network of width 64 to 1024 learns well.
+MIN_KEPT_SHARE = 0.02
+DROPOUT_OPS = frozenset(
+    {"dropout", "dropout1d", "dropout2d", "dropout3d", "native_dropout", "feature_dropout"}
+)
 
 
 def _example(rate: float) -> Profile:
@@ -29,40 +34,39 @@ def _example(rate: float) -> Profile:
     healthy=_example(0.9),
 )
 def drowning_dropout(profile: Profile) -> Iterator[Symptom]:
-    r"""Dropout on the only path leaves so few units that its noise drowns the signal.
+    r"""Dropout on the only path keeps so few units that its noise drowns the signal.
 
     ## What it measures
-    The rate $p$ of each dropout on the depth axis, as it was called, in train mode. What is kept is multiplied by
-    $1/(1-p)$, so that the mean stays and noise of $p/(1-p)$ times the signal's power comes on top. Fires where at most
-    `KEPT` = 2 % is kept: noise of 49 times the signal.
+    The rate $p$ of each dropout on the depth axis, in train mode. Dropout multiplies the kept units by $1/(1-p)$, which
+    preserves the mean and adds noise of $p/(1-p)$ times the signal's power. Fires if at most `MIN_KEPT_SHARE` = 2 % of
+    the units are kept: noise of 49 times the signal.
 
     ## Why it hurts
-    Each step sees another few units, and sees them fifty times too large: what one step teaches the next one does not
-    see. The loss jumps from step to step, and gradients are nearly all noise. Often a share to keep was given as a
-    share to drop.
+    Each step sees a few other units, fifty times too large, so the next step does not see what this one has learned.
+    The loss jumps from step to step, and gradients are nearly all noise. Often the share to keep was given instead of
+    the share to drop.
 
     ## When it is wrong
-    A sum over very many units averages the noise out once they have learned to agree: with ten thousand of them 2 % are
-    still two hundred. Dropout inside a residual branch is not looked at, since the skip goes around it.
+    A sum over very many units averages the noise out once they have learned to agree: 2 % of ten thousand units are
+    still two hundred. Dropout inside a residual branch is not checked, since the skip passes it.
 
     ## References
     Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014, section 7.3 (the error
     over the share that is kept).
     """
     for factor in profile.attribution.factors if profile.attribution else ():
-        if factor.op not in DROPOUTS or factor.forward_theory is None:
+        if factor.op not in DROPOUT_OPS or factor.forward_theory is None:
             continue
         kept = math.exp(-factor.forward_theory)
-        if kept <= KEPT and 0 <= factor.block < len(profile.blocks):
+        if kept <= MIN_KEPT_SHARE and 0 <= factor.block < len(profile.blocks):
             name = profile.blocks[factor.block].name
             yield Symptom(
                 severity="warning",
                 where=name,
-                message=f"{factor.op} at {name} keeps {kept:.2g} of its input and multiplies it by {1 / kept:.3g}: "
-                f"noise of {1 / kept - 1:.3g} times the signal; was a share to keep given as one to drop?",
+                message=f"dropout at {layer_label(name)} keeps {100 * kept:.2g} % of its input: its noise is "
+                f"{1 / kept - 1:.3g} times the signal",
+                action=f"Lower the dropout rate from p={1 - kept:.3g} to at most 0.5, or pass p={kept:.2g} if this was "
+                "meant as the share to keep.",
                 evidence={"kept": kept, "noise_to_signal": 1 / kept - 1},
                 layers=(factor.block, factor.block),
             )
-
-
-DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "native_dropout", "feature_dropout"})

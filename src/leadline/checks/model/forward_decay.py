@@ -1,14 +1,15 @@
-"""F102: the forward signal dies out with depth."""
+"""F102: the forward signal vanishes with depth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from leadline.checks._causes import law_symptom
+from leadline.checks._causes import law_symptom, lost_per_block
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric
 from leadline.checks._laws import depth_margin, forward_laws
+from leadline.checks._ranges import layer_label
 from leadline.records import Profile
 
 
@@ -26,17 +27,17 @@ def forward_decay(profile: Profile) -> Iterator[Symptom]:
     r"""Activations shrink geometrically with depth.
 
     ## What it measures
-    The second moment $q_\ell = E[x_\ell^2]$ at the exit of each block but the head, and its fall
-    $\ln(q_1 / q_L)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack take part,
-    and beyond `MAX_EFOLDS_ADAM` = 14 e-folds in any case.
+    The second moment $q_\ell = E[x_\ell^2]$ at the exit of each block except the head, and its decrease
+    $\ln(q_1 / q_L)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack contribute,
+    and always beyond `MAX_EFOLDS_ADAM` = 14 e-folds.
 
     ## Why it hurts
-    What the last block sees no longer depends on the input but on biases and rounding: all samples get the same output.
+    The input of the last block depends on biases and rounding instead of on the data: all samples get the same output.
     A ReLU layer with weight variance $\sigma_w^2 / n$ multiplies the second moment by $\sigma_w^2 / 2$; PyTorch's
-    default for `nn.Linear` is $\sigma_w^2 = 1/3$, a factor of $1/6$ a layer.
+    default for `nn.Linear` is $\sigma_w^2 = 1/3$, a factor of $1/6$ per layer.
 
     ## When it is wrong
-    If every block is followed by a normalisation that the block's exit does not show, the decay is undone at once.
+    If a normalization that is not part of the block follows every block, it undoes the decay at once.
 
     ## References
     He et al., "Delving deep into rectifiers", 2015, section 2.2; Schoenholz et al., "Deep information propagation",
@@ -44,9 +45,9 @@ def forward_decay(profile: Profile) -> Iterator[Symptom]:
     """
     for law in forward_laws(profile):
         if law.change < 0:
-            tail = f", exactly zero from {law.beyond} on" if law.beyond else ""
+            zero = f", and is exactly zero from {layer_label(law.zero_from)} on" if law.zero_from else ""
             message = (
-                f"activations shrink to {law.gain:.3g} of their mean square a block, "
-                f"from {law.start:.3g} to {law.end:.3g} over {law.blocks} blocks{tail}"
+                f"the signal {lost_per_block(law.gain)} its mean square per block: it falls from {law.start:.2g} to "
+                f"{law.end:.2g} over {law.blocks} blocks{zero}"
             )
             yield law_symptom(profile, law, message)

@@ -26,28 +26,28 @@ def forward_growth(profile: Profile) -> Iterator[Symptom]:
     r"""Activations grow geometrically with depth.
 
     ## What it measures
-    The second moment $q_\ell = E[x_\ell^2]$ at the exit of each block but the head, and its growth
-    $\ln(q_L / q_1)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack take part (a
-    geometric law), and beyond `MAX_EFOLDS_ADAM` = 14 e-folds in any case.
+    The second moment $q_\ell = E[x_\ell^2]$ at the exit of each block except the head, and its growth
+    $\ln(q_L / q_1)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack contribute (a
+    geometric law), and always beyond `MAX_EFOLDS_ADAM` = 14 e-folds.
 
     ## Why it hurts
-    An unscaled residual stack $x + f(x)$ whose branches keep the signal's size doubles the second moment a block:
-    $2^N$. Gradients with respect to early weights then scale with the product of all later gains, one step moves the
+    An unscaled residual stack $x + f(x)$ whose branches preserve the size of the signal doubles the second moment in
+    each block: $2^N$. Gradients of early weights then scale with the product of all later gains, one step moves the
     output by as much, and in half precision activations overflow.
 
     ## When it is wrong
-    Where a final norm divides the growth out again and the optimiser is insensitive to scale, such a network can still
-    learn, slowly: its last blocks dominate. Growth that follows a power of depth (pre-norm: $q_\ell \propto \ell$) is
-    normal and does not fire.
+    If a final norm divides the growth out and the optimizer is insensitive to scale, such a network can still learn,
+    but slowly, because its last blocks dominate. Growth as a power of depth (pre-norm: $q_\ell \propto \ell$) is normal
+    and does not fire.
 
     ## References
     Hanin and Rolnick, "How to start training", 2018, section 3 (mean activation length); De and Smith, "Batch
-    normalization biases residual blocks", 2020, section 2 (variance doubles a block).
+    normalization biases residual blocks", 2020, section 2 (variance doubles per block).
     """
     for law in forward_laws(profile):
         if law.change > 0:
             message = (
-                f"activations grow {law.gain:.3g}x a block in mean square, "
-                f"from {law.start:.3g} to {law.end:.3g} over {law.blocks} blocks"
+                f"activations grow by a factor of {law.gain:.3g} per block in mean square: from {law.start:.2g} to "
+                f"{law.end:.2g} over {law.blocks} blocks"
             )
             yield law_symptom(profile, law, message)

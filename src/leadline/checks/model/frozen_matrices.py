@@ -1,4 +1,4 @@
-"""B208: nothing but norms and biases is trained."""
+"""B208: only norms and biases are trained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leadline.records import Facts, Profile
     healthy=stack_with(Facts(weights=(*(weight(i, trainable=False) for i in range(3)), weight(3)))),
 )
 def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
-    r"""Not one weight matrix of the network is trainable, not even the head's.
+    r"""No weight matrix of the network is trainable, not even that of the head.
 
     ## What it measures
     Whether all weight layers on the depth axis have `requires_grad = False` while other parameters (norms, biases) are
@@ -27,7 +27,7 @@ def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
     Norms and biases alone can shift and stretch what random matrices make of the input, and little more.
 
     ## When it is wrong
-    Fine-tuning only norms or biases of a *trained* model is a known method, and works.
+    Fine-tuning only the norms or biases of a *trained* model is a known method that works.
 
     ## References
     Frankle et al., "Training BatchNorm and only BatchNorm", 2021 (how far random features carry); Ben Zaken et al.,
@@ -38,7 +38,8 @@ def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
         yield Symptom(
             severity="warning",
             where=f"{weights[0].name} … {weights[-1].name}",
-            message=f"none of the {len(weights)} weight matrices is trainable, the head's included: only "
+            message=f"none of the {len(weights)} weight matrices is trainable, not even that of the head: only "
             f"{profile.trainable} other parameters learn",
+            action=f"Set `requires_grad = True` at least on `{weights[-1].name}`.",
             evidence={"matrices": float(len(weights)), "trainable_parameters": float(profile.trainable)},
         )

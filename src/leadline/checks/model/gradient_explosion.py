@@ -9,6 +9,7 @@ from leadline.checks._causes import law_symptom
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric, power_law
 from leadline.checks._laws import backward_laws, depth_margin
+from leadline.checks._ranges import layer_label
 from leadline.readings.limits import MAX_EFOLDS_ADAM
 from leadline.records import Profile, Severity
 
@@ -24,24 +25,24 @@ from leadline.records import Profile, Severity
     healthy=power_law(blocks=1000),
 )
 def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
-    r"""Squared gradients grow geometrically towards the input.
+    r"""Squared gradients grow geometrically toward the input.
 
     ## What it measures
-    The squared gradient $g_\ell = \sum (\partial L / \partial x_\ell)^2$ at the exit of each block but the head, and
-    $\ln(g_1 / g_L)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack take part,
-    and beyond `MAX_EFOLDS_ADAM` = 14 in any case. Where most blocks are normalised it fires only beyond
-    `MAX_EFOLDS_ADAM`, and only as a warning: a weight in front of a norm that gets large gradients grows, and its
-    steps shrink by themselves.
+    The squared gradient $g_\ell = \sum (\partial L / \partial x_\ell)^2$ at the exit of each block except the head, and
+    $\ln(g_1 / g_L)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack contribute,
+    and always beyond `MAX_EFOLDS_ADAM` = 14. If most blocks are normalized it fires only beyond `MAX_EFOLDS_ADAM`, and
+    only as a warning: a weight before a norm grows if it gets large gradients, which makes its later steps smaller.
 
     ## Why it hurts
-    The first blocks take steps that are larger than the last ones' by the root of that factor. A rate that is safe for
-    them is useless for the rest; clipping the global norm scales everybody down to the worst.
+    The steps of the first blocks are larger than those of the last blocks by the square root of that factor. A learning
+    rate that is safe for them is useless for the rest, and clipping the global norm shrinks all steps to suit the
+    worst.
 
     ## When it is wrong
-    A ResNet-50 at initialisation amplifies the squared gradient by 1.7 to 1.9 a block, some 9 e-folds in all, and
+    A ResNet-50 at initialization amplifies the squared gradient by 1.7 to 1.9 per block, about 9 e-folds in all, and
     trains; the 110-layer ResNet of the same paper needed a warm-up. In a pre-norm network the gradient falls as
-    $1/\ell$ along the stream; that is a power law and does not fire. A plain stack of batch-norm and ReLU does explode,
-    by $\pi/(\pi-1) = 1.47$ a layer, although every activation is normalised.
+    $1/\ell$ along the stream, which is a power law and does not fire. A plain stack of batch norm and ReLU does
+    explode, by $\pi/(\pi-1) = 1.47$ per layer, although every activation is normalized.
 
     ## References
     Pascanu et al., "On the difficulty of training recurrent neural networks", 2013, section 2; Yang et al., "A mean
@@ -49,10 +50,10 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
     normalization", 2019; He et al., "Deep residual learning for image recognition", 2015, section 4.2 (warm-up).
     """
     for law in backward_laws(profile):
-        if law.change > (MAX_EFOLDS_ADAM if law.normalised else 0.0):
-            severity: Severity = "warning" if law.normalised and law.severity == "error" else law.severity
+        if law.change > (MAX_EFOLDS_ADAM if law.normalized else 0.0):
+            severity: Severity = "warning" if law.normalized and law.severity == "error" else law.severity
             message = (
-                f"the gradient's power grows {law.gain:.3g}x a block towards the input: {law.end / law.start:.3g}x "
-                f"from {law.first.name} to {law.last.name}, {law.blocks - 1} blocks earlier"
+                f"the gradient's power grows by a factor of {law.gain:.3g} per block toward the input: by "
+                f"{law.end / law.start:.2g} from {layer_label(law.first.name)} back to {layer_label(law.last.name)}"
             )
             yield law_symptom(profile, law, message, severity=severity)

@@ -1,4 +1,4 @@
-"""W601: weight decay on tensors that can shrink for free."""
+"""W601: weight decay on tensors that can shrink without changing the function."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from leadline.checks._examples import scaled_tensor, stack_with_decay
 from leadline.checks._ranges import first_names
 from leadline.checks._steps import decayed_tensors
 from leadline.records import Profile
+from leadline.text import plural
 
 
 @check(
@@ -19,37 +20,44 @@ from leadline.records import Profile
     healthy=stack_with_decay(),
 )
 def inert_decay(profile: Profile) -> Iterator[Symptom]:
-    r"""Weight decay that cannot regularise: the same function is there with smaller weights.
+    r"""Weight decay cannot regularize tensors that can shrink without changing the function.
 
     ## What it measures
     The free rescalings of the network, from its ops: exponents $n_i$ such that multiplying each tensor by $a^{n_i}$
-    changes no output. A tensor is inert if some free rescaling shrinks it and grows no tensor that is decayed; it can
-    shrink towards nothing, and its penalty with it. Tensors that are free each on its own are W602's. Always info.
+    changes no output. A tensor is inert if some free rescaling shrinks it and makes no decayed tensor grow. It can
+    shrink toward zero, and its penalty with it. Tensors whose scale alone is free belong to W602. It is always a note.
 
     ## Why it hurts
-    It does not, by itself. The penalty's least value does not depend on these tensors, so decay on them prefers no
-    function over another: do not count on it against overfitting. It does set their effective learning rate, and with
-    norms and gains left out of decay, as is usual, most weights of a normalised network are inert: gains take up what
-    weights give away.
+    It does not hurt by itself. The smallest penalty does not depend on these tensors, so decay on them prefers no
+    function over another and does not prevent overfitting. It does set their effective learning rate. If norms and
+    gains are excluded from decay, as is usual, most weights of a normalized network are inert: the gains grow as the
+    weights shrink.
 
     ## When it is wrong
-    The least value is not attained: an optimiser walks towards it at a rate of $\eta\lambda$ and the eps of norms stops
-    it (W603). What ops the table does not know was held fixed, so the list may be too short, never too long, and
-    `leadline.symmetries(...).verify()` checks it by numbers.
+    The smallest penalty is never reached: an optimizer approaches it at a rate of $\eta\lambda$ until the eps of norms
+    stops it (W603). Tensors that are used by unknown ops count as fixed, so the list may be too short but never too
+    long. `leadline.symmetries(...).verify()` checks it numerically.
 
     ## References
     Van Laarhoven, "L2 regularization versus batch and weight normalization", 2017; Zhang et al., "Three mechanisms of
     weight decay regularization", 2019. The joint symmetry of pre-norm networks with a final
     norm, which residual connections do not remove: this project's `docs/explanation/symmetry.md`.
     """
-    names = [each.name for _, each in decayed_tensors(profile) if each.inert and not each.alone]
+    names = [tensor.name for _, tensor in decayed_tensors(profile) if tensor.inert and not tensor.alone]
     if not names:
         return
     share = profile.symmetry.free_share if profile.symmetry is not None else None
-    part = "" if share is None else f"; {share:.0%} of the penalty can be had without changing the function"
+    part = (
+        ""
+        if share is None
+        else f" and {100 * share:.0f} % of the penalty can be removed without changing the function"
+    )
     yield Symptom(
         severity="info",
         where=first_names(names),
-        message=f"decay on {len(names)} tensors cannot regularise: they can shrink while no decayed tensor grows{part}",
+        message=f"weight decay on {plural(len(names), 'tensor')} cannot regularize: decay can "
+        f"shrink them while no decayed tensor grows{part}",
+        action="Regularize with dropout or data augmentation instead, and tune `weight_decay` of these tensors only as "
+        "part of their learning rate.",
         evidence={"tensors": float(len(names)), **({} if share is None else {"free_share": share})},
     )

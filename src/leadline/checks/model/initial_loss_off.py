@@ -1,4 +1,4 @@
-"""I308: the first loss is far above that of guessing."""
+"""I308: the initial loss is far above that of guessing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from leadline.checks._examples import stack_with
 from leadline.checks._steps import optimizer_family
 from leadline.records import Facts, Head, Margin, Profile
 
-ABOVE = 4.0  # nats above ln C; derived: independent logits of variance s^2 cost about s^2 / 2, so s = 2.8
-
-ABOVE_ADAM = 200.0  # nats, scale-free optimisers; calibrated by benchmarks/verdicts: such networks learned all the same
+# Derived: nats above ln C. Independent logits of variance s^2 add about s^2 / 2, so s is 2.8.
+MAX_EXCESS = 4.0
+# Calibrated by benchmarks/verdicts: nats above ln C up to which networks learned with Adam and similar optimizers.
+MAX_EXCESS_ADAM = 200.0
 
 
 def _example(value: float, logit_ms: float) -> Profile:
@@ -33,7 +34,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
         yield Margin(
             quantity="first loss above that of guessing, nats",
             value=head.value - math.log(head.classes),
-            limit=ABOVE_ADAM if optimizer_family(profile) == "adam" else ABOVE,
+            limit=MAX_EXCESS_ADAM if optimizer_family(profile) == "adam" else MAX_EXCESS,
         )
 
 
@@ -48,21 +49,21 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     healthy=_example(2.45, 0.4),
 )
 def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
-    r"""The first cross entropy is far above $\ln C$, that of guessing among $C$ classes.
+    r"""The initial cross entropy is far above $\ln C$, that of guessing among $C$ classes.
 
     ## What it measures
-    The cross entropy on this batch against $\ln C$, $C$ the number of logits. Independent logits of variance $s^2$
-    cost about $s^2/2$ more. Fires `ABOVE` = 4 nats above; with Adam and its kin, which take the same steps whatever the
-    gradient's size, it is a note up to `ABOVE_ADAM` = 200.
+    The cross entropy on this batch minus $\ln C$, where $C$ is the number of logits. Independent logits of variance
+    $s^2$ add about $s^2/2$. Fires above `MAX_EXCESS` = 4 nats. With Adam and similar optimizers, whose steps do not
+    depend on the size of the gradient, it is a note up to `MAX_EXCESS_ADAM` = 200 nats.
 
     ## Why it hurts
-    The network starts out certain of answers that are wrong. The first steps go into shrinking the logits; the
-    gradient of a saturated softmax does not see small improvements, and its size is far from what clipping and rates
-    were chosen for. The cause is the head (a weight that is too large, or tied to an embedding of variance 1) or a
-    stream that grew on its way there.
+    The network starts out certain of wrong answers. The first steps only shrink the logits, the gradient of a saturated
+    softmax does not respond to small improvements, and its size is far from that for which clipping and learning rate
+    were chosen. The cause is the head (a weight that is too large, or tied to an embedding of variance 1) or a stream
+    that has grown before it.
 
     ## When it is wrong
-    A model that is already trained and sees other data may have any loss.
+    A trained model on other data may have any loss.
 
     ## References
     Andrej Karpathy, "A recipe for training neural networks", 2019 ("verify loss at init").
@@ -71,15 +72,25 @@ def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
     if head is None or not head.classes or head.classes < 2 or not math.isfinite(head.value):
         return
     guess = math.log(head.classes)
-    if head.value - guess <= ABOVE:
+    if head.value - guess <= MAX_EXCESS:
         return
-    logits = f"; logits have a mean square of {head.logit_ms:.3g}" if head.logit_ms is not None else ""
-    bearable = optimizer_family(profile) == "adam" and head.value - guess <= ABOVE_ADAM
+    logits = f": the logits have a mean square of {head.logit_ms:.3g}" if head.logit_ms is not None else ""
+    tolerated = optimizer_family(profile) == "adam" and head.value - guess <= MAX_EXCESS_ADAM
     yield Symptom(
-        severity="info" if bearable else "warning",
+        severity="info" if tolerated else "warning",
         where="the loss",
-        message=f"the first loss is {head.value:.3g}, and guessing among {head.classes} classes costs ln C = "
-        f"{guess:.3g}{logits}",
+        message=f"the initial loss is {head.value:.3g} where guessing among {head.classes} classes gives {guess:.3g}"
+        f"{logits}",
+        action=_action(head),
         evidence={"loss": head.value, "guess": guess}
         | ({} if head.logit_ms is None else {"logit_ms": head.logit_ms}),
+    )
+
+
+def _action(head: Head) -> str:
+    if head.logit_ms is None or not head.logit_ms > 1:
+        return "Initialize the weight of the last layer with a smaller standard deviation."
+    return (
+        f"Multiply the initial weight of the last layer by {head.logit_ms**-0.5:.2g}, so that the logits have size "
+        "1."
     )

@@ -1,4 +1,4 @@
-"""F109: batch inputs of a size the first layer was not initialised for."""
+"""F109: a batch input whose size does not fit the initialization of the first layer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.records import Facts, InputSignal, Profile
 
-LARGE = 50.0  # root mean square; ours: raw 8-bit pixels have 80 to 180, standardised data has 1
-SMALL = 0.02  # root mean square; ours: the same factor below 1
+# Heuristic: root mean square. Raw 8-bit pixels have 80 to 180, standardized data has 1.
+MAX_RMS = 50.0
+# Heuristic: root mean square; as far below 1 as MAX_RMS is above.
+MIN_RMS = 0.02
 
 
 @check(
@@ -23,33 +25,34 @@ SMALL = 0.02  # root mean square; ours: the same factor below 1
     healthy=stack_with(Facts(sources=(InputSignal(name="input", ms=1.3, normalised=False),))),
 )
 def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
-    r"""A batch input is much larger or smaller than 1, and nothing normalises it.
+    r"""A batch input is much larger or smaller than 1, and nothing normalizes it.
 
     ## What it measures
-    The root mean square of each floating-point input that enters the depth axis. Fires above `LARGE` = 50 and below
-    `SMALL` = 0.02, unless a norm comes before or right behind the first weight layer. A large one is a note: what it
-    does is judged where it shows, in the first loss and the first step.
+    The root mean square of each floating-point input that enters the depth axis. Fires above `MAX_RMS` = 50 and
+    below `MIN_RMS` = 0.02, unless a norm comes before or directly after the first weight layer. A large input is a
+    note, because the checks of the first loss and the first step judge its effect.
 
     ## Why it hurts
-    Initialisations keep the size of a signal; they do not choose it. An input of size 100 makes logits of size 100:
-    the first loss is far above that of guessing, saturating activations saturate, and the gradient of the first weights
-    is a hundred times that of the others. One of size 0.01 makes those gradients a hundred times smaller, and biases
+    Initializations preserve the size of a signal; they do not set it. An input of size 100 makes logits of size 100:
+    the first loss is far above that of guessing, bounded activations saturate, and the gradient of the first weights is
+    a hundred times that of the others. An input of size 0.01 makes those gradients a hundred times smaller, and biases
     drown it.
 
     ## When it is wrong
-    If the model scales the input itself in a way that the trace does not show as a norm.
+    The model may scale the input itself in a way that the trace does not show as a norm.
 
     ## References
-    LeCun et al., "Efficient BackProp", 1998, section 4.3 (normalising the inputs).
+    LeCun et al., "Efficient BackProp", 1998, section 4.3 (normalizing the inputs).
     """
     for source in profile.facts.sources if profile.facts else ():
         rms = math.sqrt(source.ms)
-        if source.normalised or source.ms == 0 or not math.isfinite(rms) or SMALL <= rms <= LARGE:
+        if source.normalised or source.ms == 0 or not math.isfinite(rms) or MIN_RMS <= rms <= MAX_RMS:
             continue
         yield Symptom(
-            severity="warning" if rms < SMALL else "info",
+            severity="warning" if rms < MIN_RMS else "info",
             where=source.name,
-            message=f"the input {source.name!r} has a root mean square of {rms:.3g}, and the first weights expect "
-            "about 1: standardise the data",
+            message=f"the input `{source.name}` has a root mean square of {rms:.3g} but the first weights expect "
+            "about 1",
+            action=f"Standardize `{source.name}` before it enters the model: `(x - x.mean()) / x.std()`.",
             evidence={"rms": rms},
         )

@@ -1,4 +1,4 @@
-"""N705: the loss is scaled, and the scale does not fit the gradients."""
+"""N705: the loss is scaled by a factor that does not fit the gradients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.checks.model.gradient_underflow import SHARE, needed_bits
+from leadline.checks.model.gradient_underflow import MAX_LOST_SHARE, needed_bits
 from leadline.records import Facts, Head, Precision, Profile
 
-LEAST = (
-    16.0  # ours: scalers begin at 2^16 and go down to 2^4 at the worst; a sum of losses is no power of two
-)
-EXACT = 0.01  # relative; derived: a loss in bfloat16 is rounded by 0.4 %
+# Heuristic: scalers start at 2^16 and go down to 2^4 at worst; a sum of losses is not a power of two.
+MIN_LOSS_SCALE = 16.0
+# Derived: relative distance from a power of two. A loss in bfloat16 is rounded by 0.4 %.
+MAX_ROUNDING = 0.01
 
 
 def _example(scale: float, lost: float) -> Profile:
@@ -42,51 +42,61 @@ def _example(scale: float, lost: float) -> Profile:
     healthy=_example(65536.0, 0.001),
 )
 def loss_scale_off(profile: Profile) -> Iterator[Symptom]:
-    r"""The loss is multiplied by a scale at which gradients overflow, or still vanish.
+    r"""The loss is multiplied by a scale at which gradients overflow or still underflow.
 
     ## What it measures
-    The loss that was differentiated over what its last loss op gave: a power of two from `LEAST` = 16 on is a loss
-    scale. Fires if the pass forward is finite and the one backward is not (the scale is too high), or if more than
-    5 % of some gradient still lies below the smallest number of the dtype (too low); and says which scale would do.
+    The loss that was differentiated, over the output of its last loss op: a power of two of at least `MIN_LOSS_SCALE` =
+    16 is a loss scale. Fires if the forward pass is finite and the backward pass is not (the scale is too high), or if
+    more than `MAX_LOST_SHARE` = 5 % of some gradient still lies below the smallest number of the dtype (too low), and
+    says which scale would fit.
 
     ## Why it hurts
-    A gradient scaler skips every step whose gradient is not finite: too high a scale is training that does not happen,
-    until the scaler has come down. Too low a scale is a gradient with holes.
+    A gradient scaler skips every step whose gradient is not finite. With a scale that is too high no step is made until
+    the scaler has lowered it. With a scale that is too low, part of the gradient is missing.
 
     ## When it is wrong
-    Dynamic scalers begin too high on purpose and come down within a few steps: then a note to wait. A loss that is
-    multiplied by a power of two for another reason.
+    Dynamic scalers start too high on purpose and come down within a few steps. The loss may be multiplied by a power of
+    two for another reason.
 
     ## References
     Micikevicius et al., "Mixed precision training", 2018, section 3.2.
     """
-    scale, found = _scale(profile), profile.facts.precision if profile.facts else None
-    if scale is None or found is None:
+    scale, precision = _loss_scale(profile), profile.facts.precision if profile.facts else None
+    if scale is None or precision is None:
         return
     directions = {anomaly.direction for anomaly in profile.anomalies}
+    bits = round(math.log2(scale))
     if directions == {"backward"}:
-        story = "the gradient is not finite while the signal is: too high; a scaler comes down by itself, a fixed "
-        story += "scale must be lowered"
-    elif found.lost > SHARE and not directions:
-        bits = math.ceil(math.log2(scale) + needed_bits(found.lost))
-        story = f"{found.lost:.0%} of a gradient still vanishes: too low; 2^{bits} would lift it"
+        problem = "too high: the gradient is not finite although the signal is"
+        action = (
+            "Lower a fixed loss scale until the gradient is finite; a dynamic `torch.amp.GradScaler` lowers it by "
+            "itself."
+        )
+    elif precision.lost > MAX_LOST_SHARE and not directions:
+        needed = math.ceil(math.log2(scale) + needed_bits(precision.lost))
+        problem = f"too low: {100 * precision.lost:.0f} % of a gradient still underflows"
+        action = (
+            f"Raise the loss scale to 2^{needed}, for example with "
+            f"`torch.amp.GradScaler(init_scale=2.0**{needed})`."
+        )
     else:
         return
     yield Symptom(
         severity="warning",
         where="the loss",
-        message=f"the loss is scaled by 2^{round(math.log2(scale))} for {found.dtype}, and {story}",
-        evidence={"scale": scale, "lost": found.lost, "largest": found.largest},
+        message=f"the loss scale of 2^{bits} for {precision.dtype} is {problem}",
+        action=action,
+        evidence={"scale": scale, "lost": precision.lost, "largest": precision.largest},
     )
 
 
-def _scale(profile: Profile) -> float | None:
+def _loss_scale(profile: Profile) -> float | None:
     """The power of two that the loss was multiplied by; None if it was not."""
     head = profile.facts.head if profile.facts else None
     if head is None or profile.loss is None or not head.loss or not head.value:
         return None
     ratio = profile.loss / head.value
-    if not (math.isfinite(ratio) and ratio >= LEAST):
+    if not (math.isfinite(ratio) and ratio >= MIN_LOSS_SCALE):
         return None
     bits = math.log2(ratio)
-    return ratio if abs(2 ** (bits - round(bits)) - 1) < EXACT else None
+    return ratio if abs(2 ** (bits - round(bits)) - 1) < MAX_ROUNDING else None

@@ -19,39 +19,47 @@ from leadline.records import Profile, Update
     healthy=stack_with_update(),
 )
 def motionless_step(profile: Profile) -> Iterator[Symptom]:
-    r"""Nothing is learned from this batch: the rate is zero, or the gradient is.
+    r"""Nothing is learned from this batch: the learning rate or the gradient is zero.
 
     ## What it measures
-    One real step. An error if the gradient of every parameter that the optimiser holds is exactly 0, a note if all
-    rates are exactly 0. (A step that is not zero but lost in rounding is U506.)
+    One real step. It is an error if the gradient of every parameter that the optimizer holds is exactly 0, and a note
+    if all learning rates are exactly 0. (U506 reports a step that is lost in rounding.)
 
     ## Why it hurts
-    Nothing moves, or only weight decay does. A gradient of exactly zero usually means that the loss does not depend on
-    the parameters in any way autograd can see: a factor of zero, a saturated or clamped output, dead units throughout,
-    an argmax or a rounding on the way.
+    Nothing moves, or only by weight decay. A gradient of exactly zero usually means that autograd sees no dependence of
+    the loss on the parameters: a factor of zero, a saturated or clamped output, dead units everywhere, an argmax or a
+    rounding.
 
     ## When it is wrong
-    Many warm-ups begin at a rate of exactly zero, hence only a note: ask again a few steps later. A hinge loss that a
-    trained model satisfies is zero, and so is its gradient: in the middle of training, a loss of zero is not reported.
+    Many warm-ups start at a learning rate of exactly zero, so this is only a note: check again a few steps later. A
+    hinge loss that a trained model satisfies is zero, and so is its gradient: in the middle of training, a loss of zero
+    is not reported.
 
     ## References
     Derived.
     """
     update = profile.update
-    why = None if update is None else _why(update)
-    if update is None or why is None:
+    if update is None:
         return
-    yield Symptom(
-        severity="info" if update.lr == 0 else "error",
-        where="the optimiser",
-        message=f"one step of {update.optimizer} teaches the model nothing: {why}",
-        evidence={"update_norm": update.update_norm, "grad_square": update.grad_square, "loss": update.loss},
-    )
-
-
-def _why(update: Update) -> str | None:
     if update.lr == 0:
-        return "its rate is 0; if that is the start of a warm-up, ask again a few steps later"
-    if update.grad_square == 0 and not (update.steps and update.loss == 0):
-        return "the gradient is exactly zero, so that the loss depends on no parameter it holds"
-    return None
+        yield Symptom(
+            severity="info",
+            where="the optimizer",
+            message=f"one step of {update.optimizer} changes nothing: its learning rate is 0",
+            action="Set a learning rate above 0, or check again a few steps later if this is the start of a warm-up.",
+            evidence=_evidence(update),
+        )
+    elif update.grad_square == 0 and not (update.steps and update.loss == 0):
+        yield Symptom(
+            severity="error",
+            where="the optimizer",
+            message=f"one step of {update.optimizer} learns nothing: the gradient of all {len(update.parameters)} "
+            "parameter tensors is exactly 0",
+            action="Look for what makes the loss independent of the parameters: a factor of 0, a clamped or saturated "
+            "output, dead units, an argmax or a rounding.",
+            evidence=_evidence(update),
+        )
+
+
+def _evidence(update: Update) -> dict[str, float]:
+    return {"update_norm": update.update_norm, "grad_square": update.grad_square, "loss": update.loss}

@@ -1,4 +1,4 @@
-"""N703: numbers close to the largest of the dtype."""
+"""N703: values close to the largest number of the dtype."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.records import Facts, Margin, Precision, Profile
 
-MARGIN = (
-    8.0  # times the largest number seen; ours: training moves sizes by a few times within the first steps
-)
+# Heuristic: factor between the largest value and the limit of the dtype; the first steps change sizes by a few times.
+MIN_HEADROOM = 8.0
 
 
 def _example(largest: float) -> Profile:
@@ -34,7 +33,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     precision = profile.facts.precision if profile.facts else None
     if precision is not None:
         quantity = f"largest number, in {precision.dtype}"
-        yield Margin(quantity=quantity, value=precision.largest, limit=precision.huge / MARGIN)
+        yield Margin(quantity=quantity, value=precision.largest, limit=precision.huge / MIN_HEADROOM)
 
 
 @check(
@@ -49,26 +48,35 @@ def near_overflow(profile: Profile) -> Iterator[Symptom]:
     r"""Some activation or gradient is close to the largest number that its dtype can hold.
 
     ## What it measures
-    The largest finite magnitude of all activations and gradients of the pass, against the largest number of the dtype
-    that most of the pass ran in. Fires if less than a factor `MARGIN` = 8 is left.
+    The largest finite magnitude of all activations and gradients of the pass, compared with the largest number of the
+    dtype that most of the pass ran in. Fires if less than a factor of `MIN_HEADROOM` = 8 is left.
 
     ## Why it hurts
-    The next larger batch, or a few steps of training, make infinities, and NaN of these. In float16 the limit is
-    65504, which attention logits and sums over many elements reach.
+    A larger batch or a few steps of training lead to infinities, and these to NaN. The limit of float16 is 65504, which
+    attention logits and sums over many elements reach.
 
     ## When it is wrong
-    A large constant that was written down (a mask, a running maximum that starts at -1e38) is not counted, nor a sum in
-    which it stays the largest number; a product with it is.
+    A large constant in the code (a mask, a running maximum that starts at -1e38) does not count, nor does a sum in
+    which it stays the largest number. A product with it does.
 
     ## References
     Micikevicius et al., "Mixed precision training", 2018, section 3.
     """
-    found = profile.facts.precision if profile.facts else None
-    if found is None or not found.huge / MARGIN < found.largest < found.huge * 0.999:
+    precision = profile.facts.precision if profile.facts else None
+    if precision is None or not precision.huge / MIN_HEADROOM < precision.largest < precision.huge * 0.999:
         return
     yield Symptom(
         severity="warning",
-        where=found.largest_at or "the model itself",
-        message=f"a number of {found.largest:.3g} in a pass that runs in {found.dtype}, which ends at {found.huge:.3g}",
-        evidence={"largest": found.largest, "limit": found.huge},
+        where=precision.largest_at or "the model itself",
+        message=f"a value of {precision.largest:.3g} is close to the largest {precision.dtype} number, "
+        f"{precision.huge:.3g}",
+        action=_action(precision),
+        evidence={"largest": precision.largest, "limit": precision.huge},
     )
+
+
+def _action(precision: Precision) -> str:
+    place = f"`{precision.largest_at}`" if precision.largest_at else "the layer that makes it"
+    if precision.dtype == "float16":
+        return f"Use bfloat16 (`torch.autocast(..., dtype=torch.bfloat16)`), or run {place} in float32."
+    return f"Put a norm before {place}, or scale its weights down."

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric, profile_of
+from leadline.checks._ranges import layer_label
 from leadline.records import Anomaly, Profile
+
+# Ops that are infinite or not defined at zero.
+BOUNDED_DOMAIN_OPS = frozenset({"log", "log2", "log10", "sqrt", "rsqrt", "div", "reciprocal", "norm", "pow"})
+SOFTMAX_OPS = frozenset({"softmax", "log_softmax", "scaled_dot_product_attention"})
 
 
 def _example() -> Profile:
@@ -25,38 +30,62 @@ def _example() -> Profile:
     healthy=geometric(blocks=3),
 )
 def non_finite(profile: Profile) -> Iterator[Symptom]:
-    r"""Some number of the pass is NaN or infinite.
+    r"""A value of the forward or backward pass is NaN or infinite.
 
     ## What it measures
-    The first op in execution order whose output holds NaN or infinity that reaches the loss, and the first op in the
-    backward pass whose gradient does. If a batch input or a parameter held it already, that is named instead.
+    The first op in execution order whose output contains a NaN or infinity that reaches the loss, and the first op in
+    the backward pass whose gradient contains one. If a batch input or a parameter contains it already, that is named
+    instead.
 
     ## Why it hurts
-    One NaN in a gradient makes every parameter NaN after one step of any optimiser; a loss of NaN makes all gradients
-    NaN at once. What follows is consequence: only the first op matters.
+    A NaN in a gradient makes parameters NaN after one step of any optimizer, and a loss of NaN makes all gradients NaN
+    at once. Everything later is a consequence: only the first op matters.
 
     ## When it is wrong
-    $-\infty$ in attention scores is how masks are written and is not reported, unless NaN comes of it (a row in which
-    everything is masked). With a gradient scaler an occasional infinite gradient is how it finds its scale; this is a
-    single pass without one.
+    Masks write $-\infty$ into attention scores, which is not reported unless it leads to NaN (a row in which everything
+    is masked). A gradient scaler finds its scale by an occasional infinite gradient; this is a single pass without one.
 
     ## References
     Micikevicius et al., "Mixed precision training", 2018, section 3.2.
     """
-    for found in profile.anomalies:
+    for anomaly in profile.anomalies:
         yield Symptom(
             severity="error",
-            where=found.module or found.source or "the model itself",
-            message=_story(found),
-            evidence={"non_finite": float(found.non_finite), "count": float(found.count)},
+            where=anomaly.module or anomaly.source or "the model itself",
+            message=_message(anomaly),
+            action=_action(anomaly),
+            evidence={"non_finite": float(anomaly.non_finite), "count": float(anomaly.count)},
         )
 
 
-def _story(found: Anomaly) -> str:
-    share = f"{found.non_finite} of {found.count} elements"
-    if found.source:
-        return f"{found.source} is not finite to begin with ({share})"
-    place = f"{found.op} in {found.module}" if found.module else found.op
-    if found.direction == "forward":
-        return f"{place} is the first op whose output is not finite ({share}) though its inputs were"
-    return f"the gradient is first not finite behind {place} ({share} of what it sends back)"
+def _message(anomaly: Anomaly) -> str:
+    share = f"{anomaly.non_finite} of {anomaly.count} elements"
+    if anomaly.source:
+        return f"{anomaly.source} contains NaN or infinity in {share} before the pass begins"
+    if anomaly.direction == "forward":
+        return (
+            f"{_place(anomaly)} makes the first NaN or infinity, in {share} of its output, from finite inputs"
+        )
+    return (
+        f"the backward pass of {_place(anomaly)} makes the first NaN or infinity, in {share} of its gradient"
+    )
+
+
+def _place(anomaly: Anomaly) -> str:
+    return f"{anomaly.op} in {layer_label(anomaly.module)}" if anomaly.module else anomaly.op
+
+
+def _action(anomaly: Anomaly) -> str:
+    if anomaly.source:
+        return (
+            f"Remove the NaN and infinite values from {anomaly.source}, for example with `torch.nan_to_num`."
+        )
+    if anomaly.op in BOUNDED_DOMAIN_OPS:
+        return f"Clamp the input of {_place(anomaly)} away from 0, for example with `x.clamp(min=1e-6)`."
+    if anomaly.op in SOFTMAX_OPS:
+        return f"Make sure that no row of the input of {_place(anomaly)} is masked completely."
+    if anomaly.direction == "forward":
+        return f"Keep the inputs of {_place(anomaly)} in the range of its dtype: scale them down or run it in float32."
+    return (
+        f"Keep the inputs of {_place(anomaly)} away from points where its derivative is infinite, such as 0."
+    )

@@ -1,4 +1,4 @@
-"""U523: a step that promises more than there is."""
+"""U523: a step whose gradient promises to lower the loss by many times its value."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_step_size
-from leadline.checks._steps import step_size_of
+from leadline.checks._steps import lower_rate_action, step_size_of
 from leadline.records import Margin, Profile
 
-MOST = {
-    "adam": 10.0,
-    "sgd": 50.0,
-}  # times the loss; calibrated by benchmarks/verdicts: hardly any that learned has more
+# Calibrated by benchmarks/verdicts: promised decrease over the loss; hardly any network that learned has more.
+MAX_PROMISED_SHARE = {"adam": 10.0, "sgd": 50.0}
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
     step = step_size_of(profile)
     if step is not None:
-        yield Margin(quantity="promise of a step over the loss", value=step.promised, limit=MOST[step.family])
+        limit = MAX_PROMISED_SHARE[step.family]
+        yield Margin(quantity="promise of a step over the loss", value=step.promised, limit=limit)
 
 
 @check(
@@ -36,25 +35,28 @@ def overreaching_step(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The change of the loss that the first step would make if the loss were linear, $\eta \lVert g \rVert_1$ for Adam and
-    its kin and $\eta \lVert g \rVert^2 / (1-\mu)$ for SGD, over the loss itself. Fires above 10 and 50. A note if the
-    step, measured, lowers the loss by more than 6 % all the same.
+    similar optimizers and $\eta \lVert g \rVert^2 / (1-\mu)$ for SGD, over the loss itself. Fires above
+    `MAX_PROMISED_SHARE`, 10 for Adam and 50 for SGD. It is a note if the measured step lowers the loss by more than
+    `MIN_LOSS_DROP` = 6 % anyway.
 
     ## Why it hurts
-    A loss cannot fall below zero, so the promise cannot be kept: the step leaves the region in which the gradient
-    means anything. Either the rate is too large, or the gradient explodes on its way through the network.
+    Most losses cannot fall below zero, so the promise cannot be kept: the step leaves the region in which the gradient
+    describes the loss. Either the learning rate is too large or the gradient explodes in the network.
 
     ## When it is wrong
-    If a warm-up starts far below the rate the optimiser holds now, or gradients are clipped.
+    A warm-up may start far below the present learning rate, and clipping may shorten the step.
 
     ## References
-    Derived; the linear prediction is that of any gradient step. Thresholds: `benchmarks/verdicts`.
+    Derived: the first-order term of the Taylor series. Thresholds: `benchmarks/verdicts`.
     """
     step = step_size_of(profile)
-    if step is not None and step.promised > MOST[step.family]:
+    limit = None if step is None else MAX_PROMISED_SHARE[step.family]
+    if step is not None and profile.update is not None and limit is not None and step.promised > limit:
         yield Symptom(
             severity="info" if step.lowers_loss else "warning",
-            where="the optimiser",
-            message=f"one step of {step.optimizer} at rate {step.lr:.3g} promises to lower the loss by "
-            f"{step.promised:.3g} times its value: far outside of what a gradient can tell",
+            where="the optimizer",
+            message=f"one step of {step.optimizer} at learning rate {step.lr:.3g} promises to lower the loss by "
+            f"{step.promised:.3g} times its value: it goes far beyond the region that the gradient describes",
+            action=lower_rate_action(profile.update, step.lr * limit / step.promised),
             evidence={"promised_share": step.promised, "lr": step.lr},
         )

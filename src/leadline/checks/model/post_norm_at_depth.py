@@ -1,4 +1,4 @@
-"""R402: a deep post-norm Transformer without scaling."""
+"""R402: a deep post-norm Transformer whose skips are not scaled for its depth."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import msgspec
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, residual, stack_with_step_size
+from leadline.checks._laws import MIN_DELIBERATE_SCALE
 from leadline.checks._steps import step_size_of
 from leadline.records import Attention, DepthBlock, Facts, Profile, Rehearsal
 
-FEWEST = 12  # sub-layers: six layers, the depth post-norm was published with (Vaswani et al. 2017)
-DEEP = 48  # sub-layers; cited: 24 layers (BERT-large) were trained, 18 + 18 of a translation model were not (Liu 2020)
-PROMISE = 0.5  # of the loss a step; calibrated by benchmarks/verdicts: every such network above it got stuck
-STARTED = (
-    0.1  # of the loss to beat; calibrated by benchmarks/verdicts: every such network that was below got stuck
-)
-SCALED = 1.2  # a skip scaled by more is DeepNorm or Admin
+# Cited: sub-layers. Post-norm was published with six layers (Vaswani et al. 2017).
+MIN_SUBLAYERS = 12
+# Cited: sub-layers. 24 layers (BERT-large) were trained, 18 + 18 of a translation model were not (Liu 2020).
+MAX_SUBLAYERS_WITHOUT_OPTIMIZER = 48
+# Calibrated by benchmarks/verdicts: promised decrease over the loss; every such network above it got stuck.
+MAX_PROMISED_SHARE = 0.5
+# Calibrated by benchmarks/verdicts: progress over the loss to beat; every such network below it got stuck.
+MIN_PROGRESS = 0.1
 
 
 def _example(promised: float) -> Profile:
     plain = each_block(stack_with_step_size(promised=promised), residual=residual(placement="post"))
     blocks = plain.blocks * 2
-    seen = Attention(block=0, module="attn", keys=16, purity=0.1, uniform=1 / 16, logit_var=1.0)
-    facts = msgspec.structs.replace(plain.facts or Facts(), attentions=(seen,) * 6)
+    attention = Attention(block=0, module="attn", keys=16, purity=0.1, uniform=1 / 16, logit_var=1.0)
+    facts = msgspec.structs.replace(plain.facts or Facts(), attentions=(attention,) * 6)
     return msgspec.structs.replace(plain, blocks=blocks, facts=facts)
 
 
@@ -38,58 +40,66 @@ def _example(promised: float) -> Profile:
     healthy=_example(0.1),
 )
 def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
-    r"""A deep Transformer normalises behind each add, and no skip is scaled for that depth.
+    r"""A deep Transformer normalizes after each add, and no skip is scaled for that depth.
 
     ## What it measures
-    The number of post-norm sub-layers with unscaled skips in a network with attention, and what the optimiser's first
-    step promises: the change of the loss, if it were linear, over the loss. From `FEWEST` = 12 sub-layers on it fires
-    as a warning if that is above `PROMISE` = 0.5, if sixteen steps on the batch got no farther than `STARTED` = 10 %
-    below a constant output, or beyond `DEEP` = 48 sub-layers without an optimiser; otherwise it is a note from 24 on.
+    The number of post-norm sub-layers with unscaled skips in a network with attention, and what the first step of the
+    optimizer promises: the change of the loss, if it were linear, over the loss. From `MIN_SUBLAYERS` = 12 on it is a
+    warning in three cases: the promise is above `MAX_PROMISED_SHARE` = 0.5; sixteen steps on the batch get less than
+    `MIN_PROGRESS` = 10 % below the loss of a constant output; no optimizer is given and there are more than
+    `MAX_SUBLAYERS_WITHOUT_OPTIMIZER` = 48 sub-layers. Otherwise it is a note from twice `MIN_SUBLAYERS` on.
 
     ## Why it hurts
-    Each norm divides skip and branch by their common size, so what a block reads of the first layers falls as
+    Each norm divides skip and branch by their common size, so the part of the first layers in the stream falls as
     $2^{-N/2}$, and one step of all layers moves the output by an amount that grows faster than $N$. The first steps
     push all tokens onto one vector, and no gradient leads back. A warm-up makes these steps small; DeepNorm, Admin or
     pre-norm make them harmless.
 
     ## When it is wrong
-    With a warm-up from a rate near zero post-norm trains to 12 and, with care, 24 layers. The optimiser's present rate
-    is what is judged.
+    With a warm-up from a learning rate near zero, post-norm trains with 12 and, with care, 24 layers. The check judges
+    the present learning rate.
 
     ## References
     Xiong et al., "On layer normalization in the transformer architecture", 2020; Liu et al., "Understanding the
     difficulty of training transformers", 2020; Wang et al., "DeepNet", 2022, figure 4.
     """
-    found = [i for i, block in enumerate(profile.blocks) if _is_plain_post(block)]
+    sublayers = [i for i, block in enumerate(profile.blocks) if _is_unscaled_post_norm(block)]
     attentions = profile.facts.attentions if profile.facts else ()
-    if len(found) < FEWEST or not attentions:
+    if len(sublayers) < MIN_SUBLAYERS or not attentions:
         return
     step = step_size_of(profile)
-    harsh = step.promised > PROMISE if step is not None else len(found) > DEEP
-    harsh = harsh or _stalls(profile.rehearsal)
-    if not harsh and len(found) < 2 * FEWEST:
+    if step is not None:
+        harmful = step.promised > MAX_PROMISED_SHARE
+    else:
+        harmful = len(sublayers) > MAX_SUBLAYERS_WITHOUT_OPTIMIZER
+    harmful = harmful or _stalls(profile.rehearsal)
+    if not harmful and len(sublayers) < 2 * MIN_SUBLAYERS:
         return
-    told = f"; the first step promises {step.promised:.2g} of the loss" if step is not None else ""
+    promise = (
+        f": the first step promises to lower the loss by {step.promised:.2g} times its value"
+        if step is not None
+        else ""
+    )
     yield Symptom(
-        severity="warning" if harsh else "info",
-        where=f"{profile.blocks[found[0]].name} … {profile.blocks[found[-1]].name}",
-        message=f"{len(found)} post-norm sub-layers without DeepNorm's or Admin's scales{told}: warm up from a small "
-        "rate, scale the skips, or put norms before the branches",
-        evidence={"sublayers": float(len(found))}
+        severity="warning" if harmful else "info",
+        where=f"{profile.blocks[sublayers[0]].name} … {profile.blocks[sublayers[-1]].name}",
+        message=f"{len(sublayers)} post-norm sub-layers have unscaled skips{promise}",
+        action=f"Put the norms before the branches (`norm_first=True`), or multiply each skip by DeepNorm's alpha = "
+        f"{len(sublayers) ** 0.25:.2g}.",
+        evidence={"sublayers": float(len(sublayers))}
         | ({} if step is None else {"promised_share": step.promised}),
-        layers=(found[0], found[-1]),
+        layers=(sublayers[0], sublayers[-1]),
     )
 
 
-def _stalls(seen: Rehearsal | None) -> bool:
-    progress = None if seen is None else seen.progress
-    return progress is not None and progress < STARTED
+def _stalls(rehearsal: Rehearsal | None) -> bool:
+    progress = None if rehearsal is None else rehearsal.progress
+    return progress is not None and progress < MIN_PROGRESS
 
 
-def _is_plain_post(block: DepthBlock) -> bool:
-    found = block.residual
-    if found is None or found.placement != "post":
+def _is_unscaled_post_norm(block: DepthBlock) -> bool:
+    """Only the ratio of both scales counts, because a norm follows the add."""
+    residual = block.residual
+    if residual is None or residual.placement != "post":
         return False
-    return (found.skip_scale or 1.0) / (
-        found.branch_scale or 1.0
-    ) < SCALED  # a norm behind sees their ratio only
+    return (residual.skip_scale or 1.0) / (residual.branch_scale or 1.0) < MIN_DELIBERATE_SCALE

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_likeness
-from leadline.checks._ranges import body
+from leadline.checks._ranges import body, layer_label
 from leadline.checks._steps import optimizer_family
 from leadline.records import Margin, Profile
 
-ALIKE = {
-    "adam": 0.985,
-    "sgd": 0.95,
-}  # correlation; calibrated by benchmarks/verdicts: hardly any above learned
-TOLD_APART = 0.9  # correlation at the first block below which inputs count as different (ours)
+# Calibrated by benchmarks/verdicts: correlation after the last block; hardly any network above it learned.
+MAX_LAST_CORRELATION = {"adam": 0.985, "sgd": 0.95}
+# Heuristic: correlation after the first block; inputs that are more alike do not count as different.
+MAX_FIRST_CORRELATION = 0.9
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
@@ -24,8 +23,8 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     ]
     last = [correlations[-1] for correlations in known if correlations]
     if last:
-        limit = ALIKE[optimizer_family(profile) or "adam"]
-        yield Margin(quantity="correlation of samples behind the last block", value=max(last), limit=limit)
+        limit = MAX_LAST_CORRELATION[optimizer_family(profile) or "adam"]
+        yield Margin(quantity="correlation of samples after the last block", value=max(last), limit=limit)
 
 
 @check(
@@ -39,38 +38,41 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     healthy=stack_with_likeness([0.1, 0.2, 0.3, 0.5, 0.7, 0.8]),
 )
 def rank_collapse(profile: Profile) -> Iterator[Symptom]:
-    r"""Samples or tokens that differ at the first block are the same vector at the last.
+    r"""Samples or tokens that differ after the first block are the same vector after the last.
 
     ## What it measures
     The mean correlation $\rho = (T s - 1)/(T - 1)$ of the $T$ vectors (samples and positions) at a block's exit, where
-    $s$ is the share of the second moment that their common mean has. Not centred. Fires if it is below `TOLD_APART` =
-    0.9 at the first block and at the last one before the head above `ALIKE`: 0.95 for SGD, 0.985 for Adam and its kin.
+    $s$ is the share of the second moment that their common mean has. It is not centered. Fires if it is below
+    `MAX_FIRST_CORRELATION` = 0.9 after the first block and above `MAX_LAST_CORRELATION` after the last block before the
+    head: 0.95 for SGD, 0.985 for Adam and similar optimizers.
 
     ## Why it hurts
-    What the head sees hardly depends on the input. Gradients of different samples point the same way, and with
+    The input of the head hardly depends on the data. Gradients of different samples point the same way, and with
     attention the gradient of queries and keys vanishes with the differences between tokens.
 
     ## When it is wrong
-    Inputs that are alike to begin with (one image, augmented) are alike at the end. A norm that centres over samples
-    (batch norm) in front of the head tells them apart again.
+    Inputs that are alike at the start (one image, augmented) are alike at the end. A norm that centers over samples
+    (batch norm) before the head makes them different again.
 
     ## References
     Dong et al., "Attention is not all you need", 2021; Noci et al., "Signal propagation in transformers", 2022,
     section 3; Schoenholz et al., "Deep information propagation", 2017, section 3.
     """
-    alike = ALIKE[optimizer_family(profile) or "adam"]
+    limit = MAX_LAST_CORRELATION[optimizer_family(profile) or "adam"]
     for stream in range(len(profile.streams)):
         known = [(i, rho) for i in body(profile, stream) if (rho := profile.blocks[i].likeness) is not None]
         if len(known) < 2:
             continue
         (_, start), (last, end) = known[0], known[-1]
-        if start < TOLD_APART and end > alike:
-            begin = next(i for i, rho in known if rho > alike)
+        if start < MAX_FIRST_CORRELATION and end > limit:
+            begin = next(i for i, rho in known if rho > limit)
             yield Symptom(
                 severity="warning",
                 where=f"{profile.blocks[begin].name} … {profile.blocks[last].name}",
-                message=f"samples and positions have a correlation of {start:.3g} behind the first block and of "
-                f"{end:.6g} behind the last: they can hardly be told apart",
+                message=f"samples and positions have a correlation of {end:.6g} after the last block, {start:.3g} "
+                "after the first: the head can hardly distinguish them",
+                action=f"Add skip connections from {layer_label(profile.blocks[begin].name)} on, or scale down the "
+                "branches if there are skips already.",
                 evidence={"first": start, "last": end, "difference_left": 1 - end},
                 layers=(begin, last),
             )

@@ -8,7 +8,8 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.records import Profile
 
-MARGIN = 2.0  # ours: sharpness moves by about this much from batch to batch and in the first steps
+# Heuristic: learning rate over the stability limit; sharpness changes by about this much between batches.
+MAX_RATE_RATIO = 2.0
 
 
 @check(
@@ -20,35 +21,37 @@ MARGIN = 2.0  # ours: sharpness moves by about this much from batch to batch and
     healthy=stack_with_update(sharpness=2e3, sharpness_kind="lanczos", stability_lr=1e-3),
 )
 def rate_above_stability(profile: Profile) -> Iterator[Symptom]:
-    r"""The rate exceeds what the sharpest direction of the loss bears.
+    r"""The learning rate exceeds the stability limit of the sharpest direction of the loss.
 
     ## What it measures
-    The largest eigenvalue $\lambda$ of the Hessian in the metric of the optimiser, by Lanczos iteration, and the limit
-    $2m/\lambda$ of the rate, where $m$ is 1 for gradient descent, $1 + \beta$ with heavy-ball momentum and
-    $(1+\beta_1)/(1-\beta_1)$ for Adam. Fires where the rate is more than `MARGIN` = 2 times the limit. Only
-    `leadline.update(..., sharpness=True)` measures it.
+    The largest eigenvalue $\lambda$ of the Hessian in the metric of the optimizer, by Lanczos iteration, and the limit
+    $2m/\lambda$ of the learning rate, where $m$ is 1 for gradient descent, $1 + \beta$ with heavy-ball momentum and
+    $(1+\beta_1)/(1-\beta_1)$ for Adam. Fires if the learning rate is more than `MAX_RATE_RATIO` = 2 times the limit.
+    Only `leadline.update(..., sharpness=True)` measures it.
 
     ## Why it hurts
-    Along that direction each step overshoots by more than it came from: an oscillation that grows until something
-    else, usually the loss, gives way.
+    Along that direction each step overshoots the minimum by more than its distance from it: the oscillation grows until
+    the loss diverges.
 
     ## When it is wrong
-    Training often *finds* this limit: sharpness rises until the rate is just at it and stays there, without harm. It is
-    the start, or a rate far above, that hurts. The Hessian is that of one batch.
+    Training often *finds* this limit: sharpness rises until the learning rate is at the limit and stays there, without
+    harm. What hurts is to start above it, or to be far above it. The Hessian is that of one batch.
 
     ## References
-    Cohen et al., "Gradient descent on neural networks typically occurs at the edge of stability", 2021; the same,
-    "Adaptive gradient methods at the edge of stability", 2022.
+    Cohen et al., "Gradient descent on neural networks typically occurs at the edge of stability", 2021; Cohen et
+    al., "Adaptive gradient methods at the edge of stability", 2022.
     """
     update = profile.update
     if update is None or update.sharpness_kind != "lanczos" or not update.lr or not update.stability_lr:
         return
-    if update.lr > MARGIN * update.stability_lr:
+    if update.lr > MAX_RATE_RATIO * update.stability_lr:
         yield Symptom(
             severity="warning",
             where="the whole model",
-            message=f"the rate {update.lr:.3g} is {update.lr / update.stability_lr:.3g}x the stability limit "
-            f"{update.stability_lr:.3g} of the sharpest direction",
+            message=f"the learning rate {update.lr:.3g} is {update.lr / update.stability_lr:.3g} times the stability "
+            "limit of the sharpest direction of the loss",
+            action=f"Lower the learning rate to {update.stability_lr:.2g}, or warm it up from there with "
+            "`leadline.nn.schedule`.",
             evidence={
                 "lr": update.lr,
                 "stability_lr": update.stability_lr,

@@ -1,4 +1,4 @@
-"""U509: the first steps throw the loss up, and nothing is learned."""
+"""U509: the first steps raise the loss, and nothing is learned."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
-from leadline.records import Margin, Profile, Rehearsal
+from leadline.checks._steps import lower_rate_action
+from leadline.records import Margin, Profile, Rehearsal, Update
 
-RISE = 1.3  # times the lowest loss so far; calibrated by benchmarks/verdicts, where 1.1 to 1.5 tell as many apart
-ABOVE = 0.1  # of the loss of a constant output; ours: what ends nearer may have learned how often answers are right
+# Calibrated by benchmarks/verdicts: loss over the lowest loss before it; 1.1 to 1.5 separate equally many networks.
+MAX_RISE = 1.3
+# Heuristic: excess over the loss of a constant output, as a share of it; a network that ends nearer may have learned
+# how frequent each answer is.
+MIN_EXCESS = 0.1
 
 
 def _rehearsed(losses: Sequence[float]) -> Profile:
@@ -22,7 +26,7 @@ def _rehearsed(losses: Sequence[float]) -> Profile:
 def _margins(profile: Profile) -> Iterator[Margin]:
     if profile.rehearsal is not None:
         quantity = "highest loss of the rehearsal over the lowest before it"
-        yield Margin(quantity=quantity, value=profile.rehearsal.rise, limit=RISE)
+        yield Margin(quantity=quantity, value=profile.rehearsal.rise, limit=MAX_RISE)
 
 
 @check(
@@ -34,38 +38,47 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     healthy=_rehearsed([2.3, 2.2, 2.4, 2.0, 1.7]),
 )
 def restless_steps(profile: Profile) -> Iterator[Symptom]:
-    r"""A few steps on one batch throw the loss up, and end no better than a constant output.
+    r"""A few steps on one batch raise the loss and end no better than a constant output.
 
     ## What it measures
-    A rehearsal: the user's optimiser makes up to sixteen steps on the batch at hand, which are undone. Fires where some
-    step takes the loss to more than `RISE` = 1.3 times the lowest value before it (or to no number at all), and the
-    last loss is more than a tenth above that of the best constant output (for classes, the entropy of their shares in
-    the batch). An error where the loss becomes no number or more than twice what it was.
+    A rehearsal: the user's optimizer makes up to sixteen steps on this batch, which are undone. Fires if some step
+    takes the loss to more than `MAX_RISE` = 1.3 times the lowest value before it (or to NaN), and the last loss is more
+    than `MIN_EXCESS` = 10 % above that of the best constant output (for classes, the entropy of their shares in the
+    batch). It is an error if the loss becomes NaN or more than twice the first loss.
 
     ## Why it hurts
-    One batch, seen over and over, is the easiest thing there is to learn. Steps that undo each other there are too long
-    for the sharpest direction of the loss; new batches only add noise. Networks that begin at zero (ReZero, Fixup) show
-    it only now: their first step moves little, and the second meets branches that have opened.
+    Nothing is easier to learn than one repeated batch. Steps that undo each other there are too long for the sharpest
+    direction of the loss; new batches only add noise. Networks that start at zero (ReZero, Fixup) show it only here:
+    their first step moves little, and their branches have opened by the second.
 
     ## When it is wrong
-    If the rate warms up from far below: the rehearsal holds it where the optimiser has it now. Adam's first steps are
-    its boldest, and some networks that are thrown settle later.
+    The rehearsal uses the present learning rate; a warm-up may start far below it. Adam's first steps are its largest,
+    and some networks settle after them.
 
     ## References
     Cohen et al., "Gradient descent on neural networks typically occurs at the edge of stability", 2021. Thresholds:
     `benchmarks/verdicts`.
     """
-    seen = profile.rehearsal
-    if seen is None or seen.progress is None or seen.progress > -ABOVE or seen.rise <= RISE:
+    rehearsal = profile.rehearsal
+    if rehearsal is None or rehearsal.progress is None:
         return
-    first, last = seen.losses[0], seen.losses[-1]
-    peak = max(seen.losses, key=lambda loss: loss if math.isfinite(loss) else math.inf)
+    if rehearsal.progress > -MIN_EXCESS or rehearsal.rise <= MAX_RISE:
+        return
+    first, last = rehearsal.losses[0], rehearsal.losses[-1]
+    peak = max(rehearsal.losses, key=lambda loss: loss if math.isfinite(loss) else math.inf)
     rate = None if profile.update is None else profile.update.lr
-    at = "" if rate is None else f" at rate {rate:.3g}"
+    setting = "" if rate is None else f" at learning rate {rate:.3g}"
     yield Symptom(
-        severity="error" if seen.has_spike else "warning",
-        where="the optimiser",
-        message=f"{seen.steps} steps{at} on one and the same batch take the loss from {first:.3g} to {last:.3g}, "
-        f"up to {peak:.3g} on the way: lower the rate, or warm up",
-        evidence={"first": first, "last": last, "rise": seen.rise, "steps": float(seen.steps)},
+        severity="error" if rehearsal.has_spike else "warning",
+        where="the optimizer",
+        message=f"{rehearsal.steps} steps{setting} on the same batch take the loss from {first:.3g} to {last:.3g}: "
+        f"it is up to {peak:.3g} on the way",
+        action=_action(profile.update),
+        evidence={"first": first, "last": last, "rise": rehearsal.rise, "steps": float(rehearsal.steps)},
     )
+
+
+def _action(update: Update | None) -> str:
+    if update is None or not update.lr:
+        return "Lower the learning rate, or warm it up with `leadline.nn.schedule`."
+    return lower_rate_action(update, update.lr / 10)

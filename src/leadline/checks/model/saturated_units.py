@@ -9,8 +9,10 @@ from leadline.checks._examples import each_block, geometric
 from leadline.checks._ranges import range_name, spans
 from leadline.records import Profile, Units
 
-MANY = 0.5  # of a block's units; ours: with fewer the other half still passes gradients
-MOST = 0.95  # of a block's units: what is left cannot carry a layer (ours)
+# Heuristic: share of a block's units; with fewer, the other half still passes gradients.
+MAX_SATURATED_SHARE = 0.5
+# Heuristic: beyond this share of a block's units, those that are left cannot carry a layer.
+MIN_WARNING_SHARE = 0.95
 
 
 @check(
@@ -23,31 +25,35 @@ MOST = 0.95  # of a block's units: what is left cannot carry a layer (ours)
     healthy=each_block(geometric(blocks=6), units=Units(count=64, dead=0, saturated=10)),
 )
 def saturated_units(profile: Profile) -> Iterator[Symptom]:
-    r"""Most units of a bounded activation sit at its bounds for every sample.
+    r"""Most units of a bounded activation are at its bounds for every sample.
 
     ## What it measures
-    Of each block with sigmoid, tanh or the like, the share of units that are within 2 % of a bound for every sample
-    and position of the batch. A note where it exceeds `MANY` = 50 %; a warning beyond `MOST` = 95 %.
+    For each block with sigmoid, tanh or a similar activation, the share of units that are within 2 % of a bound for
+    every sample and position of the batch. It is a note above `MAX_SATURATED_SHARE` = 50 % and a warning above
+    `MIN_WARNING_SHARE` = 95 %.
 
     ## Why it hurts
     The slope of a saturated unit is almost zero: no gradient passes it, and its output does not depend on the input.
 
     ## When it is wrong
-    A gate may rightly be open or closed for a whole batch. A batch of a few samples makes units look saturated that are
-    not.
+    A gate may be open or closed for a whole batch for good reason. In a batch of a few samples units may look saturated
+    that are not.
 
     ## References
     Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010, section 3.
     """
     shares = [_share(block.units) for block in profile.blocks]
-    for span in spans([share > MANY for share in shares]):
+    for span in spans([share > MAX_SATURATED_SHARE for share in shares]):
         worst = max(shares[span[0] : span[1] + 1])
+        blocks = span[1] - span[0] + 1
         yield Symptom(
-            severity="warning" if worst > MOST else "info",
+            severity="warning" if worst > MIN_WARNING_SHARE else "info",
             where=range_name(profile, span),
-            message=f"up to {100 * worst:.0f} % of the units of a block are at a bound of their activation for "
-            f"every sample ({span[1] - span[0] + 1} blocks)",
-            evidence={"largest_share": worst, "blocks": float(span[1] - span[0] + 1)},
+            message=f"up to {100 * worst:.0f} % of the units of a block are at a bound of their activation for every "
+            f"sample: {blocks} {'block is' if blocks == 1 else 'blocks are'} affected",
+            action="Initialize the weights of these layers with `nn.init.xavier_normal_(layer.weight)`, or put "
+            "`nn.LayerNorm` before the activation.",
+            evidence={"largest_share": worst, "blocks": float(blocks)},
             layers=span,
         )
 

@@ -1,4 +1,4 @@
-"""R406: GPT-2's initialisation, taken for a bound on the update."""
+"""R406: GPT-2's scaled initialization, which does not bound the update."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from leadline.checks._examples import stack_with_scaled_init
 from leadline.checks._laws import pre_norm_blocks, scaled_init_ratio
 from leadline.records import Profile
 
-FEWEST = 24  # sub-layers; ours: below, the growth with depth that the init does not stop is small
+# Heuristic: with fewer sub-layers, the growth of the update with depth is small.
+MIN_SUBLAYERS = 24
+# Heuristic: a smaller factor on the branch counts as a scale.
+MAX_BRANCH_SCALE = 0.9
 
 
 @check(
@@ -20,32 +23,34 @@ FEWEST = 24  # sub-layers; ours: below, the growth with depth that the init does
     healthy=stack_with_scaled_init(8),
 )
 def scaled_init_only(profile: Profile) -> Iterator[Symptom]:
-    r"""Depth is scaled in the initial weights only, which does not bound what a step does.
+    r"""Branches are scaled by depth only in their initial weights, which does not bound a step.
 
     ## What it measures
-    Pre-norm blocks without scales whose last weights have about one over the number of sub-layers of the variance of
-    the other weights in their branches. A note, from `FEWEST` = 24 sub-layers on.
+    Pre-norm blocks without scales in which the variance of the last weights of a branch is that of its other weights
+    divided by about the number of sub-layers. It is a note, from `MIN_SUBLAYERS` = 24 on.
 
     ## Why it hurts
-    Dividing the last weights by $\sqrt{2N}$ keeps the stream's size at initialisation. It does not divide the gradient
-    of these weights, nor Adam's step: the change of the function that one step makes still grows in proportion to
-    depth. A *multiplier* on the branch, or a rate that falls with depth, bounds both.
+    Dividing the last weights by $\sqrt{2N}$ bounds the size of the stream at initialization. It does not divide the
+    gradient of these weights, nor Adam's step: the change of the function by one step still grows in proportion to
+    depth. A *multiplier* on the branch, or a learning rate that falls with depth, bounds both.
 
     ## When it is wrong
-    With a rate that was chosen for this very depth nothing is wrong; the rate just does not carry over to another one.
+    With a learning rate that was chosen for this depth nothing is wrong; it only does not transfer to another depth.
 
     ## References
     Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3; measured: slopes of the
     first update with depth in `benchmarks/update_exponents.py` ("gpt2-init").
     """
     blocks = pre_norm_blocks(profile)
-    scaled = [b for b in blocks if b.residual and (b.residual.branch_scale or 1.0) < 0.9]
-    ratio = None if len(blocks) < FEWEST or scaled else scaled_init_ratio(profile, len(blocks))
+    scaled = [b for b in blocks if b.residual and (b.residual.branch_scale or 1.0) < MAX_BRANCH_SCALE]
+    ratio = None if len(blocks) < MIN_SUBLAYERS or scaled else scaled_init_ratio(profile, len(blocks))
     if ratio is not None:
         yield Symptom(
             severity="info",
             where=f"{blocks[0].name} … {blocks[-1].name}",
-            message=f"the last weights of {len(blocks)} branches are drawn {1 / ratio:.3g} times smaller in variance, "
-            "and nothing multiplies the branches: that bounds the stream, not what one step changes",
+            message=f"the last weights of {len(blocks)} branches have a variance {1 / ratio:.3g} times smaller than "
+            "the others, and nothing multiplies the branches: this bounds the stream but not the change by one step",
+            action=f"Multiply each branch by 1/sqrt({len(blocks)}) = {len(blocks) ** -0.5:.2g} instead of scaling its "
+            "initial weights, or lower the learning rate in proportion to depth.",
             evidence={"variance_ratio": ratio, "sublayers": float(len(blocks))},
         )

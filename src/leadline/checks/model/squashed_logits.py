@@ -1,4 +1,4 @@
-"""I309: the loss applies its own softmax to something that is squashed already."""
+"""I309: a loss that expects logits gets values that are already squashed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.records import Facts, Head, Profile
 
-SQUASHING = {  # what must not stand in front of a loss that expects logits
+# By loss that expects logits, the ops whose output it must not get.
+SQUASHING_OPS = {
     "cross_entropy": ("softmax", "sigmoid", "relu", "relu6", "tanh", "hardsigmoid"),
     "binary_cross_entropy_with_logits": ("sigmoid", "relu", "relu6", "hardsigmoid", "softmax"),
 }
@@ -31,27 +32,28 @@ def squashed_logits(profile: Profile) -> Iterator[Symptom]:
     r"""A loss that expects logits gets the output of a softmax, a sigmoid or a ReLU.
 
     ## What it measures
-    Whether the tensor that `cross_entropy` or `binary_cross_entropy_with_logits` reads was made by an activation or a
-    softmax. A `log_softmax` does not fire: applying it twice changes nothing.
+    Whether the input of `cross_entropy` or `binary_cross_entropy_with_logits` is the output of an activation or a
+    softmax. A `log_softmax` does not fire, because applying it twice changes nothing.
 
     ## Why it hurts
-    The loss takes its own softmax. Of probabilities between 0 and 1 it can make at best $e / (e + C - 1)$ for the right
-    class: with ten classes the loss cannot fall below 1.46, and gradients are small throughout. Behind a ReLU no
-    logit can be negative, and a class whose logit is zero for all samples never gets a gradient again.
+    The loss applies its own softmax. From probabilities between 0 and 1 it makes at most $e / (e + C - 1)$ for the
+    right class: with ten classes the loss cannot fall below 1.46, and gradients are always small. After a ReLU no logit
+    can be negative, and a class whose logit is zero for all samples never gets a gradient again.
 
     ## When it is wrong
-    A factor between the two lifts the bound: from 10 on (a soft cap of logits, $30 \tanh(x/30)$, has 30) it does not
-    fire, and a smaller one may do too where classes are few.
+    A factor between the two raises the bound. From 10 on (a soft cap of logits, $30 \tanh(x/30)$, has 30) the check
+    does not fire; with few classes a smaller factor may be enough, too.
 
     ## References
-    PyTorch documentation, `torch.nn.CrossEntropyLoss` (the input is expected to contain unnormalised logits).
+    PyTorch documentation, `torch.nn.CrossEntropyLoss` (the input is expected to contain unnormalized logits).
     """
     head = profile.facts.head if profile.facts else None
-    if head is not None and head.behind in SQUASHING.get(head.loss, ()):
+    if head is not None and head.behind in SQUASHING_OPS.get(head.loss, ()):
         yield Symptom(
             severity="warning",
             where="the loss",
-            message=f"{head.loss} gets the output of {head.behind}, and expects logits: it applies its own "
-            f"{'softmax' if head.loss == 'cross_entropy' else 'sigmoid'}",
+            message=f"{head.loss} expects logits but gets the output of {head.behind}: it applies its own "
+            f"{'softmax' if head.loss == 'cross_entropy' else 'sigmoid'}, and the first loss is {head.value:.3g}",
+            action=f"Remove the {head.behind} before the loss and pass the logits to `F.{head.loss}`.",
             evidence={"loss": head.value},
         )

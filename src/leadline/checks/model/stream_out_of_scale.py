@@ -1,4 +1,4 @@
-"""F108: the stream starts much smaller or larger than what is added to it."""
+"""F108: the stream starts much smaller or larger than the first branch that is added to it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from leadline.checks._examples import each_block, geometric, residual
 from leadline.checks._ranges import body
 from leadline.records import Profile
 
-SMALL = 1e-4  # skip / branch mean square; ours: GPT-2 starts at 0.02 to 0.1
-LARGE = 1e6  # ours: DeepNorm for Adam has 1e5 at a hundred layers by design
+# Heuristic: mean square of skip over branch; GPT-2 starts at 0.02 to 0.1.
+MIN_SKIP_RATIO = 1e-4
+# Heuristic: mean square of skip over branch; DeepNorm for Adam has 1e5 at a hundred layers by design.
+MAX_SKIP_RATIO = 1e6
 
 
 @check(
@@ -23,20 +25,21 @@ LARGE = 1e6  # ours: DeepNorm for Adam has 1e5 at a hundred layers by design
     healthy=each_block(geometric(blocks=8), residual=residual(placement="pre", skip_ms=0.05)),
 )
 def stream_out_of_scale(profile: Profile) -> Iterator[Symptom]:
-    r"""The embedding is much smaller or much larger than what the first branch adds to it.
+    r"""The embedding is much smaller or much larger than the first branch that is added to it.
 
     ## What it measures
-    At the first residual add of a stream, the ratio of the mean squares of skip and branch, with deliberate scales
-    (ReZero, LayerScale, DeepNorm's alpha) taken out. A note below `SMALL` = 1e-4 and above `LARGE` = 1e6.
+    At the first residual add of a stream, the ratio of the mean squares of skip and branch, after division by
+    deliberate scales (ReZero, LayerScale, DeepNorm's alpha). It is a note below `MIN_SKIP_RATIO` = 1e-4 and above
+    `MAX_SKIP_RATIO` = 1e6.
 
     ## Why it hurts
-    A stream far smaller than its first branch is overwritten by it: the identity path carries nothing, and behind a
-    norm the gradient of the embedding is multiplied by one over its size. One far larger makes the branches a rounding
-    error: a network of blocks behaves like its embedding and head alone.
+    A stream far smaller than its first branch is overwritten by it: the identity path carries nothing, and a norm
+    multiplies the gradient of the embedding by one over its size. In a stream that is far larger, the branches are a
+    rounding error: the network behaves like its embedding and head alone.
 
     ## When it is wrong
-    Where a norm follows the embedding the ratio is measured behind it, so this does not fire; nor does it for branches
-    that are exactly zero.
+    If a norm follows the embedding, the ratio is measured after it, so the check does not fire. It does not fire for
+    branches that are exactly zero either.
 
     ## References
     Takase et al., "Spike no more: stabilizing the pre-training of large language models", 2023, section 3 (small
@@ -47,17 +50,18 @@ def stream_out_of_scale(profile: Profile) -> Iterator[Symptom]:
         first = next((block for block in blocks if block.residual is not None), None)
         if first is None or first.residual is None:
             continue
-        found = first.residual
-        if not found.skip_ms or not found.branch_ms or not found.branch_scale or found.projected:
+        start = first.residual
+        if not start.skip_ms or not start.branch_ms or not start.branch_scale or start.projected:
             continue
-        ratio = (found.skip_ms / (found.skip_scale or 1.0) ** 2) / (found.branch_ms / found.branch_scale**2)
-        if SMALL < ratio < LARGE:
+        ratio = (start.skip_ms / (start.skip_scale or 1.0) ** 2) / (start.branch_ms / start.branch_scale**2)
+        if MIN_SKIP_RATIO < ratio < MAX_SKIP_RATIO:
             continue
         size = "smaller" if ratio < 1 else "larger"
         yield Symptom(
             severity="info",
             where=first.name,
-            message=f"the stream enters the first residual block with a mean square of {found.skip_ms:.3g}, which is "
-            f"{max(ratio, 1 / ratio):.3g} times {size} than that of what the block adds",
-            evidence={"ratio": ratio, "skip_ms": found.skip_ms, "branch_ms": found.branch_ms},
+            message=f"the stream enters the first residual block {max(ratio, 1 / ratio):.3g} times {size} in mean "
+            f"square than the branch: its mean square is {start.skip_ms:.3g}",
+            action=f"Multiply the initial embedding by {ratio**-0.5:.2g}, or put `nn.LayerNorm` after it.",
+            evidence={"ratio": ratio, "skip_ms": start.skip_ms, "branch_ms": start.branch_ms},
         )

@@ -1,4 +1,4 @@
-"""R401: residual branches that are added in full, without norms, at depth."""
+"""R401: deep residual stacks without norms or scales."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from leadline.checks._examples import each_block, geometric, residual
 from leadline.checks._laws import forward_laws
 from leadline.records import Profile
 
-MOST = 0.5  # of the blocks in the range (ours)
+# Heuristic: most of the blocks in the range must be of this kind to be the cause of the growth.
+MIN_BLOCK_SHARE = 0.5
+# Heuristic: a smaller factor on the branch counts as a scale.
+MIN_UNSCALED_FACTOR = 0.5
 
 
 @check(
@@ -40,16 +43,16 @@ def unscaled_residual_stack(profile: Profile) -> Iterator[Symptom]:
     r"""Residual blocks without norms or scales make the stream grow geometrically.
 
     ## What it measures
-    Where activations grow geometrically with depth (F101): whether most blocks there are residual, with no norm before
-    the branch, and skips and branches that are added without a scale.
+    Whether, where activations grow geometrically with depth (F101), most blocks are residual without a norm before the
+    branch and without a scale on the branch.
 
     ## Why it hurts
-    If a branch keeps the size of what it reads, each block multiplies the second moment by two: $2^N$. With a scale of
-    $1/\sqrt N$ on the branches it is $(1 + 1/N)^N < e$; with ReZero or SkipInit it is 1 at first. A norm in front of
-    the branch makes the growth linear.
+    If a branch preserves the size of its input, each block multiplies the second moment by two: $2^N$. With a scale of
+    $1/\sqrt N$ on the branches it is $(1 + 1/N)^N < e$; with ReZero or SkipInit it is 1 at first. A norm before the
+    branch makes the growth linear.
 
     ## When it is wrong
-    It names a cause; whether the growth is too large is judged by F101.
+    The check names a cause. F101 judges whether the growth is too large.
 
     ## References
     De and Smith, "Batch normalization biases residual blocks towards the identity function", 2020, section 2; Zhang et
@@ -57,14 +60,17 @@ def unscaled_residual_stack(profile: Profile) -> Iterator[Symptom]:
     """
     for law in forward_laws(profile):
         span = range(law.layers[0], law.layers[1] + 1)
-        found = [r for i in span if (r := profile.blocks[i].residual) is not None and r.placement == "none"]
-        plain = [r for r in found if (r.branch_scale or 0.0) > 0.5]
-        if law.change > 0 and len(plain) > MOST * len(span):
+        residuals = [profile.blocks[i].residual for i in span]
+        plain = [r for r in residuals if r is not None and r.placement == "none"]
+        unscaled = [r for r in plain if (r.branch_scale or 0.0) > MIN_UNSCALED_FACTOR]
+        if law.change > 0 and len(unscaled) > MIN_BLOCK_SHARE * len(span):
             yield Symptom(
                 severity="info" if law.severity == "info" else "warning",
                 where=law.where,
-                message=f"{len(plain)} residual blocks add their branches without a scale or a norm: the mean square "
-                f"grows {law.gain:.3g}x a block; 1/sqrt(N) on the branches would keep it below e in all",
+                message=f"{len(unscaled)} residual blocks without norms or scales multiply the signal's mean square by "
+                f"{law.gain:.3g} per block",
+                action=f"Multiply each branch by 1/sqrt({len(unscaled)}) = {len(unscaled) ** -0.5:.2g}, or put "
+                "`nn.LayerNorm` before it.",
                 evidence=law.evidence(),
                 layers=law.layers,
             )

@@ -1,4 +1,4 @@
-"""U504: the first step is longer than it should be; a warm-up would help."""
+"""U504: the first step is too long without a warm-up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import long_step_severity, rate_over_safe_rate, step_evidence
 from leadline.records import Profile
 
-WORTHWHILE = 2.0  # derived: up to twice the safe rate a step still lowers a quadratic loss
+# Derived: learning rate over the safe rate. Up to twice the safe rate a step still lowers a quadratic loss.
+MAX_RATE_RATIO_WITHOUT_WARMUP = 2.0
 
 
 @check(
@@ -20,39 +21,36 @@ WORTHWHILE = 2.0  # derived: up to twice the safe rate a step still lowers a qua
     healthy=stack_with_update(safe_lr=8e-4, warmup_steps=2000),
 )
 def warm_up_needed(profile: Profile) -> Iterator[Symptom]:
-    r"""At the full rate the first step does less than half of what its gradient promises.
+    r"""At the full learning rate the first step does less than half of what it promises.
 
     ## What it measures
-    For a fresh optimiser: its rate over the safe one, at which measured and promised change of the loss part by half.
-    A note where it is above `WORTHWHILE` = 2 and neither U501 nor U502 fires. The length is that of a
-    linear warm-up whose first step is safe; for optimisers with running mean squares at least $2/(1-\beta_2)$ steps.
+    For a fresh optimizer, its learning rate over the safe one, at which measured and promised change of the loss differ
+    by half. It is a note above `MAX_RATE_RATIO_WITHOUT_WARMUP` = 2 if neither U501 nor U502 fires. The suggested length
+    is that of a linear warm-up whose first step is safe, and at least $2/(1-\beta_2)$ steps for optimizers with running
+    mean squares.
 
     ## Why it hurts
-    Adam's first step moves every entry by the full rate, in the direction of the sign of a single gradient; later steps
-    average many and partly cancel. The first ones can undo the initialisation.
+    Adam's first step moves every entry by the full learning rate, in the direction of the sign of a single gradient.
+    Later steps average many gradients and partly cancel. The first steps can destroy the initialization.
 
     ## When it is wrong
-    If there is a warm-up: a schedule cannot be seen from here. Hence only a note.
+    The check cannot see a schedule, so it is only a note: there may be a warm-up already.
 
     ## References
     Ma and Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021, section 5 ($2/(1-\beta_2)$);
     Goyal et al., "Accurate, large minibatch SGD", 2017, section 2.2.
     """
     update = profile.update
-    found = rate_over_safe_rate(update)
-    if (
-        update is None
-        or found is None
-        or update.steps
-        or not update.warmup_steps
-        or long_step_severity(update)
-    ):
+    ratio = rate_over_safe_rate(update)
+    if update is None or ratio is None or update.steps or not update.warmup_steps:
         return
-    if found > WORTHWHILE:
+    if ratio > MAX_RATE_RATIO_WITHOUT_WARMUP and not long_step_severity(update):
         yield Symptom(
             severity="info",
             where="the whole model",
-            message=f"the first step at rate {update.lr:.3g} is {found:.3g}x a safe one ({update.safe_lr:.3g}): "
-            f"warm up over about {update.warmup_steps} steps, unless your schedule, which cannot be seen here, does so",
+            message=f"the first step at learning rate {update.lr:.3g} is {ratio:.3g} times as long as a safe one: "
+            f"the safe rate is {update.safe_lr:.3g}",
+            action=f"Warm the learning rate up over {update.warmup_steps} steps with "
+            f"`leadline.nn.schedule(..., warmup_steps={update.warmup_steps})`, unless your schedule does so already.",
             evidence={**step_evidence(update), "warmup_steps": float(update.warmup_steps)},
         )
