@@ -1,4 +1,4 @@
-"""The depth-law rules tell a geometric law from a power law, and know how far is too far."""
+"""The depth-law checks tell a geometric law from a power law, and know how far is too far."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from leadline.checks._laws import backward_laws, forward_laws, widest_change
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
 from leadline.records import Finding
 
-RULES = {each.code: each for each in model_checks()}
+CHECKS = {each.code: each for each in model_checks()}
 
 
 def found(profile) -> list[Finding]:
-    return [finding for each in RULES.values() for finding in each(profile)]
+    return [finding for each in CHECKS.values() for finding in each(profile)]
 
 
 def with_e_folds(change: float, blocks: int = 21):

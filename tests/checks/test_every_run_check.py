@@ -4,83 +4,25 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from leadline.checks import model_checks, run_checks
-from leadline.checks._check import Check, Symptom, check
+from leadline.checks._check import Check
 from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
 from leadline.records.run import Sample
+from tests.support.check_laws import wording_violations
 
 RUN_CHECKS = run_checks()
-HEADINGS = ["What it measures", "Why it hurts", "When it is wrong", "References"]
 UNITS = {"loss", "grad_norm", "update_norm", "weight_norm"}  # what has the unit of the loss or of a weight
 each_run_check = pytest.mark.parametrize("each", RUN_CHECKS, ids=lambda each: each.name)
 
 
-def violations(each: Check) -> list[str]:
-    """Which promises a run check breaks."""
-    found = []
-    if not re.fullmatch(r"T8\d\d", each.code):
-        found.append("code")
-    if not re.fullmatch(r"[a-z]+(-[a-z]+)*", each.name):
-        found.append("name")
-    if re.findall(r"^## (.+)$", each.doc, flags=re.MULTILINE) != HEADINGS:
-        found.append("headings")
-    if not each.summary.endswith(".") or len(each.summary) > 100:
-        found.append("summary")
-    if not list(each(each.sick)):
-        found.append("sick example is not found")
-    if list(each(each.healthy)):
-        found.append("healthy example is found")
-    if not any(each.sick.has(name) for name in each.needs):
-        found.append("sick example lacks what it needs")
-    if each.look.__name__ != each.name.replace("-", "_"):
-        found.append("function is not called as the check")
-    return found
-
-
-def wording_violations(symptom: Symptom) -> list[str]:
-    """Which promises about its text a symptom breaks: what was measured, and what to do."""
-    found = []
-    if not re.search(r"\d", symptom.message):
-        found.append("message has no number")
-    if symptom.message.endswith(".") or symptom.message[:1].isupper():
-        found.append("message is not a clause")
-    if re.search(r"[\d%] a (step|block|layer)\b", symptom.message):
-        found.append("message says 'a step' for 'per step'")
-    if not re.fullmatch(r"[A-Z][^\n]*[^.]\.", symptom.action) or re.search(r"\. [A-Z]", symptom.action):
-        found.append("action is not one sentence")
-    return found
-
-
 @each_run_check
-def test_a_run_check_keeps_the_promises_of_all_run_checks(each: Check):
-    assert violations(each) == []
-
-
-def test_a_run_check_that_breaks_every_promise_is_caught():
-    quiet = scalar_history(4, loss=constant(1.0))
-
-    @check(code="X9", name="Bad Name", since="0.1", needs=("nothing",), sick=quiet, healthy=quiet)
-    def bad(history: History):
-        """no heading"""
-        return []
-
-    broken = {
-        "function is not called as the check",
-        "code",
-        "name",
-        "headings",
-        "summary",
-        "sick example is not found",
-        "sick example lacks what it needs",
-    }
-    assert set(violations(bad)) == broken
+def test_the_sick_example_has_a_metric_that_the_check_needs(each: Check):
+    assert any(each.sick.has(name) for name in each.needs)
 
 
 def test_no_run_check_has_the_code_or_name_of_a_model_check():
@@ -98,18 +40,11 @@ def test_alerts_say_where_since_when_and_carry_finite_evidence(each: Check):
     for alert in each(each.sick):
         assert (alert.code, alert.name, alert.state) == (each.code, each.name, "raised")
         assert alert.where
-        assert len(alert.message) > 20
         assert alert.since <= alert.step == each.sick.step
         assert alert.evidence
         assert all(map(math.isfinite, alert.evidence.values()))
         assert alert.trend is None or math.isfinite(alert.trend)
         assert alert.layers is None or alert.layers[0] <= alert.layers[1]
-
-
-@each_run_check
-def test_symptoms_say_what_was_measured_and_what_to_do(each: Check):
-    for symptom in each.look(each.sick):
-        assert wording_violations(symptom) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -125,18 +60,6 @@ def test_symptoms_of_odd_histories_say_what_to_do_too(each: Check, seed: int):
     for history in (each.sick, each.healthy):
         for symptom in each.look(rewritten(history, spoil)):
             assert wording_violations(symptom) == []
-
-
-def test_a_symptom_with_bad_wording_is_caught():
-    bad = Symptom(
-        severity="info", where="here", message="It grows 3% a step.", action="lower it", evidence={}
-    )
-    assert wording_violations(replace(bad, message="it grows"))[0] == "message has no number"
-    assert wording_violations(bad) == [
-        "message is not a clause",
-        "message says 'a step' for 'per step'",
-        "action is not one sentence",
-    ]
 
 
 @each_run_check

@@ -1,4 +1,4 @@
-"""A margin is used up exactly where its rule fires, so that the evidence never contradicts the verdict."""
+"""A margin is used up exactly where its check fires, so that the evidence never contradicts the verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leadline.checks import model_checks
 from leadline.checks._examples import geometric, stack_with_step_size
 from leadline.records import Margin, Profile, Rehearsal
 
-RULES = {rule.code: rule for rule in model_checks()}
+CHECKS = {check.code: check for check in model_checks()}
 WATCHED = (
     "F101",
     "F102",
@@ -31,7 +31,7 @@ WATCHED = (
 
 
 def margins(profile: Profile) -> tuple[Margin, ...]:
-    return tuple(margin for rule in model_checks() for margin in rule.read_margins(profile))
+    return tuple(margin for check in model_checks() for margin in check.read_margins(profile))
 
 
 def used(profile: Profile, code: str) -> list[float | None]:
@@ -39,19 +39,19 @@ def used(profile: Profile, code: str) -> list[float | None]:
 
 
 @pytest.mark.parametrize("code", WATCHED)
-def test_the_margin_is_used_up_in_the_sick_example_of_its_rule(code: str):
-    (share,) = used(RULES[code].sick, code)
+def test_the_margin_is_used_up_in_the_sick_example_of_its_check(code: str):
+    (share,) = used(CHECKS[code].sick, code)
     assert share > 1
 
 
 @pytest.mark.parametrize("code", WATCHED)
-def test_the_margin_is_not_used_up_in_the_healthy_example_of_its_rule(code: str):
-    assert all(share is None or share <= 1 for share in used(RULES[code].healthy, code))
+def test_the_margin_is_not_used_up_in_the_healthy_example_of_its_check(code: str):
+    assert all(share is None or share <= 1 for share in used(CHECKS[code].healthy, code))
 
 
-def test_every_margin_names_a_rule():
+def test_every_margin_names_a_check():
     full = replace(stack_with_step_size(), rehearsal=Rehearsal(losses=(2.3, 1.7)))
-    assert {each.code for each in margins(full)} <= RULES.keys()
+    assert {each.code for each in margins(full)} <= CHECKS.keys()
     assert {"U509", "U521"} <= {each.code for each in margins(full)}
 
 

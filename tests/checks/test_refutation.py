@@ -1,4 +1,4 @@
-"""What a rehearsal shows outweighs what a rule foretells, and nothing else."""
+"""A rehearsal overrides the prediction of a check, and nothing else does."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ LEARNS = Rehearsal(losses=(2.3, 2.2, 1.7), constant=2.2)
 FALLS = Rehearsal(losses=(2.3, 2.1, 1.9), constant=2.2)
 THROWN = Rehearsal(losses=(2.3, 60.0, 1.4), constant=2.2)
 STALLS = Rehearsal(losses=(2.3, 2.29, 2.28), constant=2.2)
-FORECASTS = [rule for rule in model_checks() if rule.refuted_by]
+FORECASTS = [check for check in model_checks() if check.refuted_by]
 
 
-def severities(rule, rehearsal):
-    return [finding.severity for finding in rule(replace(rule.sick, rehearsal=rehearsal))]
+def severities(check, rehearsal):
+    return [finding.severity for finding in check(replace(check.sick, rehearsal=rehearsal))]
 
 
-@pytest.mark.parametrize("rule", FORECASTS, ids=lambda rule: rule.code)
-def test_a_network_that_learns_makes_notes_of_what_foretold_that_it_would_not(rule):
-    assert set(severities(rule, LEARNS)) == {"info"}
-    assert severities(rule, STALLS) == severities(rule, None)
+@pytest.mark.parametrize("check", FORECASTS, ids=lambda check: check.code)
+def test_a_network_that_learns_makes_notes_of_what_foretold_that_it_would_not(check):
+    assert set(severities(check, LEARNS)) == {"info"}
+    assert severities(check, STALLS) == severities(check, None)
 
 
-@pytest.mark.parametrize("rule", FORECASTS, ids=lambda rule: rule.code)
-def test_a_network_that_was_thrown_about_refutes_nothing(rule):
-    assert severities(rule, THROWN) == severities(rule, None)
+@pytest.mark.parametrize("check", FORECASTS, ids=lambda check: check.code)
+def test_a_network_that_was_thrown_about_refutes_nothing(check):
+    assert severities(check, THROWN) == severities(check, None)
 
 
-@pytest.mark.parametrize("rule", FORECASTS, ids=lambda rule: rule.code)
-def test_a_loss_that_falls_step_by_step_refutes_only_that_steps_are_too_long(rule):
-    expected = {"info"} if rule.refuted_by == "falling" else set(severities(rule, None))
-    assert set(severities(rule, FALLS)) == expected
+@pytest.mark.parametrize("check", FORECASTS, ids=lambda check: check.code)
+def test_a_loss_that_falls_step_by_step_refutes_only_that_steps_are_too_long(check):
+    expected = {"info"} if check.refuted_by == "falling" else set(severities(check, None))
+    assert set(severities(check, FALLS)) == expected
 
 
-@pytest.mark.parametrize("rule", [r for r in model_checks() if not r.refuted_by], ids=lambda rule: rule.code)
-def test_a_broken_part_is_broken_even_in_a_network_that_learns(rule):
-    before = list(rule(rule.sick))
-    after = list(rule(replace(rule.sick, rehearsal=LEARNS)))
-    assert after == before or rule.code == "U509"
+@pytest.mark.parametrize(
+    "check", [r for r in model_checks() if not r.refuted_by], ids=lambda check: check.code
+)
+def test_a_broken_part_is_broken_even_in_a_network_that_learns(check):
+    before = list(check(check.sick))
+    after = list(check(replace(check.sick, rehearsal=LEARNS)))
+    assert after == before or check.code == "U509"
 
 
 def test_a_refuted_finding_says_what_refuted_it():
-    (rule,) = [each for each in model_checks() if each.code == "B201"]
-    (found,) = rule(replace(rule.sick, rehearsal=LEARNS))
+    (check,) = [each for each in model_checks() if each.code == "B201"]
+    (found,) = check(replace(check.sick, rehearsal=LEARNS))
     assert found.message.endswith("yet 2 steps on this batch took the loss from 2.3 to 1.7")
 
 
@@ -73,16 +75,16 @@ def test_the_way_to_a_constant_output_is_counted_in_steps_at_the_pace_so_far():
 
 
 def test_a_network_hundreds_of_steps_from_a_constant_output_crawls():
-    (rule,) = [each for each in model_checks() if each.code == "U522"]
+    (check,) = [each for each in model_checks() if each.code == "U522"]
     slow = Rehearsal(losses=(4.9, 4.89, 4.88), constant=3.4)
-    assert severities(rule, slow) == ["warning"]
-    (found,) = rule(replace(rule.healthy, rehearsal=slow))
+    assert severities(check, slow) == ["warning"]
+    (found,) = check(replace(check.healthy, rehearsal=slow))
     assert "148 more" in found.message
-    assert not list(rule(replace(rule.healthy, rehearsal=STALLS)))
+    assert not list(check(replace(check.healthy, rehearsal=STALLS)))
 
 
 def test_a_deep_post_norm_stack_that_does_not_start_is_named_at_any_rate():
-    (rule,) = [each for each in model_checks() if each.code == "R402"]
-    assert not list(rule(replace(rule.healthy, rehearsal=LEARNS)))
-    (found,) = rule(replace(rule.healthy, rehearsal=STALLS))
+    (check,) = [each for each in model_checks() if each.code == "R402"]
+    assert not list(check(replace(check.healthy, rehearsal=LEARNS)))
+    (found,) = check(replace(check.healthy, rehearsal=STALLS))
     assert found.severity == "warning"

@@ -1,4 +1,4 @@
-"""Which rules count: beginnings of codes and names, the more exact entry first, and no silent misspelling."""
+"""Which checks count: beginnings of codes and names, the more exact entry first, and no silent misspelling."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from leadline.checks import model_checks
 from leadline.checks._select import dropped, find_check
 from leadline.errors import InputError
 
-CODES = {rule.code for rule in model_checks()}
+CODES = {check.code for check in model_checks()}
 
 
 def kept(select=(), ignore=()):
@@ -34,11 +34,11 @@ def test_the_more_exact_entry_wins(select, ignore, expected):
     assert kept(select, ignore) == expected
 
 
-@pytest.mark.parametrize("rule", model_checks(), ids=lambda rule: rule.code)
-def test_every_rule_can_be_chosen_alone_by_code_and_by_name(rule):
-    assert kept([rule.code]) == kept([rule.name]) == {rule.code}
-    assert kept(ignore=[rule.name.upper()]) == CODES - {rule.code}
-    assert find_check(rule.code.lower()) is rule
+@pytest.mark.parametrize("check", model_checks(), ids=lambda check: check.code)
+def test_every_check_can_be_chosen_alone_by_code_and_by_name(check):
+    assert kept([check.code]) == kept([check.name]) == {check.code}
+    assert kept(ignore=[check.name.upper()]) == CODES - {check.code}
+    assert find_check(check.code.lower()) is check
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_every_rule_can_be_chosen_alone_by_code_and_by_name(rule):
         ("Q", "'Q'"),
     ],
 )
-def test_an_entry_that_no_rule_has_is_an_error_and_not_nothing(entry, words):
+def test_an_entry_that_no_check_has_is_an_error_and_not_nothing(entry, words):
     with pytest.raises(InputError, match=words):
         dropped([entry], [])
     with pytest.raises(InputError, match=words):

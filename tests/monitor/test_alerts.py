@@ -37,7 +37,12 @@ def toy(code: str = "T899", **settings) -> Check:
         level = history.latest("ill")
         if level:
             yield Symptom(
-                severity=SEVERITIES[level], where="here", message="ill", evidence={}, since=history.step or 0
+                severity=SEVERITIES[level],
+                where="here",
+                message="ill",
+                action="Act.",
+                evidence={},
+                since=history.step or 0,
             )
 
     return look
@@ -174,7 +179,7 @@ def test_the_last_look_needs_no_confirmation():
 
 def test_what_was_seen_elsewhere_is_raised_once_and_cleared_as_ever():
     desk = Desk([toy(confirm=2)])
-    symptom = Symptom(severity="error", where="there", message="seen", evidence={}, since=5)
+    symptom = Symptom(severity="error", where="there", message="seen", action="Act.", evidence={}, since=5)
     assert [each.message for each in desk.tell("T899", symptom)] == ["seen"]
     assert desk.tell("T899", symptom) == []
     history = History().extend([Sample(step=5 + CALM, scalars={"ill": 0.0})])

@@ -347,7 +347,7 @@ def constant(value: float) -> StepFunction:
 
 
 def falling(start: float, floor: float, steps: float) -> StepFunction:
-    """From `start` towards `floor`; the distance shrinks by a factor e every `steps` steps."""
+    """From `start` toward `floor`; the distance shrinks by a factor e every `steps` steps."""
     return lambda step: floor + (start - floor) * math.exp(-step / steps)
 
 

@@ -143,7 +143,7 @@ def lower_rate_action(update: Update, max_rate: float) -> str:
 
 
 def step_evidence(update: Update) -> dict[str, float]:
-    """The numbers behind a finding about a step, without those that are unknown or infinite."""
+    """The evidence of a finding about a step, without those that are unknown or infinite."""
     numbers = {
         "lr": update.lr,
         "safe_lr": update.safe_lr,

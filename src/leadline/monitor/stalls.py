@@ -65,6 +65,7 @@ def no_step(step: int, losses: int, *, never: bool) -> Symptom:
         since=step,
         message=f"{begun}, and the optimiser that is watched has not stepped: another one steps, a GradScaler skips "
         "every step, or optimizer.step() is not called",
+        action="Watch the optimizer that steps, and make sure that the loop calls `optimizer.step()`.",
         forecast="nothing of this is watched" if never else "",
         evidence={"losses": float(losses)},
     )
@@ -78,6 +79,7 @@ def skips_all(step: int, losses: int, scale: float, skipped: int) -> Symptom:
         since=step,
         message=f"no step in {losses} losses: the scaler has skipped {skipped} steps in a row, for a gradient was not "
         f"finite, and its scale is down to {scale:.3g}",
+        action="Find the op whose gradient is not finite: a lower loss scale does not help.",
         forecast="a scale that goes on falling does not cure it",
         evidence={"loss_scale": scale, "halvings": float(skipped)},
     )

@@ -47,7 +47,7 @@ def coupled_decay(profile: Profile) -> Iterator[Symptom]:
         yield Symptom(
             severity="info",
             where=optimizer.name,
-            message=f"{optimizer.name} adds the weight decay of {decay:g} to the gradient and rescales both: "
+            message=f"the weight decay of {decay:g} is added to the gradient, and {optimizer.name} rescales both: "
             "parameters with large gradients are hardly decayed",
             action=_action(optimizer.name, decay),
             evidence={"weight_decay": decay, "groups": float(len(groups))},

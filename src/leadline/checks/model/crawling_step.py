@@ -44,8 +44,8 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
     For Adam and similar optimizers, the median over matrices of $\eta / \mathrm{rms}(W)$: fires below
     `MIN_RELATIVE_STEP` = 3e-4 per step. For SGD, the decrease that the first step promises, $\eta \lVert g \rVert^2 /
     (1 - \mu)$, over the loss: fires below `MIN_PROMISED_SHARE` = 0.2 %. For both, a rehearsal of sixteen steps on the
-    batch: fires if at its pace it takes more than `MAX_STEPS_TO_CONSTANT` = 60 steps to reach the loss of the best constant
-    output, before which nothing is learned.
+    batch: fires if at its pace it takes more than `MAX_STEPS_TO_CONSTANT` = 60 steps to reach the loss of the best
+    constant output, before which nothing is learned.
 
     ## Why it hurts
     A weight that moves by 3e-4 of its size per step needs three thousand steps in one direction to change completely.
@@ -88,9 +88,10 @@ def _diagnose(step: StepSize, rehearsal: Rehearsal | None) -> tuple[str, float |
         return f"{subject} lowers the loss by only {step.promised:.2g} of its value: {steps}", factor
     if rehearsal is not None and rehearsal.is_too_slow and not rehearsal.has_spike:
         first, last = rehearsal.losses[0], rehearsal.losses[-1]
+        more = min(rehearsal.steps_to_constant, MAX_SHOWN_STEPS)
         message = (
             f"{rehearsal.steps} steps of {step.optimizer} at learning rate {step.lr:.3g} lower the loss on this batch "
-            f"only from {first:.3g} to {last:.3g}: it takes at least {min(rehearsal.steps_to_constant, MAX_SHOWN_STEPS):.0f} more "
+            f"only from {first:.3g} to {last:.3g}: it takes at least {more:.0f} more "
             "to reach the loss of a constant output"
         )
         return message, None

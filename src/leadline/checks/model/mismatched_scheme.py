@@ -19,7 +19,8 @@ MIN_BLOCKS = 32
 MAX_POWER_DISTANCE = 0.15
 # Heuristic: interquartile range of ln(branch / skip); branches that differ more have no common power.
 MAX_LOG_SPREAD = 1.0
-# Derived in docs/explanation/update.md: exponent of N in the change by one step, by family of optimizer and power of the scale.
+# Derived in docs/explanation/update.md: exponent of N in the change by one step, by family of optimizer and power of
+# the scale.
 STEP_EXPONENTS: dict[tuple[Family, float], float] = {("adam", 0.5): 0.5, ("sgd", 1.0): -1.0}
 
 

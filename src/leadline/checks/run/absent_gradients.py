@@ -20,7 +20,7 @@ _MEASURED = {
 }
 _ACTIONS = {
     "stopped": "Look for a `detach()`, a `torch.no_grad()` block or a branch that is no longer taken since that step.",
-    "zero": "Look for an op without a gradient behind them, such as rounding, `argmax` or a multiplication by zero.",
+    "zero": "Look for an op without a gradient after them, such as rounding, `argmax` or a multiplication by zero.",
     "never": "Remove the `detach()` or `.item()` that cuts them off, or freeze them with `requires_grad_(False)`.",
 }
 

@@ -58,7 +58,7 @@ def off_equilibrium(history: History) -> Iterator[Symptom]:
     ## Why it hurts
     In equilibrium every layer turns at the same pace, which is why one learning rate suits all. A layer that turns
     slower gets hardly any gradient and is only shrunk. One that turns faster is driven by noise, or by a loss that
-    depends on its scale, so it is less scale-invariant than the norm behind it suggests.
+    depends on its scale, so it is less scale-invariant than the norm after it suggests.
 
     ## When it is wrong
     Gradients that agree from step to step (large batches) turn weights further than uncorrelated ones.

@@ -44,7 +44,7 @@ def rate_drift(history: History) -> Iterator[Symptom]:
     it.
 
     ## When it is wrong
-    A drift early in training, towards the equilibrium that learning rate and decay set, is expected; it is a note
+    A drift early in training, toward the equilibrium that learning rate and decay set, is expected; it is a note
     then.
 
     ## References
