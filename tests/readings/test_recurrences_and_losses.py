@@ -9,7 +9,7 @@ from torch import nn
 
 import leadline
 from leadline.errors import InputError
-from leadline.readings.attribution import UNKNOWN, predicted
+from leadline.readings.attribution import UNKNOWN, predict_gains
 from leadline.tracer.calls import inside
 from leadline.tracer.inputs import explain_embedding_error
 from leadline.tracer.trace import trace
@@ -48,8 +48,8 @@ def test_an_op_without_a_formula_has_no_gain_and_an_rms_norm_has_one():
     parameters = {each.name: each for each in seen.parameters}
     norm = next(op for op in seen.ops if op.kind == "norm")
     last = next(op for op in seen.ops if op.kind == "loss")
-    assert predicted(norm, seen.values[norm.inputs[0]], parameters).forward is not None
-    assert predicted(last, seen.values[last.inputs[0]], parameters) == UNKNOWN
+    assert predict_gains(norm, seen.values[norm.inputs[0]], parameters).forward is not None
+    assert predict_gains(last, seen.values[last.inputs[0]], parameters) == UNKNOWN
 
 
 def test_only_torch_functions_that_are_written_in_python_are_looked_into():

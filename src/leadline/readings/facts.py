@@ -1,4 +1,4 @@
-"""Facts beside the depth axis: the inputs, the loss head, dtypes, attention and recurrence."""
+"""Facts about parts of the model other than the depth axis: inputs, loss head, dtype, attention, recurrence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leadline.ops.arguments import argument
 from leadline.ops.gaussian import activation_moments
 from leadline.readings.graph import NEUTRAL
 from leadline.readings.structure import Segment, Structure
-from leadline.readings.weights import Places, find_places, read_clones, read_weights
+from leadline.readings.weights import OpPlaces, find_places, read_clones, read_weights
 from leadline.records import (
     Attention,
     DepthBlock,
@@ -30,7 +30,8 @@ from leadline.records import (
     Weight,
 )
 
-LIMITS = {  # smallest number above zero (subnormal) and largest, of each dtype (IEEE 754; bfloat16: 8 exponent bits)
+# Cited: IEEE 754 (bfloat16 has 8 exponent bits): smallest positive (subnormal) and largest number of each dtype.
+DTYPE_LIMITS = {
     "float16": (5.960464477539063e-08, 65504.0),
     "bfloat16": (9.183549615799121e-41, 3.3895313892515355e38),
     "float32": (1.401298464324817e-45, 3.4028234663852886e38),
@@ -38,14 +39,16 @@ LIMITS = {  # smallest number above zero (subnormal) and largest, of each dtype 
 }
 _CROSS_ENTROPIES = ("cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d")
 _PASSING = NEUTRAL | {"select", "join"}
-STRETCHED = 10.0  # of numbers within ±s, cross-entropy can make ln(1 + (C - 1) exp(-2 s)): 2e-9 (C - 1) here (derived)
-CARRIED = 1.01  # rounding: a sum of a mask's constant and a signal is that constant (ours)
+# Derived: from logits within ±s cross-entropy can reach ln(1 + (C - 1) exp(-2 s)), here 2e-9 (C - 1).
+MIN_LOGIT_STRETCH = 10.0
+# Heuristic: allows for rounding when a signal is added to the large constant of a mask.
+MAX_MASK_ROUNDING = 1.01
 
 
 def read_sources(trace: Trace, structure: Structure, weights: Sequence[Weight]) -> Iterator[InputSignal]:
-    """The floating-point inputs that a stream starts from, behind what only shifts and scales them."""
+    """The floating-point inputs of the streams, after the ops that only shift and scale them."""
     for index, flow in enumerate(structure.flows):
-        stats = _standardised(trace, flow.source).forward
+        stats = _standardized(trace, flow.source).forward
         if stats is None or not flow.source.floating or not stats.count:
             continue
         own = [w for w in weights if w.block >= 0 and structure.blocks[w.block].stream == index]
@@ -58,8 +61,8 @@ def read_sources(trace: Trace, structure: Structure, weights: Sequence[Weight]) 
         )
 
 
-def _standardised(trace: Trace, source: Value) -> Value:
-    """The input after constants were subtracted and divided by, as a model does that standardises for itself."""
+def _standardized(trace: Trace, source: Value) -> Value:
+    """The input after the model subtracted and divided by constants (standardized it)."""
     value = source
     for op in trace.ops:
         if value.id in op.inputs:
@@ -78,34 +81,41 @@ def read_head(trace: Trace) -> Head | None:
         return Head(loss="", value=trace.loss, classes=None, logit_ms=None, logit_max=None, behind="")
     op = losses[-1]
     logits = trace.values[op.inputs[0]]
-    maker = _maker(trace, logits)
-    if op.name.startswith("nll_loss") and maker is not None and maker.name == "log_softmax":
-        logits = trace.values[maker.inputs[0]]
-        maker = _maker(trace, logits)
-    made = trace.values[op.outputs[0]].forward
-    squashed = (
-        maker is not None and maker.kind in ("softmax", "activation") and not _stretched(trace, maker, logits)
+    producer = _producer(trace, logits)
+    if op.name.startswith("nll_loss") and producer is not None and producer.name == "log_softmax":
+        logits = trace.values[producer.inputs[0]]
+        producer = _producer(trace, logits)
+    loss_stats = trace.values[op.outputs[0]].forward
+    is_squashed = (
+        producer is not None
+        and producer.kind in ("softmax", "activation")
+        and not _is_stretched(trace, producer, logits)
     )
     return Head(
         loss=op.name,
-        value=trace.loss if made is None else made.mean,
+        value=trace.loss if loss_stats is None else loss_stats.mean,
         classes=_classes(op, logits),
         logit_ms=None if logits.forward is None else logits.forward.ms,
         logit_max=None if logits.forward is None else logits.forward.abs_max,
-        behind=maker.name if maker is not None and squashed else "",
+        behind=producer.name if producer is not None and is_squashed else "",
     )
 
 
-def _stretched(trace: Trace, maker: Op, logits: Value) -> bool:
-    """A bounded function's output, multiplied until it can serve as logits: a soft cap, 30 tanh(x / 30)."""
-    made = trace.values[maker.outputs[0]].forward
-    if maker.name.startswith("relu") or made is None or logits.forward is None or not made.abs_max > 0:
+def _is_stretched(trace: Trace, producer: Op, logits: Value) -> bool:
+    """Whether a bounded output is multiplied until it can serve as logits, as in the soft cap 30 tanh(x / 30)."""
+    bounded = trace.values[producer.outputs[0]].forward
+    if (
+        producer.name.startswith("relu")
+        or bounded is None
+        or logits.forward is None
+        or not bounded.abs_max > 0
+    ):
         return False
-    return logits.forward.abs_max / made.abs_max >= STRETCHED
+    return logits.forward.abs_max / bounded.abs_max >= MIN_LOGIT_STRETCH
 
 
-def _maker(trace: Trace, value: Value) -> Op | None:
-    """The op that made this value, seen through ops that only pass it on."""
+def _producer(trace: Trace, value: Value) -> Op | None:
+    """The op that produced this value, before ops that only pass it on."""
     while value.op is not None:
         op = trace.ops[value.op]
         if op.kind not in _PASSING or not op.inputs:
@@ -121,16 +131,16 @@ def _classes(op: Op, logits: Value) -> int | None:
 
 
 def read_precision(trace: Trace) -> Precision | None:
-    """How near the pass came to the limits of the dtype that most of it ran in."""
+    """How close the pass came to the limits of its most frequent dtype."""
     written = [value for value in trace.values if value.op is not None and value.forward is not None]
-    common = Counter(value.dtype for value in written).most_common(1)
-    kept = Counter(p.dtype for p in trace.parameters if p.trainable).most_common(1)
-    if not common or not kept or common[0][0] not in LIMITS:
+    value_dtypes = Counter(value.dtype for value in written).most_common(1)
+    parameter_dtypes = Counter(p.dtype for p in trace.parameters if p.trainable).most_common(1)
+    if not value_dtypes or not parameter_dtypes or value_dtypes[0][0] not in DTYPE_LIMITS:
         return None
-    dtype = common[0][0]
-    tiny, huge = LIMITS[dtype]
+    dtype = value_dtypes[0][0]
+    tiny, huge = DTYPE_LIMITS[dtype]
     own = [value for value in written if value.dtype == dtype]
-    constant = _carried(trace)
+    constant = _mask_values(trace)
     peak = max(own, key=lambda value: _backward_peak(value) if value.id in constant else _peak(value))
     lost = [
         (_lost(value, tiny), value) for value in own if value.backward is not None and value.backward.count
@@ -138,7 +148,7 @@ def read_precision(trace: Trace) -> Precision | None:
     worst = max(lost, key=lambda pair: pair[0], default=(0.0, peak))
     return Precision(
         dtype=dtype,
-        parameters=kept[0][0],
+        parameters=parameter_dtypes[0][0],
         tiny=tiny,
         huge=huge,
         largest=_backward_peak(peak) if peak.id in constant else _peak(peak),
@@ -160,23 +170,24 @@ def _finite_max(stats: Stats | None) -> float:
     return stats.abs_max if stats is not None and math.isfinite(stats.abs_max) else 0.0
 
 
-def _carried(trace: Trace) -> set[int]:
-    """Values whose largest number was written down by somebody (a mask's -1e38) and not computed."""
-    found = {value.id for value in trace.values if value.source in ("constant", "buffer")}
+def _mask_values(trace: Trace) -> set[int]:
+    """Values whose largest number is a written constant (a mask's -1e38) and not computed."""
+    constants = {value.id for value in trace.values if value.source in ("constant", "buffer")}
     for op in trace.ops:
-        most = max(
-            (_finite_max(trace.values[each].forward) for each in op.inputs if each in found), default=0.0
+        largest = max(
+            (_finite_max(trace.values[each].forward) for each in op.inputs if each in constants), default=0.0
         )
-        found.update(
+        constants.update(
             each
             for each in op.outputs
-            if found.issuperset(op.inputs) or _finite_max(trace.values[each].forward) <= CARRIED * most
+            if constants.issuperset(op.inputs)
+            or _finite_max(trace.values[each].forward) <= MAX_MASK_ROUNDING * largest
         )
-    return found
+    return constants
 
 
 def _lost(value: Value, tiny: float) -> float:
-    """Share of a Gaussian gradient of this size that rounds to zero."""
+    """Share of a Gaussian gradient with the measured second moment that rounds to zero."""
     if value.backward is None or not value.backward.ms > 0 or not math.isfinite(value.backward.ms):
         return 0.0
     return math.erf(tiny / 2 / math.sqrt(2 * value.backward.ms))
@@ -186,35 +197,36 @@ def _where(trace: Trace, value: Value) -> str:
     return "" if value.op is None else trace.ops[value.op].module
 
 
-# Attention and recurrence: how queries spread over keys, and what a state is multiplied by from step to step.
+# Attention and recurrence: how queries spread over keys, and the factor of a state from step to step.
 
-HALVINGS = 30  # of the interval in which the variance before a tanh is sought: 1e-9 of it is left
+# Derived: 30 halvings of the log interval of the variance before a tanh leave 1e-9 of it.
+BISECTION_STEPS = 30
 
 
-def read_attentions(trace: Trace, places: Places) -> Iterator[Attention]:
-    """Fused attention as it was probed; spelled-out attention by the second moment of its softmax."""
+def read_attentions(trace: Trace, places: OpPlaces) -> Iterator[Attention]:
+    """Fused attention from its probe; attention written as a softmax from the second moment of the softmax."""
     for op in trace.ops:
         value = trace.values[op.outputs[0]]
         block = places.block.get(op.index, -1)
         if op.kind == "attention" and value.attended is not None:
-            seen = value.attended
+            probe = value.attended
             yield Attention(
                 block=block,
                 module=op.module,
-                keys=seen.keys,
-                purity=seen.purity,
-                uniform=1 / seen.keys,
-                logit_var=seen.logit_var,
-                logit_max=seen.logit_max,
+                keys=probe.keys,
+                purity=probe.purity,
+                uniform=1 / probe.keys,
+                logit_var=probe.logit_var,
+                logit_max=probe.logit_max,
             )
         elif op.name == "softmax" and any(
             reader.kind in ("product", "dropout") for reader in places.readers.get(value.id, ())
         ):
-            yield from _spelled_out(trace, op, value, block)
+            yield from _softmax_attention(trace, op, value, block)
 
 
-def _spelled_out(trace: Trace, op: Op, value: Value, block: int) -> Iterator[Attention]:
-    """A softmax over the last dimension of weights between positions that a product with values reads."""
+def _softmax_attention(trace: Trace, op: Op, value: Value, block: int) -> Iterator[Attention]:
+    """Attention from a softmax over the last dimension whose output is multiplied with the values."""
     if len(value.shape) < 3 or value.forward is None or not value.forward.ms > 0:
         return
     queries, keys = value.shape[-2:]
@@ -233,11 +245,11 @@ def _spelled_out(trace: Trace, op: Op, value: Value, block: int) -> Iterator[Att
 
 
 def _causal_uniform(keys: int) -> float:
-    """Mean over rows of one over the number of visible keys."""
-    return sum(1 / seen for seen in range(1, keys + 1)) / keys
+    """Purity of uniform causal attention: the mean over rows of one over the number of visible keys."""
+    return sum(1 / visible for visible in range(1, keys + 1)) / keys
 
 
-def read_recurrences(trace: Trace, places: Places) -> Iterator[Recurrence]:
+def read_recurrences(trace: Trace, places: OpPlaces) -> Iterator[Recurrence]:
     """Recurrent ops that run over a whole sequence in one call."""
     parameters = {parameter.name: parameter for parameter in trace.parameters}
     for op in trace.ops:
@@ -264,12 +276,12 @@ def _steps(trace: Trace, op: Op) -> int | None:
 
 
 def _state_variance(op: Op, parameters: Mapping[str, Parameter]) -> float | None:
-    """Geometric mean over layers: of each layer's matrices the second is the state's."""
+    """Geometric mean over layers of the state matrix's variance; it is the second matrix of each layer."""
     matrices = [p for name in op.params if (p := parameters.get(name)) and len(p.shape) == 2]
-    found = [p.ms * p.shape[1] for p in matrices[1::2] if p.ms is not None]
-    if not found or min(found) <= 0:
+    variances = [p.ms * p.shape[1] for p in matrices[1::2] if p.ms is not None]
+    if not variances or min(variances) <= 0:
         return None
-    return math.exp(sum(math.log(each) for each in found) / len(found))
+    return math.exp(sum(math.log(each) for each in variances) / len(variances))
 
 
 def _slope(op: Op, states: Value) -> float | None:
@@ -285,7 +297,7 @@ def _slope(op: Op, states: Value) -> float | None:
 def _tanh_slope(ms: float) -> float:
     r"""$E[\phi'^2]$ of the tanh whose output has this second moment, for a Gaussian before it."""
     low, high = 1e-6, 1e4
-    for _ in range(HALVINGS):
+    for _ in range(BISECTION_STEPS):
         middle = math.sqrt(low * high)
         moments = activation_moments("tanh", 0.0, middle)
         low, high = (middle, high) if moments is not None and moments.square < ms else (low, middle)
@@ -293,9 +305,9 @@ def _tanh_slope(ms: float) -> float:
     return 1.0 if moments is None else moments.slope_square
 
 
-# Everything that rules judge beside the depth axis, read off a trace.
+# All facts of a trace.
 
-# Activations with f(0) = 0 and a slope there: a zero that comes of a zero learns (derived).
+# Derived: activations with f(0) = 0 and a nonzero slope there, so that a unit at zero still learns.
 ALIVE_AT_ZERO = frozenset(
     {
         *("silu", "gelu", "mish", "tanh", "elu", "celu", "selu", "softsign", "hardswish", "hardtanh"),
@@ -319,8 +331,8 @@ def read_facts(trace: Trace, structure: Structure) -> Facts:
     )
 
 
-def with_likeness(trace: Trace, structure: Structure) -> tuple[DepthBlock, ...]:
-    """The blocks, each with how alike its samples are, its units and its mean."""
+def with_unit_statistics(trace: Trace, structure: Structure) -> tuple[DepthBlock, ...]:
+    """The blocks, each with the correlation of its samples, its units and its mean."""
     return tuple(
         msgspec.structs.replace(
             block,
@@ -332,11 +344,11 @@ def with_likeness(trace: Trace, structure: Structure) -> tuple[DepthBlock, ...]:
     )
 
 
-def likeness(value: Value) -> float | None:
+def _sample_correlation(value: Value) -> float | None:
     r"""Mean correlation of the samples, $\rho = (T s - 1) / (T - 1)$.
 
-    $T$ vectors, of which the mean has the share $s$ of the second moment. Not centred: a mean that all of them share
-    counts. With several positions a sample, all are taken together.
+    There are $T$ vectors, and their mean has the share $s$ of the second moment. The correlation is not centered: a
+    common mean counts. Several positions per sample are treated as separate vectors.
     """
     if value.common_ms is None or value.forward is None or len(value.shape) < 2 or not value.forward.ms > 0:
         return None
@@ -344,34 +356,34 @@ def likeness(value: Value) -> float | None:
     vectors = value.forward.count / units
     if vectors < 2:
         return None
-    found = (vectors * value.common_ms / value.forward.ms - 1) / (vectors - 1)
-    return min(found, 1.0) if math.isfinite(found) else None
+    correlation = (vectors * value.common_ms / value.forward.ms - 1) / (vectors - 1)
+    return min(correlation, 1.0) if math.isfinite(correlation) else None
 
 
 def _likeness(trace: Trace, segments: Sequence[Segment]) -> float | None:
-    """That of the last value on the axis of which it is known."""
+    """The sample correlation of the last value on the axis for which it is known."""
     for segment in reversed(segments):
-        found = likeness(trace.values[trace.ops[segment.exit].outputs[0]])
-        if found is not None:
-            return found
+        correlation = _sample_correlation(trace.values[trace.ops[segment.exit].outputs[0]])
+        if correlation is not None:
+            return correlation
     return None
 
 
 def _units(trace: Trace, segments: Sequence[Segment]) -> Units | None:
     ops = [trace.ops[op] for segment in segments for op in segment.ops]
-    found = [(op, units) for op in ops if (units := trace.values[op.outputs[0]].units) is not None]
-    if not found:
+    measured = [(op, units) for op in ops if (units := trace.values[op.outputs[0]].units) is not None]
+    if not measured:
         return None
-    bounded = [units.saturated for _, units in found if units.saturated is not None]
+    bounded = [units.saturated for _, units in measured if units.saturated is not None]
     return Units(
-        count=sum(units.count for _, units in found),
-        dead=sum(units.dead for op, units in found if not _rests_at_zero(trace, op)),
+        count=sum(units.count for _, units in measured),
+        dead=sum(units.dead for op, units in measured if not _rests_at_zero(trace, op)),
         saturated=sum(bounded) if bounded else None,
     )
 
 
 def _rests_at_zero(trace: Trace, op: Op) -> bool:
-    """All that the activation reads is zero, where it has a slope: a gate whose matrix starts at zero."""
+    """Whether the activation reads only zeros and has a slope there, as a gate whose matrix starts at zero."""
     read = trace.values[op.inputs[0]].forward if op.inputs else None
     return op.name in ALIVE_AT_ZERO and read is not None and read.zero_share == 1.0
 

@@ -1,4 +1,4 @@
-"""The op graph of a trace as one batch input sees it: which ops its signal passes, and through which it must pass."""
+"""The part of the op graph between one batch input and the loss, with its dominators."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from leadline.records import Op, Trace, Value
 
 WEIGHTED = frozenset({"weight", "recurrent", "embedding"})
 HEAVY = WEIGHTED | {"attention"}
-NEUTRAL = frozenset(
-    {"layout", "cast", "dropout", "scale", "bias"}
-)  # pass a signal on: a skip path may hold them
+# Kinds of ops that pass a signal on, so that a skip path may contain them.
+NEUTRAL = frozenset({"layout", "cast", "dropout", "scale", "bias"})
+# Stands for the batch input where an op index is expected.
+ROOT = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,23 +22,20 @@ class Flow:
     ops: tuple[int, ...]
     """Ops that the signal passes on its way to the loss, in execution order."""
     parents: dict[int, tuple[int, ...]]
-    """For each of these, the ops whose output it reads as signal; ROOT for the input itself."""
-    waist: tuple[int, ...]
-    """The ops that lie on every path from the input to the loss, in order: the dominators of the loss."""
-
-
-ROOT = -1  # stands for the batch input where an op index is expected
+    """For each of these ops, the ops whose output it reads as signal; ROOT for the input itself."""
+    dominators: tuple[int, ...]
+    """The dominators of the loss: the ops that lie on every path from the input to it, in order."""
 
 
 def flow_from(trace: Trace, source: Value) -> Flow | None:
     """Follow one batch input to the loss; None if the loss does not depend on it as a signal.
 
-    A signal is carried by floating-point values and by integers (token ids), not by booleans: a mask that is computed
-    from the tokens opens no path. Integers that enter a loss are labels.
+    Floating-point values and integers (token ids) carry a signal, booleans do not: a mask that is computed from the
+    tokens opens no path. Integers that enter a loss are labels.
     """
     if trace.loss_value is None:
         return None
-    parents = _reachable(trace, source)
+    parents = _signal_parents(trace, source)
     goal = trace.values[trace.loss_value].op
     if goal not in parents:
         return None
@@ -47,29 +45,32 @@ def flow_from(trace: Trace, source: Value) -> Flow | None:
         source=source,
         ops=ops,
         parents={index: parents[index] for index in ops},
-        waist=_dominators(ops, parents, goal),
+        dominators=_dominators(ops, parents, goal),
     )
 
 
 def is_weighted(op: Op) -> bool:
+    """Whether the op multiplies by trained weights."""
     return op.kind in WEIGHTED
 
 
 def carries(value: Value) -> bool:
-    """Whether a value can carry a signal at all."""
+    """Whether a value can carry a signal."""
     return value.dtype != "bool"
 
 
-def _reachable(trace: Trace, source: Value) -> dict[int, tuple[int, ...]]:
-    live = {source.id}
+def _signal_parents(trace: Trace, source: Value) -> dict[int, tuple[int, ...]]:
+    carrying = {source.id}
     parents: dict[int, tuple[int, ...]] = {}
     for op in trace.ops:
-        read = [value for value in op.inputs if value in live and _enters(trace.values[value], op)]
+        read = [value for value in op.inputs if value in carrying and _enters(trace.values[value], op)]
         if not read:
             continue
-        makers = (trace.values[value].op for value in read)
-        parents[op.index] = tuple(dict.fromkeys(ROOT if maker is None else maker for maker in makers))
-        live.update(value for value in op.outputs if carries(trace.values[value]))
+        producers = (trace.values[value].op for value in read)
+        parents[op.index] = tuple(
+            dict.fromkeys(ROOT if producer is None else producer for producer in producers)
+        )
+        carrying.update(value for value in op.outputs if carries(trace.values[value]))
     return parents
 
 
@@ -78,34 +79,34 @@ def _enters(value: Value, op: Op) -> bool:
 
 
 def _ancestors(goal: int, parents: dict[int, tuple[int, ...]]) -> set[int]:
-    found, todo = {goal}, [goal]
-    while todo:
-        for parent in parents[todo.pop()]:
-            if parent != ROOT and parent not in found:
-                found.add(parent)
-                todo.append(parent)
-    return found
+    ancestors, pending = {goal}, [goal]
+    while pending:
+        for parent in parents[pending.pop()]:
+            if parent != ROOT and parent not in ancestors:
+                ancestors.add(parent)
+                pending.append(parent)
+    return ancestors
 
 
 def _dominators(ops: tuple[int, ...], parents: dict[int, tuple[int, ...]], goal: int) -> tuple[int, ...]:
     """The dominators of `goal`, by intersecting chains (Cooper, Harvey and Kennedy, 2001).
 
-    One pass is enough: execution order is a topological order.
+    One pass is enough because execution order is a topological order.
     """
     depth = {ROOT: 0}
-    above = {ROOT: ROOT}
+    dominator_of = {ROOT: ROOT}
     for op in ops:
         common = parents[op][0]
         for other in parents[op][1:]:
             while common != other:
                 if depth[common] < depth[other]:
-                    other = above[other]
+                    other = dominator_of[other]
                 else:
-                    common = above[common]
-        above[op] = common
+                    common = dominator_of[common]
+        dominator_of[op] = common
         depth[op] = depth[common] + 1
     chain = []
     while goal != ROOT:
         chain.append(goal)
-        goal = above[goal]
+        goal = dominator_of[goal]
     return tuple(reversed(chain))

@@ -1,24 +1,24 @@
-"""Readings: what can be read off a finished trace, without torch and without the model."""
+"""All readings of a finished trace as one Profile, without torch and without the model."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from leadline.readings.attribution import attribute
-from leadline.readings.facts import read_facts, with_likeness
+from leadline.readings.facts import read_facts, with_unit_statistics
 from leadline.readings.signal import find_anomalies, find_jumps, read_depth_scale
 from leadline.readings.structure import Structure, read_structure
 from leadline.records import Coverage, Profile, Trace
 
 
 def read_profile(trace: Trace) -> tuple[Profile, Coverage]:
-    """All readings of a trace, and how much of the pass it saw."""
+    """All readings of a trace, and how much of the pass was measured."""
     structure = read_structure(trace)
     return _profile(trace, structure), _coverage(trace, structure)
 
 
 def _profile(trace: Trace, structure: Structure) -> Profile:
-    blocks = with_likeness(trace, structure)
+    blocks = with_unit_statistics(trace, structure)
     profile = Profile(
         model=trace.model,
         loss=trace.loss,

@@ -8,25 +8,31 @@ from itertools import pairwise
 
 from leadline.readings.limits import MAX_EFOLDS_SGD
 from leadline.records import Anomaly, DepthBlock, DepthScale, Direction, Jump, Op, Stats, Stream, Trace, Value
+from leadline.records.profile import Phase
 
-JUMP = 4.0  # ours, for display only: smaller factors are the ordinary business of a layer
-JUMPS_SHOWN = 4
+# Heuristic: smaller factors are normal for a layer; for display only.
+MIN_JUMP_FACTOR = 4.0
+# Heuristic: more would crowd the report.
+MAX_JUMPS = 4
+# Heuristic: with fewer blocks one odd layer cannot be distinguished from a law.
+MIN_DEPTH_SCALE_BLOCKS = 4
 
 
 def find_jumps(blocks: Sequence[DepthBlock]) -> tuple[Jump, ...]:
-    """The blocks across which the second moment changes most, strongest first."""
+    """The blocks across which the second moment changes most, the largest change first."""
     pairs = [(before, after) for before, after in pairwise(blocks) if before.stream == after.stream]
-    jumps = [jump for before, after in pairs for jump in _across(before, after)]
-    large = [jump for jump in jumps if abs(math.log(jump.factor)) > math.log(JUMP)]
-    return tuple(sorted(large, key=lambda jump: -abs(math.log(jump.factor)))[:JUMPS_SHOWN])
+    jumps = [jump for before, after in pairs for jump in _jumps_between(before, after)]
+    large = [jump for jump in jumps if abs(math.log(jump.factor)) > math.log(MIN_JUMP_FACTOR)]
+    return tuple(sorted(large, key=lambda jump: -abs(math.log(jump.factor)))[:MAX_JUMPS])
 
 
 def find_anomalies(trace: Trace) -> tuple[Anomaly, ...]:
-    """Where NaN or infinity first appears, in each direction; only if it reaches the loss or a gradient."""
-    return tuple(found for found in (_forward_anomaly(trace), _backward_anomaly(trace)) if found is not None)
+    """The first NaN or infinity in each direction, if it reaches the loss or a gradient."""
+    anomalies = (_forward_anomaly(trace), _backward_anomaly(trace))
+    return tuple(each for each in anomalies if each is not None)
 
 
-def _across(before: DepthBlock, after: DepthBlock) -> Iterator[Jump]:
+def _jumps_between(before: DepthBlock, after: DepthBlock) -> Iterator[Jump]:
     if (forward := _ratio(after.forward_ms, before.forward_ms)) is not None:
         yield Jump(direction="forward", block=after.name, factor=forward)
     if (backward := _ratio(before.backward_ms, after.backward_ms)) is not None:
@@ -34,7 +40,7 @@ def _across(before: DepthBlock, after: DepthBlock) -> Iterator[Jump]:
 
 
 def _ratio(new: float | None, old: float | None) -> float | None:
-    """None where a logarithm of the ratio would say nothing: not measured, zero, not finite, or out of range."""
+    """The ratio; None where its logarithm is not defined or one of the two was not measured."""
     if not new or not old:
         return None
     ratio = new / old
@@ -42,28 +48,31 @@ def _ratio(new: float | None, old: float | None) -> float | None:
 
 
 def _forward_anomaly(trace: Trace) -> Anomaly | None:
-    """Walk back from the loss, while values are not finite, to the op that made the first such value."""
+    """Walk back from the loss through non-finite values to the op that produced the first of them."""
     value = None if trace.loss_value is None else trace.values[trace.loss_value]
-    if value is None or not _sick(value.forward):
+    if value is None or not _is_non_finite(value.forward):
         return None
     while value.op is not None:
-        infected = [trace.values[each] for each in trace.ops[value.op].inputs if _infects(trace.values[each])]
-        if not infected:
+        inputs = (trace.values[each] for each in trace.ops[value.op].inputs)
+        non_finite = [each for each in inputs if _passes_on(each)]
+        if not non_finite:
             break
-        value = infected[0]
+        value = non_finite[0]
     return _anomaly(trace, "forward", value, value.op)
 
 
 def _backward_anomaly(trace: Trace) -> Anomaly | None:
-    """Gradients arrive in reverse order: the last value whose gradient is sick was the first; its reader made it so."""
-    sick = [value for value in trace.values if _sick(value.backward)]
-    if not sick:
+    """The last value with a non-finite gradient came first, because gradients run backward; its reader caused it."""
+    non_finite = [value for value in trace.values if _is_non_finite(value.backward)]
+    if not non_finite:
         return None
-    value = max(sick, key=lambda each: -1 if each.op is None else each.op)
+    value = max(non_finite, key=lambda each: -1 if each.op is None else each.op)
     readers = [op for op in trace.ops if value.id in op.inputs]
-    healthy = [op for op in readers if not any(_sick(trace.values[out].backward) for out in op.outputs)]
-    culprits = healthy or readers
-    return _anomaly(trace, "backward", value, culprits[-1].index if culprits else None)
+    finite_before = [
+        op for op in readers if not any(_is_non_finite(trace.values[out].backward) for out in op.outputs)
+    ]
+    causes = finite_before or readers
+    return _anomaly(trace, "backward", value, causes[-1].index if causes else None)
 
 
 def _anomaly(trace: Trace, direction: Direction, value: Value, index: int | None) -> Anomaly:
@@ -81,50 +90,57 @@ def _anomaly(trace: Trace, direction: Direction, value: Value, index: int | None
 
 
 def _source(trace: Trace, value: Value, op: Op | None) -> str:
-    """The batch input or parameter that was not finite to begin with; "" if the op made it out of finite numbers."""
+    """The batch input or parameter that was already non-finite; "" if the op computed it from finite numbers."""
     if op is None:
         return value.name
-    sick = {each.name for each in trace.parameters if each.ms is not None and not math.isfinite(each.ms)}
-    return next((name for name in op.params if name in sick), "")
+    non_finite = {
+        each.name for each in trace.parameters if each.ms is not None and not math.isfinite(each.ms)
+    }
+    return next((name for name in op.params if name in non_finite), "")
 
 
-def _sick(stats: Stats | None) -> bool:
+def _is_non_finite(stats: Stats | None) -> bool:
     return stats is not None and stats.non_finite > 0
 
 
-def _infects(value: Value) -> bool:
-    """Not finite, and not merely masked: -inf alone is how attention masks are written."""
-    return _sick(value.forward) and value.forward is not None and value.forward.mean != -math.inf
+def _passes_on(value: Value) -> bool:
+    """Whether the value is non-finite and not only masked: attention masks consist of -inf alone."""
+    return _is_non_finite(value.forward) and value.forward is not None and value.forward.mean != -math.inf
 
 
-# The depth scale of a real network, off theory's prediction for the blocks of its depth axis.
-
-FEWEST = 4  # blocks; ours: with fewer, one odd layer cannot be told from a law
+# The depth scale of a network, from the predicted moments of its blocks.
 
 
 def read_depth_scale(blocks: Sequence[DepthBlock], streams: Sequence[Stream]) -> DepthScale | None:
-    r"""$\chi$, the geometric mean a block of the predicted power of the gradient, seen in its own direction.
+    r"""The depth scale: $\chi$ is the mean factor per block of the predicted gradient power, in backward direction.
 
-    Power, the sum of squares, is what a layer of another width preserves. Without the head. A stack counts as critical
-    if it changes by less than one e-fold over its own depth: no measurement at this depth could tell it from one. None
-    if fewer than `FEWEST` blocks are predicted. `q` is what theory predicts at the last block.
+    Power is the sum of squares, which a change of width preserves. The mean is geometric and excludes the head. A stack
+    counts as critical if the power changes by less than one e-fold over its depth, because no measurement at this depth
+    could show a difference. None if fewer than `MIN_DEPTH_SCALE_BLOCKS` blocks are predicted. `q` is the predicted
+    second moment at the last block.
     """
     own = [block for block in blocks if block.stream == 0]
     body = own[:-1] if streams and streams[0].joins is None else own
-    powers = [  # logarithms: over a deep stack the powers themselves may differ by more than a float holds
+    log_powers = [  # over a deep stack the powers themselves may exceed the range of a float
         math.log(block.backward_ms_predicted) + math.log(block.elements)
         for block in body
         if block.backward_ms_predicted is not None and 0 < block.backward_ms_predicted < math.inf
     ]
-    if len(powers) < FEWEST:
+    if len(log_powers) < MIN_DEPTH_SCALE_BLOCKS:
         return None
-    folds = powers[0] - powers[-1]
-    each = folds / (len(powers) - 1)
-    xi = math.inf if each == 0 else 1 / abs(each)
+    e_folds = log_powers[0] - log_powers[-1]
+    per_block = e_folds / (len(log_powers) - 1)
+    xi = math.inf if per_block == 0 else 1 / abs(per_block)
     return DepthScale(
-        chi=math.exp(each),
+        chi=math.exp(per_block),
         xi=xi,
-        phase="critical" if abs(folds) < 1 else "ordered" if folds < 0 else "chaotic",
+        phase=_phase(e_folds),
         trainable_depth=MAX_EFOLDS_SGD * xi,
         q=body[-1].forward_ms_predicted,
     )
+
+
+def _phase(e_folds: float) -> Phase:
+    if abs(e_folds) < 1:
+        return "critical"
+    return "ordered" if e_folds < 0 else "chaotic"

@@ -1,9 +1,9 @@
-"""The depth axis of a network, read off its graph: streams, blocks, residual adds and where the norms sit.
+"""The depth axis of a network, read from its graph: streams, blocks, residual adds and the placement of norms.
 
-The ops through which *every* path from an input to the loss must pass form the stream. What lies between two of them
-is a segment; a segment that multiplies by a weight begins a block, and the light ones behind it (activation, norm,
-dropout) belong to it. Where no such waist exists for long (U-Nets, unrolled recurrences), the longest path through
-the segment serves as axis, and its blocks are marked as bypassed.
+The ops on *every* path from an input to the loss, the dominators of the loss, form the stream. The ops between two of
+them are a segment. A segment that multiplies by a weight begins a block, and the light segments after it (activation,
+norm, dropout) belong to that block. A segment with many weights (U-Nets, unrolled recurrences) is replaced by the
+longest path through it, and the blocks of that path are marked as bypassed.
 """
 
 from __future__ import annotations
@@ -13,133 +13,142 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from leadline.readings.graph import HEAVY, NEUTRAL, ROOT, Flow, flow_from, is_weighted
-from leadline.readings.residual import Sum, find_norms, find_sum, name_blocks
+from leadline.readings.residual import ResidualSum, find_norms, find_residual_sum, name_blocks
 from leadline.records import DepthBlock, Gap, Op, Placement, ResidualAdd, Stream, Trace, Value
 
-LONG_SEGMENT = (
-    8  # weights in a row; ours: the longest residual branch in wide use (MBConv with squeeze-excite) has 5
-)
+# Heuristic: the longest residual branch in wide use (MBConv with squeeze-and-excitation) has 5 weights in a row.
+MIN_LONG_PATH_WEIGHTS = 8
+# Keys: a norm before the branch, after the add, at the branch's output.
+_PLACEMENTS: dict[tuple[bool, bool, bool], Placement] = {
+    (False, False, False): "none",
+    (True, False, False): "pre",
+    (False, True, False): "post",
+    (False, False, True): "output",
+    (True, False, True): "sandwich",
+    (True, True, False): "pre+post",
+    (False, True, True): "post+output",
+    (True, True, True): "all",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Ops between two neighbouring points of the axis; `exit` is the later point and belongs to it."""
+    """Ops between two neighboring points of the axis; `exit` is the later point and belongs to the segment."""
 
     ops: tuple[int, ...]
     exit: int
     weights: int
-    sum: Sum | None = None
+    sum: ResidualSum | None = None
     bypassed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
-    """Streams and their blocks, in order, and what could not be placed."""
+    """Streams and their blocks in order, and the inputs that could not be placed."""
 
     streams: tuple[Stream, ...]
     blocks: tuple[DepthBlock, ...]
     gaps: tuple[Gap, ...]
     segments: tuple[tuple[Segment, ...], ...] = ()
-    """The segments that each block is made of."""
+    """The segments of each block."""
     flows: tuple[Flow, ...] = ()
-    """The part of the graph that each stream runs through."""
+    """The part of the graph of each stream."""
     norms: frozenset[int] = frozenset()
-    """Ops whose output is normalised."""
+    """Ops whose output is normalized."""
 
 
 def read_structure(trace: Trace) -> Structure:
-    """Streams and blocks of a trace; the measured values are those of the trace."""
+    """Streams and blocks of a trace, with the measured values of the trace."""
     norms = find_norms(trace)
-    flows = _ordered(
-        [flow for value in trace.values if value.source == "input" if (flow := flow_from(trace, value))]
-    )
+    inputs = [value for value in trace.values if value.source == "input"]
+    flows = _sort_flows([flow for flow in (flow_from(trace, value) for value in inputs) if flow is not None])
     streams: list[Stream] = []
     blocks: list[DepthBlock] = []
-    grouped: list[tuple[Segment, ...]] = []
-    used: list[Flow] = []
-    claimed: set[int] = set()
-    unplaced = [value.name for value in trace.values if value.source == "input"]
+    segments_by_block: list[tuple[Segment, ...]] = []
+    stream_flows: list[Flow] = []
+    placed: set[int] = set()
+    unplaced = [value.name for value in inputs]
     for flow in flows:
-        segments = _segments(trace, flow, norms, claimed)
-        joins = 0 if streams and claimed & set(flow.ops) else None
-        claimed |= set(flow.ops)
+        segments = _segments(trace, flow, norms, placed)
+        joins = 0 if streams and placed & set(flow.ops) else None
+        placed |= set(flow.ops)
         if not any(segment.weights for segment in segments):
             continue
-        groups = _norms_to_what_follows(_grouped(segments), norms)
+        groups = _move_final_norms(_group_segments(segments), norms)
         blocks += _blocks(trace, groups, norms, len(streams))
         streams.append(Stream(input=flow.source.name, blocks=len(groups), joins=joins))
-        grouped += map(tuple, groups)
-        used.append(flow)
+        segments_by_block += map(tuple, groups)
+        stream_flows.append(flow)
         unplaced.remove(flow.source.name)
     return Structure(
         streams=tuple(streams),
         blocks=tuple(blocks),
         gaps=_gaps(trace, unplaced, streams),
-        segments=tuple(grouped),
-        flows=tuple(used),
+        segments=tuple(segments_by_block),
+        flows=tuple(stream_flows),
         norms=norms,
     )
 
 
-def _ordered(flows: Sequence[Flow]) -> list[Flow]:
-    """The stream that runs through what others merely flow into comes first: the decoder before its encoder."""
+def _sort_flows(flows: Sequence[Flow]) -> list[Flow]:
+    """The flows, with those first that others join: the decoder before its encoder."""
 
     def shared(flow: Flow) -> tuple[int, int]:
         others = {op for other in flows if other is not flow for op in other.ops}
-        return len(others & set(flow.waist)), len(flow.waist)
+        return len(others & set(flow.dominators)), len(flow.dominators)
 
     return sorted(flows, key=shared, reverse=True)
 
 
-def _segments(trace: Trace, flow: Flow, norms: frozenset[int], claimed: set[int]) -> list[Segment]:
-    """Cut the flow at its waist, up to the loss or to where it joins a stream that is already placed."""
+def _segments(trace: Trace, flow: Flow, norms: frozenset[int], placed: set[int]) -> list[Segment]:
+    """Cut the flow at its dominators, up to the loss or to where it joins a stream that is already placed."""
     segments: list[Segment] = []
-    start, todo = ROOT, iter(flow.ops)
-    for point in flow.waist:
-        if point in claimed or _is_loss(trace, point):
+    start, remaining = ROOT, iter(flow.ops)
+    for point in flow.dominators:
+        if point in placed or _is_loss(trace, point):
             break
         inner = []
-        for op in todo:
+        for op in remaining:
             inner.append(op)
             if op == point:
                 break
         segment = Segment(
             ops=tuple(inner), exit=point, weights=sum(trace.ops[op].kind in HEAVY for op in inner)
         )
-        segments += _refined(trace, flow, segment, start, norms)
+        segments += _refine(trace, flow, segment, start, norms)
         start = point
-    return segments if any(segment.weights for segment in segments) else _tower(trace, flow, claimed)
+    return segments if any(segment.weights for segment in segments) else _longest_tower(trace, flow, placed)
 
 
-def _tower(trace: Trace, flow: Flow, claimed: set[int]) -> list[Segment]:
-    """Where the ways from the input meet in the loss only (an actor beside its critic), the longest of them."""
-    ops = [op for op in flow.ops if op not in claimed and not _is_loss(trace, op)]
+def _longest_tower(trace: Trace, flow: Flow, placed: set[int]) -> list[Segment]:
+    """The longest path from the input, where paths meet only in the loss (an actor and its critic)."""
+    ops = [op for op in flow.ops if op not in placed and not _is_loss(trace, op)]
     length, before = _lengths(trace, flow, ops, ROOT)
-    top = max(ops, key=lambda op: (length[op], -op), default=ROOT)  # its last weight: behind that is the loss
-    return _bypassed(trace, _traced_back(before, top, ROOT))
+    last_weight = max(ops, key=lambda op: (length[op], -op), default=ROOT)
+    return _bypassed(trace, _trace_back(before, last_weight, ROOT))
 
 
 def _is_loss(trace: Trace, op: int) -> bool:
     return trace.ops[op].phase == "loss" or trace.ops[op].kind == "loss"
 
 
-def _refined(trace: Trace, flow: Flow, segment: Segment, start: int, norms: frozenset[int]) -> list[Segment]:
+def _refine(trace: Trace, flow: Flow, segment: Segment, start: int, norms: frozenset[int]) -> list[Segment]:
     path = _longest_path(trace, flow, segment, start)
-    if sum(is_weighted(trace.ops[op]) for op in path) >= LONG_SEGMENT:
+    if sum(is_weighted(trace.ops[op]) for op in path) >= MIN_LONG_PATH_WEIGHTS:
         return _bypassed(trace, path)
-    return [replace(segment, sum=find_sum(trace, flow, segment.ops, start, norms))]
+    return [replace(segment, sum=find_residual_sum(trace, flow, segment.ops, start, norms))]
 
 
 def _longest_path(trace: Trace, flow: Flow, segment: Segment, start: int) -> list[int]:
     """The path through the segment that multiplies by the most weights."""
     _, before = _lengths(trace, flow, segment.ops, start)
-    return _traced_back(before, segment.exit, start)
+    return _trace_back(before, segment.exit, start)
 
 
 def _lengths(
     trace: Trace, flow: Flow, ops: Sequence[int], start: int
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """By op, how many weights the longest path to it has, and the op before it on that path."""
+    """For each op, the number of weights on the longest path to it, and the op before it on that path."""
     length, before = {start: 0}, {start: start}
     for op in ops:
         before[op] = max((p for p in flow.parents[op] if p in length), key=length.__getitem__, default=start)
@@ -147,7 +156,7 @@ def _lengths(
     return length, before
 
 
-def _traced_back(before: dict[int, int], op: int, start: int) -> list[int]:
+def _trace_back(before: dict[int, int], op: int, start: int) -> list[int]:
     path = []
     while op != start:
         path.append(op)
@@ -168,8 +177,8 @@ def _blocks(
     return [_block(trace, name, group, norms, stream) for name, group in zip(names, groups, strict=True)]
 
 
-def _grouped(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """A segment with a weight begins a block; light ones belong to the block before them (the first, to the first)."""
+def _group_segments(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """The segments by block: a segment with a weight begins a block, light ones belong to the block before them."""
     groups: list[list[Segment]] = [[]]
     for segment in segments:
         if segment.weights and any(other.weights for other in groups[-1]):
@@ -178,12 +187,12 @@ def _grouped(segments: Sequence[Segment]) -> list[list[Segment]]:
     return groups
 
 
-def _norms_to_what_follows(groups: list[list[Segment]], norms: frozenset[int]) -> list[list[Segment]]:
-    """A norm between the last residual block of a stage and a head or downsampling layer belongs to the latter.
+def _move_final_norms(groups: list[list[Segment]], norms: frozenset[int]) -> list[list[Segment]]:
+    """Move a norm between the last residual block of a stage and a head or downsampling layer to the latter.
 
-    Unless the blocks are post-norm: then those followed by another residual block end in a norm too. Where there is
-    none to compare with, the norm is the follower's if the branch has a norm of its own already. Where nothing follows
-    (an encoder that ends in its norm), the norm is a last block of its own.
+    Post-norm blocks keep their norm: they are recognized by inner blocks that end in a norm too. Without inner blocks
+    to compare with, the norm moves if the branch already has a norm. If no block follows (an encoder that ends in its
+    norm), the norm becomes a last block.
     """
     residual = {i for i, group in enumerate(groups) if any(segment.sum for segment in group)}
     inner = [groups[i] for i in residual if i + 1 in residual]
@@ -191,8 +200,8 @@ def _norms_to_what_follows(groups: list[list[Segment]], norms: frozenset[int]) -
         tail = [at for at, segment in enumerate(groups[i]) if segment.exit in norms and not segment.weights]
         is_post = all(_ends_in_norm(group, norms) for group in inner) if inner else not _has_pre(groups[i])
         if tail and not is_post and i + 1 not in residual:
-            behind = groups[i + 1] if i + 1 < len(groups) else []
-            groups[i : i + 2] = [groups[i][: tail[0]], groups[i][tail[0] :] + behind]
+            following = groups[i + 1] if i + 1 < len(groups) else []
+            groups[i : i + 2] = [groups[i][: tail[0]], groups[i][tail[0] :] + following]
     return groups
 
 
@@ -209,61 +218,55 @@ def _block(
 ) -> DepthBlock:
     ops = [trace.ops[op] for segment in group for op in segment.ops]
     exit_value = trace.values[_exit(trace, group)]
-    found = next((segment.sum for segment in group if segment.sum is not None), None)
-    told = _predicting_op(trace, exit_value)
+    residual_sum = next((segment.sum for segment in group if segment.sum is not None), None)
+    predicting_op = _predicting_op(trace, exit_value)
     return DepthBlock(
         name=name,
         stream=stream,
         forward_ms=None if exit_value.forward is None else exit_value.forward.ms,
         backward_ms=None if exit_value.backward is None else exit_value.backward.ms,
-        elements=1 if exit_value.shape == () else _product(exit_value.shape),
+        elements=math.prod(exit_value.shape),
         exit=exit_value.id,
         weights=sum(is_weighted(op) for op in ops),
         norms=sum(op.index in norms for op in ops),
         bypassed=any(segment.bypassed for segment in group),
-        residual=None if found is None else _residual(trace, found, _ends_in_norm(group, norms)),
+        residual=None
+        if residual_sum is None
+        else _residual(trace, residual_sum, _ends_in_norm(group, norms)),
         params=tuple(dict.fromkeys(name for op in ops for name in op.params)),
         modules=tuple(dict.fromkeys(op.module for op in ops)),
-        forward_ms_predicted=None if told is None else told.forward_ms_predicted,
-        backward_ms_predicted=None if told is None else told.backward_ms_predicted,
-        band=None if told is None else told.band,
+        forward_ms_predicted=None if predicting_op is None else predicting_op.forward_ms_predicted,
+        backward_ms_predicted=None if predicting_op is None else predicting_op.backward_ms_predicted,
+        band=None if predicting_op is None else predicting_op.band,
     )
 
 
 def _predicting_op(trace: Trace, value: Value) -> Op | None:
-    """The op at which theory's word on this value is noted: it wrote it, as its first floating output."""
+    """The op that stores the prediction for this value: it wrote the value as its first floating output."""
     op = None if value.op is None else trace.ops[value.op]
     first = None if op is None else next((each for each in op.outputs if trace.values[each].floating), None)
     return op if first == value.id else None
 
 
-def _product(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
 def _exit(trace: Trace, group: Sequence[Segment]) -> int:
-    """Value at which the block is measured: the last on its axis that has both statistics, else the last with one."""
+    """The value at which the block is measured: the last one with both statistics, else the last with one."""
     values = [trace.values[trace.ops[segment.exit].outputs[0]] for segment in reversed(group)]
     both = (value.id for value in values if value.forward is not None and value.backward is not None)
     one = (value.id for value in values if value.forward is not None)
     return next(both, next(one, values[0].id))
 
 
-def _residual(trace: Trace, found: Sum, norm_after: bool) -> ResidualAdd:
+def _residual(trace: Trace, add: ResidualSum, norm_after: bool) -> ResidualAdd:
+    skip_scale = _times(_scaled_by(trace, add.skip, add.start), abs(add.skip_factor))
     return ResidualAdd(
-        placement=_PLACEMENTS[found.norm_before, norm_after, found.norm_inside],
-        projected=found.projected,
-        skip_ms=_times(_ms(trace, found.skip), found.skip_factor**2),
-        branch_ms=_times(_ms(trace, found.branch), found.branch_factor**2),
-        add=trace.ops[found.add].outputs[0],
-        skip_scale=None
-        if found.projected
-        else _times(_scaled_by(trace, found.skip, found.start), abs(found.skip_factor)),
-        branch_scale=_times(_scaled_by(trace, found.branch, found.start), abs(found.branch_factor)),
-        branch_mean_share=_mean_share(trace, found.branch),
+        placement=_PLACEMENTS[add.norm_before, norm_after, add.norm_inside],
+        projected=add.projected,
+        skip_ms=_times(_ms(trace, add.skip), add.skip_factor**2),
+        branch_ms=_times(_ms(trace, add.branch), add.branch_factor**2),
+        add=trace.ops[add.add].outputs[0],
+        skip_scale=None if add.projected else skip_scale,
+        branch_scale=_times(_scaled_by(trace, add.branch, add.start), abs(add.branch_factor)),
+        branch_mean_share=_mean_share(trace, add.branch),
     )
 
 
@@ -277,12 +280,11 @@ def _times(number: float | None, factor: float) -> float | None:
 
 
 def _scaled_by(trace: Trace, value: int, start: int) -> float | None:
-    """What a term of a residual add is multiplied by behind the op that made it; measured, so also where learned."""
+    """The factor that neutral ops apply to a term of a residual add; it is measured, so learned factors count."""
     scale = 1.0
-    while (
-        (maker := trace.values[value].op) is not None and maker != start and trace.ops[maker].kind in NEUTRAL
-    ):
-        op = trace.ops[maker]
+    producer = trace.values[value].op
+    while producer is not None and producer != start and trace.ops[producer].kind in NEUTRAL:
+        op = trace.ops[producer]
         before = next((each for each in op.inputs if _ms(trace, each) is not None), None)
         if before is None:
             return None
@@ -292,26 +294,13 @@ def _scaled_by(trace: Trace, value: int, start: int) -> float | None:
                 return None
             scale *= math.sqrt(new / old)
         value = before
+        producer = trace.values[value].op
     return scale
 
 
 def _mean_share(trace: Trace, value: int) -> float | None:
     stats = trace.values[value].forward
     return None if stats is None or not stats.ms > 0 else min(stats.mean**2 / stats.ms, 1.0)
-
-
-_PLACEMENTS: dict[
-    tuple[bool, bool, bool], Placement
-] = {  # before the branch, after the add, at the branch's output
-    (False, False, False): "none",
-    (True, False, False): "pre",
-    (False, True, False): "post",
-    (False, False, True): "output",
-    (True, False, True): "sandwich",
-    (True, True, False): "pre+post",
-    (False, True, True): "post+output",
-    (True, True, True): "all",
-}
 
 
 def _gaps(trace: Trace, unplaced: Sequence[str], streams: Sequence[Stream]) -> tuple[Gap, ...]:
