@@ -104,7 +104,7 @@ def test_a_table_that_lets_tanh_pass_is_refuted(monkeypatch):
     assert verdict.drift > 1e-3
     assert not verdict.ok
     assert "0.weight" in verdict.suspects
-    assert "mistake in leadline's table" in str(verdict)
+    assert "mistake in leadline's op table" in str(verdict)
 
 
 def test_a_table_that_forbids_relu_to_pass_is_found_to_miss_something(monkeypatch):

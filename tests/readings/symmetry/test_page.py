@@ -37,7 +37,7 @@ def test_a_figure_is_what_the_stored_results_draw(figure: str):
     results = load("symmetry_figures")
     on_disk = (FOLDER / f"{figure}.svg").read_text()
     assert draw(results, figure) == on_disk
-    assert f"(symmetry/{figure}.svg)" in PAGE.read_text()
+    assert f"(../images/{figure}.svg)" in PAGE.read_text()
     changed = copy.deepcopy(results)
     changed["cases"][next(iter(FIGURES[figure]))][9][1] *= 2
     assert draw(changed, figure) != on_disk

@@ -62,9 +62,11 @@ def test_the_factor_that_is_named_is_allowed():
         leadline.shrink(net, X, named)
 
 
-@pytest.mark.parametrize(("number", "said"), [(0.26781, "0.2679"), (1.00001e-5, "1.001e-05"), (0.5, "0.5")])
-def test_the_factor_that_is_named_is_rounded_up(number: float, said: str):
-    assert _rounded_up(number) == said
+@pytest.mark.parametrize(
+    ("number", "printed"), [(0.26781, "0.2679"), (1.00001e-5, "1.001e-05"), (0.5, "0.5")]
+)
+def test_the_printed_factor_is_rounded_up(number: float, printed: str):
+    assert _rounded_up(number) == printed
 
 
 def test_more_tolerance_allows_a_smaller_factor():
@@ -74,7 +76,7 @@ def test_more_tolerance_allows_a_smaller_factor():
 
 @pytest.mark.parametrize("name", ["hf-llama", "hf-vit"])
 @pytest.mark.filterwarnings("ignore::leadline.readings.symmetry.rescale.EpsLimit")
-def test_stock_models_are_shrunk_and_not_refused(name: str):
+def test_a_stock_model_is_shrunk(name: str):
     case = ZOO[name]()
     small = leadline.shrink(case.model, case.inputs, 0.1)
     assert square(small) < square(case.model)
@@ -82,25 +84,25 @@ def test_stock_models_are_shrunk_and_not_refused(name: str):
     assert ((one - other).norm() / one.norm()).item() < 1.1e-3
 
 
-def test_what_cannot_shrink_is_refused_in_words():
-    with pytest.raises(InputError, match="each of which grows something"):
+def test_a_model_without_inert_parameters_cannot_be_shrunk():
+    with pytest.raises(InputError, match="makes some parameter grow"):
         leadline.shrink(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), X, 0.5)
 
 
-def test_what_is_zero_already_is_refused_in_words():
+def test_a_model_whose_inert_parameters_are_zero_cannot_be_shrunk():
     case = ZOO["hf-bert"]()
-    with pytest.raises(InputError, match=r"key\.bias can, and are zero already"):
+    with pytest.raises(InputError, match=r"key\.bias can shrink, but are zero"):
         leadline.shrink(case.model, case.inputs, 0.5)
 
 
 @pytest.mark.parametrize("factor", ["a", None, 0, -1.0, 2, float("nan"), True, [0.5]])
-def test_a_factor_that_is_none_is_refused(factor):
+def test_a_factor_that_is_not_between_zero_and_one_is_refused(factor):
     with pytest.raises(InputError, match="a factor above 0"):
         leadline.shrink(norm_behind_relu(), X, factor)
 
 
-def test_tensors_that_shrink_do_so_alike_where_they_can():
-    """Two parts: in the first alike; in the second a and b multiply to what c must follow."""
+def test_tensors_shrink_by_the_same_factor_where_possible():
+    """In the first part all can shrink alike; in the second c must follow the product of a and b."""
     vectors = [{"w": 3, "v": 2}, {"v": 1}, {"a": 1, "c": 1}, {"b": 1, "c": 1}]
     exponents = combine_generators(vectors, find_even_descent(vectors, {"w", "v", "a", "b", "c"}))
     assert exponents["w"] == exponents["v"] == -1
@@ -108,13 +110,13 @@ def test_tensors_that_shrink_do_so_alike_where_they_can():
     assert exponents["c"] == exponents["a"] + exponents["b"]
 
 
-def test_nothing_grows_even_if_something_could_be_traded():
+def test_no_tensor_grows_when_another_shrinks():
     vectors = [{"w": 1}, {"a": 1, "b": -1}]
     assert combine_generators(vectors, find_even_descent(vectors, {"w", "a", "b"})) == {"w": -1}
 
 
-def batch_normalised() -> nn.Sequential:
-    """With biases that batch norms subtract in training, and that evaluation sees."""
+def network_with_batch_norm() -> nn.Sequential:
+    """Its biases are subtracted by batch norms in training, but not in evaluation."""
     torch.manual_seed(0)
     convolutions = [
         each
@@ -126,8 +128,8 @@ def batch_normalised() -> nn.Sequential:
 
 @pytest.mark.parametrize("rescaled", [lambda net, x: leadline.shrink(net, x, 0.1), leadline.balance])
 def test_a_rescaled_copy_computes_the_same_also_in_evaluation(rescaled):
-    """Running statistics are rescaled along: a batch norm in evaluation mode would notice else."""
-    net, x = batch_normalised(), torch.randn(5, 3, 8, 8)
+    """Running statistics are rescaled too; otherwise a batch norm in evaluation mode would change its output."""
+    net, x = network_with_batch_norm(), torch.randn(5, 3, 8, 8)
     net(x)
     small = rescaled(net, x)
     assert square(small) < square(net)
@@ -156,6 +158,6 @@ def test_a_model_without_parameters_has_no_rescalings():
     found = leadline.symmetries(nn.ReLU(), X)
     assert found.dimension == 0
     assert found.verify().ok
-    with pytest.raises(InputError, match="nothing to shrink"):
+    with pytest.raises(InputError, match="0 free rescalings"):
         leadline.shrink(nn.ReLU(), X, 0.5)
     assert isinstance(leadline.balance(nn.ReLU(), X), nn.ReLU)

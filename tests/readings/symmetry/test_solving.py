@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from leadline.readings.symmetry.cone import combine_generators, find_balance, find_descent
-from leadline.readings.symmetry.system import ZERO, System, _best
+from leadline.readings.symmetry.system import ZERO, System, _best_multiple
 
 
 def dense_rank(rows: list[list[Fraction]]) -> int:
@@ -112,6 +112,6 @@ def test_a_tensor_that_is_not_decayed_may_take_up_what_others_give_away():
 
 
 def test_a_vector_is_taken_from_another_as_often_as_makes_it_shortest():
-    assert _best({"a": 4, "b": 1}, {"a": 2}, ["a"]) == 2
-    assert _best({"a": 3}, {"a": 2}, ["a"]) == 0
-    assert _best({"b": 3}, {"a": 2}, ["a"]) == 0
+    assert _best_multiple({"a": 4, "b": 1}, {"a": 2}, ["a"]) == 2
+    assert _best_multiple({"a": 3}, {"a": 2}, ["a"]) == 0
+    assert _best_multiple({"b": 3}, {"a": 2}, ["a"]) == 0

@@ -1,11 +1,16 @@
-"""Scale symmetries: which parameters can be rescaled without changing the network, so where weight decay is inert.
+"""Scale symmetries: which parameters can be rescaled without changing the network, and where weight decay is inert.
 
-walk       one pass over the ops of a trace: each says how the scale of its output follows from that of its inputs
-system     the linear equations that come of it, solved exactly over the rationals
-basis      their solutions, as few parameters at a time as possible, in whole numbers
-cone       which parameters can shrink while no other grows
-penalty    what the sum of squares comes down to along the free directions
-reading    all of that, as a record: torch-free, from the trace alone
-confirm    the same twice more by numbers: move along the group, and ask the gradients          ─┐ these touch
-live       `symmetries(model, inputs)`; rescale has `shrink` and `balance`                       ┘ the model
+These read a trace, without torch:
+    equations      one unknown per value of the trace, and the equations between them
+    scale_rules    how scale passes through each op
+    lost_biases    biases that a later op removes
+    system         solves the equations exactly over the rationals, and makes a readable basis of the solutions
+    cone           which parameters can shrink while no other grows, and the smallest penalty
+    reading        all of that as a record
+    equilibrium    where weight decay takes a scale-invariant weight
+
+These touch the model:
+    exact_model    runs the model in double precision and without eps
+    verification   confirms the group by numbers
+    rescale        `leadline.symmetries`, `leadline.shrink` and `leadline.balance`
 """

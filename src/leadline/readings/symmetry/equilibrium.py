@@ -1,12 +1,12 @@
-r"""Where weight decay takes a scale-invariant weight: an equilibrium of norm and of rotation a step, then nothing more.
+r"""Where weight decay takes a scale-invariant weight: to an equilibrium norm and an equilibrium rotation per step.
 
 The gradient of a scale-invariant weight $w$ is orthogonal to it and falls as $1/\|w\|$, so steps lengthen $w$ while
 decay shortens it. With $\eta$ the rate, $\lambda$ the decay, $d$ the number of elements and $G = \|g\|\,\|w\|$, which
-does not depend on $\|w\|$, with gradients of successive steps taken as uncorrelated and the optimiser's memory as
-short beside $1/\eta\lambda$ steps (for Lion, good to 4 % at a twentieth of that and to 10 % at a fifth), the two
-balance at
+does not depend on $\|w\|$, and if gradients of successive steps are uncorrelated and the optimizer's memory is
+short compared with $1/\eta\lambda$ steps (for Lion, the error is 4 % at a twentieth of that and 10 % at a fifth), the
+two balance at
 
-| optimiser | $\|w\|$ | angle a step |
+| optimizer | $\|w\|$ | angle per step |
 |---|---|---|
 | SGD, momentum $\mu$ | $(\eta G^2 / 2\lambda(1-\mu))^{1/4}$ | $\sqrt{2\eta\lambda/(1+\mu)}$ |
 | AdamW | $\sqrt{\eta d / 2\lambda}$ | $\sqrt{2\eta\lambda\,(1-\beta_1)/(1+\beta_1)}$ |
@@ -14,8 +14,8 @@ balance at
 | Lion | $\eta\sqrt{d}$ / angle | $\sqrt{\pi\eta\lambda\,((1-\beta_1)^2 + \beta_1^2(1-\beta_2)/(1+\beta_2))}$ |
 
 Reference: Kosson et al., "Rotational equilibrium: how weight decay balances learning across neural networks", 2024;
-the angles of SGD, AdamW and Lion agree with the code that they published. The row of Adam with L2 and SGD's norm follow
-from the same balance; `tests/symmetry/test_equilibrium.py` confirms each by simulation.
+the angles of SGD, AdamW and Lion agree with the code that they published. The row of Adam with L2 and the norm of SGD
+follow from the same balance; `tests/readings/symmetry/test_equilibrium.py` confirms each by simulation.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ from leadline.records import ParamGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equilibrium:
-    """Norm and rotation that a scale-invariant weight settles at."""
+    """The norm and the rotation at which a scale-invariant weight settles."""
 
     norm: float
     angle: float
-    """Root mean square rotation a step, in radians."""
+    """Root mean square rotation per step, in radians."""
     steps: float
-    """Order of magnitude of the steps to get there: one over rate times decay."""
+    """Order of magnitude of the number of steps until then: one over rate times decay."""
 
 
 def equilibrium(optimizer: str, group: ParamGroup, *, count: int, radius: float | None) -> Equilibrium | None:
-    """Where `count` elements settle; `radius` is G. None for optimisers nobody worked out, or without rate or decay."""
+    """Where a weight of `count` elements settles; `radius` is $G$.
+
+    None for an optimizer that is not in the table above, or without a rate or a decay.
+    """
     rate, decay = group.lr or 0.0, group.weight_decay
     if not (rate > 0 and decay > 0 and count):
         return None
@@ -63,7 +66,7 @@ def equilibrium(optimizer: str, group: ParamGroup, *, count: int, radius: float 
 
 
 def is_decoupled(optimizer: str, group: ParamGroup) -> bool:
-    """Whether decay is applied to the weights themselves, not added to the gradient (where Adam rescales it)."""
+    """Whether decay is applied to the weights directly, not added to the gradient (where Adam rescales it)."""
     return optimizer == "AdamW" or bool(group.options.get("decoupled_weight_decay"))
 
 

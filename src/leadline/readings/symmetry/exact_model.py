@@ -1,6 +1,6 @@
-"""Running a model in double precision and without eps, so that what is left is the function and not its rounding.
+"""Runs a model in double precision and without eps, so that rounding does not hide what it computes.
 
-The model itself is borrowed, not copied: its tensors are swapped for the time of the runs, and put back.
+The model is not copied: its tensors are replaced during the runs and restored afterwards.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from leadline.case import Case
+from leadline.ops.arguments import EPS_ARGUMENTS
 from leadline.ops.table import canonical_name
 from leadline.tracer.inputs import call_model, copy_inference_tensors, find_loss, unwrap
 from leadline.tracer.names import ModelIndex, index_model
@@ -24,27 +25,20 @@ from leadline.tracer.values import tensors_in
 
 T = TypeVar("T")
 
-NO_EPS = 1e-200  # as good as nought in double precision, and positive, as batch norm asks
-_EPS_PLACE = {
-    "layer_norm": 4,
-    "rms_norm": 3,
-    "group_norm": 4,
-    "batch_norm": 7,
-    "instance_norm": 7,
-    "normalize": 3,
-    "cosine_similarity": 3,
-}
-_GUARDS = frozenset({"add", "clamp", "clip", "clamp_min", "maximum"})
-_WIDER = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64) | {
+# Derived: far below the rounding of any double-precision signal; positive, because batch norm requires it.
+VANISHING_EPS = 1e-200
+
+_GUARD_OPS = frozenset({"add", "clamp", "clip", "clamp_min", "maximum"})
+_DOUBLE_DTYPES = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64) | {
     torch.complex64: torch.complex128
 }
 _CASTS = {"float", "half", "bfloat16"}
 
 
 class ExactMode(TorchFunctionMode):
-    """While entered, casts go to double precision, nothing hides from autograd, and eps is nought.
+    """While active, casts go to double precision, `detach` keeps the gradient, and eps vanishes.
 
-    The last in norms and wherever one of `eps` is added; if `eps` is empty, every eps stays.
+    Eps vanishes in norms and wherever one of the numbers `eps` is added; if `eps` is empty, every eps stays.
     """
 
     def __init__(self, eps: frozenset[float]) -> None:
@@ -60,17 +54,17 @@ class ExactMode(TorchFunctionMode):
             return args[0].double()
         if name == "detach" and args[0].requires_grad:
             return args[0].clone()
-        if name == "embedding":  # a row for padding gets no gradient, though the output depends on it
+        if name == "embedding":  # the padding row gets no gradient, though the output depends on it
             args, kwargs = args[:2], {key: each for key, each in kwargs.items() if key != "padding_idx"}
-        args = tuple(_widened(each) for each in args)
-        kwargs = {key: _widened(each) for key, each in kwargs.items()}
-        if self._eps and name in _EPS_PLACE:
-            place = _EPS_PLACE[name]
-            if place < len(args):
-                args = (*args[:place], NO_EPS, *args[place + 1 :])
+        args = tuple(_double_dtype(each) for each in args)
+        kwargs = {key: _double_dtype(each) for key, each in kwargs.items()}
+        if self._eps and name in EPS_ARGUMENTS:
+            position = EPS_ARGUMENTS[name].position
+            if position < len(args):
+                args = (*args[:position], VANISHING_EPS, *args[position + 1 :])
             else:
-                kwargs["eps"] = NO_EPS
-        elif name in _GUARDS:
+                kwargs["eps"] = VANISHING_EPS
+        elif name in _GUARD_OPS:
             args = tuple(0.0 if isinstance(each, float) and each in self._eps else each for each in args)
             kwargs = {
                 key: 0.0 if isinstance(each, float) and each in self._eps else each
@@ -79,41 +73,41 @@ class ExactMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _widened(argument: Any) -> Any:
-    return _WIDER.get(argument, argument) if isinstance(argument, torch.dtype) else argument
+def _double_dtype(argument: Any) -> Any:
+    return _DOUBLE_DTYPES.get(argument, argument) if isinstance(argument, torch.dtype) else argument
 
 
 class ReadRecorder(TorchFunctionMode):
-    """Notes which tensors are read while it is entered."""
+    """While active, records which tensors are read."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: set[int] = set()
+        self.tensor_ids: set[int] = set()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.seen.update(map(id, tensors_in((args, kwargs))))
+        self.tensor_ids.update(map(id, tensors_in((args, kwargs))))
         return func(*args, **(kwargs or {}))
 
 
 class ExactModel:
-    """A model whose parameters can be set for a run; made by `borrow`."""
+    """A model whose parameters can be set for each run; `open_exact_model` makes it."""
 
-    def __init__(self, case: Case, lent: Sequence[ModelIndex], seed: int) -> None:
-        self.parameters = {named.names[0]: named.item for named in lent[0].parameters.values()}
-        self.buffers = [named.item for named in lent[0].buffers.values()]
+    def __init__(self, case: Case, indexes: Sequence[ModelIndex], seed: int) -> None:
+        self.parameters = {named.names[0]: named.item for named in indexes[0].parameters.values()}
+        self.buffers = [named.item for named in indexes[0].buffers.values()]
         self.start = {name: parameter.data for name, parameter in self.parameters.items()}
-        self._case, self._lent, self._seed = case, lent, seed
+        self._case, self._indexes, self._seed = case, indexes, seed
 
     def run(
         self, values: Mapping[str, Tensor], eps: frozenset[float], then: Callable[[list[Tensor]], T]
     ) -> T:
-        """What `then` makes of the outputs with these parameters.
+        """Run the model with these parameters and return what `then` computes from the outputs.
 
-        Each run starts from the same state and random numbers, whatever the runs before it did to the model.
+        Each run starts from the same state and random numbers; earlier runs have no effect on it.
         """
-        with preserve_state(self._lent):
+        with preserve_state(self._indexes):
             for name, value in {**self.start, **values}.items():
                 self.parameters[name].data = value.clone()
             torch.manual_seed(self._seed)
@@ -123,27 +117,27 @@ class ExactModel:
             return then(outputs)
 
     def _observed(self, output: Any) -> list[Tensor]:
-        """The tensors that the loss reads; without a loss function, what `measured` measures."""
+        """The tensors that the loss reads; without a loss function, those that `default_loss` reads."""
         if self._case.loss is None:
             return output_tensors(output)
-        found = [each for each in tensors_in(output) if _is_number(each)]
-        reads = ReadRecorder()
-        with reads:
+        tensors = [each for each in tensors_in(output) if _is_number(each)]
+        recorder = ReadRecorder()
+        with recorder:
             find_loss(output, self._case.loss, self._case.targets)
-        return [each for each in found if id(each) in reads.seen] or found
+        return [each for each in tensors if id(each) in recorder.tensor_ids] or tensors
 
 
 def output_tensors(output: Any) -> list[Tensor]:
-    """The tensors that make up the function: the output's own loss and logits, or else all it returns."""
-    pick: Callable[[str], Any] = (
+    """The loss and the logits of a model's output; all of its tensors if it has neither."""
+    field: Callable[[str], Any] = (
         output.get if isinstance(output, Mapping) else lambda key: getattr(output, key, None)
     )
-    named = [each for key in ("loss", "logits") if isinstance(each := pick(key), Tensor)]
+    named = [each for key in ("loss", "logits") if isinstance(each := field(key), Tensor)]
     return named or [each for each in tensors_in(output) if _is_number(each)]
 
 
 def default_loss(output: Any) -> Tensor:
-    """A loss for models that come without: their own, or the mean square of all that they return."""
+    """The loss for a case without one: the one in the model's output, or the mean square of all outputs."""
     pieces = [each.abs().square().mean() for each in output_tensors(output)]
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, Tensor):
@@ -153,30 +147,32 @@ def default_loss(output: Any) -> Tensor:
 
 @contextmanager
 def open_exact_model(case: Case, *, seed: int = 0) -> Iterator[ExactModel]:
-    """The model in double precision, with everything put back afterwards."""
+    """The model in double precision; everything is restored afterwards."""
     model = unwrap(case.model)
-    lent = [index_model(each) for each in (model, case.loss) if isinstance(each, nn.Module)]
-    tensors: list[Tensor] = [named.item for each in lent for named in each.parameters.values()]
-    tensors += [named.item for each in lent for named in each.buffers.values()]
+    indexes = [index_model(each) for each in (model, case.loss) if isinstance(each, nn.Module)]
+    tensors: list[Tensor] = [named.item for each in indexes for named in each.parameters.values()]
+    tensors += [named.item for each in indexes for named in each.buffers.values()]
     inputs, targets = copy_inference_tensors((case.inputs, case.targets))
     wide = Case(model, _double(inputs), _double(targets), case.loss)
     with (
         unfrozen(model),
-        preserve_state(lent),
+        preserve_state(indexes),
         run_eagerly(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         _doubled(tensors),
     ):
         torch.set_default_dtype(torch.float64)
-        yield ExactModel(wide, lent, seed)
+        yield ExactModel(wide, indexes, seed)
 
 
 @contextmanager
 def unfrozen(model: nn.Module) -> Iterator[None]:
-    """If all parameters are frozen, none is for the time being: what can be rescaled is then the graph's affair."""
-    found = [named.item for named in index_model(unwrap(model)).parameters.values()]
-    frozen = [] if any(each.requires_grad for each in found) else [each for each in found if _is_number(each)]
+    """Make all parameters trainable for the duration if all of them are frozen."""
+    parameters = [named.item for named in index_model(unwrap(model)).parameters.values()]
+    frozen = [each for each in parameters if _is_number(each)]
+    if any(each.requires_grad for each in parameters):
+        frozen = []
     try:
         for each in frozen:
             each.requires_grad = True
@@ -188,13 +184,13 @@ def unfrozen(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _doubled(tensors: Sequence[Tensor]) -> Iterator[None]:
-    kept = [(tensor, tensor.data) for tensor in tensors if _is_number(tensor)]
+    originals = [(tensor, tensor.data) for tensor in tensors if _is_number(tensor)]
     try:
-        for tensor, data in kept:
+        for tensor, data in originals:
             tensor.data = _wide(data)
         yield
     finally:
-        for tensor, data in kept:
+        for tensor, data in originals:
             tensor.data = data
 
 

@@ -17,109 +17,113 @@ from leadline.case import Case, Inputs, describe
 from leadline.errors import InputError
 from leadline.readings.symmetry.cone import combine_generators, find_balance, find_descent, find_even_descent
 from leadline.readings.symmetry.exact_model import ExactModel, default_loss, open_exact_model, unfrozen
-from leadline.readings.symmetry.reading import read_symmetry, summary
+from leadline.readings.symmetry.reading import list_names, read_symmetry
 from leadline.readings.symmetry.verification import Verification, relative_change, verify
 from leadline.records import EpsSite, Generator, Symmetry, Trace
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.trace import trace
 
-SHOWN = 12  # ours: generators in the printed form
+# Heuristic: the generators that fit on a screen; the rest are counted.
+MAX_SHOWN_GENERATORS = 12
+
+# Heuristic: a relative change of the outputs that still counts as "the same function" where the eps of a norm matters.
+MAX_OUTPUT_CHANGE = 1e-3
+
+# Heuristic: bisections of the logarithm of the factor; they leave 0.06 % of a factor of 0.1, 0.2 % of one of 1e-4.
+MAX_BISECTIONS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Symmetries:
-    """All free rescalings of a model's parameters. `record` is the part that is data; `verify` asks the model."""
+    """All free rescalings of a model's parameters: `record` holds them as data, `verify` confirms them on the model."""
 
     record: Symmetry
     case: Case
 
     @property
     def dimension(self) -> int:
-        """How many independent free rescalings there are."""
+        """The number of independent free rescalings."""
         return self.record.dimension
 
     @property
     def generators(self) -> tuple[Generator, ...]:
-        """A basis of them: exponents by parameter name, and the same in words."""
+        """A basis of the free rescalings: exponents by parameter name, and a description."""
         return self.record.generators
 
     @property
     def invariant(self) -> tuple[str, ...]:
-        """Parameters whose scale is free alone."""
+        """Parameters that can be rescaled alone."""
         return self.record.invariant
 
     @property
     def inert(self) -> tuple[str, ...]:
-        """Parameters that can shrink to nothing while none (that is decayed) grows: decay on them is inert."""
+        """Parameters that can shrink to zero while no decayed one grows: weight decay on them does nothing."""
         return self.record.inert
 
     @property
     def free_share(self) -> float | None:
-        """The share of the sum of squares that can be had for free."""
+        """The share of the sum of squares that a free rescaling removes."""
         return self.record.free_share
 
     @property
     def eps(self) -> tuple[EpsSite, ...]:
-        """Norms in front of which the scale is free, as far as their eps allows."""
+        """Norms whose input can be rescaled, as far as their eps allows."""
         return self.record.eps
 
     def verify(self, *, seed: int = 0, passes: int | None = None) -> Verification:
-        """Confirm by numbers, in double precision: move along the group, and ask the gradients for the whole of it.
+        """Confirm the group by numbers, in double precision: rescale the model, then measure all free directions.
 
-        The second takes about as many passes as there are parameter tensors; with fewer `passes` completeness is left
-        open. The model is left as found.
+        The second part takes about as many passes as there are parameter tensors; with fewer `passes` it is not known
+        whether the group is complete. The model is left unchanged.
         """
         return verify(self.record, self.case, seed=seed, passes=passes)
 
     def __str__(self) -> str:
         share = "" if self.free_share is None else f" ({self.free_share:.0%} of the sum of squares is free)"
         head = f"{self.dimension} free rescalings; {len(self.inert)} of {len(self.record.tensors)} tensors inert{share}"
-        shown = [f"  {each.says}" for each in self.generators[:SHOWN]]
-        more = [f"  and {self.dimension - SHOWN} more"] if self.dimension > SHOWN else []
+        shown = [f"  {each.says}" for each in self.generators[:MAX_SHOWN_GENERATORS]]
+        more = (
+            [f"  and {self.dimension - MAX_SHOWN_GENERATORS} more"]
+            if self.dimension > MAX_SHOWN_GENERATORS
+            else []
+        )
         return "\n".join([head, *shown, *more])
 
 
 def find_symmetry(case: Case, *, in_front_of_norms: bool = True, only_in_training: bool = True) -> Symmetry:
-    """The record, as `read_symmetry` says; of a model without parameters, the group that moves nothing."""
+    """Trace the case and read its symmetry (see `read_symmetry`); a model without parameters has no generators."""
     if isinstance(case.model, nn.Module) and not any(True for _ in case.model.parameters()):
         return Symmetry(generators=(), tensors=(), decayed=False, penalty=0.0, least=0.0, eps=(), held=())
-    seen = trace_function(case)
-    return read_symmetry(seen, in_front_of_norms=in_front_of_norms, only_in_training=only_in_training)
+    return read_symmetry(
+        trace_function(case), in_front_of_norms=in_front_of_norms, only_in_training=only_in_training
+    )
 
 
 def trace_function(case: Case) -> Trace:
-    """The trace of a case; one without a loss is judged by all that it returns, a frozen one as if it were not."""
+    """The trace of a case; without a loss all outputs count, and frozen parameters count as trainable."""
     if not isinstance(case.model, nn.Module):
-        return trace(case.model, case.inputs)  # says what is wrong with it
-    lonely = case.loss is None
+        return trace(case.model, case.inputs)  # raises an error that says what is wrong with the model
+    has_loss = case.loss is not None
     with unfrozen(case.model):
         return trace(
             case.model,
             case.inputs,
-            None if lonely else case.targets,
-            default_loss if lonely else case.loss,
+            case.targets if has_loss else None,
+            case.loss if has_loss else default_loss,
             case.optimizer,
         )
 
 
-# `leadline.shrink` and `leadline.balance`: copies of a model that compute the same with smaller parameters.
-
-MAX_OUTPUT_CHANGE = (
-    1e-3  # ours: relative change of the outputs that "the same function" may have, where a norm's eps bites
-)
-HALVINGS = 12  # ours: of the logarithm of the factor; leaves 0.06 % of a factor of 0.1, 0.2 % of one of 1e-4
-
-
 class EpsLimit(UserWarning):
-    """`leadline.shrink` stopped above the factor that was asked for, because a norm's eps allows no less."""
+    """`leadline.shrink` stopped above the requested factor, because the eps of a norm allows no less."""
 
-    def __init__(self, *, asked: float, reached: float, drift: float, tolerance: float) -> None:
-        self.asked, self.reached, self.drift = asked, reached, drift
+    def __init__(self, *, requested: float, reached: float, drift: float, tolerance: float) -> None:
+        self.requested, self.reached, self.drift = requested, reached, drift
         super().__init__(
-            f"shrunk by {_rounded_up(reached)} instead of {asked:g}: outputs now differ by {drift:.2g}, and would by "
-            f"more than the {tolerance:g} allowed if the eps of a norm came closer to the signal in front of it; "
-            "lower the norms' eps, or pass a larger tolerance"
+            f"shrunk by {_rounded_up(reached)} instead of {requested:g}: the outputs differ by {drift:.2g}, and would "
+            f"differ by more than the {tolerance:g} allowed if the input of a norm came closer to its eps; "
+            "lower the eps of the norms, or pass a larger tolerance"
         )
 
 
@@ -128,29 +132,29 @@ def shrunk_copy(
 ) -> nn.Module:
     """A copy that computes the same with inert parameters multiplied by `factor`, or as near to it as eps allows.
 
-    Inert are the parameters that can shrink while none grows; all others keep their values. All are multiplied alike
-    where that can be; where two of them multiply each other, by powers of the factor between it and one. Running
-    statistics are rescaled along, so that training and evaluation both stay what they are. The relative change of the
-    outputs on `inputs`, in the mode the model is in, is measured; where it would exceed `tolerance`, because a norm's
-    eps is no longer small beside what it is added to, the copy stops at the smallest factor that is allowed, and a
-    warning, `EpsLimit`, states that factor and the change. Raises `InputError` if nothing can shrink.
+    Inert parameters are those that can shrink while no other grows; all others keep their values. All inert ones are
+    multiplied by `factor` if possible; where two of them multiply each other, by powers of the factor between it and
+    one. Running statistics are rescaled too, so that training and evaluation both stay the same. The relative change
+    of the outputs on `inputs`, in the model's current mode, is measured. Where it would exceed `tolerance`, because
+    the eps of a norm is no longer small compared with its input, the copy stops at the smallest factor that is
+    allowed, and a warning, `EpsLimit`, states that factor and the change. Raises `InputError` if nothing can shrink.
     """
-    asked = _checked(factor)
+    requested = _check_factor(factor)
     case = Case(model, inputs)
-    found = find_symmetry(case, only_in_training=False)
+    symmetry = find_symmetry(case, only_in_training=False)
     direction = find_even_descent(
-        [each.exponents for each in found.generators], {each.name for each in found.tensors}
+        [each.exponents for each in symmetry.generators], {each.name for each in symmetry.tensors}
     )
-    _check_something_shrinks(found, direction)
-    with open_exact_model(case) as lent:
-        reached, drift = _reach(lent, found, direction, asked, tolerance)
-    if reached > asked:
-        said = EpsLimit(asked=asked, reached=reached, drift=drift, tolerance=tolerance)
-        warnings.warn(said, stacklevel=3)  # the caller of `leadline.shrink`
-    return _moved(model, found, _times(direction, reached))
+    _check_something_shrinks(symmetry, direction)
+    with open_exact_model(case) as exact:
+        reached, drift = _smallest_factor(exact, symmetry, direction, requested, tolerance)
+    if reached > requested:
+        limit = EpsLimit(requested=requested, reached=reached, drift=drift, tolerance=tolerance)
+        warnings.warn(limit, stacklevel=3)  # the caller of `leadline.shrink`
+    return _rescaled_copy(model, symmetry, _times(direction, reached))
 
 
-def _checked(factor: float) -> float:
+def _check_factor(factor: float) -> float:
     number = isinstance(factor, Real) and not isinstance(factor, bool)
     if not (number and 0 < factor <= 1):
         raise InputError(
@@ -161,37 +165,39 @@ def _checked(factor: float) -> float:
     return float(factor)
 
 
-def _check_something_shrinks(found: Symmetry, direction: Mapping[int, Any]) -> None:
-    """Raise, in words, if the copy would be no smaller whatever the factor."""
-    inert = [each for each in found.tensors if each.inert]
+def _check_something_shrinks(symmetry: Symmetry, direction: Mapping[int, Any]) -> None:
+    """Raise `InputError` if no factor would make the copy smaller."""
+    inert = [each for each in symmetry.tensors if each.inert]
     if direction and any(each.norm is None or each.norm > 0 for each in inert):
         return
+    if direction:
+        got = f"{list_names(each.name for each in inert)} can shrink, but are zero already"
+    else:
+        got = f"{symmetry.dimension} free rescalings, each of which makes some parameter grow"
     raise InputError(
-        expected="a model with parameters, other than zero, that can shrink while none grows",
-        got=f"{summary(each.name for each in inert)} can, and are zero already"
-        if direction
-        else f"{found.dimension} free rescalings, each of which grows something",
-        fix="there is nothing to shrink for free; leadline.balance(model, inputs) gives the copy of least norm "
-        "where parameters can be traded against each other",
+        expected="a model with nonzero parameters that can shrink while no other grows",
+        got=got,
+        fix="use leadline.balance(model, inputs) for the copy of smallest norm",
     )
 
 
 def _times(direction: Mapping[int, Any], factor: float) -> dict[int, float]:
-    return {index: -log(factor) * float(often) for index, often in direction.items()}
+    """How often to apply each generator so that what shrinks is multiplied by `factor`."""
+    return {index: -log(factor) * float(times) for index, times in direction.items()}
 
 
-def _reach(
-    lent: ExactModel, found: Symmetry, direction: Mapping[int, Any], factor: float, tolerance: float
+def _smallest_factor(
+    exact: ExactModel, symmetry: Symmetry, direction: Mapping[int, Any], factor: float, tolerance: float
 ) -> tuple[float, float]:
-    """The factor, or the smallest above it at which outputs change by no more than tolerated; and their change."""
-    before = _outputs(lent, found, {})
-    drift = relative_change(before, _outputs(lent, found, _times(direction, factor)))
+    """The factor, or the smallest one above it at which the outputs change by at most `tolerance`; and their change."""
+    before = _outputs(exact, symmetry, {})
+    drift = relative_change(before, _outputs(exact, symmetry, _times(direction, factor)))
     if drift <= tolerance:
         return factor, drift
     low, high, drift = log(factor), 0.0, 0.0
-    for _ in range(HALVINGS):
+    for _ in range(MAX_BISECTIONS):
         middle = (low + high) / 2
-        change = relative_change(before, _outputs(lent, found, _times(direction, exp(middle))))
+        change = relative_change(before, _outputs(exact, symmetry, _times(direction, exp(middle))))
         if change <= tolerance:
             high, drift = middle, change
         else:
@@ -200,33 +206,33 @@ def _reach(
 
 
 def _rounded_up(number: float) -> str:
-    """To four digits, so that asking for what is printed is allowed."""
+    """Round up to four digits, so that the printed factor is one that is allowed."""
     digits = 3 - floor(log10(number))
     return f"{ceil(number * 10**digits) / 10**digits:.4g}"
 
 
 def balanced_copy(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OUTPUT_CHANGE) -> nn.Module:
-    """A copy that computes the same, with the least sum of squares of all but the inert parameters.
+    """A copy that computes the same, with the smallest sum of squares of all parameters that are not inert.
 
-    Inert ones have no least: they are left alone, or made smaller if others need it; `shrink` is for them. If outputs
-    on `inputs` would change by more than `tolerance`, because a norm's eps is no longer small beside what it is added
-    to, the scale in front of norms is left alone, and the rest is balanced.
+    Inert parameters have no minimum: they keep their values, or become smaller if others need it; use `shrink` for
+    them. If the outputs on `inputs` would change by more than `tolerance`, because the eps of a norm is no longer
+    small compared with its input, the scales before norms stay, and the rest is balanced.
     """
     case = Case(model, inputs)
-    found = find_symmetry(case, only_in_training=False)
-    moves = _least(found)
-    with open_exact_model(case) as lent:
-        drift = relative_change(_outputs(lent, found, {}), _outputs(lent, found, moves))
+    symmetry = find_symmetry(case, only_in_training=False)
+    moves = _balancing_moves(symmetry)
+    with open_exact_model(case) as exact:
+        drift = relative_change(_outputs(exact, symmetry, {}), _outputs(exact, symmetry, moves))
     if drift > tolerance:
-        found = find_symmetry(case, in_front_of_norms=False, only_in_training=False)
-        moves = _least(found)
-    return _moved(model, found, moves)
+        symmetry = find_symmetry(case, in_front_of_norms=False, only_in_training=False)
+        moves = _balancing_moves(symmetry)
+    return _rescaled_copy(model, symmetry, moves)
 
 
-def _least(found: Symmetry) -> dict[int, float]:
-    """How often to take each generator: to the least of what has one, with inert parameters pushed down as needed."""
-    vectors = [each.exponents for each in found.generators]
-    squares = {each.name: (each.norm or 0.0) ** 2 for each in found.tensors}
+def _balancing_moves(symmetry: Symmetry) -> dict[int, float]:
+    """How often to apply each generator to reach the smallest sum of squares; inert parameters shrink as needed."""
+    vectors = [each.exponents for each in symmetry.generators]
+    squares = {each.name: (each.norm or 0.0) ** 2 for each in symmetry.tensors}
     steps = find_descent(vectors, squares)
     inert = {name: each for name, each in combine_generators(vectors, steps).items() if each < 0}
     moves = find_balance(vectors, {name: each for name, each in squares.items() if name not in inert})
@@ -238,29 +244,31 @@ def _least(found: Symmetry) -> dict[int, float]:
     }
 
 
-def _outputs(lent: ExactModel, found: Symmetry, moves: Mapping[int, float]) -> list[Tensor]:
-    """What the moved model returns, with every eps in place."""
-    exponents = combine_generators([each.exponents for each in found.generators], moves)
-    moved = {each.name: lent.start[each.name] * exp(exponents.get(each.name, 0.0)) for each in found.tensors}
-    return lent.run(moved, frozenset(), lambda outputs: [each.detach().clone() for each in outputs])
+def _outputs(exact: ExactModel, symmetry: Symmetry, moves: Mapping[int, float]) -> list[Tensor]:
+    """The outputs of the rescaled model, with every eps in place."""
+    exponents = combine_generators([each.exponents for each in symmetry.generators], moves)
+    moved = {
+        each.name: exact.start[each.name] * exp(exponents.get(each.name, 0.0)) for each in symmetry.tensors
+    }
+    return exact.run(moved, frozenset(), lambda outputs: [each.detach().clone() for each in outputs])
 
 
-def _moved(model: nn.Module, found: Symmetry, moves: Mapping[int, float]) -> nn.Module:
-    """The copy, with parameters and running statistics multiplied."""
-    made = copied(unwrap(model))
-    model_index = index_model(made)
+def _rescaled_copy(model: nn.Module, symmetry: Symmetry, moves: Mapping[int, float]) -> nn.Module:
+    """A copy of the model with parameters and running statistics multiplied."""
+    rescaled = _deep_copy(unwrap(model))
+    model_index = index_model(rescaled)
     tensors: dict[str, Any] = {named.names[0]: named.item for named in model_index.parameters.values()}
     tensors |= {named.names[0]: named.item for named in model_index.buffers.values()}
-    exponents = combine_generators([each.exponents for each in found.generators], moves)
-    exponents |= combine_generators([each.statistics for each in found.generators], moves)
+    exponents = combine_generators([each.exponents for each in symmetry.generators], moves)
+    exponents |= combine_generators([each.statistics for each in symmetry.generators], moves)
     with torch.no_grad():
         for name, exponent in exponents.items():
             tensors[name].mul_(exp(exponent))
-    return made
+    return rescaled
 
 
-def copied(model: nn.Module) -> nn.Module:
-    """A deep copy without deep recursion: innermost modules come first, so that the outer ones find theirs done."""
+def _deep_copy(model: nn.Module) -> nn.Module:
+    """A deep copy without deep recursion: inner modules are copied before the modules that contain them."""
     memo: dict[int, Any] = {}
     for named in reversed(list(index_model(model).modules.values())):
         copy.deepcopy(named.item, memo)

@@ -9,15 +9,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from leadline.ops.arguments import argument, value_of
+from leadline.ops.arguments import argument, norm_eps, value_of
 from leadline.ops.table import LAYOUT_KINDS, find_op
 from leadline.readings.symmetry.equations import ANY, Degree, Degrees, EpsGuard, ScaleEquations, ScaleRule
 from leadline.readings.symmetry.lost_biases import is_lost
 from leadline.readings.symmetry.system import ZERO, Number
 from leadline.records import Op
-
-# Cited: PyTorch's own defaults: the epsilon of float32 for rms_norm, and the default of F.normalize.
-DEFAULT_EPS = {"rms_norm": 1.2e-7, "normalize": 1e-12}
 
 # Cited: the largest eps in use is 1e-3, in the batch norms of MobileNetV3 and EfficientNet.
 MAX_GUARD_EPS = 1e-3
@@ -139,13 +136,13 @@ def attention(scales: ScaleEquations, op: Op) -> Degree:
 def normalization(scales: ScaleEquations, op: Op) -> Degree:
     """Layer, group, RMS and instance norm: the output has the scale of the gain, and the bias must match it."""
     places = {
-        "layer_norm": (2, 3, 4),
-        "rms_norm": (2, 9, 3),
-        "group_norm": (2, 3, 4),
-        "instance_norm": (3, 4, 7),
+        "layer_norm": (2, 3),
+        "rms_norm": (2, 9),
+        "group_norm": (2, 3),
+        "instance_norm": (3, 4),
     }
-    gain, bias, eps = places[op.name]
-    _note_eps(scales, op, argument(op, "eps", eps, DEFAULT_EPS.get(op.name, 1e-5)))
+    gain, bias = places[op.name]
+    _note_eps(scales, op)
     if op.name == "instance_norm" and argument(op, "use_input_stats", 5) is False:
         scales.forbid([scales.of(argument(op, "input", 0))])
     return _gain_degree(scales, op, argument(op, "weight", gain), argument(op, "bias", bias))
@@ -157,7 +154,7 @@ def batch_norm(scales: ScaleEquations, op: Op) -> Degree:
     if stored and argument(op, "training", 5) is not True:
         scales.forbid([scales.of(argument(op, "input", 0))])
     else:
-        _note_eps(scales, op, argument(op, "eps", 7, 1e-5))
+        _note_eps(scales, op)
         _note_statistics(scales, op)
     return _gain_degree(scales, op, argument(op, "weight", 3), argument(op, "bias", 4))
 
@@ -165,7 +162,7 @@ def batch_norm(scales: ScaleEquations, op: Op) -> Degree:
 def direction(scales: ScaleEquations, op: Op) -> Degree:
     """`F.normalize` and cosine similarity: only directions are left."""
     if op.name == "normalize":
-        _note_eps(scales, op, argument(op, "eps", 3, DEFAULT_EPS["normalize"]))
+        _note_eps(scales, op)
     return ZERO
 
 
@@ -239,12 +236,13 @@ def _note_statistics(scales: ScaleEquations, op: Op) -> None:
             scales.statistics[buffer.name] = degree
 
 
-def _note_eps(scales: ScaleEquations, op: Op, eps: Any) -> None:
+def _note_eps(scales: ScaleEquations, op: Op) -> None:
     value = value_of(argument(op, "input", 0))
     if value is not None:
-        small = float(eps) if isinstance(eps, int | float) else DEFAULT_EPS.get(op.name, 1e-5)
         degree = scales.of(f"%{value}")
-        scales.guards.append(EpsGuard(op=op.index, eps=small, value=value, squared=True, degree=degree))
+        scales.guards.append(
+            EpsGuard(op=op.index, eps=norm_eps(op), value=value, squared=True, degree=degree)
+        )
 
 
 # Arithmetic: sums demand equal degrees, products add them, powers multiply them.

@@ -1,4 +1,4 @@
-"""Homogeneous linear equations between scales, solved exactly over the rationals, and a readable basis."""
+"""Homogeneous linear equations between scales, solved exactly over the rationals, with a readable basis."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ Number = int | Fraction
 Form = dict[int, Number]
 """A linear form: coefficients by unknown."""
 
-ZERO = 0  # the unknown that is no unknown: a scale that cannot change
+ZERO = 0
+"""Stands for a scale that cannot change."""
 
 
 class System:
-    """Unknowns are numbers 1, 2, ...; `ZERO` stands for nought. Equalities are merged at once, others kept as rows."""
+    """Linear equations between unknowns 1, 2, ... and `ZERO`; equalities merge at once, the others become rows."""
 
     def __init__(self) -> None:
         self._parents = [ZERO]
         self._rows: list[Form] = []
 
     def unknown(self) -> int:
+        """A new unknown."""
         self._parents.append(len(self._parents))
         return len(self._parents) - 1
 
     def same(self, one: int, other: int) -> None:
+        """Demand that two unknowns are equal."""
         low, high = sorted((self.find(one), self.find(other)))
         self._parents[high] = low
 
     def find(self, unknown: int) -> int:
-        """The unknown that stands for all those known to be equal to this one."""
+        """The representative of all unknowns that equal this one."""
         root = unknown
         while self._parents[root] != root:
             root = self._parents[root]
@@ -47,12 +50,12 @@ class System:
         (first, coefficient), *others = form.items()
         if coefficient == 1 and not others:
             return first
-        made = self.unknown()
-        self._rows.append({**form, made: -1})
-        return made
+        combination = self.unknown()
+        self._rows.append({**form, combination: -1})
+        return combination
 
     def solve(self) -> Solution:
-        """Every unknown as a linear form in a few free ones."""
+        """Express every unknown as a linear form in a few free ones."""
         rows = self._merge_simple_rows()
         unknowns = (each for each in range(1, len(self._parents)) if self._parents[each] == each)
         return Solution(self, _eliminate(rows, unknowns))
@@ -66,10 +69,10 @@ class System:
         return {unknown: coefficient for unknown, coefficient in reduced.items() if coefficient}
 
     def _merge_simple_rows(self) -> list[Form]:
-        """Rows `a x = 0` and `a x = a y` are mergers; each may make others simple, so repeat until none is left."""
+        """Merge the unknowns of rows `a x = 0` and `a x = a y`, until no such row is left."""
         rows, merged = self._rows, True
         while merged:
-            merged, kept = False, []
+            merged, remaining = False, []
             for row in map(self._reduced, rows):
                 unknowns = list(row)
                 if len(unknowns) == 1:
@@ -77,21 +80,21 @@ class System:
                 elif len(unknowns) == 2 and sum(row.values()) == 0:
                     self.same(*unknowns)
                 elif row:
-                    kept.append(row)
+                    remaining.append(row)
                     continue
                 merged = True
-            rows = kept
+            rows = remaining
         return [row for row in map(self._reduced, rows) if row]
 
 
 class Solution:
-    """What `System.solve` found."""
+    """The solution of a `System`."""
 
     def __init__(self, system: System, forms: dict[int, Form]) -> None:
         self._system, self._forms = system, forms
 
     def form(self, unknown: int) -> Form:
-        """The unknown as a linear form in free unknowns; empty if it must be nought."""
+        """The unknown as a linear form in free unknowns; empty if it must be zero."""
         root = self._system.find(unknown)
         return {} if root == ZERO else self._forms[root]
 
@@ -99,8 +102,9 @@ class Solution:
 def _eliminate(rows: list[Form], unknowns: Iterable[int]) -> dict[int, Form]:
     """Gaussian elimination that takes the sparsest pivot first (Markowitz, 1957), then substitutes back.
 
-    An unknown that stands in a single row, as most parameters do, is a pivot that touches no other row; what stands in
-    several from the start, the scale of a stream, stays free where there is a choice: so forms stay local.
+    An unknown that occurs in a single row, as most parameters do, is a pivot that changes no other row. One that occurs
+    in several rows from the start, such as the scale of a residual stream, stays free where there is a choice, which
+    keeps the forms short.
     """
     columns: dict[int, set[int]] = {unknown: set() for unknown in unknowns}
     for index, row in enumerate(rows):
@@ -115,7 +119,7 @@ def _eliminate(rows: list[Form], unknowns: Iterable[int]) -> dict[int, Form]:
 
 
 def _pivots(rows: list[Form], columns: dict[int, set[int]]) -> Iterator[tuple[int, Form]]:
-    """Each pivot with what it equals in terms of later pivots and free unknowns."""
+    """Each pivot with its linear form in later pivots and free unknowns."""
     uses = {unknown: len(column) for unknown, column in columns.items()}
     queue = [(_cost(row, columns), index) for index, row in enumerate(rows)]
     heapify(queue)
@@ -124,8 +128,9 @@ def _pivots(rows: list[Form], columns: dict[int, set[int]]) -> Iterator[tuple[in
         row = rows[index]
         if not row:
             continue
-        if (now := _cost(row, columns)) > cost:  # others changed meanwhile
-            heappush(queue, (now, index))
+        current_cost = _cost(row, columns)
+        if current_cost > cost:  # other pivots changed the row since it was queued
+            heappush(queue, (current_cost, index))
             continue
         pivot = min(row, key=lambda unknown: (len(columns[unknown]), uses[unknown], unknown))
         for unknown in row:
@@ -143,7 +148,7 @@ def _pivots(rows: list[Form], columns: dict[int, set[int]]) -> Iterator[tuple[in
 
 
 def _cost(row: Form, columns: Mapping[int, set[int]]) -> int:
-    """Entries that eliminating by this row may fill in: (its length - 1) (rows of its rarest unknown - 1)."""
+    """Entries that elimination by this row may fill in: (its length - 1) (rows of its rarest unknown - 1)."""
     return (len(row) - 1) * (min((len(columns[unknown]) for unknown in row), default=1) - 1)
 
 
@@ -171,7 +176,7 @@ def combined(terms: Iterable[tuple[Number, Mapping[int, Number]]]) -> Form:
 
 
 def quotient(one: Number, other: Number) -> Number:
-    """One over the other, as a whole number where it is one: these are several times faster."""
+    """One divided by the other; an integer where it is one, because integers are several times faster."""
     ratio = Fraction(one) / other if isinstance(one, Fraction) or isinstance(other, Fraction) else None
     if ratio is None:
         whole, left = divmod(one, other)
@@ -179,23 +184,24 @@ def quotient(one: Number, other: Number) -> Number:
     return ratio.numerator if ratio.denominator == 1 else ratio
 
 
-# A basis of the free rescalings that can be read: whole numbers, and as few parameters in each as can be had.
+# A readable basis of the free rescalings: integer exponents, and few parameters in each generator.
 
 Vector = dict[str, int]
 """Exponents by parameter name."""
 
-ROUNDS = 4  # ours: passes over all pairs; each pass can only make vectors shorter, and two were enough so far
+# Heuristic: passes over all pairs of vectors; each pass can only shorten them, and two sufficed on every model tried.
+MAX_SHORTENING_PASSES = 4
 
 
 def make_basis(forms: Mapping[str, Form], followers: Mapping[str, Form]) -> list[tuple[Vector, Vector]]:
-    """Generators of the group, from each parameter's scale as a form in free unknowns.
+    """Generators of the group, from the scale of each parameter as a form in free unknowns.
 
-    `followers` are tensors that scale along without being parameters (running statistics); each generator comes as
-    its parameters and its followers.
+    `followers` are tensors that scale too but are not parameters (running statistics); each generator is returned as
+    the exponents of its parameters and those of its followers.
     """
     order = {name: place for place, name in enumerate(forms)}
     vectors = _columns({**forms, **followers})
-    for _ in range(ROUNDS):
+    for _ in range(MAX_SHORTENING_PASSES):
         if not _shorten(vectors, order):
             break
     pairs = [_split(_signed(vector, order), order) for vector in vectors]
@@ -206,20 +212,20 @@ def make_basis(forms: Mapping[str, Form], followers: Mapping[str, Form]) -> list
 
 
 def _columns(forms: Mapping[str, Form]) -> list[Vector]:
-    """One vector for each free unknown, in whole numbers."""
+    """One vector of integer exponents per free unknown."""
     columns: dict[int, dict[str, Number]] = defaultdict(dict)
     for name, form in forms.items():
         for unknown, coefficient in form.items():
             columns[unknown][name] = coefficient
-    found = []
+    vectors = []
     for column in columns.values():
         scale = lcm(*(Fraction(each).denominator for each in column.values()))
-        found.append({name: int(each * scale) for name, each in column.items()})
-    return found
+        vectors.append({name: int(each * scale) for name, each in column.items()})
+    return vectors
 
 
 def _shorten(vectors: list[Vector], order: Mapping[str, int]) -> bool:
-    """Take whole multiples of one vector from another wherever that shortens it; True if it did somewhere."""
+    """Subtract integer multiples of one vector from another wherever that shortens it; True if any changed."""
     holders: dict[str, set[int]] = defaultdict(set)
     for index, vector in enumerate(vectors):
         for name in vector:
@@ -227,18 +233,19 @@ def _shorten(vectors: list[Vector], order: Mapping[str, int]) -> bool:
     changed = False
     for index in sorted(range(len(vectors)), key=lambda each: len(vectors[each])):
         taken = vectors[index]
-        loud = [name for name in taken if name in order]
-        for other in sorted({each for name in loud for each in holders[name]} - {index}):
-            if len(loud) > 2 * len(vectors[other]):  # would bring in more than it can cancel
+        parameters = [name for name in taken if name in order]
+        for other in sorted({each for name in parameters for each in holders[name]} - {index}):
+            if len(parameters) > 2 * len(vectors[other]):  # it would add more entries than it can cancel
                 continue
-            if times := _best(vectors[other], taken, loud):
-                _take(vectors[other], taken, times, other, holders)
+            times = _best_multiple(vectors[other], taken, parameters)
+            if times:
+                _subtract(vectors[other], taken, times, other, holders)
                 changed = True
     return changed
 
 
-def _best(vector: Vector, taken: Vector, names: Iterable[str]) -> int:
-    """How often to take one vector from the other to make it shortest; 0 if that is never."""
+def _best_multiple(vector: Vector, taken: Vector, names: Iterable[str]) -> int:
+    """How often to subtract one vector from the other to make it shortest; 0 if that does not shorten it."""
     shared = [(vector.get(name, 0), taken[name]) for name in names]
     ratios = Counter(one // other for one, other in shared if one and one % other == 0)
     if not ratios:
@@ -248,7 +255,7 @@ def _best(vector: Vector, taken: Vector, names: Iterable[str]) -> int:
     return times if sum(abs(one - times * other) for one, other in shared) < before else 0
 
 
-def _take(vector: Vector, taken: Vector, times: int, index: int, holders: Mapping[str, set[int]]) -> None:
+def _subtract(vector: Vector, taken: Vector, times: int, index: int, holders: Mapping[str, set[int]]) -> None:
     for name, exponent in taken.items():
         left = vector.get(name, 0) - times * exponent
         if left:
@@ -260,11 +267,11 @@ def _take(vector: Vector, taken: Vector, times: int, index: int, holders: Mappin
 
 
 def _signed(vector: Vector, order: Mapping[str, int]) -> Vector:
-    """Without a common divisor; more parameters grow than shrink, or else the first one does."""
+    """Without a common divisor, and signed so that most parameters, or else the first one, grow."""
     common = gcd(*vector.values())
-    loud = [vector[name] for name in sorted(vector.keys() & order.keys(), key=order.__getitem__)] or [1]
-    growing = sum(1 if each > 0 else -1 for each in loud)
-    sign = 1 if growing > 0 or (growing == 0 and loud[0] > 0) else -1
+    exponents = [vector[name] for name in sorted(vector.keys() & order.keys(), key=order.__getitem__)] or [1]
+    growing = sum(1 if each > 0 else -1 for each in exponents)
+    sign = 1 if growing > 0 or (growing == 0 and exponents[0] > 0) else -1
     return {name: sign * each // common for name, each in vector.items()}
 
 

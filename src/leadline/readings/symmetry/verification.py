@@ -1,7 +1,7 @@
-r"""The same group by numbers, twice, so that a mistake in the table of ops cannot hide.
+r"""Confirm the group that was read from a trace by numbers, in two ways, so that a mistake in the op table shows.
 
-First, by doing it: a random element of the group is applied and outputs are compared. All factors are powers of two,
-so that rounding does not come into it. Second, without the table: for random cotangents $v$ and random parameters
+First, a random element of the group is applied and the outputs are compared. All factors are powers of two, so that
+they cause no rounding. Second, without the op table: for random cotangents $v$ and random parameters
 $\theta$ the matrix of $\langle \partial (v \cdot f) / \partial\theta_i, \theta_i \rangle$ vanishes on exactly the
 exponents of the group (Euler's identity for homogeneous functions), so its null space is measured and compared.
 """
@@ -19,37 +19,46 @@ from leadline.readings.symmetry.exact_model import ExactModel, open_exact_model
 from leadline.records import Symmetry
 from leadline.tracer import stats
 
-TOLERANCE = (
-    1e-8  # derived: double precision through a thousand ops leaves 1e-12; the root of 1e-16 is far from both
-)
-JITTER = 0.3  # ours: relative change of parameters from one row to the next, far from any special point
-SPARE_ROWS = 4  # rows beyond the number that fixes the rank, so that a chance dependence does not matter
-MOST_ROWS = 600  # ours: more passes than anybody would wait for
+# Derived: double precision through a thousand ops leaves 1e-12; a wrong exponent changes outputs by far more than 1e-8.
+MAX_DRIFT = 1e-8
+
+# Heuristic: relative change of the parameters from one row to the next, which leaves any special point.
+JITTER = 0.3
+
+# Heuristic: rows beyond the number that determines the rank, so that a chance dependence does not matter.
+SPARE_ROWS = 4
+
+# Heuristic: more passes take minutes even on a small model.
+MAX_ROWS = 600
+
+# Derived: the rounding error of a row whose largest entry is one.
+MIN_ENTRY = 1e-13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How far the numbers bear the table out. As a number it is the drift: `found.verify() < 1e-6`."""
+    """How well the numbers confirm the group. It compares as its drift: `symmetries.verify() < 1e-6`."""
 
     drift: float
-    """Relative change of the outputs under a random element of the group, with eps taken out."""
+    """Relative change of the outputs under a random element of the group, with every eps set to zero."""
     drift_with_eps: float
-    """The same as the model really runs."""
+    """Relative change of the outputs with every eps in place."""
     refuted: tuple[int, ...]
-    """Generators (by index) that the numbers deny: the table knows a freedom that is not there."""
+    """Indices of generators that the numbers refute: the op table allows a rescaling that changes the outputs."""
     missed: int | None
-    """Free directions that the gradients show and the table does not know; None: it could not be asked (`why`)."""
+    """Free directions that the gradients show and the op table misses; None if it was not measured (see `why`)."""
     held: tuple[str, ...]
-    """Ops whose inputs the table held fixed without knowing better: they may explain what was missed."""
+    """Ops without a scale rule, whose inputs were held fixed: they may explain what was missed."""
     suspects: tuple[str, ...]
-    """Parameters that take part in what was refuted or missed."""
+    """Parameters that take part in a refuted or missed rescaling."""
     passes: int
     why: str = ""
+    """Why `missed` was not measured."""
 
     @property
     def ok(self) -> bool:
-        """Nothing denies the table."""
-        return self.drift <= TOLERANCE and not self.refuted and (not self.missed or bool(self.held))
+        """Whether no measurement contradicts the op table."""
+        return self.drift <= MAX_DRIFT and not self.refuted and (not self.missed or bool(self.held))
 
     def __float__(self) -> float:
         return self.drift
@@ -69,42 +78,43 @@ class Verification:
     def __str__(self) -> str:
         if not self.ok:
             return (
-                f"DISAGREEMENT, a mistake in leadline's table of ops: drift {self.drift:.1e}, {len(self.refuted)} "
+                f"DISAGREEMENT, a mistake in leadline's op table: drift {self.drift:.1e}, {len(self.refuted)} "
                 f"generators refuted, {self.missed} missed; look at {', '.join(self.suspects[:6])}. Please report it."
             )
-        said = (
+        confirmed = (
             f"confirmed by {self.passes} passes: drift {self.drift:.1e}, with eps {self.drift_with_eps:.1e}"
         )
         if self.missed is None:
-            return f"{said}; completeness was not asked: {self.why}"
+            return f"{confirmed}; completeness was not measured: {self.why}"
         held = ", ".join(self.held[:3])
-        return f"{said}; {self.missed} more free directions, held by {held}" if self.missed else said
+        return (
+            f"{confirmed}; {self.missed} more free directions, held by {held}" if self.missed else confirmed
+        )
 
 
-def verify(found: Symmetry, case: Case, *, seed: int = 0, passes: int | None = None) -> Verification:
-    """Ask the model itself whether the group that was read off its trace is its group."""
-    names = [each.name for each in found.tensors]
-    vectors = [generator.exponents for generator in found.generators]
-    eps = frozenset(site.eps for site in found.eps) | {0.0}
+def verify(symmetry: Symmetry, case: Case, *, seed: int = 0, passes: int | None = None) -> Verification:
+    """Compare the group that was read from the trace with measurements on the model itself."""
+    names = [each.name for each in symmetry.tensors]
+    vectors = [generator.exponents for generator in symmetry.generators]
+    eps = frozenset(site.eps for site in symmetry.eps) | {0.0}
     generator = torch.Generator().manual_seed(seed)
     enough = len(names) - len(vectors) + SPARE_ROWS
-    wanted = min(enough, MOST_ROWS) if passes is None else passes
+    wanted = min(enough, MAX_ROWS) if passes is None else passes
     with open_exact_model(case, seed=seed) as model:
         start = {name: model.parameters[name].data.clone() for name in names}
-        moved = apply(start, _element(vectors, generator), base=2.0)
+        moved = rescale_tensors(start, _element(vectors, generator), base=2.0)
         drift, with_eps = (_drift(model, start, moved, each) for each in (eps, frozenset[float]()))
         rows = [_row(model, start, eps, generator) for _ in range(wanted if names else 0)]
-        denied, missed, suspects = compare(rows, names, vectors)
-        refuted = [
-            each for each in denied if _drift(model, start, _doubled(start, vectors[each]), eps) > TOLERANCE
-        ]
-    why = _why(rows, enough, surrogate=len(denied) > len(refuted))
+        contradicted, missed, suspects = compare(rows, names, vectors)
+        doubled = {each: rescale_tensors(start, vectors[each], base=2.0) for each in contradicted}
+        refuted = [each for each in contradicted if _drift(model, start, doubled[each], eps) > MAX_DRIFT]
+    why = _why(rows, enough, surrogate=len(contradicted) > len(refuted))
     return Verification(
         drift=drift,
         drift_with_eps=with_eps,
         refuted=tuple(refuted),
         missed=None if why else missed,
-        held=found.held,
+        held=symmetry.held,
         suspects=tuple(suspects) if refuted or (missed and not why) else (),
         passes=2 + len(rows),
         why=why,
@@ -112,9 +122,9 @@ def verify(found: Symmetry, case: Case, *, seed: int = 0, passes: int | None = N
 
 
 def _why(rows: Sequence[Tensor], enough: int, *, surrogate: bool) -> str:
-    """Why the gradients cannot tell the whole group; "" if they can."""
+    """Why the gradients do not determine the whole group; "" if they do."""
     if surrogate:
-        return "the gradients of this model are not, or not precisely enough, the derivatives of its outputs"
+        return "the gradients of this model are not precisely the derivatives of its outputs"
     if not all(row.isfinite().all() for row in rows):
         return "some gradients are not finite"
     if rows and not any(row.any() for row in rows):
@@ -122,17 +132,15 @@ def _why(rows: Sequence[Tensor], enough: int, *, surrogate: bool) -> str:
     return f"{len(rows)} of {enough} passes" if len(rows) < enough else ""
 
 
-def _doubled(start: Mapping[str, Tensor], vector: Mapping[str, int]) -> dict[str, Tensor]:
-    return apply(start, vector, base=2.0)
-
-
-def apply(start: Mapping[str, Tensor], exponents: Mapping[str, float], *, base: float) -> dict[str, Tensor]:
-    """Each tensor times base to the power of its exponent."""
+def rescale_tensors(
+    start: Mapping[str, Tensor], exponents: Mapping[str, float], *, base: float
+) -> dict[str, Tensor]:
+    """Each tensor multiplied by `base` to the power of its exponent."""
     return {name: value * base ** exponents.get(name, 0) for name, value in start.items()}
 
 
 def _element(vectors: Sequence[Mapping[str, int]], generator: torch.Generator) -> dict[str, int]:
-    """Every generator once, up or down."""
+    """A random element of the group: every generator once, with a random sign."""
     total: dict[str, int] = {}
     for vector in vectors:
         sign = 1 if torch.rand((), generator=generator) < 0.5 else -1
@@ -153,7 +161,7 @@ def _copies(outputs: list[Tensor]) -> list[Tensor]:
 
 
 def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """The largest relative change among pairs of tensors, in the root of the mean square."""
+    """The largest relative change among pairs of tensors, as a ratio of Euclidean norms."""
     pairs = zip(before, after, strict=True)
     return max((_relative(one, other) for one, other in pairs if one.numel()), default=0.0)
 
@@ -170,10 +178,10 @@ def _relative(one: Tensor, other: Tensor) -> float:
 def _row(
     model: ExactModel, start: Mapping[str, Tensor], eps: frozenset[float], generator: torch.Generator
 ) -> Tensor:
-    """One row of the matrix, at parameters and a cotangent of its own."""
+    """One row of the matrix, at random parameters and with a random cotangent."""
     for buffer in model.buffers:
-        seen = buffer.is_floating_point() and not stats.unobservable(buffer)
-        if seen and buffer.dim() == 1 and not buffer.any():  # a running mean that is still zero
+        observable = buffer.is_floating_point() and not stats.unobservable(buffer)
+        if observable and buffer.dim() == 1 and not buffer.any():  # a running mean that is still zero
             buffer.data = JITTER * torch.randn(buffer.shape, generator=generator, dtype=torch.float64)
     values = {name: _jittered(value, generator) for name, value in start.items()}
     return model.run(values, eps, lambda outputs: _products(model, outputs, list(start), generator))
@@ -202,7 +210,7 @@ def _inner(leaf: Tensor) -> Tensor:
 
 
 def _jittered(value: Tensor, generator: torch.Generator) -> Tensor:
-    """The tensor moved at random: by a share of its own size, or of one over the root of its fan-in if it is zero."""
+    """The tensor plus noise in proportion to its size, or to one over the root of its fan-in if it is zero."""
     size = (
         value.abs().square().mean().sqrt().item()
         or (max(value.numel(), 1) / max(value.shape, default=1)) ** -0.5
@@ -214,7 +222,7 @@ def _jittered(value: Tensor, generator: torch.Generator) -> Tensor:
 def compare(
     rows: Sequence[Tensor], names: Sequence[str], vectors: Sequence[Mapping[str, int]]
 ) -> tuple[list[int], int, list[str]]:
-    """Generators that the rows deny, how many free directions they show beyond the others, and who is involved."""
+    """Generators that the rows contradict, the number of free directions they miss, and the parameters involved."""
     if not rows or not all(row.isfinite().all() for row in rows):
         return [], 0, []
     matrix = torch.stack(list(rows))
@@ -223,23 +231,23 @@ def compare(
         for name, exponent in vector.items():
             null[names.index(name), column] = exponent
     size = matrix.abs().amax(dim=0)
-    live = size > 1e-13  # derived: rounding of a row whose largest entry is one
+    live = size > MIN_ENTRY
     scale = torch.where(live, size, torch.ones_like(size))
     scaled = torch.where(live, matrix / scale, torch.zeros_like(matrix))
     exponents = null * torch.where(live, scale, torch.zeros_like(scale)).unsqueeze(1)
     sizes = exponents.abs().amax(dim=0, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     residuals = (scaled @ (exponents / sizes)).abs().amax(dim=0)
-    denied: list[int] = (residuals > TOLERANCE).nonzero().flatten().tolist()
+    contradicted: list[int] = (residuals > MAX_DRIFT).nonzero().flatten().tolist()
     _, singular, right = torch.linalg.svd(scaled, full_matrices=True)
-    rank = int((singular > TOLERANCE * singular.max().clamp_min(1e-300)).sum())
-    missed = len(names) - rank - (len(vectors) - len(denied))
-    suspects = null[:, denied].abs().sum(dim=1).nonzero().flatten().tolist()
-    suspects += _beyond(right[rank:].T / scale.unsqueeze(1), null) if missed > 0 else []
-    return denied, missed, [names[index] for index in dict.fromkeys(suspects)]
+    rank = int((singular > MAX_DRIFT * singular.max().clamp_min(1e-300)).sum())
+    missed = len(names) - rank - (len(vectors) - len(contradicted))
+    suspects = null[:, contradicted].abs().sum(dim=1).nonzero().flatten().tolist()
+    suspects += _outside(right[rank:].T / scale.unsqueeze(1), null) if missed > 0 else []
+    return contradicted, missed, [names[index] for index in dict.fromkeys(suspects)]
 
 
-def _beyond(numeric: Tensor, null: Tensor) -> list[int]:
-    """Parameters with a part in measured free directions that lie outside of the table's."""
+def _outside(numeric: Tensor, null: Tensor) -> list[int]:
+    """Parameters that take part in measured free directions outside the span of the generators."""
     if null.shape[1]:
         basis, _ = torch.linalg.qr(null)
         numeric = numeric - basis @ (basis.T @ numeric)

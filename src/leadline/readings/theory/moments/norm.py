@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from leadline.ops.arguments import norm_eps
 from leadline.readings.theory import quadrature
 from leadline.readings.theory.field import RandomField, product, reshaped, scaled, within
 from leadline.readings.theory.gradient import Terms, fresh, total
@@ -17,7 +18,6 @@ from leadline.readings.theory.signal import Signal, nodes_of, slope_of, standard
 MOST_UNEVEN = (
     0.5  # derived: 1/(1 - f) is the second order of E[1/v], which is no guide where it doubles the first
 )
-EPS = 1e-5  # PyTorch's default for layer, batch, group and instance norm
 
 
 def centred(x: RandomField, axes: Sequence[int]) -> RandomField:
@@ -113,11 +113,6 @@ def _laid_out(call: Call, value: int | None, shape: tuple[int, ...], y: Signal) 
     return fitted(flat, y.field.shape)
 
 
-def _eps(call: Call, position: int) -> float:
-    found = call.argument("eps", position)
-    return EPS if found is None else float(found)
-
-
 @moment_rule(assumes="features have one mean and one variance")
 def layer_norm(call: Call) -> MomentMap:
     """Over the last axes, with gain and bias."""
@@ -125,7 +120,7 @@ def layer_norm(call: Call) -> MomentMap:
     over = call.argument("normalized_shape", 1)
     count = len(over) if isinstance(over, list | tuple) else 1
     axes = range(len(x.field.shape) - count, len(x.field.shape))
-    inner = normalised(call, value, x, axes, _eps(call, 4), centre=True)
+    inner = normalised(call, value, x, axes, norm_eps(call.op), centre=True)
     return affine(call, inner, call.id("weight", 2), call.id("bias", 3), x.field.shape[-count:])
 
 
@@ -136,8 +131,7 @@ def rms_norm(call: Call) -> MomentMap:
     over = call.argument("normalized_shape", 1)
     count = len(over) if isinstance(over, list | tuple) else 1
     axes = range(len(x.field.shape) - count, len(x.field.shape))
-    found = call.argument("eps", 3)
-    inner = normalised(call, value, x, axes, 1.2e-7 if found is None else float(found), centre=False)
+    inner = normalised(call, value, x, axes, norm_eps(call.op), centre=False)
     return affine(call, inner, call.id("weight", 2), None, x.field.shape[-count:])
 
 
@@ -150,7 +144,7 @@ def batch_norm(call: Call) -> MomentMap:
     axes = [axis for axis in range(len(x.field.shape)) if axis != 1]
     mean, var = call.signal("running_mean", 1), call.signal("running_var", 2)
     if training or mean is None or var is None:
-        inner = normalised(call, value, x, axes, _eps(call, 7), centre=True)
+        inner = normalised(call, value, x, axes, norm_eps(call.op), centre=True)
     else:
         inner = _by_running(call, value, x, (mean, var), shape)
     return affine(call, inner, call.id("weight", 3), call.id("bias", 4), shape)
@@ -160,7 +154,7 @@ def _by_running(
     call: Call, value: int, x: Signal, running: tuple[Signal, Signal], shape: tuple[int, ...]
 ) -> MomentMap:
     mean, var = running
-    gain = 1 / math.sqrt(max(var.field.mean, 0.0) + _eps(call, 7))
+    gain = 1 / math.sqrt(max(var.field.mean, 0.0) + norm_eps(call.op))
     shift = replace(mean, field=reshaped(scaled(mean.field, -1.0), shape), slope=-mean.slope)
     moved = _sum(call, x, fitted(shift, x.field.shape))
     nodes = None if moved.nodes is None else moved.nodes * gain
@@ -180,7 +174,7 @@ def group_norm(call: Call) -> MomentMap:
         field=reshaped(x.field, split),
         source=None if x.source is None else reshaped(x.source, split),
     )
-    inner = normalised(call, value, apart, range(2, len(split)), _eps(call, 4), centre=True)
+    inner = normalised(call, value, apart, range(2, len(split)), norm_eps(call.op), centre=True)
     y = inner.outputs[0]
     whole = (
         None
@@ -206,7 +200,7 @@ def instance_norm(call: Call) -> MomentMap:
     """Over the places of each channel of each sample."""
     value, x = call.read()
     axes = range(2, len(x.field.shape))
-    inner = normalised(call, value, x, axes, _eps(call, 7), centre=True)
+    inner = normalised(call, value, x, axes, norm_eps(call.op), centre=True)
     shape = (x.field.shape[1],) + (1,) * len(axes)
     return affine(call, inner, call.id("weight", 3), call.id("bias", 4), shape)
 
