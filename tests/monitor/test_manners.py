@@ -145,7 +145,7 @@ def test_an_error_inside_the_recorder_does_not_reach_the_models_forward(monkeypa
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(Recorder, "_after", fail)
+    monkeypatch.setattr(Recorder, "_after_call", fail)
     model, optimizer, x = small()
     expected = copy.deepcopy(model)(x)
     w = leadline.watch(model, optimizer, every=1)

@@ -14,6 +14,9 @@ TRACE_SCHEMA = "leadline.trace/2"
 Phase = Literal["forward", "loss"]
 SourceKind = Literal["input", "target", "parameter", "buffer", "constant"]
 
+CHANGED_THROUGH_VIEW = "changed in place through a view"
+"""The reason in `Value.unobserved` of a tensor that an op changed through a view of it."""
+
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics of all elements of one tensor. NaN means: measured, and it was NaN."""

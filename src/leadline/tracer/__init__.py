@@ -1,1 +1,1 @@
-"""The only code that touches a live model: one forward and backward pass, recorded as a Trace."""
+"""The tracer: the only code that touches a live model. It records one forward and backward pass as a Trace."""

@@ -1,4 +1,4 @@
-"""How one torch call is recorded: which plan it follows, from which module it came, and its arguments as JSON."""
+"""How one torch call is recorded: its place in the op table, the module that made it, and its arguments as JSON."""
 
 from __future__ import annotations
 
@@ -20,62 +20,32 @@ from leadline.tracer.names import ModelIndex
 from leadline.tracer.restore import atomic_contextmanager
 from leadline.tracer.values import tensors_in
 
-
-def inside(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """A twin of a torch function written in Python, which runs its body at once; None if there is no such twin.
-
-    Such a function begins with `if has_torch_function(...): return handle_torch_function(...)`. Calling it with a
-    mode active would announce it to the mode once more, without end. The twin shares code, defaults and closure, but
-    in its own globals that question is answered with no; the functions it calls still announce themselves.
-    Methods of Tensor are left alone: their bodies call `super()`, which announces the method itself.
-    """
-    if not isinstance(function, FunctionType):
-        return None
-    asks = [name for name in function.__code__.co_names if name.startswith("has_torch_function")]
-    if not asks:
-        return None
-    twin = FunctionType(
-        function.__code__,
-        {**function.__globals__, **dict.fromkeys(asks, _no)},
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
-
-
-def _no(*_: Any) -> bool:
-    return False
-
-
-# What to do when a given torch callable is called; worked out once for each.
-
-_COMPOSITES = (
-    "torch.nn.functional",
-    "torch.functional",
-)  # Python functions made of torch calls that announce themselves
+# Modules of Python functions that consist of torch calls, which are recorded one by one.
+_COMPOSITE_MODULES = ("torch.nn.functional", "torch.functional")
 _CHANNELS_FIRST = ("conv", "batch_norm", "group_norm", "instance_norm", "pool")
+# Heuristic: a longer list is data (a list of indices), not the way in which an op is called.
+MAX_LIST_ITEMS = 64
+NOT_JSON = "?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One torch callable, as the op table knows it."""
+class OpPlan:
+    """How calls of one torch callable are recorded; worked out once per callable."""
 
     name: str
     callable: str
     kind: str | None = None
     layout: bool = False
     writes: bool = False
-    """Changes its first argument in place."""
+    """It changes its first argument in place."""
     channels_first: bool = False
     bounds: tuple[float, float] | None = None
-    twin: Callable[..., Any] | None = None
-    """Run this instead, to see inside; None: the op is recorded as it is."""
+    body: Callable[..., Any] | None = None
+    """A function to run instead, so that the calls inside are recorded; None: the callable is recorded as one op."""
 
 
-def plan_for(func: Any) -> Plan | None:
-    """None if the callable makes no tensors: most properties give facts, only a few (.T, .real, .data) give tensors."""
+def plan_for(func: Any) -> OpPlan | None:
+    """Return the plan for a torch callable; None if it makes no tensors, like most properties except .T or .real."""
     spelling = getattr(func, "__name__", type(func).__name__)
     if spelling == "__get__":
         spelling = func.__self__.__name__
@@ -83,7 +53,8 @@ def plan_for(func: Any) -> Plan | None:
             return None
     name = canonical_name(spelling)
     row = find_op(name)
-    return Plan(
+    is_composite = row is None and getattr(func, "__module__", None) in _COMPOSITE_MODULES
+    return OpPlan(
         name=name,
         callable=_callable_name(func, spelling),
         writes=_writes(spelling),
@@ -91,12 +62,40 @@ def plan_for(func: Any) -> Plan | None:
         kind=None if row is None else row.kind,
         layout=row is not None and row.is_layout,
         bounds=None if row is None else row.bounds,
-        twin=inside(func) if row is None and getattr(func, "__module__", None) in _COMPOSITES else None,
+        body=copy_without_dispatch(func) if is_composite else None,
     )
 
 
-def written_by(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The tensors that this call changes in place; a multi-tensor op changes a whole list."""
+def copy_without_dispatch(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return a copy of a torch function that runs its body at once; None if the function does not dispatch.
+
+    A torch function written in Python begins with `if has_torch_function(...): return handle_torch_function(...)`.
+    Called while a mode is active, it would dispatch to the mode again, endlessly. The copy shares code, defaults and
+    closure, but in its globals that test is always False; the functions that it calls still dispatch.
+    Methods of Tensor are left alone, because their bodies call `super()`, which dispatches the method itself.
+    """
+    if not isinstance(function, FunctionType):
+        return None
+    tests = [name for name in function.__code__.co_names if name.startswith("has_torch_function")]
+    if not tests:
+        return None
+    copy = FunctionType(
+        function.__code__,
+        {**function.__globals__, **dict.fromkeys(tests, _always_false)},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _always_false(*_: Any) -> bool:
+    return False
+
+
+def tensors_written_by(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors that this call changes in place; a multi-tensor op changes a whole list."""
     if (target := kwargs.get("out")) is not None:
         return tensors_in(target)
     if args and (plan.writes or kwargs.get("inplace") is True):
@@ -104,12 +103,12 @@ def written_by(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     return []
 
 
-def renormalised_by(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The weight of an embedding with `max_norm`, which PyTorch rescales in place on the side."""
+def tensors_renormalized_by(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the weight of an embedding with `max_norm`, which PyTorch rescales in place as a side effect."""
     if plan.name not in ("embedding", "embedding_bag"):
         return []
-    bounded = kwargs.get("max_norm") is not None or any(isinstance(argument, float) for argument in args)
-    return tensors_in((args, kwargs)) if bounded else []
+    is_bounded = kwargs.get("max_norm") is not None or any(isinstance(argument, float) for argument in args)
+    return tensors_in((args, kwargs)) if is_bounded else []
 
 
 def _callable_name(func: Any, spelling: str) -> str:
@@ -125,17 +124,17 @@ def _writes(spelling: str) -> bool:
     return spelling.endswith("_")
 
 
-# Where in the model the pass is: the path of the running module and which call of it this is.
+# Where in the model the pass is.
 
-Entered = Callable[[nn.Module, tuple[Any, ...]], None]
-Returned = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
+OnCall = Callable[[nn.Module, tuple[Any, ...]], None]
+OnReturn = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
 
 class CallStack:
     """The modules that are running, innermost last, and how often each was called.
 
-    Calls are seen by PyTorch's global module hooks, so nothing is installed on the user's modules. They are told of
-    modules that raise, too; should one be missed, its entry is dropped when a module further out returns.
+    Calls are followed by PyTorch's global module hooks, so nothing is installed on the user's modules. The hooks also
+    run for modules that raise. If one is missed, its entry is dropped when an outer module returns.
     """
 
     def __init__(self, model_index: ModelIndex) -> None:
@@ -146,26 +145,24 @@ class CallStack:
 
     @property
     def here(self) -> tuple[str, int]:
-        """Path of the innermost running module of the model, and which call of it (0 is the first)."""
+        """Path of the innermost running module of the model, and the number of its call (0 is the first)."""
         return self._running[-1][1:] if self._running else ("", 0)
 
     @atomic_contextmanager
-    def follow(self, entered: Entered, returned: Returned) -> Iterator[None]:
-        """Watch calls made by this thread: `entered` is told what each module took, `returned` what it gave too."""
+    def follow(self, on_call: OnCall, on_return: OnReturn) -> Iterator[None]:
+        """Follow the module calls of this thread; `on_call` gets the arguments, `on_return` also the output."""
 
         def enter(module: nn.Module, args: Any) -> None:
             if threading.get_ident() == self._thread and id(module) in self._paths:
                 key = id(module)
                 self._running.append((key, self._paths[key], self.counts[key]))
                 self.counts[key] += 1
-                entered(module, args)
+                on_call(module, args)
 
-        def leave(
-            module: nn.Module, args: Any, *rest: Any
-        ) -> None:  # (kwargs, output); after an error only (output)
+        def leave(module: nn.Module, args: Any, *rest: Any) -> None:
             if threading.get_ident() == self._thread and id(module) in self._paths:
-                if len(rest) == 2:
-                    returned(module, args, *rest)
+                if len(rest) == 2:  # kwargs and output; after an error torch passes the output only
+                    on_return(module, args, *rest)
                 while self._running and self._running.pop()[0] != id(module):
                     pass
 
@@ -178,21 +175,25 @@ class CallStack:
         finally:
             for handle in handles:
                 handle.remove()
-                global_hooks._global_forward_hooks_with_kwargs.pop(
-                    handle.id, None
-                )  # torch leaves this one behind
+                # torch does not remove this entry itself
+                global_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
 
 
-# The arguments of a torch call as JSON: tensors by the values they are, everything else as itself.
-
-LONGEST = 64  # items of a list; longer ones are data (a list of indices), not how an op was called
-UNSPELLABLE = "?"
+# The arguments of a torch call as JSON: tensors by their value ids, everything else as itself.
 
 
-def spell(argument: Any, values: Mapping[int, int]) -> Any:
-    """One argument as `leadline.records.Op.args` documents it; `values` is by identity of the tensor."""
+def encode_call(
+    args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[int, int]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments as JSON; `values` gives the value id by the `id` of the tensor."""
+    positional = tuple(_encode(argument, values) for argument in args)
+    return positional, {name: _encode(argument, values) for name, argument in kwargs.items()}
+
+
+def _encode(argument: Any, values: Mapping[int, int]) -> Any:
+    """Return one argument as `leadline.records.Op.args` documents it."""
     if isinstance(argument, Tensor):
-        return f"%{values[id(argument)]}" if id(argument) in values else UNSPELLABLE
+        return f"%{values[id(argument)]}" if id(argument) in values else NOT_JSON
     if isinstance(argument, float):
         return spell_float(argument)
     if argument is None or isinstance(argument, bool | str):
@@ -200,20 +201,11 @@ def spell(argument: Any, values: Mapping[int, int]) -> Any:
     if isinstance(argument, int | torch.SymInt):
         return int(argument)
     if isinstance(argument, list | tuple):
-        return [spell(each, values) for each in argument] if len(argument) <= LONGEST else UNSPELLABLE
+        return [_encode(item, values) for item in argument] if len(argument) <= MAX_LIST_ITEMS else NOT_JSON
     if isinstance(argument, slice):
-        return {"slice": [spell(each, values) for each in (argument.start, argument.stop, argument.step)]}
+        return {"slice": [_encode(item, values) for item in (argument.start, argument.stop, argument.step)]}
     if argument is Ellipsis:
         return "..."
     if isinstance(argument, torch.dtype):
         return str(argument).removeprefix("torch.")
-    return UNSPELLABLE
-
-
-def spelled_call(
-    args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[int, int]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments."""
-    return tuple(spell(each, values) for each in args), {
-        name: spell(each, values) for name, each in kwargs.items()
-    }
+    return NOT_JSON

@@ -1,4 +1,4 @@
-"""A real training pass, written down as it happens: nothing is run twice, nothing is put back, nothing is changed."""
+"""Record a real training pass while it runs: nothing runs twice, nothing is restored, nothing is changed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
 from leadline.records import Gap, Trace
-from leadline.tracer.build import finish
-from leadline.tracer.calls import Plan
+from leadline.tracer.build import build_trace
+from leadline.tracer.calls import OpPlan
 from leadline.tracer.inputs import loss_of_output
 from leadline.tracer.names import ModelIndex, index_model
-from leadline.tracer.recorder import OnError, Recorder, Step
-from leadline.tracer.sharded import gathering
+from leadline.tracer.recorder import OnError, RecordedOp, Recorder
+from leadline.tracer.sharded import follow_gathered_parameters
 from leadline.tracer.stats import RawStats
 from leadline.tracer.trace import model_fields
-from leadline.tracer.values import Entry, tensors_in
+from leadline.tracer.values import ValueEntry, tensors_in
 
-OUTSIDE = "computed outside of the model's forward"
+OUTSIDE_FORWARD = "computed outside the model's forward"
 
 
-class Bystander:
-    """In the place of the guard that puts written tensors back: what training writes is to stay."""
+class NoWriteGuard:
+    """Stands in for the guard that restores written tensors: what training writes must stay."""
 
     def watch(self, tensor: Tensor) -> None:
         pass
@@ -36,44 +36,47 @@ class Bystander:
 
 
 class LivePass:
-    """One forward pass of the model and the backward pass that follows it.
+    """One forward pass of a model in training, and the backward pass that follows it.
 
-    `enter` and `leave` stand around the forward. The mode is active only between the two, on the thread that runs
-    the model; afterwards only the nodes of the pass's own graph know of it. An error of our own goes to `forgive`.
+    `enter` is called before the forward and `leave` after it. The recorder is active only between the two, on the
+    thread that runs the model; afterwards only hooks on the graph of this pass remain. An error of Leadline itself
+    goes to `on_error`.
     """
 
-    def __init__(self, model: nn.Module, forgive: OnError, model_index: ModelIndex | None = None) -> None:
-        """`census`: of a sharded model, taken between two passes: in this one some of its parameters are whole."""
+    def __init__(self, model: nn.Module, on_error: OnError, model_index: ModelIndex | None = None) -> None:
+        """`model_index` is needed for a sharded model: it must be made between two passes, while all are shards."""
         self.model = model
         self.model_index = index_model(model) if model_index is None else model_index
-        self.recorder = Recorder(self.model_index, Bystander(), forgive=forgive)
+        self.recorder = Recorder(self.model_index, NoWriteGuard(), on_error=on_error)
         self.entered = self.done = False
         self.loss: Tensor | None = None
-        """The loss, where the model itself returns it."""
+        """The loss, if the model itself returns it."""
         self._outputs: list[int] = []
         self._undo = ExitStack()
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model was called. Call `abandon` when it is done, and if it did not raise then `leave`."""
+        """Start recording a call of the model. When it ends, call `abandon`, and then `leave` if it did not raise."""
         self.entered = True
         self.recorder.name_source(args[0] if len(args) == 1 else args, "input", "input")
         self.recorder.name_source(kwargs, "input", "input")
         self.recorder.calls.counts[id(self.model)] += 1
-        self._undo.enter_context(gathering(self.recorder, self.model_index))
-        self._undo.enter_context(self.recorder.calls.follow(self.recorder.entered, self.recorder.returned))
+        self._undo.enter_context(follow_gathered_parameters(self.recorder, self.model_index))
+        self._undo.enter_context(
+            self.recorder.calls.follow(self.recorder.module_called, self.recorder.module_returned)
+        )
         self.recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self, output: Any) -> None:
-        """The model returned, and `abandon` was called. From here on gradients are waited for."""
+        """Start to wait for gradients: the model returned `output`, and `abandon` was called."""
         self.done = True
         with torch._C.DisableTorchFunction():
             self.loss = loss_of_output(output)
             ends = [self.loss] if self.loss is not None else tensors_in(output)
             self._outputs = [self.recorder.value_of(each) for each in ends if each.requires_grad]
-        self.recorder.gradients.listening = True
+        self.recorder.gradients.is_listening = True
 
     def abandon(self) -> None:
-        """Take the mode and the global hooks away. Also after a KeyboardInterrupt, of which no hook is told."""
+        """Remove the recorder and the global hooks. Needed also after a KeyboardInterrupt, for which no hook runs."""
         self._undo.close()
         modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]  # torch has no public name for it
         if modes and modes[-1] is self.recorder:
@@ -81,12 +84,12 @@ class LivePass:
 
     @property
     def seconds(self) -> float:
-        """What recording took so far, inside of the model's own pass."""
+        """Time that recording took so far, inside the model's own pass."""
         return self.recorder.seconds
 
     @property
     def seen(self) -> bool:
-        """The forward returned something with a gradient, and the gradient came."""
+        """Whether the forward returned something that requires a gradient."""
         return self.done and bool(self._outputs)
 
     def finish(
@@ -96,67 +99,68 @@ class LivePass:
         loss_scale: float = 1.0,
         grad_norms: Mapping[str, float] | None = None,
     ) -> Trace:
-        """The trace of the pass; call it when gradients are there and the step has not been made.
+        """Return the trace of the pass. Call it after the backward pass and before the optimizer's step.
 
-        Gradients of parameters are those in `.grad`: accumulated over micro-batches and clipped, as the optimiser will
-        see them. Those of activations are divided by `loss_scale`. Of sharded parameters only `grad_norms` are told.
+        Gradients of parameters are read from `.grad`: accumulated over micro-batches and clipped, as the optimizer
+        will see them. Gradients of activations are divided by `loss_scale`. Of sharded parameters only the norms of
+        their gradients are known, from `grad_norms`.
         """
         recorder = self.recorder
-        recorder.gradients.listening = False
-        for entry in recorder.ledger.entries:
+        recorder.gradients.is_listening = False
+        for entry in recorder.table.entries:
             if entry.backward is not None and loss_scale != 1.0:
                 entry.backward = _unscaled(entry.backward, loss_scale)
-        value, gaps = self._end(loss)
+        loss_value, gaps = self._end(loss)
         if recorder.gradients.regions:
             why = "they run again in the backward pass, which is not recorded while training"
             gaps = (*gaps, Gap(what="gradients inside a reentrant checkpoint", why=why))
             recorder.gradients.regions.clear()
         grads = {key: named.item.grad for key, named in self.model_index.parameters.items()}
-        found = model_fields(self.model, self.model_index, optimizer)
-        facts = {"loss": loss, "loss_value": value, "gaps": gaps}
-        return finish(recorder, self.model_index, grads, found | facts, grad_norms or {})
+        fields = model_fields(self.model, self.model_index, optimizer)
+        fields |= {"loss": loss, "loss_value": loss_value, "gaps": gaps}
+        return build_trace(recorder, self.model_index, grads, fields, grad_norms or {})
 
     def _end(self, loss: float | None) -> tuple[int, tuple[Gap, ...]]:
-        """The value that the pass comes down to: the model's own loss, or an op that stands for what made the loss."""
+        """Return the value id of the loss: the model's own, or the output of an added op that stands for the loss."""
         if self.loss is not None and self._outputs:
             return self._outputs[0], ()
-        entries = self.recorder.ledger.entries
-        reached = [value for value in self._outputs if entries[value].backward or entries[value].moved]
-        plan = Plan(name="loss", callable="loss")
-        index = len(self.recorder.steps)
-        self.recorder.steps.append(
-            Step(plan, "", 0, "loss", tuple(reached or self._outputs), (len(entries),))
-        )
-        entry = Entry(shape=(), dtype="float32", op=index)
-        if loss is None and any(_is_broken(entries[value]) for value in reached):
-            loss = math.nan  # a loss of what is not finite is not finite either
-        entry.forward = None if loss is None else _number(loss)
-        entry.unobserved = OUTSIDE if loss is None else ""
+        entries = self.recorder.table.entries
+        reached = [
+            value for value in self._outputs if entries[value].backward or entries[value].is_rearranged
+        ]
+        plan = OpPlan(name="loss", callable="loss")
+        index = len(self.recorder.ops)
+        inputs = tuple(reached or self._outputs)
+        self.recorder.ops.append(RecordedOp(plan, "", 0, "loss", inputs, (len(entries),)))
+        entry = ValueEntry(shape=(), dtype="float32", op=index)
+        if loss is None and any(_is_non_finite(entries[value]) for value in reached):
+            loss = math.nan  # the loss of non-finite outputs is not finite either
+        entry.forward = None if loss is None else _stats_of_number(loss)
+        entry.unobserved = OUTSIDE_FORWARD if loss is None else ""
         entries.append(entry)
-        return len(entries) - 1, (Gap(what="the ops of the loss", why=OUTSIDE),)
-
-
-def _number(value: float) -> RawStats:
-    """The statistics of one known number."""
-    finite = math.isfinite(value)
-    return RawStats(1, 1.0, value, abs(value), value, value, float(value != 0), float(not finite))
-
-
-def _is_broken(entry: Entry) -> bool:
-    return entry.forward is not None and bool(entry.forward.non_finite)
-
-
-def _unscaled(reading: RawStats, scale: float) -> RawStats:
-    return reading._replace(scale=reading.scale / scale, low=reading.low / scale, high=reading.high / scale)
+        return len(entries) - 1, (Gap(what="the ops of the loss", why=OUTSIDE_FORWARD),)
 
 
 def is_recording() -> bool:
-    """A recorder is at work on this thread: one pass can be written down by one recorder only."""
+    """Whether a recorder is active on this thread; a pass can be recorded by one recorder only."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     return any(isinstance(mode, Recorder) for mode in modes)
 
 
 def is_inside_vmap() -> bool:
-    """Inside of `torch.func.vmap`, where no number can be read."""
+    """Whether this code runs inside `torch.func.vmap`, where the elements of a tensor cannot be read."""
     levels = torch._C._functorch.get_interpreter_stack() or ()
     return any(each.key() == torch._C._functorch.TransformType.Vmap for each in levels)
+
+
+def _stats_of_number(value: float) -> RawStats:
+    is_finite = math.isfinite(value)
+    return RawStats(1, 1.0, value, abs(value), value, value, float(value != 0), float(not is_finite))
+
+
+def _is_non_finite(entry: ValueEntry) -> bool:
+    return entry.forward is not None and bool(entry.forward.non_finite)
+
+
+def _unscaled(raw: RawStats, scale: float) -> RawStats:
+    return raw._replace(scale=raw.scale / scale, low=raw.low / scale, high=raw.high / scale)

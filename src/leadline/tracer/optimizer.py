@@ -1,4 +1,4 @@
-"""The optimiser as a record: its groups, in the model's parameter names."""
+"""Read an optimizer into a record: its groups, with the parameters by name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from leadline.records import Optimizer, ParamGroup
 from leadline.records.codec import spell_float
 from leadline.tracer.names import ModelIndex
 
-_OWN_FIELDS = ("params", "lr", "weight_decay", "param_names")
+_NOT_OPTIONS = ("params", "lr", "weight_decay", "param_names")
 
 
 def read_optimizer(optimizer: torch.optim.Optimizer, model_index: ModelIndex) -> Optimizer:
-    """Name, groups and progress of an optimiser; nothing of it is changed."""
+    """Return name, groups and step count of an optimizer, without changing it."""
     names = {key: named.names[0] for key, named in model_index.parameters.items()}
     return Optimizer(
         name=type(optimizer).__name__,
@@ -32,22 +32,22 @@ def _group(group: Mapping[str, Any], names: Mapping[int, str]) -> ParamGroup:
         lr=None if lr is None else float(lr),
         weight_decay=float(group.get("weight_decay") or 0.0),
         options={
-            key: _plain(item) for key, item in group.items() if key not in _OWN_FIELDS and _sayable(item)
+            key: _as_json(item) for key, item in group.items() if key not in _NOT_OPTIONS and _is_json(item)
         },
     )
 
 
 def _steps(state: Mapping[str, Any]) -> int:
-    """Most optimisers count; SGD only keeps a momentum, which tells that it has begun."""
-    counted = state.get("step")
-    if isinstance(counted, int | float | Tensor):
-        return int(counted)
+    """Return the step count. SGD does not count; if it has a momentum, it has made at least one step."""
+    step = state.get("step")
+    if isinstance(step, int | float | Tensor):
+        return int(step)
     return int(any(item is not None for item in state.values()))
 
 
-def _sayable(item: Any) -> bool:
+def _is_json(item: Any) -> bool:
     if isinstance(item, list | tuple):
-        return all(_sayable(each) for each in item)
+        return all(_is_json(each) for each in item)
     return (
         item is None
         or isinstance(item, bool | int | float | str)
@@ -55,9 +55,9 @@ def _sayable(item: Any) -> bool:
     )
 
 
-def _plain(item: Any) -> Any:
+def _as_json(item: Any) -> Any:
     if isinstance(item, Tensor):
         item = item.item()
     if isinstance(item, float):
         return spell_float(item)
-    return [_plain(each) for each in item] if isinstance(item, list | tuple) else item
+    return [_as_json(each) for each in item] if isinstance(item, list | tuple) else item

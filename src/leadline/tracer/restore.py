@@ -235,7 +235,7 @@ def _set_hooks(tensor: Tensor, kind: str, hooks: dict[int, Any]) -> None:
         own.update(hooks)
 
 
-class Guard(Protocol):
+class TensorGuard(Protocol):
     """Told of tensors to keep, and of those that an op is about to change."""
 
     def watch(self, tensor: Tensor) -> None: ...

@@ -1,4 +1,4 @@
-"""Where the user's own classes and functions are written, in the words of a repository."""
+"""Where the user's own classes and functions are written: file and line within the repository."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 from leadline.records import Source
 
-INSTALLED = {"site-packages", "dist-packages"}
+INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 
 
 def repository_root() -> Path:
-    """The folder that file names start from: the repository around the working directory, or that directory."""
+    """Return the root of the repository around the working directory, or the working directory itself."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 
 def find_source(thing: Callable[..., Any] | ModuleType, root: Path) -> Source | None:
-    """The file and line of a class, function or module; None if it is not written in a file below `root`.
+    """Return file and line of a class, function or module; None if it is not in a file below `root`.
 
-    What is installed is not the user's to change, also if the environment lies inside the repository.
+    Installed packages are left out, even if their environment lies inside the repository: the user does not edit them.
     """
     try:
-        found = inspect.getsourcefile(thing)
+        file = inspect.getsourcefile(thing)
     except TypeError:  # built in, or typed into a prompt
         return None
-    path = Path(found).resolve() if found else root
-    if not path.is_relative_to(root) or not path.is_file() or INSTALLED & {*path.parts}:
+    path = Path(file).resolve() if file else root
+    if not path.is_relative_to(root) or not path.is_file() or INSTALLED_FOLDERS & {*path.parts}:
         return None
     return Source(file=path.relative_to(root).as_posix(), line=_line(thing))
 

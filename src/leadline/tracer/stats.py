@@ -175,7 +175,7 @@ def measure_units(
     return RawUnits(units, alive, _count(nearest > AT_BOUND * half))
 
 
-def measure_common(y: Tensor, unit_dim: int) -> Number:
+def measure_shared_mean(y: Tensor, unit_dim: int) -> Number:
     """Mean square over units (slices along `unit_dim`) of the mean of each: what all samples and positions share."""
     y, _ = _dense(y.detach())
     means = y.mean([dim for dim in range(y.dim()) if dim != unit_dim % y.dim()])

@@ -1,12 +1,14 @@
-"""The only code that touches a live model: one forward and backward pass, written down as a Trace.
+"""Run one forward and backward pass of a live model and return it as a Trace.
 
-lend       what the user passed: checked, unwrapped, called
-census     names for every module, parameter and buffer
-custody    everything is put back, whatever happens
-recorder   a mode that sees every torch call         ─┐ uses calls (where in the model we are),
-gradients  hooks that see every gradient              ┘ ledger (which tensor is which value), composite
-finish     notes → the torch-free Trace
-observing  the same of a pass that training makes itself
+inputs      check, unwrap and call what the user passed
+names       name every module, parameter and buffer
+restore     put everything back afterwards
+recorder    record every torch call (`calls`: which op in which module, `values`: which tensor is which value)
+gradients   record the gradient of every value
+stats       measure one tensor
+build       build the torch-free Trace from what was recorded
+live        record a pass of a running training loop instead
+weightless  record a model that has no weights yet
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from torch import Tensor, nn
 from leadline.case import Case, Inputs, Loss
 from leadline.records import Gap, Trace
 from leadline.tracer import stats
-from leadline.tracer.build import finish
-from leadline.tracer.calls import inside
+from leadline.tracer.build import build_trace
+from leadline.tracer.calls import copy_without_dispatch
 from leadline.tracer.inputs import (
     call_model,
     check_arguments,
@@ -32,11 +34,9 @@ from leadline.tracer.inputs import (
 from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.optimizer import read_optimizer
 from leadline.tracer.process import run_eagerly
-from leadline.tracer.recorder import Recorder, Unseen
+from leadline.tracer.recorder import FakeTensorRunner, Recorder
 from leadline.tracer.restore import hide_gradients, preserve_state
 from leadline.tracer.sharded import original_class
-
-__all__ = ["Unseen", "trace", "trace_case", "trace_structure", "trace_without_values"]
 
 
 def trace(
@@ -46,100 +46,90 @@ def trace(
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Trace:
-    """Run the model forward and backward once and write down every op, its statistics and its gradient's.
+    """Run the model forward and backward once and return every op with its statistics and those of its gradient.
 
-    The model runs as it is (train or eval mode, dtype, device); compiled parts run uncompiled. Afterwards parameters,
-    buffers, gradients, random number generators, flags and hooks are bit for bit as before, also if the model raises:
-    then its exception comes out unchanged. A model on the meta device gives shapes and structure only.
-
-    `inputs`, `targets` and `loss` are as in `leadline.Case`. The optimiser's groups are written down, not run.
+    The arguments and guarantees are those of `leadline.trace`; theory's predictions are left out.
     """
     return trace_case(Case(model, inputs, targets, loss, optimizer))
 
 
 def trace_case(case: Case) -> Trace:
-    """The same of a Case."""
+    """Trace `case` and return every op with its statistics."""
     return _trace(case, None)
 
 
-def trace_without_values(case: Case, unseen: Unseen) -> Trace:
-    """The same for a model that holds no values; `unseen` runs it and reads the few tensors that are known."""
-    return _trace(case, unseen)
+def trace_without_values(case: Case, runner: FakeTensorRunner) -> Trace:
+    """Trace a model whose tensors hold no values; `runner` makes its calls and knows the statistics of some tensors."""
+    return _trace(case, runner)
 
 
 def trace_structure(case: Case) -> Trace:
-    """The ops of the forward pass and of the loss, at little more than its price: nothing is measured."""
-    return _trace(case, None, unmeasured="only the structure was asked for")
+    """Return the ops of the forward pass and the loss without statistics, at little more than the cost of the pass."""
+    return _trace(case, None, unmeasured="only the structure was requested")
 
 
-def _trace(case: Case, unseen: Unseen | None, *, unmeasured: str = "") -> Trace:
-    own = unwrap(case.model)
-    model_index = index_model(own)
+def _trace(case: Case, runner: FakeTensorRunner | None, *, unmeasured: str = "") -> Trace:
+    model = unwrap(case.model)
+    model_index = index_model(model)
     check_arguments(case, model_index, Recorder)
-    lent = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
+    indexes = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
     with (
-        preserve_state(lent) as guard,
+        preserve_state(indexes) as guard,
         run_eagerly(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
-        recorder = Recorder(model_index, guard, unseen, unmeasured=unmeasured)
-        value, facts, grads = _run(case, own, model_index, recorder, unmeasured=bool(unmeasured))
-        return finish(
-            recorder,
-            model_index,
-            grads,
-            model_fields(own, model_index, case.optimizer) | {"loss_value": value} | facts,
-        )
+        recorder = Recorder(model_index, guard, runner, unmeasured=unmeasured)
+        loss_value, result, grads = _run(case, model, model_index, recorder, unmeasured=bool(unmeasured))
+        fields = model_fields(model, model_index, case.optimizer) | {"loss_value": loss_value} | result
+        return build_trace(recorder, model_index, grads, fields)
 
 
 def _run(
     case: Case, model: nn.Module, model_index: ModelIndex, recorder: Recorder, *, unmeasured: bool
 ) -> tuple[int, dict[str, Any], dict[int, Tensor | None] | None]:
-    """The pass itself: forward, loss, backward."""
+    """Run forward, loss and backward; return the loss's value id, further fields of the Trace, and the gradients."""
     inputs, targets = copy_inference_tensors((case.inputs, case.targets))
     recorder.name_source(inputs, "input", "input")
     recorder.name_source(targets, "target", "target")
-    with recorder, recorder.calls.follow(recorder.entered, recorder.returned):
+    with recorder, recorder.calls.follow(recorder.module_called, recorder.module_returned):
         output = call_model(model, inputs)
         recorder.phase = "loss"
         loss = find_loss(output, case.loss, targets)
-    value = recorder.value_of(loss)
+    loss_value = recorder.value_of(loss)
     if unmeasured:
-        return value, {"loss": None, "gaps": ()}, None
-    if blind := stats.unobservable(loss):
-        gap = Gap(what="statistics and gradients", why=f"the model holds no values ({blind})")
-        return value, {"loss": None, "gaps": (gap,)}, None
+        return loss_value, {"loss": None, "gaps": ()}, None
+    if reason := stats.unobservable(loss):
+        gap = Gap(what="statistics and gradients", why=f"the model holds no values ({reason})")
+        return loss_value, {"loss": None, "gaps": (gap,)}, None
     check_differentiable(loss, model_index)
     grads = _backward(loss, model_index, recorder)
-    return (
-        value,
-        {"loss": loss.item(), "gaps": (*_mode_gaps(model, model_index), *_stray_gaps(recorder))},
-        grads,
-    )
+    gaps = (*_mode_gaps(model, model_index), *_unregistered_gaps(recorder))
+    return loss_value, {"loss": loss.item(), "gaps": gaps}, grads
 
 
 def _backward(loss: Tensor, model_index: ModelIndex, recorder: Recorder) -> dict[int, Tensor | None]:
-    """Gradients by parameter id.
+    """Run the backward pass and return the gradients by the id of their parameter.
 
-    `autograd.grad` touches no `.grad` and wakes no hook that waits for one. Reentrant checkpoints refuse it, so with
-    them the pass accumulates into `.grad`, which custody has set aside; and the recorder watches what runs again.
+    `autograd.grad` neither writes `.grad` nor runs hooks that wait for it. Reentrant checkpoints refuse it, so with
+    them the pass accumulates into `.grad`, which `preserve_state` has hidden, and the recorder follows the
+    recomputation.
     """
-    wanted = [named.item for named in model_index.parameters.values() if named.item.requires_grad]
-    recorder.gradients.listening = recorder.backward = True
+    trainable = [named.item for named in model_index.parameters.values() if named.item.requires_grad]
+    recorder.gradients.is_listening = recorder.is_backward = True
     if recorder.gradients.regions:
-        run = inside(torch.autograd.backward) or torch.autograd.backward
-        with hide_gradients(recorder.leaves + recorder.inputs), recorder:
-            run(loss)
-        return {id(parameter): parameter.grad for parameter in wanted}
-    found = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
-    return {id(parameter): grad for parameter, grad in zip(wanted, found, strict=True)}
+        backward = copy_without_dispatch(torch.autograd.backward) or torch.autograd.backward
+        with hide_gradients(recorder.unregistered + recorder.trainable_inputs), recorder:
+            backward(loss)
+        return {id(parameter): parameter.grad for parameter in trainable}
+    grads = torch.autograd.grad(loss, trainable, allow_unused=True) if trainable else ()
+    return {id(parameter): grad for parameter, grad in zip(trainable, grads, strict=True)}
 
 
 def model_fields(
     model: nn.Module, model_index: ModelIndex, optimizer: torch.optim.Optimizer | None
 ) -> dict[str, Any]:
-    """The fields of a Trace that are known without a pass."""
+    """Return the fields of a Trace that are known without a pass."""
     return {
         "model": original_class(model).__qualname__,
         "device": next((str(named.item.device) for named in model_index.parameters.values()), "cpu"),
@@ -148,21 +138,21 @@ def model_fields(
     }
 
 
-def _stray_gaps(recorder: Recorder) -> list[Gap]:
-    why = "they are neither parameters of the model nor of the batch: an optimiser over model.parameters() misses them"
-    where = tuple(f"a tensor of shape {tuple(leaf.shape)}" for leaf in recorder.leaves)
-    return (
-        [Gap(what="trainable tensors that the model does not register", why=why, where=where)]
-        if where
-        else []
+def _unregistered_gaps(recorder: Recorder) -> list[Gap]:
+    if not recorder.unregistered:
+        return []
+    why = (
+        "they belong neither to the model nor to the batch: an optimizer over model.parameters() misses them"
     )
+    where = tuple(f"a tensor of shape {tuple(leaf.shape)}" for leaf in recorder.unregistered)
+    return [Gap(what="trainable tensors that the model does not register", why=why, where=where)]
 
 
 def _mode_gaps(model: nn.Module, model_index: ModelIndex) -> list[Gap]:
     if model.training:
         return []
-    off = "the model is in eval mode: dropout and batch statistics are off"
-    gaps = [Gap(what="training behaviour", why=off)]
+    why = "the model is in eval mode: dropout and batch statistics are off"
+    gaps = [Gap(what="training behavior", why=why)]
     fused = [
         named.names[0]
         for named in model_index.modules.values()

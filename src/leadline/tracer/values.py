@@ -1,4 +1,4 @@
-"""Which value each live tensor is, without keeping any tensor alive."""
+"""The values of a pass: which value each live tensor is, without keeping any tensor alive."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from torch import Tensor
 from leadline.records import SourceKind
 from leadline.tracer.stats import Number, RawAttention, RawStats, RawUnits
 
-MAX_DEPTH = (
-    8  # of nested containers in a batch or output; deeper ones are somebody's data structure, not tensors
-)
+# Heuristic: containers nested more deeply in a batch or an output are data structures, not collections of tensors.
+MAX_NESTING = 8
 _LEAVES = (int, float, str, bytes, type(None), torch.dtype, torch.device)
 
 
 @dataclass(slots=True)
-class Entry:
-    """A value under construction."""
+class ValueEntry:
+    """A value as it is recorded; the fields are those of `leadline.records.Value` before they are fetched."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -32,67 +31,69 @@ class Entry:
     forward: RawStats | None = None
     backward: RawStats | None = None
     units: RawUnits | None = None
-    common: Number | None = None
+    shared_mean: Number | None = None
     attended: RawAttention | None = None
     unit_dim: int = -1
     unobserved: str = ""
-    moved: bool = False
-    """Written by a layout op: its statistics are those of the value it rearranges."""
-    awaited: bool = False
-    """A gradient hook is in place."""
+    is_rearranged: bool = False
+    """A layout op wrote it: its statistics are those of the value that the op rearranges."""
+    has_gradient_hook: bool = False
 
 
-class Ledger:
+class ValueTable:
     """All values of a pass in order of appearance, and the live tensors among them.
 
-    Tensors are known by identity. A dead tensor's id is reused by Python, so each id comes with a weak reference
-    that must still point to the very tensor asked about.
+    Tensors are recognized by their `id`. Python reuses the id of a dead tensor, so each id comes with a weak reference
+    that must still point to the same tensor.
     """
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ValueEntry] = []
         self._live: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
     def find(self, tensor: Tensor) -> int | None:
+        """Return the id of the value that this tensor is; None if it is not a value of the pass."""
         known = self._live.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
-    def enter(self, tensor: Tensor, entry: Entry) -> int:
-        """Note a new value; if the tensor was another value before (it was written in place), it is now this one."""
+    def add(self, tensor: Tensor, entry: ValueEntry) -> int:
+        """Add a new value and return its id. A tensor that was written in place becomes this value from now on."""
         self.entries.append(entry)
         self.alias(tensor, len(self.entries) - 1)
         return len(self.entries) - 1
 
     def alias(self, tensor: Tensor, value: int) -> None:
-        """This tensor is that value, as another one may be."""
+        """Note that this tensor is that value too."""
         self._live[id(tensor)] = (weakref.ref(tensor), value)
 
 
-def describe(tensor: Tensor) -> Entry:
-    irregular = tensor.is_nested and tensor.layout is torch.strided
-    return Entry((tensor.size(0),) if irregular else tuple(tensor.shape), dtype_name(tensor.dtype))
+def describe(tensor: Tensor) -> ValueEntry:
+    """Return an entry with the shape and dtype of a tensor."""
+    is_irregular = tensor.is_nested and tensor.layout is torch.strided
+    return ValueEntry((tensor.size(0),) if is_irregular else tuple(tensor.shape), dtype_name(tensor.dtype))
 
 
 @cache
 def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype without its prefix: "float32"."""
     return str(dtype).removeprefix("torch.")
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors in nested tuples, lists, dicts, dataclasses and packed sequences, in order."""
+    """Return the tensors in nested tuples, lists, dicts, dataclasses and packed sequences, in order."""
     if isinstance(tree, Tensor):
         return [tree]
-    found: list[Tensor] = []
-    _gather(tree, found, 0)
-    return found
+    tensors: list[Tensor] = []
+    _gather(tree, tensors, 0)
+    return tensors
 
 
-def _gather(tree: Any, found: list[Tensor], depth: int) -> None:
+def _gather(tree: Any, tensors: list[Tensor], depth: int) -> None:
     for item in _items(tree):
         if isinstance(item, Tensor):
-            found.append(item)
-        elif depth < MAX_DEPTH and not isinstance(item, _LEAVES):
-            _gather(item, found, depth + 1)
+            tensors.append(item)
+        elif depth < MAX_NESTING and not isinstance(item, _LEAVES):
+            _gather(item, tensors, depth + 1)
 
 
 def _items(tree: Any) -> Iterable[Any]:

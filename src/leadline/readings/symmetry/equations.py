@@ -14,6 +14,7 @@ from typing import Any
 from leadline.ops.arguments import value_of
 from leadline.readings.symmetry.system import ZERO, Number, System
 from leadline.records import Op, Trace, Value
+from leadline.records.trace import CHANGED_THROUGH_VIEW
 
 Degree = int | None
 """The number of an unknown of the system, or `ANY`."""
@@ -21,8 +22,6 @@ Degrees = tuple[Degree, ...]
 """Degrees of the outputs of one op, where they differ."""
 ANY: Degree = None
 """The degree of a tensor of zeros, which no factor changes."""
-
-CHANGED_THROUGH_VIEW = "changed in place through a view"  # the wording of the recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ class Session:
         found = base_of(tensor) if isinstance(tensor, FakeTensor) else tensor._base
         return None if found is tensor else found
 
-    def reveal(self, tensor: Tensor) -> stats.RawStats | None:
+    def known_stats(self, tensor: Tensor) -> stats.RawStats | None:
         """Statistics of a tensor whose numbers are known, or to be expected of one whose law is."""
         if not isinstance(tensor, FakeTensor):
             with real():
