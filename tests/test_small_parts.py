@@ -23,7 +23,6 @@ from leadline.lab.race.record import SeedInterval
 from leadline.lab.sweeps import CellStore
 from leadline.monitor import runfile
 from leadline.nn.schedules import FullAgain, SlowStart
-from leadline.readings.forecast import _change
 from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.readings.symmetry.verification import relative_change
 from leadline.records import Facts, ParamGroup, Symmetry
@@ -43,22 +42,6 @@ def test_the_public_names_are_listed_and_others_are_refused():
 
 def test_a_tensor_of_no_elements_is_measured_the_same_on_every_path():
     assert stats.measure_deferred(torch.empty(0)) == stats.measure_now(torch.empty(0))
-
-
-@pytest.mark.parametrize(
-    ("moments", "change"),
-    [
-        ([1.0], None),
-        ([0.0, 1.0], None),
-        ([1.0, math.e], 1.0),
-        ([1.0, math.inf], math.inf),
-        ([1.0, 0.0], -math.inf),
-    ],
-    ids=str,
-)
-def test_the_change_of_a_signal_needs_two_ends(moments: list[float], change: float | None):
-    assert _change(moments) == (change if change is None else pytest.approx(change))
-    assert math.isnan(_change([1.0, math.nan]))
 
 
 def test_outputs_that_become_no_numbers_have_changed_without_bound():

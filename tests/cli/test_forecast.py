@@ -61,7 +61,7 @@ def test_a_factory_without_arguments_is_extrapolated_from_its_blocks(run, family
     ("target", "options", "said"),
     [
         ("two", (), "depth, width"),
-        ("without", (), "optimiser"),
+        ("without", (), "optimizer"),
         ("build", ("--depths", "8,4"), "increasing"),
         ("build", ("--depths", "few"), "whole numbers"),
         ("nobody", (), "did you mean|use one of"),

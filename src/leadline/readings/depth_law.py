@@ -15,39 +15,51 @@ from leadline.readings.limits import HALF_FAIL_RATE_RATIO, MAX_EFOLDS_ADAM, MAX_
 from leadline.records import BlockStep, DepthLimit, DepthPoint, Exponent, Profile, Update
 from leadline.records.forecast import Cause
 
-DEEP = (
-    8  # measured by benchmarks/update_exponents.py: below, corrections in 1/N shift a slope by more than 0.1
-)
-FEWEST = 3  # depths for a slope: with two, a bend cannot be told from a law
-# Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom (standard table); then the normal one.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-STUDENT_MORE, NORMAL = 2.228, 1.960
+# Calibrated by benchmarks/update_exponents.py: below, corrections in 1/N shift a slope by more than 0.1.
+MIN_LAW_DEPTH = 8
+# Derived: with two depths every curve is a line, so that a bend does not show.
+MIN_FIT_DEPTHS = 3
+# Heuristic: an interval wider than from half to twice a depth decides nothing.
+MAX_INTERVAL_RATIO = 4.0
+# Derived: at the parting itself half of the predicted decrease is lost.
+PARTING_MULTIPLE = 1.0
+# Heuristic: e-folds that grow less than half as fast as depth follow a power law, which has no limiting depth.
+MIN_GEOMETRIC_GROWTH = 0.5
+# Heuristic: no network is this deep, and a law fitted on few blocks does not hold so far.
+MAX_DEPTH_FORECAST = 1e9
+# Heuristic: with fewer blocks their sums show the ends of the stack, not its law.
+MIN_REPEATED_BLOCKS = 8
+# Cited: two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom (standard table), and of the normal.
+STUDENT_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+STUDENT_QUANTILE_BELOW_30, NORMAL_QUANTILE = 2.228, 1.960
 
 Curve = Mapping[int, float]
 """Natural logarithm of a quantity, by depth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class MeanInterval:
+    """A mean with its 95 % interval; None for the bounds of a single sample."""
+
     mean: float
     low: float | None
     high: float | None
 
 
 def deeper_part(depths: Sequence[int]) -> tuple[int, ...]:
-    """The depths that a law of depth is fitted on: from 8 blocks on, or the deepest three."""
-    deep = [depth for depth in depths if depth >= DEEP]
-    return tuple(deep if len(deep) >= FEWEST else depths[-FEWEST:])
+    """The depths on which a law is fitted: those of at least 8 blocks, or the deepest three."""
+    deep = [depth for depth in depths if depth >= MIN_LAW_DEPTH]
+    return tuple(deep if len(deep) >= MIN_FIT_DEPTHS else depths[-MIN_FIT_DEPTHS:])
 
 
 def fit_exponent(curves: Sequence[Curve], depths: Sequence[int]) -> Exponent | None:
-    """Slope of log quantity against log depth, one curve a seed; None if no seed has two finite points."""
+    """Slope of log quantity against log depth, with one curve per seed; None if no seed has two finite points."""
     used = deeper_part(depths)
     slopes = [line[0] for curve in curves if (line := fit_log_line(curve, used)) is not None]
     if not slopes:
         return None
-    found = mean_interval(slopes)
-    return Exponent(value=found.mean, low=found.low, high=found.high, seeds=len(slopes), depths=used)
+    slope = mean_interval(slopes)
+    return Exponent(value=slope.mean, low=slope.low, high=slope.high, seeds=len(slopes), depths=used)
 
 
 def fit_log_line(curve: Curve, depths: Sequence[int]) -> tuple[float, float] | None:
@@ -62,16 +74,16 @@ def fit_log_line(curve: Curve, depths: Sequence[int]) -> tuple[float, float] | N
 
 
 def crossing(curve: Curve, depths: Sequence[int], level: float) -> float | None:
-    """Depth at which the fitted power law falls through `level` (a logarithm); None if it does not fall."""
+    """Depth at which the fitted power law falls below `level` (a logarithm); None if it does not fall."""
     line = fit_log_line(curve, depths)
     if line is None or line[0] >= 0:
         return None
     power = (level - line[1]) / line[0]
-    return math.exp(power) if power < math.log(1e9) else None
+    return math.exp(power) if power < math.log(MAX_DEPTH_FORECAST) else None
 
 
 def linear_crossing(curve: Curve, depths: Sequence[int], level: float) -> float | None:
-    """Depth at which a quantity that grows in proportion to depth (e-folds do) reaches `level`."""
+    """Depth at which a quantity that grows in proportion to depth, as e-folds do, reaches `level`."""
     points = [(depth, curve[depth]) for depth in depths if math.isfinite(curve.get(depth, math.nan))]
     if len(points) < 2:
         return None
@@ -79,44 +91,45 @@ def linear_crossing(curve: Curve, depths: Sequence[int], level: float) -> float 
     return (level - fitted.intercept) / fitted.slope if fitted.slope > 0 else None
 
 
-def mean_interval(samples: Sequence[float]) -> Interval:
+def mean_interval(samples: Sequence[float]) -> MeanInterval:
     """Mean and its 95 % interval by Student's t; no interval for a single sample."""
     mean = statistics.fmean(samples)
     if len(samples) < 2:
-        return Interval(mean=mean, low=None, high=None)
+        return MeanInterval(mean=mean, low=None, high=None)
     half = student_quantile(len(samples) - 1) * statistics.stdev(samples) / math.sqrt(len(samples))
-    return Interval(mean=mean, low=mean - half, high=mean + half)
+    return MeanInterval(mean=mean, low=mean - half, high=mean + half)
 
 
-def student_quantile(freedom: int) -> float:
-    if freedom <= len(STUDENT):
-        return STUDENT[freedom - 1]
-    return STUDENT_MORE if freedom < 30 else NORMAL
+def student_quantile(degrees: int) -> float:
+    """Two-sided 95 % quantile of Student's t with this many degrees of freedom."""
+    if degrees <= len(STUDENT_QUANTILES):
+        return STUDENT_QUANTILES[degrees - 1]
+    return STUDENT_QUANTILE_BELOW_30 if degrees < 30 else NORMAL_QUANTILE
 
 
-# How deep a family goes: where its first step leaves the linear regime, and where its signal gives out.
+# How deep a family goes: where its first step leaves the linear regime, and where its signal is lost.
 #
-# The step: the multiple $c(N)$ of the user's step at which measured and predicted change of the loss part by half falls
-# like a power of depth. Beyond the depth at which it is `PROMISE` the first step is not what the gradient promises (a
-# warm-up is needed); beyond that at which it is one over `HALF_FAIL_RATE_RATIO` training at that rate failed in
-# about half of all cases tried. The signal: e-folds of a geometric law grow in proportion to depth, up to
-# `MAX_EFOLDS_SGD`.
-
-WIDEST = 4.0  # ours: from half to twice a depth; an interval that is wider decides nothing
-PROMISE = 1.0  # derived: at the parting itself half of the promised gain is lost
-GEOMETRIC = 0.5  # ours: e-folds that grow less than half as fast as depth are a power law, which has no reach
+# The step: the parting $c(N)$ is the multiple of the user's step at which measured and predicted change of the loss
+# differ by half. It falls like a power of depth. Beyond the depth at which it is `PARTING_MULTIPLE` the first step does
+# not achieve its predicted decrease (a warm-up is needed). Beyond the depth at which it is 1 / `HALF_FAIL_RATE_RATIO`
+# about half of all trainings at that rate failed. The signal: e-folds of a geometric law grow in proportion to depth,
+# up to `MAX_EFOLDS_SGD`.
 
 
-def find_limits(
+def find_depth_limits(
     points: Sequence[DepthPoint], depths: Sequence[int], optimizer: str
 ) -> tuple[DepthLimit, ...]:
-    """Every limit that the points show, the nearest first."""
-    found = [*_step_limits(points, depths, optimizer), *_signal_limits(points, depths), *_broken(points)]
-    return tuple(sorted(found, key=lambda each: each.depth))
+    """Every limit that the points show, the smallest depth first."""
+    limits = [
+        *_step_limits(points, depths, optimizer),
+        *_signal_limits(points, depths),
+        *_non_finite_limits(points),
+    ]
+    return tuple(sorted(limits, key=lambda each: each.depth))
 
 
 def by_seed(points: Sequence[DepthPoint], read: Callable[[DepthPoint], float | None]) -> list[Curve]:
-    """One curve a seed of a quantity by depth, where it was measured."""
+    """A quantity by depth where it was measured, one curve per seed."""
     seeds = sorted({point.seed for point in points})
     return [
         {p.depth: value for p in points if p.seed == seed and (value := read(p)) is not None}
@@ -125,34 +138,38 @@ def by_seed(points: Sequence[DepthPoint], read: Callable[[DepthPoint], float | N
 
 
 def log_parting(point: DepthPoint) -> float | None:
-    """A parting that was not reached is no measurement."""
+    """Logarithm of the parting; None if it was not reached."""
     if point.parting is None or point.parting_is_bound:
         return None
     return math.log(point.parting) if point.parting > 0 else -math.inf
 
 
-def levels(optimizer: str) -> Mapping[Cause, tuple[float, str]]:
-    """For each limit of the step, the multiple at which it lies and what happens there.
+def step_levels(optimizer: str) -> Mapping[Cause, tuple[float, str]]:
+    """For each limit of the step, the multiple at which it lies and the advice there.
 
-    An optimiser of unknown kind is judged like SGD, which bears less.
+    An optimizer of unknown family is judged like SGD, which tolerates less.
     """
-    fails = HALF_FAIL_RATE_RATIO[family_of(optimizer) or "sgd"]
+    failing = HALF_FAIL_RATE_RATIO[family_of(optimizer) or "sgd"]
     return {
-        "promise": (PROMISE, "the first step loses half of the decrease that its gradient promises: warm up"),
+        "promise": (
+            PARTING_MULTIPLE,
+            "the first step achieves less than half of its predicted decrease: use a warm-up",
+        ),
         "step": (
-            1 / fails,
-            f"the rate is more than {fails:.0f} times a safe one: training is likely to fail",
+            1 / failing,
+            f"the rate is more than {failing:.0f} times the safe rate and training is likely to fail: lower it",
         ),
     }
 
 
 def _step_limits(points: Sequence[DepthPoint], depths: Sequence[int], optimizer: str) -> list[DepthLimit]:
-    curves, used, found = by_seed(points, log_parting), deeper_part(depths), []
-    for cause, (level, words) in levels(optimizer).items():
+    curves, used = by_seed(points, log_parting), deeper_part(depths)
+    limits = []
+    for cause, (level, consequence) in step_levels(optimizer).items():
         crossings = [at for curve in curves if (at := crossing(curve, used, math.log(level))) is not None]
         if len(crossings) * 2 > len(curves):
-            found.append(_limit(cause, crossings, depths, words))
-    return found
+            limits.append(_limit(cause, crossings, depths, consequence))
+    return limits
 
 
 def _signal_limits(points: Sequence[DepthPoint], depths: Sequence[int]) -> list[DepthLimit]:
@@ -160,7 +177,7 @@ def _signal_limits(points: Sequence[DepthPoint], depths: Sequence[int]) -> list[
         "forward": lambda point: point.forward_e_folds,
         "backward": lambda point: point.backward_e_folds,
     }
-    found = []
+    limits = []
     for cause, read in readers.items():
         curves = by_seed(points, lambda point, read=read: _magnitude(read(point)))  # type: ignore[misc]
         grows = any((value := read(point)) is not None and value > 0 for point in points)
@@ -169,9 +186,9 @@ def _signal_limits(points: Sequence[DepthPoint], depths: Sequence[int]) -> list[
         crossings = [at for curve in curves if (at := linear_crossing(curve, depths, reach)) is not None]
         if len(crossings) * 2 > len({point.seed for point in points}):
             what = "activations" if cause == "forward" else "gradients"
-            words = f"{what} change by more than {reach:.0f} e-folds from one end to the other"
-            found.append(_limit(cause, crossings, depths, words))
-    return found
+            consequence = f"{what} change by more than {reach:.0f} e-folds over the depth"
+            limits.append(_limit(cause, crossings, depths, consequence))
+    return limits
 
 
 def _magnitude(change: float | None) -> float | None:
@@ -179,89 +196,87 @@ def _magnitude(change: float | None) -> float | None:
 
 
 def _is_geometric(curve: Curve) -> bool:
-    """Whether e-folds grow in proportion to depth: from the shallowest to the deepest at least half as fast."""
+    """Whether e-folds grow in proportion to depth, or at least half as fast."""
     known = {depth: value for depth, value in curve.items() if math.isfinite(value)}
     if len(known) < 2:
         return False
     first, last = min(known), max(known)
     growth = known[last] / known[first] if known[first] > 0 else math.inf
-    return growth > GEOMETRIC * last / first and known[last] > 1.0
+    return growth > MIN_GEOMETRIC_GROWTH * last / first and known[last] > 1.0
 
 
-def _broken(points: Sequence[DepthPoint]) -> list[DepthLimit]:
-    sick = [
+def _non_finite_limits(points: Sequence[DepthPoint]) -> list[DepthLimit]:
+    broken = [
         point.depth
         for point in points
         if not math.isfinite(point.loss) or not math.isfinite(point.grad_square)
     ]
-    if not sick:
+    if not broken:
         return []
-    words = "the loss or a gradient is no finite number"
-    message = f"from depth {min(sick)} on {words}"
+    message = f"from depth {min(broken)} on the loss or a gradient is not finite"
     return [
         DepthLimit(
-            cause="non-finite", depth=min(sick), low=None, high=None, extrapolated=False, message=message
+            cause="non-finite", depth=min(broken), low=None, high=None, extrapolated=False, message=message
         )
     ]
 
 
-def _limit(cause: Cause, crossings: Sequence[float], depths: Sequence[int], words: str) -> DepthLimit:
-    """Averaged over seeds on a logarithmic scale, on which the fit is a line."""
-    found = mean_interval([math.log(max(each, 1e-3)) for each in crossings])
-    depth = math.exp(found.mean)
-    low = None if found.low is None else math.exp(found.low)
-    high = None if found.high is None else _exp(found.high)
-    made = DepthLimit(
+def _limit(cause: Cause, crossings: Sequence[float], depths: Sequence[int], consequence: str) -> DepthLimit:
+    """The limit averaged over seeds on a logarithmic scale, on which the fit is a line."""
+    log_depth = mean_interval([math.log(max(each, 1e-3)) for each in crossings])
+    depth = math.exp(log_depth.mean)
+    low = None if log_depth.low is None else math.exp(log_depth.low)
+    high = None if log_depth.high is None else _exp(log_depth.high)
+    limit = DepthLimit(
         cause=cause,
         depth=depth,
         low=low,
         high=high,
         extrapolated=not depths[0] <= depth <= depths[-1],
-        message=f"beyond depth {depth:.3g} {words}",
+        message=f"beyond depth {depth:.3g} {consequence}",
     )
-    return replace(made, message=f"undecided, use more seeds or depths: {words}") if is_wide(made) else made
+    if is_wide(limit):
+        return replace(limit, message=f"undecided, use more seeds or depths: {consequence}")
+    return limit
 
 
 def is_wide(limit: DepthLimit) -> bool:
-    """Whether the seeds disagree so much that the depth says nothing."""
-    return limit.low is not None and limit.high is not None and limit.high > WIDEST * limit.low
+    """Whether the seeds disagree so much that the depth is undecided."""
+    return limit.low is not None and limit.high is not None and limit.high > MAX_INTERVAL_RATIO * limit.low
 
 
 def _exp(power: float) -> float:
     return math.exp(power) if power < 700 else math.inf
 
 
-# A forecast from the blocks of a single model: what more blocks of the same kind, unscaled, would do.
+# A forecast from the blocks of a single model, for more blocks of the same kind without rescaling.
 #
-# The last $n$ blocks of a stack are what a stack of $n$ blocks would be, seen from the loss. So sums over the last $n$
+# Seen from the loss, the last $n$ blocks of a stack behave like a stack of $n$ blocks. So sums over the last $n$
 # blocks, for growing $n$, show the power of depth in the predicted change of the loss. Where the step leaves the linear
 # regime is carried over as $c(N') = c(N)\,(N'/N)^{-p}$, with that power $p$: both slope and curvature along the step
 # are sums over blocks, the second over pairs of them.
 
-FARTHEST = 1e9  # ours: nobody builds this deep, and a law read off few blocks does not hold so far
-FEWEST_BLOCKS = 8  # ours: with fewer blocks their sums show the ends of the stack, not its law
 
-
-def repeated(profile: Profile, update: Update) -> list[BlockStep]:
+def repeated_steps(profile: Profile, update: Update) -> list[BlockStep]:
     """The steps of the repeated blocks, from the last to the first."""
-    found = [each for each in update.blocks if each.repeated]
-    if len(found) < FEWEST_BLOCKS:
+    steps = [each for each in update.blocks if each.repeated]
+    if len(steps) < MIN_REPEATED_BLOCKS:
         raise InputError(
-            expected=f"a model of at least {FEWEST_BLOCKS} repeating blocks, or a function that builds it at a depth",
-            got=f"{profile.model} with {len(found)} such blocks",
-            fix="write def build(depth): ... that returns the Case of that depth, and pass leadline.forecast(build)",
+            expected=f"a model of at least {MIN_REPEATED_BLOCKS} repeated blocks, or a function build(depth)",
+            got=f"{profile.model} with {len(steps)} such blocks",
+            fix="write def build(depth): ... that returns the Case at that depth, and call leadline.forecast(build)",
         )
-    return found[::-1]
+    return steps[::-1]
 
 
 def exponents_of(steps: Sequence[BlockStep]) -> dict[str, Exponent]:
-    """Powers of the number of blocks in the gradient's square and in the predicted change of the loss."""
+    """Exponents in the number of blocks, of the squared gradient and of the predicted change of the loss."""
     readers: dict[str, Callable[[BlockStep], float]] = {
         "grad_square": lambda each: each.grad_square,
         "loss_change": lambda each: -each.predicted,
     }
-    found = {name: _growth([read(each) for each in steps]) for name, read in readers.items()}
-    return {name: exponent for name, exponent in found.items() if exponent is not None}
+    exponents = {name: _growth([read(each) for each in steps]) for name, read in readers.items()}
+    return {name: exponent for name, exponent in exponents.items() if exponent is not None}
 
 
 def _growth(parts: Sequence[float]) -> Exponent | None:
@@ -280,16 +295,16 @@ def _growth(parts: Sequence[float]) -> Exponent | None:
 def limits_of(
     point: DepthPoint, blocks: int, exponents: dict[str, Exponent], optimizer: str
 ) -> tuple[DepthLimit, ...]:
-    """Depths in blocks of the same kind."""
-    found = []
+    """Limits of a deeper stack, as a number of blocks of the same kind."""
+    limits = []
     power = exponents["loss_change"].value if "loss_change" in exponents else 0.0
     if point.parting and not point.parting_is_bound and power > 0:
-        for cause, (level, words) in levels(optimizer).items():
+        for cause, (level, consequence) in step_levels(optimizer).items():
             log_depth = math.log(blocks) + math.log(point.parting / level) / power
-            if log_depth < math.log(FARTHEST):
+            if log_depth < math.log(MAX_DEPTH_FORECAST):
                 depth = math.exp(log_depth)
-                found.append(
-                    _extrapolated_limit(cause, depth, f"beyond about {depth:.3g} such blocks {words}")
+                limits.append(
+                    _extrapolated_limit(cause, depth, f"beyond about {depth:.3g} such blocks {consequence}")
                 )
     changes: dict[Cause, float | None] = {
         "forward": point.forward_e_folds,
@@ -299,9 +314,11 @@ def limits_of(
         if change is not None and abs(change) > 1.0:
             depth = blocks * MAX_EFOLDS_SGD / abs(change) if math.isfinite(change) else blocks
             what = "activations" if cause == "forward" else "gradients"
-            words = f"blocks {what} would change by more than {MAX_EFOLDS_SGD:.0f} e-folds, if they go on as they do"
-            found.append(_extrapolated_limit(cause, depth, f"beyond about {depth:.3g} {words}"))
-    return tuple(sorted(found, key=lambda each: each.depth))
+            consequence = (
+                f"such blocks {what} would change by more than {MAX_EFOLDS_SGD:.0f} e-folds over the depth"
+            )
+            limits.append(_extrapolated_limit(cause, depth, f"beyond about {depth:.3g} {consequence}"))
+    return tuple(sorted(limits, key=lambda each: each.depth))
 
 
 def _extrapolated_limit(cause: Cause, depth: float, message: str) -> DepthLimit:

@@ -13,7 +13,7 @@ from leadline.case import Case, Progress, as_case, describe
 from leadline.errors import InputError
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings import depth_law
-from leadline.readings.depth_law import by_seed, find_limits, fit_exponent, is_wide, log_parting
+from leadline.readings.depth_law import by_seed, find_depth_limits, fit_exponent, is_wide, log_parting
 from leadline.readings.profile import read_profile
 from leadline.readings.update.reading import read_update
 from leadline.records import DepthBlock, DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
@@ -23,13 +23,14 @@ from leadline.tracer.trace import trace
 
 
 def measure(case: Case) -> tuple[Profile, Update, int]:
-    """Profile and update of a case, and the number of ops of its pass."""
-    seen = trace(case.model, case.inputs, case.targets, case.loss, case.optimizer)
-    profile, _ = read_profile(seen)
-    return profile, read_update(case, profile, responses=True), len(seen.ops)
+    """The profile and the update of a case, and the number of ops of its pass."""
+    case_trace = trace(case.model, case.inputs, case.targets, case.loss, case.optimizer)
+    profile, _ = read_profile(case_trace)
+    return profile, read_update(case, profile, responses=True), len(case_trace.ops)
 
 
 def point_of(profile: Profile, update: Update, depth: int, seed: int) -> DepthPoint:
+    """The quantities of one network that a depth law is fitted on."""
     body = body_of(profile)
     inner = [block for block in update.blocks if block.repeated]
     return DepthPoint(
@@ -53,7 +54,7 @@ def point_of(profile: Profile, update: Update, depth: int, seed: int) -> DepthPo
 
 
 def body_of(profile: Profile) -> list[DepthBlock]:
-    """The blocks of the longest stream, without the head, whose output has another meaning and size."""
+    """The blocks of the longest stream without the head, whose output differs in meaning and size."""
     if not profile.streams:
         return []
     index = max(range(len(profile.streams)), key=lambda each: profile.streams[each].blocks)
@@ -66,7 +67,7 @@ def _power(block: DepthBlock) -> float | None:
 
 
 def _change(moments: list[float | None]) -> float | None:
-    """Natural logarithm of last over first; infinite where the signal ends as zero, NaN where it is no number."""
+    """Natural logarithm of last over first; infinite if the last is infinite or zero, NaN if it is NaN."""
     known = [moment for moment in moments if moment is not None]
     if len(known) < 2 or not known[0] > 0:
         return None
@@ -75,70 +76,66 @@ def _change(moments: list[float | None]) -> float | None:
     return math.log(known[-1] / known[0]) if known[-1] > 0 else -math.inf
 
 
-# What a depth law implies, in words: how the rate must fall, how deep it goes, which scheme makes it flat.
+# What a depth law implies in words: how the rate must fall, how deep the family goes, which scheme makes it flat.
 
-LAZY = -0.25  # ours: half way between flat and the -1/2 that separates the schemes of SGD from those of Adam
+# Derived: halfway between flat and the -1/2 that separates the schemes of SGD from those of Adam.
+MAX_LAZY_EXPONENT = -0.25
 FLAT_SCHEMES: dict[Family, str] = {
-    "sgd": "branches scaled by 1/sqrt(N) (leadline.nn: deepnorm, residual-sqrt) make it flat under SGD",
-    "adam": "branches scaled by 1/N (leadline.nn: residual-linear, keel, deepnorm-adam) make it flat under Adam",
+    "sgd": "scale the branches by 1/sqrt(N) (leadline.nn: deepnorm, residual-sqrt) so that the step is flat in depth",
+    "adam": "scale the branches by 1/N (leadline.nn: residual-linear, keel, deepnorm-adam) so that the "
+    "step is flat in depth",
 }
 
 
-NO_BRANCHES = "without skip connections there is no branch to scale: the rate must do it, or residual blocks"
+NO_BRANCHES = "without skip connections there is no branch to scale: lower the rate, or use residual blocks"
 
 
 def advise(
     exponents: Mapping[str, Exponent], limits: Sequence[DepthLimit], scaling: str, deepest: int
 ) -> tuple[str, ...]:
-    """Sentences, the most urgent first; `scaling` says what would make the step flat in depth."""
-    said = [_depth(limits, deepest)]
+    """Advice, the most urgent first; `scaling` says what makes the step independent of depth."""
+    sentences = [_depth(limits, deepest)]
     change = exponents.get("function_change")
     if change is not None:
-        said += _rate(change, scaling)
-    said += [f"{limit.message} ({_how(limit)})" for limit in limits[1:]]
-    return tuple(said)
+        sentences += _rate(change, scaling)
+    sentences += [f"{limit.message} ({_how(limit)})" for limit in limits[1:]]
+    return tuple(sentences)
 
 
 def _depth(limits: Sequence[DepthLimit], deepest: int) -> str:
     if not limits:
-        return f"no limit in sight: nothing that was measured up to depth {deepest} gives way further on"
+        return f"no limit found: nothing measured up to depth {deepest} fails at larger depths"
     nearest = limits[0]
     return f"{nearest.message} ({_how(nearest)})"
 
 
 def _how(limit: DepthLimit) -> str:
-    seen = "extrapolated" if limit.extrapolated else "measured"
+    origin = "extrapolated" if limit.extrapolated else "measured"
     if limit.low is None or limit.high is None:
-        return seen
-    return f"{seen}; 95 % interval {limit.low:.3g} to {limit.high:.3g}"
+        return origin
+    return f"{origin}; 95 % interval {limit.low:.3g} to {limit.high:.3g}"
 
 
 def _rate(change: Exponent, scaling: str) -> list[str]:
     step, power = "the step of the blocks changes the function", f"depth^{change.value:+.2f}"
-    cure = [scaling] if scaling else []
+    remedy = [scaling] if scaling else []
     if change.verdict == "unclear":
         return [
             f"{step} like {power}, but the seeds disagree too much to say more: use more seeds or wider networks"
         ]
     if change.verdict == "grows" and change.value >= FLAT:
-        fall = f"{step} like {power}: at a fixed rate deeper networks take ever larger steps"
-        return [f"{fall}; let the rate fall like depth^{-change.value:.2f}", *cure]
-    if change.verdict == "falls" and change.value < LAZY:
-        slow = f"{step} ever less with depth ({power}): the blocks learn lazily, the ends do the work"
-        return [f"{slow}; the rate of the blocks may grow like depth^{-change.value:.2f}", *cure]
-    return [f"{step} by about as much at every depth ({power}): the rate may stay as it is"]
+        growth = f"{step} like {power}: at a fixed rate deeper networks take larger steps"
+        return [f"{growth}; lower the rate like depth^{-change.value:.2f}", *remedy]
+    if change.verdict == "falls" and change.value < MAX_LAZY_EXPONENT:
+        decline = f"{step} less with depth ({power}): the blocks learn little and the ends do the work"
+        return [f"{decline}; you can raise the rate of the blocks like depth^{-change.value:.2f}", *remedy]
+    return [f"{step} by about as much at every depth ({power}): keep the rate"]
 
 
-# How a network's first step and its signal change with depth, and how deep it can go.
-#
-# measure       one network: trace and update
-# fit           exponents with intervals over seeds
-# limits        depths beyond which something gives way
-# extrapolate   the same from the blocks of a single model
-# advice        what follows, in words
-
+# The public functions: measure a family at several depths, or extrapolate from the blocks of one model.
 
 Build = Callable[[int], Any]
+# Heuristic: three octaves show a power law and are cheap to measure.
 DEPTHS = (4, 8, 16, 32)
 
 
@@ -154,12 +151,12 @@ def forecast_family(
     finally:
         restore_random(before)
     exponents = fit_exponents(points, depths)
-    limits = find_limits(points, depths, last[1].optimizer)
+    limits = find_depth_limits(points, depths, last[1].optimizer)
     return _forecast(last, points, exponents, limits, depths=tuple(depths), seeds=seeds)
 
 
 def fit_exponents(points: Sequence[DepthPoint], depths: Sequence[int]) -> dict[str, Exponent]:
-    """By quantity; one that was nowhere a positive number is left out."""
+    """The exponent of each quantity that is positive somewhere."""
     readers: dict[str, Callable[[DepthPoint], float | None]] = {
         "grad_square": lambda point: _log(point.grad_square),
         "loss_change": lambda point: _log(-point.loss_change),
@@ -170,8 +167,8 @@ def fit_exponents(points: Sequence[DepthPoint], depths: Sequence[int]) -> dict[s
         "forward_growth": lambda point: point.forward_e_folds,
         "backward_growth": lambda point: point.backward_e_folds,
     }
-    found = {name: fit_exponent(by_seed(points, read), depths) for name, read in readers.items()}
-    return {name: exponent for name, exponent in found.items() if exponent is not None}
+    fits = {name: fit_exponent(by_seed(points, read), depths) for name, read in readers.items()}
+    return {name: exponent for name, exponent in fits.items() if exponent is not None}
 
 
 def _log(value: float | None) -> float | None:
@@ -232,7 +229,7 @@ def _whole(limit: DepthLimit) -> int | None:
 
 
 def _scaling(profile: Profile, update: Update) -> str:
-    """The scheme that makes a step flat in depth, in words; a network without branches has nothing to scale."""
+    """Advice that makes the step flat in depth; a network without branches has nothing to scale."""
     family = family_of(update.optimizer)
     if family is None:
         return ""
@@ -240,8 +237,9 @@ def _scaling(profile: Profile, update: Update) -> str:
 
 
 def extrapolate_case(case: Case) -> Forecast:
+    """A forecast from the repeated blocks of one model."""
     profile, update, _ = measure(case)
-    steps = depth_law.repeated(profile, update)
+    steps = depth_law.repeated_steps(profile, update)
     point = point_of(profile, update, len(steps), 0)
     exponents = depth_law.exponents_of(steps)
     limits = depth_law.limits_of(point, len(steps), exponents, update.optimizer)
@@ -252,9 +250,9 @@ def _case(build: Build, depth: int) -> Case:
     case = as_case(build(depth))
     if case.optimizer is None:
         raise InputError(
-            expected="a Case with the optimiser that the network is to be trained with",
-            got=f"none from build({depth})",
-            fix="return leadline.Case(model, inputs, targets, loss, optimizer): rates and steps are its own",
+            expected="a Case with the optimizer that trains the network",
+            got=f"a Case without an optimizer from build({depth})",
+            fix="return leadline.Case(model, inputs, targets, loss, optimizer): the forecast measures its steps",
         )
     return case
 
@@ -265,7 +263,7 @@ def _check_build(build: Build) -> None:
     except TypeError as error:
         raise InputError(
             expected="a function of the depth that builds the network",
-            got=f"{getattr(build, '__name__', describe(build))}, which cannot be called with one number ({error})",
+            got=f"{getattr(build, '__name__', describe(build))}, which does not accept one number ({error})",
             fix="write def build(depth): ... that returns leadline.Case(model, inputs, targets, loss, optimizer), or "
             "pass the Case itself (forecast(build())) to extrapolate from one model",
         ) from None
@@ -274,13 +272,13 @@ def _check_build(build: Build) -> None:
 
 
 def _check(depths: Sequence[int], seeds: int) -> None:
-    listed = list(depths) if isinstance(depths, Sequence) else []
-    whole = all(isinstance(depth, int) and depth > 0 for depth in listed)
-    if not whole or len(listed) < 2 or listed != sorted(set(listed)):
+    values = list(depths) if isinstance(depths, Sequence) else []
+    whole = all(isinstance(depth, int) and depth > 0 for depth in values)
+    if not whole or len(values) < 2 or values != sorted(set(values)):
         raise InputError(
             expected="at least two depths, positive whole numbers, increasing",
-            got=repr(tuple(listed) if listed else depths),
-            fix="pass, for instance, depths=(4, 8, 16, 32); three or more make a law visible",
+            got=repr(tuple(values) if values else depths),
+            fix="pass, for instance, depths=(4, 8, 16, 32); a law shows with three or more",
         )
     if seeds < 1:
         raise InputError(
@@ -289,12 +287,12 @@ def _check(depths: Sequence[int], seeds: int) -> None:
 
 
 def _check_grows(sizes: set[tuple[int, int, int]]) -> None:
-    """As soon as two depths are there: a network that does not change has no depth law."""
+    """Raise as soon as two depths give the same network, which has no depth law."""
     depths = {depth for depth, _, _ in sizes}
     if len(depths) == 2 and len({size[1:] for size in sizes}) == 1:
         (_, parameters, ops), *_ = sizes
         raise InputError(
-            expected="a build(depth) that makes deeper networks for larger depths",
-            got=f"{parameters} parameters and {ops} operations at depths {sorted(depths)} alike",
-            fix="use the argument: repeat the block depth times",
+            expected="a build(depth) that builds deeper networks for larger depths",
+            got=f"{parameters} parameters and {ops} operations at both depths {sorted(depths)}",
+            fix="use the argument `depth` in build: repeat the block `depth` times",
         )

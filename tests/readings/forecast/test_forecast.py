@@ -139,7 +139,7 @@ def test_a_forecast_survives_json_and_is_printed_within_the_width(decaying: Fore
     assert len(render(decaying, Look(detail="verdict")).splitlines()) == 1
 
 
-def test_a_flat_family_has_no_limit_in_sight():
+def test_a_flat_family_has_no_limit():
     def build(depth: int) -> Case:
         model = MLP(8, 32, depth, 4, scheme="residual-linear")
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
@@ -149,10 +149,10 @@ def test_a_flat_family_has_no_limit_in_sight():
 
     found = leadline.forecast(build, DEPTHS, seeds=2)
     assert found.max_depth is None
-    assert found.advice[0].startswith("no limit in sight")
+    assert found.advice[0].startswith("no limit found")
 
 
-def test_a_single_model_is_extrapolated_from_its_blocks_and_says_so():
+def test_a_single_model_is_extrapolated_from_its_blocks():
     torch.manual_seed(0)
     case = residual_family(two_layers, 0.25, "adam")(16)
     found = leadline.forecast(case)
@@ -163,14 +163,14 @@ def test_a_single_model_is_extrapolated_from_its_blocks_and_says_so():
     assert "extrapolated" in render(found, Look())
 
 
-def test_progress_is_told_before_each_network_and_at_the_end():
+def test_progress_is_reported_before_each_network_and_at_the_end():
     told = []
     leadline.forecast(plain_family, (2, 4), seeds=2, progress=lambda *news: told.append(news))
     assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
     assert told[1] == (1, 4, "depth 2, seed 1")
 
 
-def test_random_numbers_go_on_as_if_nothing_had_happened():
+def test_a_forecast_leaves_the_random_state_unchanged():
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
@@ -199,21 +199,21 @@ def test_bad_input_is_refused_with_a_reason(call):
         call()
 
 
-def test_a_power_law_is_fitted_exactly_and_a_bend_at_shallow_depths_is_left_out():
+def test_a_power_law_is_fitted_exactly_without_the_shallow_depths():
     curve = {depth: 0.5 * math.log(depth) for depth in (8, 16, 32)} | {2: 9.0, 4: -9.0}
     found = fit_exponent([curve, curve], (2, 4, 8, 16, 32))
     assert found.value == pytest.approx(0.5)
     assert found.depths == (8, 16, 32)
 
 
-def test_a_fitted_law_crosses_a_level_where_algebra_says():
+def test_a_fitted_law_crosses_a_level_at_the_exact_depth():
     falling = {depth: math.log(100 / depth) for depth in (4, 8, 16)}
     assert crossing(falling, (4, 8, 16), 0.0) == pytest.approx(100)
     assert crossing({depth: math.log(depth) for depth in (4, 8, 16)}, (4, 8, 16), 0.0) is None
     assert linear_crossing({4: 2.0, 8: 4.0}, (4, 8), 7.0) == pytest.approx(14)
 
 
-def test_an_interval_of_student_has_the_width_of_the_table():
+def test_the_mean_interval_uses_the_quantiles_of_student():
     found = mean_interval([0.0, 2.0])
     assert found.mean == 1
     assert found.high - found.mean == pytest.approx(12.706)
@@ -236,7 +236,7 @@ def test_an_exponent_claims_only_what_its_interval_allows(low, value, high, verd
     assert Exponent(value=value, low=low, high=high, seeds=3, depths=DEPTHS).verdict == verdict
 
 
-def test_families_of_optimisers_are_those_of_the_building_blocks():
+def test_optimizer_families_agree_with_leadline_nn():
     assert {name: family_of(name) for name in FAMILIES} == FAMILIES
 
 
@@ -252,9 +252,9 @@ def test_an_interval_wider_than_a_factor_of_four_decides_no_depth(low, high, wid
     assert ("undecided" in found.message) == wide
 
 
-def test_where_the_seeds_disagree_the_forecast_is_undecided_and_asks_for_more():
+def test_a_forecast_is_undecided_where_the_seeds_disagree():
     def build(depth: int) -> Case:
-        """The rate is that of the seed, so that the step gives way anywhere."""
+        """The rate depends on the seed, so that the seeds disagree about the limit."""
         layers = [layer for _ in range(depth) for layer in (linear(2.0), nn.ReLU())]
         model = nn.Sequential(*layers, nn.Linear(WIDTH, 4))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05 * 6 ** torch.initial_seed())
@@ -269,9 +269,9 @@ def test_where_the_seeds_disagree_the_forecast_is_undecided_and_asks_for_more():
     assert render(found, Look()).startswith("UNDECIDED")
 
 
-def test_a_plain_network_is_not_told_to_scale_its_branches():
+def test_the_advice_for_a_plain_network_mentions_no_branches():
     plain = leadline.forecast(plain_family, DEPTHS, seeds=2).advice
     branched = leadline.forecast(residual_family(two_layers, 0.25, "sgd"), DEPTHS, seeds=2).advice
-    assert not any("branches scaled" in each for each in plain)
+    assert not any("scale the branches" in each for each in plain)
     assert any("no branch to scale" in each for each in plain)
-    assert any("branches scaled" in each for each in branched)
+    assert any("scale the branches" in each for each in branched)

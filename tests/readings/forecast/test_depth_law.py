@@ -1,4 +1,4 @@
-"""What is read off points by depth: where nothing can be fitted there is no limit, and what is no number is one."""
+"""Depth limits from measured points: without a fit there is no limit, and a non-finite loss is one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.checks._examples import geometric, stack_with_update
-from leadline.readings.depth_law import exponents_of, find_limits, fit_exponent, limits_of, log_parting
-from leadline.readings.forecast import body_of
+from leadline.readings.depth_law import exponents_of, find_depth_limits, fit_exponent, limits_of, log_parting
+from leadline.readings.forecast import _change, body_of
 from leadline.records import DepthPoint, Profile
 
 DEPTHS = (8, 16, 32, 64)
@@ -28,15 +28,15 @@ def point(depth: int, **fields: Any) -> DepthPoint:
 
 def causes(**by_depth: Any) -> list[str]:
     points = [point(depth, **{name: at(depth) for name, at in by_depth.items()}) for depth in DEPTHS]
-    return [limit.cause for limit in find_limits(points, DEPTHS, "SGD")]
+    return [limit.cause for limit in find_depth_limits(points, DEPTHS, "SGD")]
 
 
-def test_a_step_that_bears_less_and_less_with_depth_has_a_limit_and_one_that_does_not_has_none():
+def test_a_parting_that_falls_with_depth_gives_a_limit():
     assert "step" in causes(parting=lambda depth: 100.0 / depth**2)
     assert causes(parting=lambda depth: 10.0) == []
 
 
-def test_a_parting_that_was_not_reached_is_no_measurement():
+def test_a_parting_that_was_not_reached_is_ignored():
     assert log_parting(point(8, parting=None)) is None
     assert log_parting(point(8, parting_is_bound=True)) is None
     assert log_parting(point(8, parting=0.0)) == -math.inf
@@ -44,17 +44,17 @@ def test_a_parting_that_was_not_reached_is_no_measurement():
 
 
 @pytest.mark.parametrize(("folds", "found"), [(0.2, ["backward"]), (0.0, [])])
-def test_gradients_that_change_in_proportion_to_depth_have_a_reach(folds: float, found: list[str]):
+def test_gradients_that_change_in_proportion_to_depth_give_a_limit(folds: float, found: list[str]):
     assert causes(backward_e_folds=lambda depth: -folds * depth) == found
 
 
-def test_e_folds_at_one_depth_alone_are_no_law():
+def test_e_folds_at_a_single_depth_give_no_limit():
     assert causes(backward_e_folds=lambda depth: -50.0 if depth == 64 else None) == []
 
 
-def test_a_loss_that_is_no_number_is_a_limit_at_its_depth():
+def test_a_non_finite_loss_is_a_limit_at_its_depth():
     points = [point(depth, loss=math.nan if depth >= 32 else 2.3) for depth in DEPTHS]
-    (limit,) = [each for each in find_limits(points, DEPTHS, "SGD") if "no finite number" in each.message]
+    (limit,) = [each for each in find_depth_limits(points, DEPTHS, "SGD") if "not finite" in each.message]
     assert limit.depth == 32
 
 
@@ -73,3 +73,19 @@ def test_blocks_without_a_gradient_give_no_exponent_and_no_limit_of_the_step():
 def test_the_body_of_a_profile_without_a_stream_is_empty():
     profile: Profile = replace(geometric(blocks=4), streams=(), blocks=())
     assert body_of(profile) == []
+
+
+@pytest.mark.parametrize(
+    ("moments", "change"),
+    [
+        ([1.0], None),
+        ([0.0, 1.0], None),
+        ([1.0, math.e], 1.0),
+        ([1.0, math.inf], math.inf),
+        ([1.0, 0.0], -math.inf),
+    ],
+    ids=str,
+)
+def test_the_change_of_a_signal_needs_two_positive_ends(moments: list[float], change: float | None):
+    assert _change(moments) == (change if change is None else pytest.approx(change))
+    assert math.isnan(_change([1.0, math.nan]))
