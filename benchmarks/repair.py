@@ -35,7 +35,7 @@ from benchmarks.verdicts.problem import FAMILIES, Problem
 from benchmarks.verdicts.truth import MARGIN, TARGET, WINDOW, Run, label
 from leadline.case import Case
 from leadline.fixes import all_fixes
-from leadline.fixes._engine.edits import Bench, make
+from leadline.fixes._engine.edits import EditSession, apply_edits
 from leadline.fixes._engine.repair import repair
 from leadline.records import Edit
 
@@ -90,7 +90,7 @@ def judged(case: Labelled, run: Run) -> dict[str, Any]:
 def train_edited(problem: Problem, edits: tuple[Edit, ...]) -> tuple[Run, float]:
     """The problem built afresh, edited, and trained until it reaches the target or its budget ends."""
     case = build(problem)
-    make(Bench(model=case.model, optimizer=case.optimizer), edits)
+    apply_edits(EditSession(model=case.model, optimizer=case.optimizer), edits)
     return train(problem, case)
 
 

@@ -23,7 +23,7 @@ from benchmarks.verdicts.cases import Labelled
 from benchmarks.verdicts.problem import Problem
 from leadline.case import Case
 from leadline.errors import InputError
-from leadline.fixes._engine.edits import Bench, make
+from leadline.fixes._engine.edits import EditSession, apply_edits
 from leadline.records import Edit
 
 VANISH_RATIO, VANISH_SIZE, EXPLODE_RATIO, DYING_SHARE = 1e-3, 1e-4, 70.0, 0.7  # the paper's, section 3
@@ -76,14 +76,14 @@ def symptom_of(case: Labelled) -> str:
 def remedied(problem: Problem, remedy: str, rank: int) -> Case | None:
     """The problem with that remedy; None if it has nothing that the remedy applies to."""
     case = build(problem)
-    bench = Bench(model=case.model, optimizer=case.optimizer)
+    session = EditSession(model=case.model, optimizer=case.optimizer)
     if remedy in ("adam", "sgd"):
         rate = 1e-3 if remedy == "adam" else 1e-2
         kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
         return Case(case.model, case.inputs, optimizer=kinds[remedy](case.model.parameters(), lr=rate))
     edits = tuple(edits_of(case.model, remedy, rank))
     try:
-        make(bench, edits)
+        apply_edits(session, edits)
     except InputError:
         return None
     return case if edits else None

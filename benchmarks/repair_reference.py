@@ -3,7 +3,7 @@
     python -m benchmarks.repair_reference
 
 Progress is that of `verdicts/truth.py`: 0 is the loss of the best constant output, 1 that of a healthy small model
-after its whole budget. A yardstick is of use if it comes near 1 in the 120 steps of a longer trial, at its one rate.
+after its whole budget. A criterion is of use if it comes near 1 in the 120 steps of a longer trial, at its one rate.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch.nn import functional as F
 
 from benchmarks.result_files import ROOT, fill_file, run_missing, table
 from benchmarks.verdicts.data import FITTED, batches, task
-from leadline.fixes._engine.comparison import end
-from leadline.fixes._engine.proofs import CONFIRM_LONGER
-from leadline.fixes._engine.reference import RATE, Reference
-from leadline.fixes._engine.trial import MOST_STEPS
+from leadline.fixes._engine.comparison import final_loss
+from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH
+from leadline.fixes._engine.reference import REFERENCE_LEARNING_RATE, ReferenceNetwork
+from leadline.fixes._engine.trial import MAX_TRIAL_STEPS
 
 FILE = "repair_reference"
-RATES = (RATE / 3, RATE, RATE * 3)
+RATES = (REFERENCE_LEARNING_RATE / 3, REFERENCE_LEARNING_RATE, REFERENCE_LEARNING_RATE * 3)
 BATCH, SEED = 32, 1
 
 
@@ -35,15 +35,15 @@ def measure(name: str, rate: float) -> dict[str, Any]:
     inputs, targets = next(stream)
     lead = targets.dim()
     ids = 0 if inputs.is_floating_point() else int(data.inputs.max()) + 1
-    model = Reference(ids, inputs[0].numel() // targets[0].numel(), lead, (data.classes,))
+    model = ReferenceNetwork(ids, inputs[0].numel() // targets[0].numel(), lead, (data.classes,))
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=rate), []
-    for x, y in islice(stream, CONFIRM_LONGER * MOST_STEPS):
+    for x, y in islice(stream, CONFIRMATION_LENGTH * MAX_TRIAL_STEPS):
         loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    ends = (end(losses[:MOST_STEPS]), end(losses))
+    ends = (final_loss(losses[:MAX_TRIAL_STEPS]), final_loss(losses))
     short, longer = ((data.trivial - each) / (data.trivial - data.fitted) for each in ends)
     return {"data": name, "rate": rate, "short": round(short, 3), "longer": round(longer, 3)}
 

@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page as SitePage
 
 from leadline.checks import Check, all_checks
-from leadline.cli.metadata import Page, all_pages
+from leadline.fixes import Fix, all_fixes
 from leadline.lab.claims_page import render_markdown
 from leadline.records import Lab
 from leadline.report.repair import REACHES
@@ -35,7 +35,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     reference = next(each["Reference"] for each in config.nav or [] if "Reference" in each)
     sections = {title: pages for each in reference for title, pages in each.items()}
     sections["Checks"] += [{f"{rule.code} {rule.name}": page_path(rule)} for rule in all_checks()]
-    sections["Fixes"] += [{fix.name: fix_path(fix)} for fix in all_pages()]
+    sections["Fixes"] += [{fix.name: fix_path(fix)} for fix in all_fixes()]
     return config
 
 
@@ -43,8 +43,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "reference/rules/index.md", content=rules_index(all_checks())))
     for rule in all_checks():
         files.append(File.generated(config, page_path(rule), content=rule_page(rule)))
-    files.append(File.generated(config, "reference/fixes/index.md", content=fixes_index(all_pages())))
-    for fix in all_pages():
+    files.append(File.generated(config, "reference/fixes/index.md", content=fixes_index(all_fixes())))
+    for fix in all_fixes():
         files.append(File.generated(config, fix_path(fix), content=fix_page(fix)))
     files.append(File.generated(config, "lab-notes/figures.md", content=figures.page()))
     return files
@@ -80,18 +80,18 @@ def rules_index(rules: tuple[Check, ...]) -> str:
     return RULES_INDEX + rows + "\n"
 
 
-def fix_path(fix: Page) -> str:
+def fix_path(fix: Fix) -> str:
     return f"reference/fixes/{fix.name}.md"
 
 
-def fix_page(fix: Page) -> str:
+def fix_page(fix: Fix) -> str:
     rules = [rule for rule in all_checks() if rule.code.startswith(fix.answers)]
     tried = ", ".join(f"[{rule.code} {rule.name}](../rules/{rule.code}.md)" for rule in rules)
     told = f"It {REACHES[fix.reach]}." if fix.reach == "function" else f"Reach: {REACHES[fix.reach]}."
     return f"# {fix.name}\n\n{fix.doc}\n\n---\n\n{told} Tried for {tried}. Since version {fix.since}.\n"
 
 
-def fixes_index(fixes: tuple[Page, ...]) -> str:
+def fixes_index(fixes: tuple[Fix, ...]) -> str:
     rows = "\n".join(
         f"| [{each.name}]({each.name}.md) | {REACHES[each.reach]} | {each.summary} |" for each in fixes
     )

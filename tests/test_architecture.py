@@ -39,6 +39,7 @@ TORCH_FREE = (
     "leadline.checks.model",
     "leadline.checks.run",
     "leadline.checks._select",
+    *(f"leadline.fixes.{path.stem}" for path in sorted((SOURCE / "fixes").glob("[a-z]*.py"))),
     "leadline.tracer.sources",
     "leadline.monitor.past_run",
     "leadline.monitor.runfile",

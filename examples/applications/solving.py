@@ -11,7 +11,7 @@ from torch import nn
 
 import leadline
 from examples.incidents.telling import proposed, train
-from leadline.fixes._engine.verify import diagnose
+from leadline.fixes._engine.verify import make_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +38,14 @@ class Solution:
 
 
 def solve(application: Application, *, quick: bool = False, steps: int | None = None) -> Solution:
-    patient = diagnose(application.build())  # leadline.check, and the trace beside it
-    recipe, repair = _repair(application) if not quick else proposed(patient, application.fix)[:2]
+    context = make_context(application.build())
+    recipe, repair = _repair(application) if not quick else proposed(context, application.fix)[:2]
     before, after = application.build(), application.build()
     leadline.apply(after.model, recipe, after.optimizer)
     losses = [train(case, steps or application.steps) for case in (before, after)]
     return Solution(
-        verdict=patient.report.verdict,
-        found=tuple(f"{each.code} {each.name}" for each in patient.report.findings),
+        verdict=context.report.verdict,
+        found=tuple(f"{each.code} {each.name}" for each in context.report.findings),
         repair=repair,
         loss=(losses[0], losses[1]),
         score=(_score(application, before.model), _score(application, after.model)),
@@ -66,7 +66,7 @@ def _score(application: Application, model: nn.Module) -> float:
 
 def main(application: Application) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="make the edits of one fix without proving them")
+    parser.add_argument("--quick", action="store_true", help="make the edits of one fix without prover them")
     torch.set_num_threads(1)
     found = solve(application, quick=parser.parse_args().quick)
     print(f"check   {found.verdict}: {', '.join(found.found) or 'nothing found'}")

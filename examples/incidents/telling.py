@@ -19,8 +19,8 @@ import torch
 
 import leadline
 from leadline.fixes import all_fixes
-from leadline.fixes._engine.fix import Patient
-from leadline.fixes._engine.verify import diagnose
+from leadline.fixes._engine.fix import FixContext
+from leadline.fixes._engine.verify import make_context
 
 Build = Callable[[], leadline.Case]
 
@@ -62,11 +62,11 @@ class Story:
 
 def tell(incident: Incident, *, quick: bool = False, steps: int | None = None) -> Story:
     """Run the incident from its failure to its repair."""
-    patient = diagnose(incident.build())  # leadline.check, and the trace beside it
-    report = patient.report
+    context = make_context(incident.build())
+    report = context.report
     cause = named(report, incident.cause)
     prove = incident.proved and not quick
-    recipe, repair, after = _proved(incident) if prove else proposed(patient, incident.fix)
+    recipe, repair, after = _proved(incident) if prove else proposed(context, incident.fix)
     length = steps or incident.steps
     return Story(
         finding=cause.message,
@@ -95,11 +95,11 @@ def _proved(incident: Incident) -> tuple[leadline.Recipe, tuple[str, ...], str]:
     return repair.recipe, kept, repair.verdict_after
 
 
-def proposed(patient: Patient, name: str) -> tuple[leadline.Recipe, tuple[str, ...], None]:
+def proposed(context: FixContext, name: str) -> tuple[leadline.Recipe, tuple[str, ...], None]:
     """What the fix of that name proposes first, unproved."""
     fix = next(each for each in all_fixes() if each.name == name)
-    plan = next(iter(fix.propose(patient)))
-    recipe = leadline.Recipe(leadline=leadline.__version__, model=patient.profile.model, edits=plan.edits)
+    plan = next(iter(fix.propose(context)))
+    recipe = leadline.Recipe(leadline=leadline.__version__, model=context.profile.model, edits=plan.edits)
     return recipe, (f"{fix.name}: {plan.title}",), None
 
 
@@ -144,6 +144,6 @@ def main(incident: Incident) -> None:
     """Tell the incident of the script that is run, in the terminal."""
     script = sys.modules["__main__"]
     parser = argparse.ArgumentParser(description=inspect.cleandoc(script.__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="make the named edits without proving them")
+    parser.add_argument("--quick", action="store_true", help="make the named edits without prover them")
     torch.set_num_threads(1)
     show(incident, tell(incident, quick=parser.parse_args().quick))

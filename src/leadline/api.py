@@ -27,7 +27,7 @@ from leadline.checks import Check
 from leadline.checks._diagnosis import check_case, make_report, read_trace
 from leadline.fixes import Fix, all_fixes
 from leadline.fixes._engine.repair import Repair, apply_recipe, repair, undo_recipe
-from leadline.fixes._engine.trial import Given
+from leadline.fixes._engine.trial import BudgetInput
 from leadline.monitor.arguments import OnAlert
 from leadline.monitor.watch import Watch, start_watch
 from leadline.readings.forecast import DEPTHS, Build, extrapolate_case, forecast_family
@@ -234,7 +234,7 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     batches: Iterable[Any] | None = None,
-    budget: Given = None,
+    budget: BudgetInput = None,
     apply: bool = False,
     *,
     fixes: Sequence[Fix] = (),

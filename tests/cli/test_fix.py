@@ -99,7 +99,7 @@ def test_undecided_is_exit_code_3(run):
     ("arguments", "words"),
     [
         (("nowhere.py:make",), "nowhere.py"),
-        (("nets.py:healthy", "--budget", "soon"), "a budget of time"),
+        (("nets.py:healthy", "--budget", "soon"), "a time budget"),
         (("nets.py:healthy", "--save", "no/where.safetensors"), "there is no folder"),
         (("nets.py:faulty",), "ZeroDivisionError"),
     ],

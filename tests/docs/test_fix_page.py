@@ -7,14 +7,10 @@ import shlex
 import sys
 
 from leadline.cli import main
-from leadline.cli.metadata import all_pages
-from leadline.fixes._engine.comparison import LEAST, SIGMAS
-from leadline.fixes._engine.proofs import ASIDE, CONFIRM_LONGER
-from leadline.fixes._engine.reference import ENOUGH, HALF, WIDTH
-from leadline.fixes._engine.search import STEADIER
-from leadline.fixes._engine.trial import DEFAULT_RATE, MOST_STEPS
-from leadline.fixes._engine.verify import KEPT
-from leadline.records.update import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
+from leadline.fixes import all_fixes
+from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH
+from leadline.fixes._engine.reference import HIDDEN_WIDTH
+from leadline.fixes._engine.trial import MAX_TRIAL_STEPS
 from leadline.report.repair import REACHES
 from tests.support import ROOT
 
@@ -41,24 +37,15 @@ def test_every_block_of_the_page_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code():
-    assert (KEPT, SIGMAS, LEAST, DEFAULT_RATE, CONFIRM_LONGER) == (1e-9, 2.0, 0.01, 1e-3, 3)
-    assert f"At most {CONFIRM_LONGER * MOST_STEPS} are read" in PAGE
+    assert f"At most {CONFIRMATION_LENGTH * MAX_TRIAL_STEPS} are read" in PAGE
     assert all(f"| {each} |" in PAGE for each in REACHES.values())
-    assert (HALF, ENOUGH, MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS, ASIDE, STEADIER) == (
-        0.5,
-        0.75,
-        0.1,
-        0.2,
-        3.0,
-        0.1,
-    )
-    assert f"one hidden layer of {WIDTH} units" in PAGE
-    assert f"If {MOST_STEPS} steps decide nothing" in PAGE
+    assert f"one hidden layer of {HIDDEN_WIDTH} units" in PAGE
+    assert f"If {MAX_TRIAL_STEPS} steps decide nothing" in PAGE
 
 
 def test_every_fix_has_a_page_made_of_its_docstring(hooks):
-    for fix in all_pages():
+    for fix in all_fixes():
         page = hooks.fix_page(fix)
         assert page.startswith(f"# {fix.name}\n")
         assert fix.doc in page
-        assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_pages())
+        assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_fixes())

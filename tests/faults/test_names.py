@@ -14,7 +14,7 @@ from torch import nn
 
 import leadline
 from leadline.errors import InputError
-from leadline.fixes._engine.edits import Bench, all_actions, code_of, make
+from leadline.fixes._engine.edits import EditSession, all_actions, apply_edits, code_of
 from leadline.monitor.arguments import answer
 from leadline.records import Edit
 from leadline.records.run import Alert, Event
@@ -143,7 +143,7 @@ def test_a_recipe_cannot_name_what_leadline_does_not_know(action, options):
     model = nn.Sequential(nn.Linear(4, 4))
     edit = Edit(action=action, where="0.weight" if action == "draw" else "0", options=options)
     with pytest.raises(InputError):
-        make(Bench(model=model), [edit])
+        apply_edits(EditSession(model=model), [edit])
 
 
 def test_the_errors_of_hostile_names_are_spelled_out(write):
@@ -164,7 +164,7 @@ def test_an_error_of_ours_spells_out_the_names_in_it(name):
         leadline.apply(model, {"schema": "leadline.recipe/1", "leadline": "1", "model": name})
     assert orders(str(caught.value)) == []
     with pytest.raises(InputError) as caught:
-        make(Bench(model=model), [Edit(action="skip", where="no", options=OPTIONS["skip"])])
+        apply_edits(EditSession(model=model), [Edit(action="skip", where="no", options=OPTIONS["skip"])])
     assert orders(str(caught.value)) == []
 
 

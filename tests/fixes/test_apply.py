@@ -71,7 +71,7 @@ def test_recipes_are_undone_in_turn_the_last_one_first():
 def test_a_recipe_is_made_as_a_whole_or_not_at_all():
     model, _ = pair()
     before = model[0].weight.clone()
-    with pytest.raises(InputError, match="optimiser"):
+    with pytest.raises(InputError, match="optimizer"):
         leadline.apply(model, HALF)
     assert torch.equal(model[0].weight, before)
     with pytest.raises(InputError, match="to which a recipe was applied"):
@@ -79,7 +79,7 @@ def test_a_recipe_is_made_as_a_whole_or_not_at_all():
 
 
 def test_a_recipe_for_another_model_is_refused():
-    with pytest.raises(InputError, match=r"a ResNet, for which"):
+    with pytest.raises(InputError, match=r"a ResNet, because"):
         leadline.apply(pair()[0], recipe(model="ResNet"))
 
 

@@ -1,4 +1,4 @@
-"""A twin is the same network in every respect, and shares nothing that training would change."""
+"""A copied case is the same network in every respect, and shares nothing that training would change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from leadline import Case
 from leadline.errors import InputError
-from leadline.fixes._engine.copy import twin
+from leadline.fixes._engine.copy import copy_case
 from leadline.fixes._engine.trial import train_step
 from leadline.nn.schedules import SlowStart
 
@@ -40,7 +40,7 @@ def test_a_twin_trains_as_the_original_would_and_leaves_it_alone(make):
     original = case_of(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), make)
     losses(original, 3)  # optimisers with state are copied with it
     before = {name: value.clone() for name, value in original.model.state_dict().items()}
-    copied = losses(twin(original), 5)
+    copied = losses(copy_case(original), 5)
     assert all(torch.equal(value, before[name]) for name, value in original.model.state_dict().items())
     assert copied == losses(original, 5)
 
@@ -49,7 +49,7 @@ def test_a_scheduler_on_the_original_does_not_make_the_twin_step_the_original():
     original = case_of(nn.Linear(4, 4))
     torch.optim.lr_scheduler.ConstantLR(original.optimizer)
     before = original.model.weight.clone()
-    copied = twin(original)
+    copied = copy_case(original)
     losses(copied, 2)
     assert torch.equal(original.model.weight, before)
     assert not torch.equal(copied.model.weight, before)
@@ -59,7 +59,7 @@ def test_step_hooks_of_the_user_stay_behind_and_parts_of_the_step_come_along():
     original, seen = case_of(nn.Linear(4, 4)), []
     original.optimizer.register_step_post_hook(lambda *_: seen.append(1))
     original.optimizer.register_step_pre_hook(SlowStart(10))
-    copied = twin(original)
+    copied = copy_case(original)
     losses(copied, 1)
     assert seen == []
     assert [type(each) for each in copied.optimizer._optimizer_step_pre_hooks.values()] == [SlowStart]
@@ -69,7 +69,7 @@ def test_tied_weights_stay_tied_by_object_and_by_memory():
     first, second, third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
     second.weight = first.weight
     third.weight.data = first.weight.data
-    copied = twin(case_of(nn.Sequential(first, second, third))).model
+    copied = copy_case(case_of(nn.Sequential(first, second, third))).model
     assert copied[1].weight is copied[0].weight
     assert copied[2].weight is not copied[0].weight
     assert copied[2].weight.data_ptr() == copied[0].weight.data_ptr()
@@ -85,7 +85,7 @@ class Stash(nn.Linear):
 def test_a_result_of_an_earlier_pass_that_a_module_keeps_is_no_obstacle():
     original = case_of(Stash(4, 4))
     original.model(original.inputs)
-    assert len(losses(twin(original), 2)) == 2
+    assert len(losses(copy_case(original), 2)) == 2
 
 
 def test_old_weight_norm_can_be_copied():
@@ -93,7 +93,7 @@ def test_old_weight_norm_can_be_copied():
         model = nn.utils.weight_norm(nn.Linear(4, 4))
     original = case_of(model)
     losses(original, 1)
-    assert losses(twin(original), 3) == losses(original, 3)
+    assert losses(copy_case(original), 3) == losses(original, 3)
 
 
 class Nest(nn.Module):
@@ -103,7 +103,7 @@ class Nest(nn.Module):
 
 
 def test_a_model_that_is_nested_deeper_than_python_recurses_by_default_is_copied():
-    copied = twin(Case(Nest(200), torch.zeros(1, 4)))
+    copied = copy_case(Case(Nest(200), torch.zeros(1, 4)))
     assert sum(1 for _ in copied.model.parameters()) == 2
 
 
@@ -115,7 +115,7 @@ class Locked(nn.Linear):
 
 def test_what_cannot_be_copied_is_refused_with_the_reason():
     with pytest.raises(InputError, match=r"(?s)the model \(Locked\).*_thread\.lock"):
-        twin(case_of(Locked()))
+        copy_case(case_of(Locked()))
 
 
 class Scored(nn.Linear):
@@ -126,7 +126,7 @@ class Scored(nn.Linear):
 def test_a_loss_that_is_a_method_of_the_model_is_that_of_the_twin():
     model = Scored(4, 4)
     original = Case(model, torch.randn(8, 4), torch.randn(8, 4), model.score)
-    copied = twin(original)
+    copied = copy_case(original)
     assert copied.loss.__self__ is copied.model
 
 
@@ -141,7 +141,7 @@ def test_a_loss_with_parameters_of_its_own_is_copied_with_the_optimiser_that_hol
 
     model, loss = nn.Linear(4, 4), Weighted()
     sgd = torch.optim.SGD([*model.parameters(), *loss.parameters()], lr=0.1)
-    copied = twin(Case(model, torch.randn(8, 4), torch.randn(8, 4), loss, sgd))
+    copied = copy_case(Case(model, torch.randn(8, 4), torch.randn(8, 4), loss, sgd))
     losses(copied, 1)
     assert loss.weight.item() == 1.0
     assert copied.loss.weight.item() != 1.0

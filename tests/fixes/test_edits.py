@@ -7,63 +7,63 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes._engine.edits import Bench, code_of, made, make
+from leadline.fixes._engine.edits import EditSession, apply_edits, code_of, temporary_edits
 from leadline.records import Edit, Recipe
 
 SCALED = Edit(action="scale", where="0.weight", options={"factor": 0.5})
 SLOWER = Edit(action="rate", options={"factor": 0.1})
 
 
-def workbench() -> Bench:
+def edit_session() -> EditSession:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
-    return Bench(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    return EditSession(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 def test_an_edit_changes_what_it_names_and_is_taken_back_bit_for_bit() -> None:
-    bench = workbench()
-    before = {name: value.clone() for name, value in bench.model.state_dict().items()}
-    with made(bench, [SCALED, SLOWER]):
-        assert torch.equal(bench.model.get_parameter("0.weight"), before["0.weight"] * 0.5)
-        assert bench.optimizer is not None
-        assert bench.optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
-    assert bench.optimizer.param_groups[0]["lr"] == 0.1
-    assert all(torch.equal(value, before[name]) for name, value in bench.model.state_dict().items())
+    session = edit_session()
+    before = {name: value.clone() for name, value in session.model.state_dict().items()}
+    with temporary_edits(session, [SCALED, SLOWER]):
+        assert torch.equal(session.model.get_parameter("0.weight"), before["0.weight"] * 0.5)
+        assert session.optimizer is not None
+        assert session.optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
+    assert session.optimizer.param_groups[0]["lr"] == 0.1
+    assert all(torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
 
 
 def test_if_one_edit_cannot_be_made_those_before_it_are_taken_back() -> None:
-    bench = workbench()
-    before = bench.model.get_parameter("0.weight").clone()
+    session = edit_session()
+    before = session.model.get_parameter("0.weight").clone()
     with pytest.raises(InputError, match=r"a parameter named 'nowhere\.weight'"):
-        make(bench, [SCALED, Edit(action="scale", where="nowhere.weight", options={"factor": 2.0})])
-    assert torch.equal(bench.model.get_parameter("0.weight"), before)
+        apply_edits(session, [SCALED, Edit(action="scale", where="nowhere.weight", options={"factor": 2.0})])
+    assert torch.equal(session.model.get_parameter("0.weight"), before)
 
 
 def test_an_unknown_action_is_named() -> None:
     with pytest.raises(InputError, match="the action 'bless'"):
-        make(workbench(), [Edit(action="bless")])
+        apply_edits(edit_session(), [Edit(action="bless")])
 
 
 def test_the_code_of_edits_does_the_same() -> None:
-    bench, by_hand = workbench(), workbench()
-    by_hand.model.load_state_dict(bench.model.state_dict())
-    make(bench, [SCALED, SLOWER])
+    session, by_hand = edit_session(), edit_session()
+    by_hand.model.load_state_dict(session.model.state_dict())
+    apply_edits(session, [SCALED, SLOWER])
     exec(code_of([SCALED, SLOWER]), {"model": by_hand.model, "optimizer": by_hand.optimizer, "torch": torch})
-    for name, value in bench.model.state_dict().items():
+    for name, value in session.model.state_dict().items():
         assert torch.equal(value, by_hand.model.state_dict()[name])
-    assert bench.optimizer is not None
+    assert session.optimizer is not None
     assert by_hand.optimizer is not None
-    assert bench.optimizer.param_groups[0]["lr"] == by_hand.optimizer.param_groups[0]["lr"]
+    assert session.optimizer.param_groups[0]["lr"] == by_hand.optimizer.param_groups[0]["lr"]
 
 
 def test_a_replaced_module_keeps_its_place_and_comes_back() -> None:
-    bench = workbench()
-    names = [name for name, _ in bench.model.named_children()]
-    old = bench.model[1]  # type: ignore[index]
-    bench.put_everywhere(old, nn.Tanh())
-    assert [name for name, _ in bench.model.named_children()] == names
-    assert isinstance(bench.model[1], nn.Tanh)  # type: ignore[index]
-    bench.undo()
-    assert bench.model[1] is old  # type: ignore[index]
+    session = edit_session()
+    names = [name for name, _ in session.model.named_children()]
+    old = session.model[1]  # type: ignore[index]
+    session.replace_module(old, nn.Tanh())
+    assert [name for name, _ in session.model.named_children()] == names
+    assert isinstance(session.model[1], nn.Tanh)  # type: ignore[index]
+    session.undo()
+    assert session.model[1] is old  # type: ignore[index]
 
 
 def test_a_recipe_survives_json() -> None:
@@ -72,14 +72,14 @@ def test_a_recipe_survives_json() -> None:
 
 
 def test_edits_that_differ_in_their_place_only_become_a_loop_that_does_the_same() -> None:
-    bench, by_hand = workbench(), workbench()
-    by_hand.model.load_state_dict(bench.model.state_dict())
+    session, by_hand = edit_session(), edit_session()
+    by_hand.model.load_state_dict(session.model.state_dict())
     both = [Edit(action="scale", where=name, options={"factor": 0.5}) for name in ("0.weight", "2.weight")]
     code = code_of([*both, SLOWER])
     assert code.count("mul_") == 1
-    make(bench, both)
+    apply_edits(session, both)
     exec(code, {"model": by_hand.model, "optimizer": by_hand.optimizer})
-    for name, value in bench.model.state_dict().items():
+    for name, value in session.model.state_dict().items():
         assert torch.equal(value, by_hand.model.state_dict()[name])
 
 
@@ -101,7 +101,7 @@ def test_names_of_any_characters_are_looped_over_and_found_again() -> None:
     code = code_of(edits)
     assert "for i in range(3):" in code
     treated, by_hand = model(), model()
-    make(Bench(model=treated), edits)
+    apply_edits(EditSession(model=treated), edits)
     exec(code, {"model": by_hand})
     for name, value in treated.state_dict().items():
         assert torch.equal(value, by_hand.state_dict()[name])

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline import Case
-from leadline.fixes._engine.edits import Bench, make
-from leadline.fixes._engine.verify import diagnose
+from leadline.fixes._engine.edits import EditSession, apply_edits
+from leadline.fixes._engine.verify import make_context
 from leadline.fixes.scaled_head import scaled_head
 
 WORDS, WIDTH = 20, 16
@@ -34,7 +34,7 @@ def test_the_head_that_is_scaled_is_the_one_that_makes_the_logits(by_view):
     model, tokens = Tied(by_view=by_view), torch.randint(0, WORDS, (8, 10))
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
     case = Case(model, tokens, tokens.roll(1, 1).flatten(), F.cross_entropy, adam)
-    (plan,) = scaled_head.propose(diagnose(case))
+    (plan,) = scaled_head.propose(make_context(case))
     assert [edit.where for edit in plan.edits] == ["embed.weight"]
-    make(Bench(model=model), plan.edits)
+    apply_edits(EditSession(model=model), plan.edits)
     assert float(model(tokens).square().mean().detach()) == pytest.approx(1, rel=0.3)

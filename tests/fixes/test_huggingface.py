@@ -12,9 +12,9 @@ from torch import Tensor
 
 from leadline import Case
 from leadline.fixes import all_fixes
-from leadline.fixes._engine.edits import Bench, code_of, made, make
-from leadline.fixes._engine.fix import Fix, Patient, Plan
-from leadline.fixes._engine.verify import diagnose
+from leadline.fixes._engine.edits import EditSession, apply_edits, code_of, temporary_edits
+from leadline.fixes._engine.fix import Fix, FixContext, Plan
+from leadline.fixes._engine.verify import make_context
 from leadline.tracer.inputs import call_model
 
 transformers = pytest.importorskip("transformers")
@@ -77,20 +77,20 @@ def case_of(name: str, *, hot: bool = False) -> Case:
 
 
 @cache
-def patient_of(name: str, *, hot: bool = False) -> Patient:
-    return diagnose(case_of(name, hot=hot))
+def sick_context(name: str, *, hot: bool = False) -> FixContext:
+    return make_context(case_of(name, hot=hot))
 
 
 def plan_of(fix: str, name: str, *, hot: bool = False) -> Plan:
-    return next(iter(FIXES[fix].propose(patient_of(name, hot=hot))))
+    return next(iter(FIXES[fix].propose(sick_context(name, hot=hot))))
 
 
-def placements(patient: Patient) -> set[str]:
-    return {block.residual.placement for block in patient.profile.blocks if block.residual is not None}
+def placements(context: FixContext) -> set[str]:
+    return {block.residual.placement for block in context.profile.blocks if block.residual is not None}
 
 
-def bench_of(case: Case) -> Bench:
-    return Bench(model=case.model, optimizer=case.optimizer)
+def session_of(case: Case) -> EditSession:
+    return EditSession(model=case.model, optimizer=case.optimizer)
 
 
 def logits(case: Case) -> Tensor:
@@ -99,13 +99,13 @@ def logits(case: Case) -> Tensor:
     return found
 
 
-def check_conversion(fix: Fix, plan: Plan, name: str, *, hot: bool = False) -> Patient:
+def check_conversion(fix: Fix, plan: Plan, name: str, *, hot: bool = False) -> FixContext:
     """Made, it is read again and there is no more to do; its code does the same; a step trains; undone, it is gone."""
     case, by_hand = case_of(name, hot=hot), case_of(name, hot=hot)
     before, keys = logits(case), list(case.model.state_dict())
-    with made(bench_of(case), plan.edits):
-        patient = diagnose(case)
-        assert [again for again in fix.propose(patient) if again.edits] == []
+    with temporary_edits(session_of(case), plan.edits):
+        context = make_context(case)
+        assert [again for again in fix.propose(context) if again.edits] == []
         exec(code_of(plan.edits), {"model": by_hand.model, "optimizer": by_hand.optimizer})
         assert torch.equal(logits(case), logits(by_hand))
         loss_of(call_model(by_hand.model, by_hand.inputs), by_hand.targets).backward()
@@ -113,7 +113,7 @@ def check_conversion(fix: Fix, plan: Plan, name: str, *, hot: bool = False) -> P
         assert not torch.equal(logits(case), logits(by_hand))
     assert torch.equal(logits(case), before)
     assert list(case.model.state_dict()) == keys
-    return patient
+    return context
 
 
 @pytest.mark.parametrize("name", POST)
@@ -122,8 +122,8 @@ def check_conversion(fix: Fix, plan: Plan, name: str, *, hot: bool = False) -> P
     [("deep-norm", "post"), ("pre-norm", "pre"), ("keel", "pre+post"), ("peri-norm", "sandwich")],
 )
 def test_a_post_norm_stack_is_converted(name, fix, placement):
-    patient = check_conversion(FIXES[fix], plan_of(fix, name), name)
-    assert placements(patient) == {placement}
+    context = check_conversion(FIXES[fix], plan_of(fix, name), name)
+    assert placements(context) == {placement}
 
 
 def test_deep_norm_of_bert_scales_values_outputs_and_feed_forward_but_not_queries_and_keys():
@@ -134,28 +134,30 @@ def test_deep_norm_of_bert_scales_values_outputs_and_feed_forward_but_not_querie
 
 @pytest.mark.parametrize("name", PRE)
 def test_a_pre_norm_stack_gets_norms_behind_its_branches(name):
-    patient = check_conversion(FIXES["peri-norm"], plan_of("peri-norm", name), name)
-    assert placements(patient) == {"sandwich"}
+    context = check_conversion(FIXES["peri-norm"], plan_of("peri-norm", name), name)
+    assert placements(context) == {"sandwich"}
 
 
 @pytest.mark.parametrize("name", PRE)
 def test_branches_are_scaled_by_one_over_their_number(name):
-    plan = next(p for p in FIXES["branch-scale"].propose(patient_of(name)) if p.reach is None)
-    patient = check_conversion(FIXES["branch-scale"], plan, name)
-    scales = [block.residual.branch_scale for block in patient.profile.blocks if block.residual is not None]
+    plan = next(p for p in FIXES["branch-scale"].propose(sick_context(name)) if p.reach is None)
+    context = check_conversion(FIXES["branch-scale"], plan, name)
+    scales = [block.residual.branch_scale for block in context.profile.blocks if block.residual is not None]
     assert scales == pytest.approx([1 / (2 * DEPTH)] * 2 * DEPTH)
 
 
 @pytest.mark.parametrize("name", [*POST, *PRE, pytest.param("neox", marks=slow)])
 def test_hot_attention_gets_norms_for_queries_and_keys(name):
-    assert min(seen.logit_var or 0 for seen in patient_of(name, hot=True).profile.facts.attentions) > 100
-    patient = check_conversion(FIXES["qk-norm"], plan_of("qk-norm", name, hot=True), name, hot=True)
-    assert max(seen.logit_var or 0 for seen in patient.profile.facts.attentions) < 2
+    assert min(seen.logit_var or 0 for seen in sick_context(name, hot=True).profile.facts.attentions) > 100
+    context = check_conversion(FIXES["qk-norm"], plan_of("qk-norm", name, hot=True), name, hot=True)
+    assert max(seen.logit_var or 0 for seen in context.profile.facts.attentions) < 2
 
 
 def test_branches_side_by_side_are_left_to_their_author():
     """GPT-NeoX adds attention and feed-forward to the stream at once: no module puts out what is added."""
-    plans = [plan for fix in ("peri-norm", "branch-scale") for plan in FIXES[fix].propose(patient_of("neox"))]
+    plans = [
+        plan for fix in ("peri-norm", "branch-scale") for plan in FIXES[fix].propose(sick_context("neox"))
+    ]
     assert all(not plan.edits or plan.reach == "init" for plan in plans)
     assert any(plan.code for plan in plans)
 
@@ -165,19 +167,19 @@ def test_branches_side_by_side_are_left_to_their_author():
 def test_attention_that_is_spelled_out_is_normalised_where_its_projections_are_modules(name):
     case = case_of(name, hot=True)
     case.model.set_attn_implementation("eager")
-    (plan,) = FIXES["qk-norm"].propose(diagnose(case))
+    (plan,) = FIXES["qk-norm"].propose(make_context(case))
     if name == "gpt2":
         assert not plan.edits
         assert "RMSNorm" in plan.code
     else:
-        make(bench_of(case), plan.edits)
-        assert max(seen.purity for seen in diagnose(case).profile.facts.attentions) < 0.5
+        apply_edits(session_of(case), plan.edits)
+        assert max(seen.purity for seen in make_context(case).profile.facts.attentions) < 0.5
 
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama", marks=slow)])
 def test_with_normalised_queries_and_keys_a_cache_of_keys_still_gives_what_the_whole_text_gives(name):
     case = case_of(name, hot=True)
-    make(bench_of(case), plan_of("qk-norm", name, hot=True).edits)
+    apply_edits(session_of(case), plan_of("qk-norm", name, hot=True).edits)
     model, ids = case.model.eval(), case.inputs["input_ids"]
     with torch.no_grad():
         whole = model(input_ids=ids).logits

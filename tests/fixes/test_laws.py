@@ -15,10 +15,10 @@ import leadline
 from leadline.case import Case
 from leadline.errors import InputError
 from leadline.fixes import all_fixes
-from leadline.fixes._edits.scale import scale_edit
-from leadline.fixes._engine.edits import Bench, code_of, made, make
-from leadline.fixes._engine.fix import Fix, Patient, Plan, fix
-from leadline.fixes._engine.verify import KEPT, diagnose, drift_of
+from leadline.fixes._engine.edit_builders import scale_edit
+from leadline.fixes._engine.edits import EditSession, apply_edits, code_of, temporary_edits
+from leadline.fixes._engine.fix import Fix, FixContext, Plan, fix
+from leadline.fixes._engine.verify import MAX_FUNCTION_DRIFT, function_drift, make_context
 from leadline.records import Edit, Recipe
 from leadline.tracer.inputs import call_model, unwrap
 from tests.support.clinic import CLINIC, sick
@@ -46,34 +46,34 @@ but_long = pytest.mark.parametrize(
 def proposals(name: str) -> tuple[Plan, ...]:
     """What the fix proposes for its own sick model."""
     chosen = next(each for each in FIXES if each.name == name)
-    return tuple(chosen.propose(patient_of(name)))
+    return tuple(chosen.propose(sick_context(name)))
 
 
-def patient_of(name: str) -> Patient:
+def sick_context(name: str) -> FixContext:
     """The fix's own sick model, diagnosed: once for all fixes that share it."""
     first = next(each for each, (build, _) in CLINIC.items() if build is CLINIC[name][0])
     return _diagnosed(first)
 
 
 @cache
-def _diagnosed(name: str) -> Patient:
-    return diagnose(sick(name))
+def _diagnosed(name: str) -> FixContext:
+    return make_context(sick(name))
 
 
 @cache
-def treated(name: str, index: int) -> tuple[Case, Patient]:
+def treated(name: str, index: int) -> tuple[Case, FixContext]:
     """The sick model after that plan, and diagnosed again."""
     case = sick(name)
-    make(bench_of(case), [plan for plan in proposals(name) if plan.edits][index].edits)
-    return case, diagnose(case)
+    apply_edits(session_of(case), [plan for plan in proposals(name) if plan.edits][index].edits)
+    return case, make_context(case)
 
 
 def edited(each: Fix) -> list[Plan]:
     return [plan for plan in proposals(each.name) if plan.edits]
 
 
-def bench_of(case: Case) -> Bench:
-    return Bench(model=unwrap(case.model), optimizer=case.optimizer)
+def session_of(case: Case) -> EditSession:
+    return EditSession(model=unwrap(case.model), optimizer=case.optimizer)
 
 
 def picture(case: Case) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_a_fix_has_a_page_of_the_usual_form(each: Fix):
 
 def test_a_fix_that_breaks_every_form_is_caught():
     @fix(name="Bad Name", answers=(), reach="advice", since="0.2")
-    def bad(patient: Patient):
+    def bad(context: FixContext):
         """no heading"""
         return []
 
@@ -164,9 +164,9 @@ def test_a_fix_proposes_something_for_its_patient_and_says_what(each: Fix):
 
 @by_name
 def test_proposing_changes_nothing(each: Fix):
-    case = patient_of(each.name).case
+    case = sick_context(each.name).case
     before, random = picture(case), torch.get_rng_state()
-    list(each.propose(patient_of(each.name)))
+    list(each.propose(sick_context(each.name)))
     assert differences(before, picture(case)) == []
     assert torch.equal(random, torch.get_rng_state())
 
@@ -176,7 +176,7 @@ def test_undo_restores_everything_bit_for_bit(each: Fix):
     for plan in edited(each):
         case = sick(each.name)
         before = picture(case)
-        with made(bench_of(case), plan.edits):
+        with temporary_edits(session_of(case), plan.edits):
             assert differences(before, picture(case)) != []
         assert differences(before, picture(case)) == []
 
@@ -185,11 +185,11 @@ def test_undo_restores_everything_bit_for_bit(each: Fix):
 def test_a_plan_that_claims_to_keep_the_function_keeps_it(each: Fix):
     for plan in edited(each):
         if (plan.reach or each.reach) == "function":
-            assert drift_of(sick(each.name), plan.edits) <= KEPT
+            assert function_drift(sick(each.name), plan.edits) <= MAX_FUNCTION_DRIFT
 
 
 def test_a_plan_that_does_not_keep_the_function_is_noticed():
-    assert drift_of(sick("critical-init"), proposals("critical-init")[0].edits) > KEPT
+    assert function_drift(sick("critical-init"), proposals("critical-init")[0].edits) > MAX_FUNCTION_DRIFT
 
 
 def test_a_difference_is_noticed():
@@ -207,8 +207,8 @@ def test_a_recipe_survives_json_and_replays_to_the_same_bits_on_a_copy(each: Fix
         again = Recipe.from_json(recipe.to_json())
         assert again == recipe
         first, second = sick(each.name), sick(each.name)
-        make(bench_of(first), plan.edits)
-        make(bench_of(second), again.edits)
+        apply_edits(session_of(first), plan.edits)
+        apply_edits(session_of(second), again.edits)
         assert differences(picture(first), picture(second)) == []
         assert torch.equal(outputs(first), outputs(second))
 
@@ -217,7 +217,7 @@ def test_a_recipe_survives_json_and_replays_to_the_same_bits_on_a_copy(each: Fix
 def test_the_code_of_a_plan_does_the_same_as_its_edits(each: Fix):
     for plan in edited(each):
         treated, by_hand = sick(each.name), sick(each.name)
-        make(bench_of(treated), plan.edits)
+        apply_edits(session_of(treated), plan.edits)
         exec(code_of(plan.edits), {"model": by_hand.model, "optimizer": by_hand.optimizer})
         assert differences(picture(treated), picture(by_hand)) == []
         assert torch.equal(outputs(treated), outputs(by_hand))
@@ -226,7 +226,7 @@ def test_the_code_of_a_plan_does_the_same_as_its_edits(each: Fix):
 @but_long
 def test_a_fix_removes_what_it_was_tried_for(each: Fix):
     _, codes = CLINIC[each.name]
-    before = {finding.code for finding in patient_of(each.name).report.findings}
+    before = {finding.code for finding in sick_context(each.name).report.findings}
     if codes:
         assert before & set(codes)
         left = [
@@ -240,9 +240,9 @@ def test_a_fix_removes_what_it_was_tried_for(each: Fix):
 def test_a_treated_model_takes_a_step_and_its_copies_do_too(each: Fix):
     for plan in edited(each):
         case = sick(each.name)
-        make(bench_of(case), plan.edits)
-        twin = copy.deepcopy(case.model)
-        assert torch.equal(outputs(case), outputs(Case(twin, case.inputs)))
+        apply_edits(session_of(case), plan.edits)
+        copy_case = copy.deepcopy(case.model)
+        assert torch.equal(outputs(case), outputs(Case(copy_case, case.inputs)))
         assert case.loss is not None
         assert case.optimizer is not None
         loss = case.loss(call_model(case.model, case.inputs), case.targets)
@@ -275,20 +275,20 @@ def _words(edit: Edit) -> tuple[object, ...]:
     return tuple(item for item in edit.options.items() if isinstance(item[1], str | tuple))
 
 
-def further(each: Fix, plan: Plan, case: Case, patient: Patient) -> list[str]:
+def further(each: Fix, plan: Plan, case: Case, context: FixContext) -> list[str]:
     """What the same fix, if anything calls for it, would still change where the plan did: it should be nothing."""
     found: list[str] = []
-    if not patient.findings(each.answers):
+    if not context.findings(each.answers):
         return found
-    for second in each.propose(patient):
+    for second in each.propose(context):
         if sort_of(second) == sort_of(plan):
-            once, bench = picture(case), bench_of(case)
+            once, session = picture(case), session_of(case)
             try:
-                make(bench, second.edits)
+                apply_edits(session, second.edits)
             except InputError:
                 continue
             found += differences(once, picture(case))
-            bench.undo()
+            session.undo()
     return found
 
 
@@ -303,13 +303,13 @@ def test_looked_for_again_a_fix_that_was_made_has_nothing_more_to_change(each: F
 
 def test_a_fix_that_never_has_enough_is_noticed():
     @fix(name="halving", answers=("I",), reach="init", since="0.2")
-    def halving(patient: Patient):
+    def halving(context: FixContext):
         yield Plan(title="half of it", edits=(scale_edit("3.weight", 0.5),))
 
-    case, patient = sick("scaled-head"), patient_of("scaled-head")
-    (plan,) = halving.propose(patient)
-    make(bench_of(case), plan.edits)
-    assert further(halving, plan, case, patient) == ["3.weight"]
+    case, context = sick("scaled-head"), sick_context("scaled-head")
+    (plan,) = halving.propose(context)
+    apply_edits(session_of(case), plan.edits)
+    assert further(halving, plan, case, context) == ["3.weight"]
 
 
 def tied(case: Case) -> Case:
@@ -348,17 +348,17 @@ def compiled(case: Case) -> Case:
 @by_name
 def test_on_an_unusual_model_a_fix_works_or_says_why_not(each: Fix, change: Any):
     case = change(sick(each.name))
-    patient = diagnose(case)
+    context = make_context(case)
     try:
-        plans = [plan for plan in each.propose(patient) if plan.edits]
+        plans = [plan for plan in each.propose(context) if plan.edits]
     except InputError:
         return
     aliases = {name: id(p) for name, p in case.model.named_parameters(remove_duplicate=False)}
     before = picture(case)
     for plan in plans:
-        bench = bench_of(case)
+        session = session_of(case)
         try:
-            make(bench, plan.edits)
+            apply_edits(session, plan.edits)
         except InputError:
             continue
         assert outputs(case).isfinite().any()
@@ -366,5 +366,5 @@ def test_on_an_unusual_model_a_fix_works_or_says_why_not(each: Fix, change: Any)
         assert {name: still[name] for name in aliases.keys() & still.keys()} == {
             name: aliases[name] for name in aliases.keys() & still.keys()
         }
-        bench.undo()
+        session.undo()
         assert differences(before, picture(case)) == []

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from leadline import Case
-from leadline.fixes._engine.candidates import candidates
+from leadline.fixes._engine.candidates import find_candidates
 from leadline.fixes._engine.fix import Plan, fix
-from leadline.fixes._engine.proofs import best_rate, rate_candidate, with_rate
-from leadline.fixes._engine.reference import Yardstick, reference_of, yardstick_of
+from leadline.fixes._engine.proofs import find_best_rate, rate_candidate, with_rate
+from leadline.fixes._engine.reference import LearningCriterion, build_reference, measure_criterion
 from leadline.fixes._engine.repair import repair
-from leadline.fixes._engine.search import by_symptom, symptom_of
+from leadline.fixes._engine.search import find_candidates_by_failure, training_failure
 from leadline.fixes._engine.trial import Trials, budget_of, read_batches
-from leadline.fixes._engine.verify import diagnose
+from leadline.fixes._engine.verify import make_context
 from leadline.records import Edit
 from tests.support import toy_fixes as toys
 from tests.support.toy_fixes import Clock
@@ -38,51 +38,51 @@ def sorting(scale: float = 1.0, *, loss=F.cross_entropy, rate: float = 1e-2) -> 
     return Case(model, x[0], y[0], loss, optimizer, batches=batches)
 
 
-def measured(case: Case) -> Yardstick:
+def measured(case: Case) -> LearningCriterion:
     trials = Trials(batches=read_batches(case, COUNT), budget=budget_of(None, Clock()), steps=40)
-    return yardstick_of(diagnose(replace(case, batches=None)), trials, 1)
+    return measure_criterion(make_context(replace(case, batches=None)), trials, 1)
 
 
 @pytest.fixture(scope="module")
-def yardstick():
+def criterion():
     return measured(sorting())
 
 
-def test_the_constant_is_the_entropy_of_all_targets(yardstick):
+def test_the_constant_is_the_entropy_of_all_targets(criterion):
     shares = torch.cat([y for _, y in sorting().batches]).bincount() / (COUNT * 32)
-    assert yardstick.constant == pytest.approx(float(-(shares * shares.log()).sum()), rel=1e-6)
+    assert criterion.constant == pytest.approx(float(-(shares * shares.log()).sum()), rel=1e-6)
 
 
-def test_the_reference_learns_what_can_be_learned(yardstick):
-    assert yardstick.covered(yardstick.reference) == 1
-    assert yardstick.enough(yardstick.reference)
-    assert not yardstick.idle
+def test_the_reference_learns_what_can_be_learned(criterion):
+    assert criterion.covered_share(criterion.reference) == 1
+    assert criterion.has_learned_enough(criterion.reference)
+    assert not criterion.reference_failed
 
 
-def test_a_loss_that_stays_at_the_constant_has_not_learned_however_high_it_began(yardstick):
-    fell = (9.0, *[yardstick.constant] * 39)
-    assert not yardstick.learned(fell)
-    assert yardstick.told(fell).startswith("the best constant output reaches 1.38")
+def test_a_loss_that_stays_at_the_constant_has_not_learned_however_high_it_began(criterion):
+    fell = (9.0, *[criterion.constant] * 39)
+    assert not criterion.has_learned(fell)
+    assert criterion.describe(fell).startswith("the best constant output reaches 1.38")
 
 
-def test_half_of_the_way_is_learned_and_not_enough(yardstick):
-    best = sum(yardstick.reference[-10:]) / 10
-    half = (2.0, *[0.45 * yardstick.constant + 0.55 * best] * 39)
-    assert yardstick.learned(half)
-    assert not yardstick.enough(half)
+def test_half_of_the_way_is_learned_and_not_enough(criterion):
+    best = sum(criterion.reference[-10:]) / 10
+    half = (2.0, *[0.45 * criterion.constant + 0.55 * best] * 39)
+    assert criterion.has_learned(half)
+    assert not criterion.has_learned_enough(half)
 
 
-def test_less_than_half_of_the_way_is_learned_only_while_it_falls(yardstick):
-    low = 0.75 * yardstick.constant
-    falling = tuple(yardstick.constant + (low - yardstick.constant) * step / 39 for step in range(40))
-    assert yardstick.learned(falling)
-    assert not yardstick.halfway(falling)
-    assert not yardstick.learned((yardstick.constant, *[low] * 39))
+def test_less_than_half_of_the_way_is_learned_only_while_it_falls(criterion):
+    low = 0.75 * criterion.constant
+    falling = tuple(criterion.constant + (low - criterion.constant) * step / 39 for step in range(40))
+    assert criterion.has_learned(falling)
+    assert not criterion.is_halfway(falling)
+    assert not criterion.has_learned((criterion.constant, *[low] * 39))
 
 
-def test_a_training_that_breaks_or_is_thrown_about_is_never_enough(yardstick):
-    assert not yardstick.enough((1.4, 0.1, math.nan))
-    assert not yardstick.enough((1.4, *[0.1] * 30, 9.0, *[0.1] * 8))
+def test_a_training_that_breaks_or_is_thrown_about_is_never_enough(criterion):
+    assert not criterion.has_learned_enough((1.4, 0.1, math.nan))
+    assert not criterion.has_learned_enough((1.4, *[0.1] * 30, 9.0, *[0.1] * 8))
 
 
 def summed(output: Tensor, targets: Tensor) -> Tensor:
@@ -90,12 +90,12 @@ def summed(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def test_a_summed_loss_has_no_constant_that_is_known():
-    assert measured(sorting(loss=summed)) == Yardstick()
+    assert measured(sorting(loss=summed)) == LearningCriterion()
 
 
 def test_without_a_constant_nothing_is_asked():
-    assert Yardstick().learned((1.0, 1.0))
-    assert "nothing is known" in Yardstick().told(())
+    assert LearningCriterion().has_learned((1.0, 1.0))
+    assert "is unknown" in LearningCriterion().describe(())
 
 
 def test_batches_that_come_again_have_no_reference():
@@ -109,7 +109,7 @@ def test_a_task_that_nobody_learns_is_said_to_be_one():
     random = [(x, torch.randint(4, (32,), generator=noise)) for x, _ in case.batches]
     found = repair(replace(case, batches=random), fixes=toys.TOYS)
     assert found.recipe.edits == ()
-    assert any("learned nothing from these batches either" in note for note in found.report.notes)
+    assert any("did not learn from these batches" in note for note in found.report.notes)
 
 
 class Positions(nn.Module):
@@ -131,19 +131,19 @@ class Positions(nn.Module):
     ],
 )
 def test_a_reference_answers_in_the_shape_of_the_model(model, inputs):
-    made = reference_of(Case(model, inputs, loss=F.mse_loss))
+    made = build_reference(Case(model, inputs, loss=F.mse_loss))
     assert made(inputs).shape == model(inputs).shape
 
 
 def test_there_is_no_reference_for_several_inputs():
     assert (
-        reference_of(Case(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2)), loss=F.mse_loss))
+        build_reference(Case(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2)), loss=F.mse_loss))
         is None
     )
 
 
 @fix(name="toy-quiet", answers=("U", "B", "F", "N"), reach="recipe", since="0.1")
-def toy_quiet(patient):
+def toy_quiet(context):
     """Nothing is thrown about any more, because hardly anything moves."""
     yield Plan(title="rate times 1e-5", edits=(Edit(action="rate", options={"factor": 1e-5}),))
 
@@ -163,14 +163,14 @@ def test_what_no_finding_names_is_treated_by_its_symptom():
     assert found.verdict_before == "trains"
     assert [edit.action for edit in found.recipe.edits] == ["rate"]
     assert [each.answers for each in found.outcomes if each.kept] == [()]
-    assert any("no finding named the cause" in note for note in found.report.notes)
+    assert any("no finding explained the failure" in note for note in found.report.notes)
     assert str(found).startswith("DID NOT LEARN → TRAINS")
 
 
 def test_a_symptom_is_read_off_the_losses():
-    assert symptom_of((1.0, math.nan)) == symptom_of((1.0, *[3.0] * 9)) == "breaks"
-    assert symptom_of((1.0,) * 10) == "stays"
-    asked = by_symptom(diagnose(toys.healthy()), toys.TOYS, (1.0,) * 10)
+    assert training_failure((1.0, math.nan)) == training_failure((1.0, *[3.0] * 9)) == "diverges"
+    assert training_failure((1.0,) * 10) == "stays"
+    asked = find_candidates_by_failure(make_context(toys.healthy()), toys.TOYS, (1.0,) * 10)
     assert asked[0].title == "weights times 2.45, unseen"  # claims to keep the function, so it comes first
     assert {each.answers for each in asked} == {()}
 
@@ -179,9 +179,9 @@ def test_the_best_rate_is_climbed_to_in_either_direction():
     def ended(best: float):
         return lambda factor: (2.0, *[0.1 + abs(math.log(factor / best))] * 8)
 
-    assert best_rate(ended(9.0)(1.0), ended(9.0)) == pytest.approx(9.0)
-    assert best_rate(ended(1 / 3)(1.0), ended(1 / 3)) == pytest.approx(1 / 3)
-    assert best_rate(ended(1.0)(1.0), ended(1.0)) == 1.0
+    assert find_best_rate(ended(9.0)(1.0), ended(9.0)) == pytest.approx(9.0)
+    assert find_best_rate(ended(1 / 3)(1.0), ended(1 / 3)) == pytest.approx(1 / 3)
+    assert find_best_rate(ended(1.0)(1.0), ended(1.0)) == 1.0
 
 
 def test_a_rate_of_a_rate_is_one_rate():
@@ -198,7 +198,7 @@ def test_a_model_that_has_been_trained_is_told_what_new_weights_discard():
         case.optimizer.zero_grad()
         case.loss(case.model(case.inputs), case.targets).backward()
         case.optimizer.step()
-    found = candidates(diagnose(case), all_fixes())
+    found = find_candidates(make_context(case), all_fixes())
     drawn = [each for each in found if any(edit.action == "draw" for edit in each.edits)]
     assert drawn
-    assert all("discards what 3 steps of training taught" in each.title for each in drawn)
+    assert all("discards 3 steps of training" in each.title for each in drawn)

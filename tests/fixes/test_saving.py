@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import leadline
 from leadline.case import Case
-from leadline.fixes._engine.edits import Bench, make
+from leadline.fixes._engine.edits import EditSession, apply_edits
 from leadline.records import Recipe
 from tests.fixes.test_laws import outputs, proposals
 from tests.support import ROOT
@@ -24,7 +24,7 @@ INSERTING = ["qk-norm", "keel", "peri-norm", "pre-norm", "insert-norm", "add-ski
 def trained(name: str, folder: Path) -> torch.Tensor:
     """The sick model, repaired and trained for a step; its weights, recipe and outputs are left in the folder."""
     case, plan = sick(name), next(plan for plan in proposals(name) if plan.edits)
-    make(Bench(model=case.model, optimizer=case.optimizer), plan.edits)
+    apply_edits(EditSession(model=case.model, optimizer=case.optimizer), plan.edits)
     assert case.loss is not None
     assert case.optimizer is not None
     case.loss(case.model(case.inputs), case.targets).backward()

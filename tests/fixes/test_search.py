@@ -11,13 +11,13 @@ from torch import nn
 
 import leadline
 from leadline.errors import InputError
-from leadline.fixes._engine.candidates import candidates, stages, together
+from leadline.fixes._engine.candidates import combine, find_candidates, stages
 from leadline.fixes._engine.comparison import compare
 from leadline.fixes._engine.fix import Plan, fix
 from leadline.fixes._engine.proofs import with_rate
 from leadline.fixes._engine.repair import repair
-from leadline.fixes._engine.search import STEADIER
-from leadline.fixes._engine.verify import diagnose, look_again
+from leadline.fixes._engine.search import STABLER_RATE_FACTOR
+from leadline.fixes._engine.verify import make_context, trace_again
 from leadline.records import Edit, Outcome, Trial
 from tests.support import toy_fixes as toys
 from tests.support.toy_fixes import Clock
@@ -46,7 +46,7 @@ def test_a_verified_fix_has_its_proof(mended):
     assert (proof.state, proof.kept, proof.verdict) == ("verified", True, "trains")
     assert {"B201", "I302"} <= set(proof.gone)
     assert proof.trial.treated[-1] < proof.trial.untreated[-1]
-    assert {each.name for each in proof.measures} >= {"gradient, change a block", "loss after 40 steps"}
+    assert {each.name for each in proof.measures} >= {"gradient, change per block", "loss after 40 steps"}
 
 
 def test_the_last_trial_is_longer_and_ends_lower(mended):
@@ -65,7 +65,7 @@ def test_a_fix_that_only_claims_to_keep_the_function_is_refuted(mended):
 def test_a_fix_that_leaves_the_finding_is_refuted_without_any_training(mended):
     proof = outcome(mended, "toy-placebo")
     assert (proof.state, proof.trial) == ("refuted", None)
-    assert "still found" in proof.why
+    assert "still finds" in proof.why
 
 
 def test_what_cannot_be_made_and_what_is_only_advice_was_not_run(mended):
@@ -147,12 +147,12 @@ def test_a_repair_within_the_budget_uses_shorter_trials():
     assert len(outcome(found, "toy-gain").trial.treated) < 40
 
 
-def test_without_an_optimiser_adam_is_used_and_said_and_recipes_are_not_tried():
+def test_without_an_optimizer_trials_use_adam_and_no_fix_changes_the_recipe():
     found = repair(toys.deep(optimizer=False), fixes=[toys.toy_gain, toys.toy_placebo])
     assert found.ok
     assert outcome(found, "toy-placebo").state == "not run"
     assert "Adam" in found.report.optimizer
-    assert any("no optimiser was given" in note for note in found.report.notes)
+    assert any("no optimizer was given" in note for note in found.report.notes)
 
 
 def test_without_a_loss_the_error_says_what_to_pass():
@@ -177,10 +177,10 @@ def test_progress_is_told_step_by_step():
 
 
 def test_candidates_come_in_order_of_root_reach_and_promise():
-    found = candidates(diagnose(toys.deep()), toys.TOYS)
+    found = find_candidates(make_context(toys.deep()), toys.TOYS)
     assert [each.fix for each in found] == ["toy-lie", "toy-placebo", "toy-mistake", "toy-gain", "toy-advice"]
     assert [len(stage) for stage in stages(found)] == [1, 2, 1, 1]
-    both = together(found[0], found[1])
+    both = combine(found[0], found[1])
     assert (both.fix, both.reach) == ("toy-lie + toy-placebo", "recipe")
     assert both.edits == found[0].edits + found[1].edits
 
@@ -197,27 +197,27 @@ def test_two_causes_that_hide_each_other_are_repaired_together():
 
 
 @fix(name="toy-hasty", answers=("I", "B"), reach="init", since="0.1")
-def toy_hasty(patient):
+def toy_hasty(context):
     """The right weights, and a rate at which no training of them holds."""
-    edits = (*toys.scaled(patient, toys.GAIN), Edit(action="rate", options={"factor": 30.0}))
+    edits = (*toys.scaled(context, toys.GAIN), Edit(action="rate", options={"factor": 30.0}))
     yield Plan(title="weights times 2.45 at a high rate", edits=edits)
 
 
 def test_a_repair_that_is_thrown_about_is_tried_at_a_smaller_rate():
     untreated = Trial(untreated=(1.0,) * 40, treated=(1.0, *[0.2] * 30, *[5.0] * 9))
     assert not compare(untreated).lower
-    assert "thrown about" in compare(untreated).why
-    found = candidates(diagnose(toys.deep()), [toy_hasty])[0]
-    slower = with_rate(found, STEADIER)
+    assert "unstable" in compare(untreated).why
+    found = find_candidates(make_context(toys.deep()), [toy_hasty])[0]
+    slower = with_rate(found, STABLER_RATE_FACTOR)
     assert slower.edits[:-1] == found.edits[:-1]
-    assert slower.edits[-1] == Edit(action="rate", options={"factor": 30 * STEADIER})
+    assert slower.edits[-1] == Edit(action="rate", options={"factor": 30 * STABLER_RATE_FACTOR})
 
 
 @pytest.mark.slow
 def test_what_the_second_trace_doubts_is_trained_where_nothing_else_is_left():
     found = repair(toys.deep(), fixes=[toys.toy_placebo])
-    patient = diagnose(toys.deep())
-    looked = look_again(patient, candidates(patient, [toys.toy_placebo])[0])
+    context = make_context(toys.deep())
+    looked = trace_again(context, find_candidates(context, [toys.toy_placebo])[0])
     assert "still found" in looked.doubt
     assert outcome(found, "toy-placebo").trial is not None
     assert outcome(found, "toy-placebo").state == "refuted"

@@ -15,14 +15,14 @@ from torch.nn.utils import parametrizations
 from leadline import Case
 from leadline.errors import InputError
 from leadline.fixes import all_fixes
-from leadline.fixes._edits.draw import draw_edit
-from leadline.fixes._engine.candidates import proposed
-from leadline.fixes._engine.edits import Bench, code_of, made, make
-from leadline.fixes._engine.fix import Patient
+from leadline.fixes._engine.candidates import candidates_of
+from leadline.fixes._engine.edit_builders import draw_edit
+from leadline.fixes._engine.edits import EditSession, apply_edits, code_of, temporary_edits
+from leadline.fixes._engine.fix import FixContext
 from leadline.fixes._engine.fix import fix as make_fix
-from leadline.fixes._engine.proofs import best_rate
-from leadline.fixes._engine.reference import Yardstick, reference_of
-from leadline.fixes._engine.verify import diagnose
+from leadline.fixes._engine.proofs import find_best_rate
+from leadline.fixes._engine.reference import LearningCriterion, build_reference
+from leadline.fixes._engine.verify import make_context
 from leadline.records import Edit
 from tests.support import toy_fixes as toys
 
@@ -119,22 +119,22 @@ STRANGERS: dict[str, Callable[[], Case]] = {
 
 
 @cache
-def patient(name: str) -> Patient:
+def context(name: str) -> FixContext:
     torch.manual_seed(0)
-    return diagnose(STRANGERS[name]())
+    return make_context(STRANGERS[name]())
 
 
 @pytest.mark.parametrize("name", STRANGERS)
 def test_whatever_a_fix_proposes_can_be_made_reads_as_code_and_is_taken_back(name: str):
-    seen = patient(name)
-    bench = Bench(model=seen.case.model, optimizer=seen.case.optimizer)
+    seen = context(name)
+    session = EditSession(model=seen.case.model, optimizer=seen.case.optimizer)
     before = {key: value.clone() for key, value in seen.case.model.state_dict().items()}
     for fix in all_fixes():
         for plan in fix.propose(seen):
             ast.parse(code_of(plan.edits))
             assert plan.title
             if seen.case.optimizer is not None:
-                with made(bench, plan.edits):
+                with temporary_edits(session, plan.edits):
                     pass
             after = seen.case.model.state_dict()
             assert before.keys() == after.keys(), fix.name
@@ -143,7 +143,7 @@ def test_whatever_a_fix_proposes_can_be_made_reads_as_code_and_is_taken_back(nam
 
 def plans(name: str, fix: str) -> list:
     (chosen,) = (each for each in all_fixes() if each.name == fix)
-    return list(chosen.propose(patient(name)))
+    return list(chosen.propose(context(name)))
 
 
 def test_queries_and_keys_of_written_attention_are_found():
@@ -152,13 +152,13 @@ def test_queries_and_keys_of_written_attention_are_found():
 
 
 def test_a_weight_behind_a_parametrisation_is_drawn_through_it_and_the_code_does_the_same():
-    (linear,) = patient("parametrised").case.model[:1]
+    (linear,) = context("parametrised").case.model[:1]
     edit = Edit(
         action="draw", where="0.weight", options={"kind": "orthogonal", "size": 1.0, "parametrized": True}
     )
-    model = patient("parametrised").case.model
+    model = context("parametrised").case.model
     before = linear.weight.detach().clone()
-    with made(Bench(model=model), [edit]):
+    with temporary_edits(EditSession(model=model), [edit]):
         drawn = linear.weight.detach().clone()
         assert not torch.allclose(drawn, before)
         assert torch.allclose(drawn @ drawn.T, torch.eye(WIDTH), atol=1e-5)
@@ -171,13 +171,13 @@ def test_a_parametrisation_that_cannot_be_given_a_weight_is_refused():
     model = nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 4)))
     nn.utils.parametrize.register_parametrization(model[0], "bias", nn.ReLU())
     with pytest.raises(InputError, match="right_inverse"):
-        make(Bench(model=model), [draw_edit("0.bias", "constant", 1.0)])
+        apply_edits(EditSession(model=model), [draw_edit("0.bias", "constant", 1.0)])
 
 
 def test_an_identity_is_drawn_and_its_code_draws_it():
     model = nn.Sequential(nn.Linear(4, 4))
     edit = draw_edit("0.weight", "identity", 0.5)
-    make(Bench(model=model), [edit])
+    apply_edits(EditSession(model=model), [edit])
     assert torch.equal(model[0].weight, 0.5 * torch.eye(4))
     nn.init.zeros_(model[0].weight)
     exec(code_of([edit]), {"model": model})
@@ -186,13 +186,13 @@ def test_an_identity_is_drawn_and_its_code_draws_it():
 
 OPTIONS = {
     "a number": Edit(action="scale", where="0.weight", options={"factor": True}),
-    "a whole number": Edit(action="recentre", where="0", options={"dim": 0.5}),
-    "a number from 0": Edit(action="norm-input", where="0", options={"kind": "LayerNorm", "width": -1}),
-    "several strings": Edit(action="train", options={"names": "0.weight"}),
+    "an integer": Edit(action="recentre", where="0", options={"dim": 0.5}),
+    "an integer from 0": Edit(action="norm-input", where="0", options={"kind": "LayerNorm", "width": -1}),
+    "a list of strings": Edit(action="train", options={"names": "0.weight"}),
     "of 3 equal parts": Edit(
         action="scale", where="0.weight", options={"factor": 2.0, "parts": 3, "dim": 0, "first": 0, "last": 0}
     ),
-    "an activation inside of a model": Edit(action="swap", where="", options={"to": "relu"}),
+    "an activation inside a model": Edit(action="swap", where="", options={"to": "relu"}),
 }
 
 
@@ -201,7 +201,9 @@ def test_an_option_that_makes_no_sense_is_refused_and_nothing_is_changed(wanted:
     model = nn.Sequential(nn.Linear(4, 4))
     before = model[0].weight.clone()
     with pytest.raises(InputError, match=wanted):
-        make(Bench(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)), [OPTIONS[wanted]])
+        apply_edits(
+            EditSession(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)), [OPTIONS[wanted]]
+        )
     assert torch.equal(model[0].weight, before)
 
 
@@ -209,7 +211,9 @@ def test_a_rate_that_is_a_tensor_is_multiplied_in_place_and_put_back():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1))
     rate = optimizer.param_groups[0]["lr"]
-    with made(Bench(model=model, optimizer=optimizer), [Edit(action="rate", options={"factor": 0.5})]):
+    with temporary_edits(
+        EditSession(model=model, optimizer=optimizer), [Edit(action="rate", options={"factor": 0.5})]
+    ):
         assert optimizer.param_groups[0]["lr"] is rate
         assert rate.item() == pytest.approx(0.05)
     assert rate.item() == pytest.approx(0.1)
@@ -218,14 +222,14 @@ def test_a_rate_that_is_a_tensor_is_multiplied_in_place_and_put_back():
 def test_a_branch_that_is_recentred_has_no_mean():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     x = torch.randn(3, 4)
-    with made(Bench(model=model), [Edit(action="recentre", where="1", options={"dim": -1})]):
+    with temporary_edits(EditSession(model=model), [Edit(action="recentre", where="1", options={"dim": -1})]):
         assert model(x).mean(-1).abs().max() < 1e-6
     assert model(x).mean(-1).min() > 0
 
 
 def test_frozen_weights_are_thawed_without_an_optimiser_too():
     model = nn.Linear(2, 2).requires_grad_(requires_grad=False)
-    with made(Bench(model=model), [Edit(action="train", options={"names": ("weight",)})]):
+    with temporary_edits(EditSession(model=model), [Edit(action="train", options={"names": ("weight",)})]):
         assert model.weight.requires_grad
     assert not model.weight.requires_grad
 
@@ -237,15 +241,15 @@ def test_no_more_rates_are_tried_than_allowed():
         asked.append(factor)
         return (1.0, 1.0 / (10 * factor))
 
-    assert best_rate((1.0, 0.9), train) == 27
+    assert find_best_rate((1.0, 0.9), train) == 27
     assert asked == [3, 9, 27]
 
 
 def test_of_losses_that_are_no_numbers_nothing_is_on_its_way_and_no_reference_is_told():
-    bar = Yardstick(constant=2.0, reference=())
-    assert not bar.enough((3.0, float("nan")))
-    assert bar.told((3.0, 2.5)) == "the best constant output reaches 2"
-    assert "nothing is known" in Yardstick().told((3.0,))
+    bar = LearningCriterion(constant=2.0, reference=())
+    assert not bar.has_learned_enough((3.0, float("nan")))
+    assert bar.describe((3.0, 2.5)) == "the best constant output reaches 2"
+    assert "is unknown" in LearningCriterion().describe((3.0,))
 
 
 @pytest.mark.parametrize(
@@ -257,29 +261,30 @@ def test_of_losses_that_are_no_numbers_nothing_is_on_its_way_and_no_reference_is
     ids=["another batch", "too wide"],
 )
 def test_there_is_no_reference_where_shapes_do_not_allow_one(case: Case, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("leadline.fixes._engine.reference.MOST_FEATURES", 2000)
-    assert reference_of(case) is None
+    monkeypatch.setattr("leadline.fixes._engine.reference.MAX_FEATURES", 2000)
+    assert build_reference(case) is None
 
 
 def test_one_input_in_a_tuple_is_one_input():
     assert (
-        reference_of(Case(nn.Linear(3, 2), (torch.randn(4, 3),), torch.randn(4, 2), F.mse_loss)) is not None
+        build_reference(Case(nn.Linear(3, 2), (torch.randn(4, 3),), torch.randn(4, 2), F.mse_loss))
+        is not None
     )
 
 
 def test_plans_for_a_fresh_model_are_marked_for_one_that_has_been_trained():
     fix = next(each for each in all_fixes() if each.name == "critical-init")
-    told = [each.title for each in proposed(fix, patient("trained"), ("I302",), rooted=True)]
+    told = [each.title for each in candidates_of(fix, context("trained"), ("I302",), rooted=True)]
     assert told
     assert all("3 steps" in each for each in told)
 
 
 def test_a_fix_that_refuses_is_told_with_its_reason():
     @make_fix(name="toy-refusal", answers=("I",), reach="init", since="0.1")
-    def refusing(seen: Patient):
+    def refusing(seen: FixContext):
         """Refuses."""
         raise InputError(expected="another model", got="this one", fix="none")
 
-    (found,) = proposed(refusing, patient("healthy"), ("I302",), rooted=True)
+    (found,) = candidates_of(refusing, context("healthy"), ("I302",), rooted=True)
     assert found.reach == "advice"
     assert "another model" in found.why

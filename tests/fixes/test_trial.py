@@ -13,8 +13,8 @@ from leadline import Case
 from leadline.errors import InputError
 from leadline.fixes._engine.comparison import compare
 from leadline.fixes._engine.trial import (
-    LEAST_STEPS,
-    MOST_STEPS,
+    MAX_TRIAL_STEPS,
+    MIN_TRIAL_STEPS,
     Batches,
     OutOfTimeError,
     Trials,
@@ -34,7 +34,7 @@ def small(**changes) -> Case:
 
 
 def trials(case: Case, budget=None, clock=None) -> Trials:
-    return Trials(batches=read_batches(case, 2 * MOST_STEPS), budget=budget_of(budget, clock or Clock()))
+    return Trials(batches=read_batches(case, 2 * MAX_TRIAL_STEPS), budget=budget_of(budget, clock or Clock()))
 
 
 def test_two_runs_with_one_seed_are_equal_and_another_seed_is_another_run():
@@ -43,7 +43,7 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_is_another_run():
     first, again, other = course.run(case, "a"), course.run(case, "b"), course.run(case, "c", seed=1)
     assert first == again
     assert first != other
-    assert len(first) == MOST_STEPS
+    assert len(first) == MAX_TRIAL_STEPS
 
 
 def test_a_run_leaves_model_optimiser_gradients_and_random_numbers_as_they_were():
@@ -69,7 +69,7 @@ def test_a_loss_that_holds_on_to_the_original_is_refused():
         return nn.functional.mse_loss(output, targets) + case.model[0].weight.square().sum()
 
     leaky = replace(case, loss=penalised)
-    with pytest.raises(InputError, match=r"went to the original: 0\.weight"):
+    with pytest.raises(InputError, match=r"to the original: 0\.weight"):
         trials(leaky).run(leaky, "a")
     assert case.model[0].weight.grad is None
 
@@ -78,7 +78,7 @@ def test_training_stops_at_a_loss_that_is_no_number():
     case = small()
     case = replace(case, optimizer=torch.optim.SGD(case.model.parameters(), lr=1e9))
     found = trials(case).run(case, "a")
-    assert len(found) < MOST_STEPS
+    assert len(found) < MAX_TRIAL_STEPS
     assert not math.isfinite(found[-1])
     assert all(math.isfinite(each) for each in found[:-1])
 
@@ -93,7 +93,7 @@ def test_an_optimiser_that_asks_for_the_loss_itself_is_served():
     case.model.eval()
     lbfgs = torch.optim.LBFGS(case.model.parameters(), lr=0.1)
     found = trials(case).run(Case(case.model, case.inputs, case.targets, case.loss, lbfgs), "a")
-    assert len(found) == MOST_STEPS
+    assert len(found) == MAX_TRIAL_STEPS
     assert found[-1] < found[0]
 
 
@@ -109,7 +109,7 @@ def test_a_budget_makes_trials_shorter_and_all_equally_long():
     case = small()
     course = trials(case, budget=300.0, clock=Clock(tick=0.5))
     first, second = course.run(case, "a"), course.run(case, "b")
-    assert LEAST_STEPS <= len(first) < MOST_STEPS
+    assert MIN_TRIAL_STEPS <= len(first) < MAX_TRIAL_STEPS
     assert len(second) == course.steps
 
 
@@ -122,7 +122,7 @@ def test_a_budget_is_seconds_or_a_number_with_a_unit(given, seconds):
 
 @pytest.mark.parametrize("given", ["soon", "-3s", 0, "3 days", True, float("nan")])
 def test_a_budget_that_is_none_is_refused(given):
-    with pytest.raises(InputError, match="a budget of time"):
+    with pytest.raises(InputError, match="a time budget"):
         seconds_of(given)
 
 
@@ -157,7 +157,7 @@ def test_loaders_give_pairs_as_lists_and_models_of_keywords_give_dicts():
 
 
 @pytest.mark.parametrize(
-    ("items", "words"), [([], "gives none"), ([torch.zeros(2, 4)], "pairs"), ([(1, 2, 3)], "pairs")]
+    ("items", "words"), [([], "is empty"), ([torch.zeros(2, 4)], "pairs"), ([(1, 2, 3)], "pairs")]
 )
 def test_batches_of_another_kind_are_refused(items, words):
     with pytest.raises(InputError, match=words):
@@ -181,9 +181,9 @@ WOBBLE = [0.4 * (-1) ** step for step in range(60)]
         (FALLING, FALLING, False, "noise"),
         (FLAT, [2.0 - 0.0002 * step for step in range(60)], False, "noise"),
         ([50.0 - step / 10 for step in range(60)], FLAT, False, "does not fall"),
-        ([2.0, math.nan], FALLING, True, "breaks after 2"),
-        (FALLING, [2.0, 1.0, math.inf], False, "breaks after 3 steps"),
-        ([math.nan], [math.nan], False, "breaks"),
+        ([2.0, math.nan], FALLING, True, "diverges after 2"),
+        (FALLING, [2.0, 1.0, math.inf], False, "diverges after 3 steps"),
+        ([math.nan], [math.nan], False, "diverges"),
         (FLAT, course_of([2.0 - 0.001 * step for step in range(60)], WOBBLE), False, "noise"),
     ],
 )

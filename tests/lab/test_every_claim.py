@@ -12,7 +12,6 @@ import torch
 from leadline.checks import model_checks
 from leadline.lab.articles import ARTICLES
 from leadline.lab.claim import HEADINGS, Claim, all_claims
-from leadline.lab.commands.claims import list_claim_rows
 from leadline.records import Lab
 from leadline.records.experiment import ruling
 from tests.support import ROOT
@@ -76,11 +75,6 @@ def test_the_claims_of_all_articles_are_there():
     wanted = {f"{article}-{place}" for article, most in numbered.items() for place in range(1, most + 1)}
     assert wanted | {"S0-F"} <= {each.code for each in ALL}
     assert {article.prefix for article in ARTICLES} == set(numbered)
-
-
-def test_the_list_says_what_the_claims_are():
-    listed = [(each.code, each.verdict, each.slow, each.claim) for each in list_claim_rows()]
-    assert listed == [(each.code, each.verdict, each.slow, each.summary) for each in ALL]
 
 
 def test_codes_in_errata_and_explanations_are_there():

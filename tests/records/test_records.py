@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import typing
 
 import msgspec
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 from leadline import records
 from leadline.errors import SchemaError
 from leadline.records import TRACE_SCHEMA, Gap, Stats, Trace, Value
+from leadline.records.codec import Unsaved
 from leadline.records.report import REPORT_SCHEMA, Report
+from tests.support import reports
 
 HOSTILE = [
     "",
@@ -58,7 +62,8 @@ def arbitrary(kind: object) -> st.SearchStrategy[object]:
         return st.one_of(*map(arbitrary, arguments))
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
-        fields = {name: arbitrary(hints[name]) for name in kind.__struct_fields__ if name != "schema"}
+        saved = [name for name in kind.__struct_fields__ if name not in ("schema", "unsaved_trace")]
+        fields = {name: arbitrary(hints[name]) for name in saved}
         return st.builds(kind, **fields)
     return {
         float: st.one_of(ODD_FLOATS, st.floats()),
@@ -89,6 +94,23 @@ def test_a_record_is_the_same_after_json(kind: type, data: st.DataObject):
 def test_the_json_is_strict_and_holds_no_bare_nan(data: st.DataObject):
     value = data.draw(arbitrary(Stats))
     json.loads(records.encode(value), parse_constant=lambda word: pytest.fail(f"bare {word} in JSON"))
+
+
+def test_the_trace_of_a_report_is_neither_saved_nor_compared_but_travels_with_it():
+    report = msgspec.structs.replace(reports.sick(), unsaved_trace=Unsaved(trace()))
+    read = Report.from_json(report.to_json())
+    assert report.trace == trace()
+    assert read.trace is None
+    assert "unsaved" not in report.to_json()
+    assert report == read
+    assert report != msgspec.structs.replace(report, target="another")
+    copies = (copy.deepcopy(report), pickle.loads(pickle.dumps(report)), msgspec.structs.replace(report))
+    assert all(each.trace is not None for each in copies)
+
+
+def test_a_value_that_no_record_holds_cannot_be_encoded():
+    with pytest.raises(NotImplementedError, match="cannot hold"):
+        records.encode(msgspec.structs.replace(reports.sick(), target=object()))
 
 
 def trace(**changes: object) -> Trace:

@@ -17,6 +17,7 @@ from leadline.readings.theory import predict_with_account
 from leadline.readings.update.reading import read_update
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
 from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict, severity_rank
+from leadline.records.codec import Unsaved
 from leadline.records.report import Report
 from leadline.report.verdict import sentence
 from leadline.tracer.trace import trace_case
@@ -61,6 +62,7 @@ def make_report(trace: Trace, profile: Profile, coverage: Coverage, rules: Seque
         rules=tuple(each.row(findings) for each in checks),
         margins=tuple(margin for each in checks for margin in each.read_margins(profile.shown)),
         sources={module.path: module.source for module in trace.modules if module.source is not None},
+        unsaved_trace=Unsaved(trace),
     )
     return _with_reason(report)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable
 
 import click
 
 from leadline.checks import Check, all_checks, find_check
-from leadline.cli.metadata import Page, all_pages, answering
 from leadline.cli.options import FINE, color_option, examples
 from leadline.cli.output import emit, look_for
+from leadline.fixes import Fix, all_fixes
 from leadline.report.formula import markdown
 from leadline.report.repair import REACHES
 
@@ -26,77 +25,73 @@ from leadline.report.repair import REACHES
 @click.argument("rule", metavar="CODE_OR_NAME")
 @color_option
 def explain(rule: str, no_color: bool) -> int:
-    """Tell what a rule measures, why it hurts, and when it is wrong; or what a fix does, and what it costs."""
-    fix = next((each for each in all_pages() if each.name == rule.lower()), None)
-    text = _of_rule(find_check(rule)) if fix is None else _of_fix(fix)
+    """Explain what a check measures, why it matters and when it is wrong; or what a fix does and what it costs."""
+    fix = next((fix for fix in all_fixes() if fix.name == rule.lower()), None)
+    text = _check_page(find_check(rule)) if fix is None else _fix_page(fix)
     emit(markdown(text, look_for(no_color=no_color)))
     return FINE
 
 
-def _of_rule(found: Check) -> str:
-    tried = ", ".join(f"`{page.name}`" for page in answering(found.code))
-    fixes = f"\n\n## Fixes that are tried for it\n{tried}" if tried else ""
-    return f"**{found.code} {found.name}**\n\n{found.doc}{fixes}"
+def _check_page(check: Check) -> str:
+    names = ", ".join(f"`{fix.name}`" for fix in all_fixes() if check.code.startswith(fix.answers))
+    fixes = f"\n\n## Fixes that are tried for it\n{names}" if names else ""
+    return f"**{check.code} {check.name}**\n\n{check.doc}{fixes}"
 
 
-def _of_fix(found: Page) -> str:
-    codes = ", ".join(each.code for each in all_checks() if each.code.startswith(found.answers))
-    return f"**{found.name}** ({REACHES[found.reach]})\n\n{found.doc}\n\n## Findings that it is tried for\n{codes}"
+def _fix_page(fix: Fix) -> str:
+    codes = ", ".join(check.code for check in all_checks() if check.code.startswith(fix.answers))
+    return f"**{fix.name}** ({REACHES[fix.reach]})\n\n{fix.doc}\n\n## Findings that it is tried for\n{codes}"
+
+
+format_option = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 
 
 @click.command(epilog=examples("leadline rules", "leadline rules --format json"))
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option
 def rules(form: str) -> int:
-    """List the rules (T: alarms of a running training): code, name and what each looks for."""
-    rows = [
-        {
-            "code": each.code,
-            "name": each.name,
-            "summary": each.summary,
-            "since": each.since,
-        }
-        for each in all_checks()
-    ]
-    emit(json.dumps(rows, indent=2) + "\n" if form == "json" else _rule_table(all_checks()))
+    """List the checks (T: of a training run): code, name and what each looks for."""
+    checks = all_checks()
+    if form == "json":
+        rows = [{"code": c.code, "name": c.name, "summary": c.summary, "since": c.since} for c in checks]
+        emit(json.dumps(rows, indent=2) + "\n")
+    else:
+        emit(_table((check.code, check.name, check.summary) for check in checks))
     return FINE
-
-
-def _rule_table(found: Sequence[Check]) -> str:
-    names = max((len(each.name) for each in found), default=0)
-    width = max(shutil.get_terminal_size().columns, names + 30)
-    rows = []
-    for each in found:
-        head = f"{each.code:<6}{each.name:<{names + 2}}"
-        rows.append(
-            textwrap.fill(each.summary, width, initial_indent=head, subsequent_indent=" " * len(head))
-        )
-    return "".join(f"{row}\n" for row in rows)
-
-
-# `leadline fixes`: what can be tried, and for which findings.
 
 
 @click.command(
     epilog=examples("leadline fixes", "leadline fixes --format json", "leadline explain critical-init")
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option
 def fixes(form: str) -> int:
-    """List the fixes: name, what each reaches, and what it does."""
-    rows = [{**asdict(page), "summary": page.summary} for page in all_pages()]
-    for row in rows:
-        del row["doc"]
-    emit(json.dumps(rows, indent=2) + "\n" if form == "json" else _table(all_pages()))
+    """List the fixes: name, what each changes, and what it does."""
+    if form == "json":
+        emit(json.dumps([_fix_row(fix) for fix in all_fixes()], indent=2) + "\n")
+    else:
+        emit(_table((fix.name, REACHES[fix.reach], fix.summary) for fix in all_fixes()))
     return FINE
 
 
-def _table(found: Sequence[Page]) -> str:
-    names = max((len(each.name) for each in found), default=0)
-    reaches = max(map(len, REACHES.values()))
-    width = max(shutil.get_terminal_size().columns, names + reaches + 30)
-    rows = []
-    for each in found:
-        head = f"{each.name:<{names + 2}}{REACHES[each.reach]:<{reaches + 2}}"
-        rows.append(
-            textwrap.fill(each.summary, width, initial_indent=head, subsequent_indent=" " * len(head))
-        )
-    return "".join(f"{row}\n" for row in rows)
+def _fix_row(fix: Fix) -> dict[str, object]:
+    return {
+        "name": fix.name,
+        "answers": fix.answers,
+        "reach": fix.reach,
+        "since": fix.since,
+        "summary": fix.summary,
+    }
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> str:
+    """Two columns and a summary that is wrapped to the width of the terminal."""
+    cells = list(rows)
+    first, second = (max((len(row[i]) for row in cells), default=0) + 2 for i in (0, 1))
+    width = max(shutil.get_terminal_size().columns, first + second + 30)
+    return "".join(_table_row(*row, first, second, width) for row in cells)
+
+
+def _table_row(key: str, name: str, summary: str, first: int, second: int, width: int) -> str:
+    head = f"{key:<{first}}{name:<{second}}"
+    return textwrap.fill(summary, width, initial_indent=head, subsequent_indent=" " * len(head)) + "\n"

@@ -1,16 +1,14 @@
-"""From findings to a repaired model, each step proved.
+"""Fixes: one file each, and `_engine` and `_edits`, which try them out.
 
-fix       what a fix is: Patient in, Plans out; one file a fix in this folder
-edits     making edits and taking them back; the workbench
-actions/  the kinds of edits, one file each: how it is made, how it reads in the user's code
-copying   a twin of the user's case, on which everything happens
-trial     training a twin for a short while            ─┐ uses batches, budget; comparison decides who ended lower
-verify    the proof of one fix                           ┘ uses drift, measures, rehearsing
-yardstick what counts as learning: the best constant output, and a small reference network on the same batches
-proving   proofs on a base, remembered; rates around a fix (rates)
-search    which fixes, in which order, and together with which others (candidates, symptoms, choosing)
-repair    leadline.fix
-applying  leadline.apply and leadline.undo
+A fix is a function of a `FixContext` that yields `Plan`s; a plan is a list of `Edit` records. The files of the fixes
+import no torch at the top, so that `leadline fixes` and `leadline explain` list them quickly. In `_engine`:
+
+fix            Fix, Plan, FixContext and the `fix` decorator
+lookup, branches, init_edits, edit_builders   what several fixes look up in a trace, and the edits they build
+edits          EditSession, which applies edits and takes them back; `_edits/` holds the kinds of edits
+copy, trial, reference, comparison            train a copy, and decide whether it learned and ended lower
+candidates, verify, proofs, search            which plans to try in which order, and the proof of each
+repair         `leadline.fix`, `leadline.apply` and `leadline.undo`
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ import sys
 from functools import cache
 
 from leadline.collect import collect
-from leadline.fixes._engine.fix import Fix, Patient, Plan, fix
+from leadline.fixes._engine.fix import Fix, FixContext, Plan, fix
 
-__all__ = ["Fix", "Patient", "Plan", "all_fixes", "fix"]
+__all__ = ["Fix", "FixContext", "Plan", "all_fixes", "fix"]
 
 
 @cache

@@ -1,19 +1,18 @@
-"""keel: post-norm that goes deep under Adam, with a norm in front of each branch and a heavy skip."""
+"""The fix keel: post-norm for deep stacks under Adam, with a norm before each branch and a heavy skip."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes._engine.branches import branches, norm_edit
-from leadline.fixes._engine.edits import rounded
-from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.branches import find_branches, norm_edit
+from leadline.fixes._engine.edit_builders import scale_output_edit
+from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.fixes._engine.lookup import family, is_fresh
 from leadline.fixes.declone import copy_edits
 from leadline.readings.limits import MIN_STACK_LAYERS
-from leadline.records import Edit
 
-DIFF = """\
-# S is the number of sub-layers of the whole stack: two a block
+CODE = """\
+# S is the number of sub-layers of the whole stack: two per block
 -        x = self.norm1(x + self.attention(x))
 -        x = self.norm2(x + self.feed_forward(x))
 +        x = self.norm1(S * x + self.attention(self.norm_attention(x)))
@@ -25,40 +24,40 @@ DIFF = """\
     name="keel",
     answers=("R402", "R405", "U501", "U509", "F106", "B201"),
     reach="architecture",
-    since="0.2",
+    since="0.1",
 )
-def keel(patient: Patient) -> Iterator[Plan]:
+def keel(context: FixContext) -> Iterator[Plan]:
     r"""Turns a post-norm stack into Keel: $\mathrm{LN}(S x + f(\mathrm{LN}(x)))$ for $S$ sub-layers.
 
     ## What it does
-    The norm behind the add does not see a common factor, so $\mathrm{LN}(S x + f)$ is $\mathrm{LN}(x + f/S)$: a
-    forward hook on the end of each branch multiplies its output by $1/S$, another one normalises what the branch
-    reads. The model's code and norms stay. Works on `nn.TransformerEncoder` and on any stack whose branches begin and
-    end in modules (BERT, RoBERTa); for others it shows the lines to change. Proposed for optimisers of Adam's kind.
+    The norm after the add ignores a common factor, so $\mathrm{LN}(S x + f)$ is $\mathrm{LN}(x + f/S)$. A forward hook
+    on the end of each branch multiplies its output by $1/S$; another one normalizes the input of the branch. The code
+    of the model and its norms stay. It works on `nn.TransformerEncoder` and on any stack whose branches begin and end
+    in modules (BERT, RoBERTa); for others it shows the lines to change. It is proposed for Adam and similar
+    optimizers.
 
     ## Why it works
-    With the skip $S$ times as heavy as the branch the first layers' share of the stream stays nearly whole over the
-    stack instead of falling by half at each norm, and a step of Adam, whose size does not depend on the gradient's,
-    moves the function by the same amount at any depth.
+    With a skip $S$ times as heavy as the branch, the share of the first layers in the stream stays nearly whole over
+    the stack instead of halving at each norm. A step of Adam, whose size does not depend on the size of the gradient,
+    then changes the function by the same amount at any depth.
 
     ## What it costs
-    One more norm and one product a sub-layer. The first steps move each branch little.
+    One more norm and one product per sub-layer. The first steps move each branch little.
 
     ## When it does not help
-    With SGD a branch scale of $1/S$ makes the gradient small as well: DeepNorm suits it better.
+    With SGD, where a branch scale of $1/S$ also makes the gradient small: DeepNorm suits it better.
 
     ## References
     Chen and Wei, arXiv 2601.19895, the block equation; the exponent for Adam: `benchmarks/update_exponents.py`.
     """
-    found = branches(patient, ("post",))
-    if len(found) < MIN_STACK_LAYERS or not is_fresh(patient) or family(patient) != "adam":
+    branches = find_branches(context, ("post",))
+    if len(branches) < MIN_STACK_LAYERS or not is_fresh(context) or family(context) != "adam":
         return
-    count = len(found)
+    count = len(branches)
     title = f"Keel on {count} sub-layers: a norm before each branch, skips times {count}"
-    if not all(each.entry and each.end for each in found):
-        yield Plan(title=title, code=DIFF, reach="advice")
+    if not all(branch.entry and branch.end for branch in branches):
+        yield Plan(title=title, code=CODE, reach="advice")
         return
-    norms = [norm_edit(patient, each, each.entry, on="norm-input") for each in found if each.entry]
-    options = {"factor": rounded(1 / count), "learned": 0}
-    scales = [Edit(action="scale-output", where=each.end, options={**options}) for each in found if each.end]
-    yield Plan(title=title, edits=(*copy_edits(patient), *norms, *scales), promise=0.65)
+    norms = [norm_edit(context, each, each.entry, action="norm-input") for each in branches if each.entry]
+    scales = [scale_output_edit(branch.end, 1 / count) for branch in branches if branch.end]
+    yield Plan(title=title, edits=(*copy_edits(context), *norms, *scales), promise=0.65)

@@ -1,4 +1,4 @@
-"""learning-rate: the rate at which a step does what its gradient promises."""
+"""The fix learning-rate: the rate at which a step does what its gradient predicts."""
 
 from __future__ import annotations
 
@@ -6,71 +6,79 @@ import math
 from collections.abc import Iterator
 
 from leadline.checks._steps import step_size_of
-from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.fix import FixContext, Plan, fix
+from leadline.fixes._engine.lookup import RATE_RATIO
 from leadline.records import Edit
 
-MOVE = 0.03  # of a weight's size a step: the median of 168 networks that learned (benchmarks/verdicts, calibration)
-PROMISE = {"adam": 0.5, "sgd": 0.2}  # of the loss a step: upper quartile and median of the same networks
-SAFE = 1.0  # of Update.safe_lr: nine in ten of the same networks that learned had at most four times this
-NEAR = 2.0  # a rate within this factor of the wanted one is left alone (ours)
-ASIDE = 3.0  # factor between one try and the next (ours)
+# Calibrated by benchmarks/verdicts: relative change of a weight per step, the median of 168 networks that learned.
+RELATIVE_STEP = 0.03
+
+# Calibrated by benchmarks/verdicts: share of the loss that a step promises to remove, for the same networks; the upper
+# quartile with Adam, the median with SGD.
+PROMISED_LOSS_SHARE = {"adam": 0.5, "sgd": 0.2}
+
+# Calibrated by benchmarks/verdicts: multiple of `Update.safe_lr`; nine in ten of the same networks had at most 4.
+MAX_SAFE_RATE_MULTIPLE = 1.0
+
+# Heuristic: a rate within this factor of the target is as good as the measurement can tell.
+MIN_RATE_CHANGE = 2.0
 
 
 @fix(
     name="learning-rate",
     answers=("U50", "U52", "B202", "B205", "I308", "R402", "N70", "F106", "F108"),
     reach="recipe",
-    since="0.2",
+    since="0.1",
 )
-def learning_rate(patient: Patient) -> Iterator[Plan]:
-    r"""Changes the learning rate to what one measured step says this model bears.
+def learning_rate(context: FixContext) -> Iterator[Plan]:
+    r"""Changes the learning rate to the one that a measured step recommends for this model.
 
     ## What it does
-    Multiplies the rate of every parameter group by one factor, so that rates stay in proportion and schedulers go on
-    from there. The wanted rate is the smallest of three: that at which a step moves the typical matrix by 3 % of its
-    size; that at which it promises a fifth of the loss (SGD) or a half (Adam); and `Update.safe_lr`, the largest rate
-    at which the measured step still is what the gradient promises. Where that rate is far from the current one, rates
-    three and nine times nearer to it and one three times farther are proposed too.
+    Multiplies the rate of every parameter group by one factor, so that rates stay in proportion and schedulers continue
+    from there. The target is the smallest of three rates: the one at which a step moves the typical matrix by 3 % of
+    its size; the one at which it promises a fifth of the loss (SGD) or a half (Adam); and `Update.safe_lr`, the largest
+    rate at which the measured step still agrees with the gradient. Where the target is far from the current rate, the
+    fix also proposes rates three and nine times nearer to the current one, and one three times beyond the target.
 
     ## Why it works
-    Too large a step leaves the region in which the gradient means anything, and overwrites the weights; too small a one
-    needs thousands of repetitions. Both are read off one step that is made, measured and undone.
+    Too large a step leaves the region in which the gradient means anything, and overwrites the weights. Too small a
+    step needs thousands of repetitions. Both show in one step that is made, measured and undone.
 
     ## What it costs
-    Nothing, if the rate was wrong. A smaller rate than needed costs steps.
+    Nothing, if the rate was wrong. A rate that is smaller than needed costs steps.
 
     ## When it does not help
-    If gradients explode or vanish for another reason, the rate that is bearable at the first step makes no progress:
-    then initialisation, residual scale or norms are to be repaired first.
+    If gradients explode or vanish for another reason, the rate that is safe at the first step makes no progress. Then
+    repair initialization, residual scale or norms first.
 
     ## References
     The measured step: `leadline.update`. Thresholds: `benchmarks/verdicts`, calibration half.
     """
-    wanted, now = wanted_rate(patient), patient.profile.update
-    if wanted is None or now is None or not now.lr:
+    target, update = target_rate(context), context.profile.update
+    if target is None or update is None or not update.lr:
         return
-    factor = wanted / now.lr
-    if 1 / NEAR < factor < NEAR:
+    factor = target / update.lr
+    if 1 / MIN_RATE_CHANGE < factor < MIN_RATE_CHANGE:
         return
-    nearer = 1 / ASIDE if factor > 1 else ASIDE
+    nearer = 1 / RATE_RATIO if factor > 1 else RATE_RATIO
     choices = ((factor, 0.9), (factor * nearer, 0.7), (factor * nearer**2, 0.5), (factor / nearer, 0.4))
     for each, promise in choices:
-        if float(f"{each:.2g}") != 1.0:  # that would be the rate it has
-            yield _plan(now.lr, each, promise)
+        if float(f"{each:.2g}") != 1.0:  # a factor of 1 would be the current rate
+            yield _plan(update.lr, each, promise)
 
 
-def wanted_rate(patient: Patient) -> float | None:
-    """The rate that one measured step recommends; None where no step was measured, or it went nowhere."""
-    update, pace = patient.profile.update, step_size_of(patient.profile)
-    if update is None or pace is None or not pace.lr:
+def target_rate(context: FixContext) -> float | None:
+    """The rate that one measured step recommends; None if no step was measured or it did not move anything."""
+    update, step = context.profile.update, step_size_of(context.profile)
+    if update is None or step is None or not step.lr:
         return None
-    limits = [pace.lr * MOVE / pace.relative if pace.relative > 0 else math.inf]
-    if pace.promised > 0:
-        limits.append(pace.lr * PROMISE[pace.family] / pace.promised)
+    limits = [step.lr * RELATIVE_STEP / step.relative if step.relative > 0 else math.inf]
+    if step.promised > 0:
+        limits.append(step.lr * PROMISED_LOSS_SHARE[step.family] / step.promised)
     if update.safe_lr and not update.safe_lr_is_bound:
-        limits.append(SAFE * update.safe_lr)
-    found = min(limits)
-    return found if 0 < found < math.inf else None
+        limits.append(MAX_SAFE_RATE_MULTIPLE * update.safe_lr)
+    rate = min(limits)
+    return rate if 0 < rate < math.inf else None
 
 
 def _plan(rate: float, factor: float, promise: float) -> Plan:

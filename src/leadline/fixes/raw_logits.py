@@ -1,44 +1,45 @@
-"""raw-logits: a loss that expects logits gets them."""
+"""The fix raw-logits: a loss that expects logits gets them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.fixes._engine.fix import Patient, Plan, fix
-from leadline.fixes._engine.lookup import edit_of_activation, owns_op
+from leadline.fixes._engine.edit_builders import activation_edit
+from leadline.fixes._engine.fix import FixContext, Plan, fix
+from leadline.fixes._engine.lookup import is_own_module
 from leadline.records import Op
 
 
-@fix(name="raw-logits", answers=("I309",), reach="architecture", since="0.2")
-def raw_logits(patient: Patient) -> Iterator[Plan]:
-    r"""Takes the softmax, sigmoid or ReLU out from between the last layer and the loss.
+@fix(name="raw-logits", answers=("I309",), reach="architecture", since="0.1")
+def raw_logits(context: FixContext) -> Iterator[Plan]:
+    r"""Removes the softmax, sigmoid or ReLU between the last layer and the loss.
 
     ## What it does
-    If the squashing function is a module, that module becomes `nn.Identity`. If it is a call in some module's code,
-    that call returns its input there, and only there.
+    If the squashing function is a module, that module becomes `nn.Identity`. If it is a call in the code of a module,
+    that call returns its input, in this module only.
 
     ## Why it works
-    `cross_entropy` takes a softmax itself. Of probabilities it takes a second one: logits between 0 and 1 cannot make
-    a loss below $\ln(1 + (C-1)/e)$, and gradients shrink by the first softmax's slope.
+    `cross_entropy` applies a softmax itself. Applied to probabilities it is a second one: logits between 0 and 1 cannot
+    reach a loss below $\ln(1 + (C-1)/e)$ for $C$ classes, and the slope of the first softmax shrinks the gradients.
 
     ## What it costs
-    The model's output is logits from now on: take the softmax where you use it.
+    The output of the model becomes logits: apply the softmax where you use them.
 
     ## When it does not help
-    If the loss is meant for probabilities (`nll_loss` of `log_softmax`), I309 does not fire.
+    If the loss expects probabilities (`nll_loss` of `log_softmax`); I309 does not fire there.
 
     ## References
     PyTorch, `torch.nn.CrossEntropyLoss`: "expected to contain the unnormalized logits".
     """
-    head = patient.profile.facts.head if patient.profile.facts else None
-    op = _squash(patient, head.behind) if head is not None and head.behind else None
+    head = context.profile.facts.head if context.profile.facts else None
+    op = _last_op(context, head.behind) if head is not None and head.behind else None
     if op is None:
         return
-    edit = edit_of_activation(op.module, op.name, "identity", own=owns_op(patient, op))
-    yield Plan(title=f"no {op.name} in front of the loss", edits=(edit,), promise=1.0)
+    edit = activation_edit(op.module, op.name, "identity", own_module=is_own_module(context, op))
+    yield Plan(title=f"no {op.name} before the loss", edits=(edit,), promise=1.0)
 
 
-def _squash(patient: Patient, name: str) -> Op | None:
+def _last_op(context: FixContext, name: str) -> Op | None:
     """The last op of that name in the forward pass."""
-    found = [op for op in patient.trace.ops if op.name == name and op.phase == "forward"]
-    return found[-1] if found else None
+    ops = [op for op in context.trace.ops if op.name == name and op.phase == "forward"]
+    return ops[-1] if ops else None

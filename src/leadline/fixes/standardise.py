@@ -1,53 +1,53 @@
-"""standardise: inputs of size one."""
+"""The fix standardise: inputs of unit size."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from leadline.fixes._engine.fix import Patient, Plan, fix
+from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.records import Edit
 
-FAR = 5.0  # root mean square, or one over it, beyond which an input is worth standardising (ours)
+# Heuristic: root mean square, or one over it; within this factor of 1 usual initializations and rates still work.
+MAX_INPUT_SIZE = 5.0
 
 
 @fix(
     name="standardise",
     answers=("F109", "I308", "F103", "F106", "B202", "U50", "U52", "F102", "B201"),
     reach="architecture",
-    since="0.2",
+    since="0.1",
 )
-def standardise(patient: Patient) -> Iterator[Plan]:
-    r"""Subtracts the mean of the model's floating-point inputs and divides by their deviation.
+def standardise(context: FixContext) -> Iterator[Plan]:
+    r"""Subtracts the mean of the model's floating-point inputs and divides by their standard deviation.
 
     ## What it does
-    A forward pre-hook on the model maps every floating-point argument $x$ to $(x - m)/s$, with $m$ and $s$ measured
-    on the batch and fixed from then on. Nothing is learned and nothing else changes; do the same in the data pipeline
-    if you prefer.
+    A forward pre-hook on the model maps every floating-point argument $x$ to $(x - m)/s$, where $m$ and $s$ are
+    measured on the batch and then fixed. Nothing is learned and nothing else changes. You can do the same in the data
+    pipeline instead.
 
     ## Why it works
-    Initialisations keep a signal's size, they do not choose it: an input of size 100 makes logits of size 100 and first
-    gradients a hundred times too large.
+    Initializations preserve the size of a signal; they do not choose it. An input of size 100 makes logits of size 100
+    and first gradients a hundred times too large.
 
     ## What it costs
-    One subtraction and one division of the input. Anything that feeds the model in production must go through it too.
+    One subtraction and one division of the input. Everything that feeds the model in production must do the same.
 
     ## When it does not help
-    If inputs of several arguments or features have very different sizes: standardise each in the data pipeline.
+    If the sizes of several arguments or features differ much: standardize each of them in the data pipeline.
 
     ## References
     LeCun et al., "Efficient BackProp", 1998, section 4.3.
     """
-    sources = patient.profile.facts.sources if patient.profile.facts else ()
-    seen = [each for each in sources if 0 < each.ms < math.inf and not each.normalised]
-    if len(seen) != 1 or 1 / FAR < math.sqrt(seen[0].ms) < FAR:
+    sources = context.profile.facts.sources if context.profile.facts else ()
+    inputs = [each for each in sources if 0 < each.ms < math.inf and not each.normalised]
+    if len(inputs) != 1 or 1 / MAX_INPUT_SIZE < math.sqrt(inputs[0].ms) < MAX_INPUT_SIZE:
         return
-    stats = next(
-        (v.forward for v in patient.trace.values if v.source == "input" and v.floating and v.forward), None
-    )
+    values = (value for value in context.trace.values if value.source == "input" and value.floating)
+    stats = next((value.forward for value in values if value.forward), None)
     if stats is None or not 0 < stats.var < math.inf:
         return
     mean, deviation = float(f"{stats.mean:.6g}"), float(f"{math.sqrt(stats.var):.6g}")
     edit = Edit(action="standardise", options={"mean": mean, "deviation": deviation})
-    title = f"inputs standardised: less {mean:.3g}, over {deviation:.3g}"
+    title = f"inputs standardized: minus {mean:.3g}, divided by {deviation:.3g}"
     yield Plan(title=title, edits=(edit,), promise=0.9)

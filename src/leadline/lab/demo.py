@@ -1,4 +1,4 @@
-"""Two networks of 60 layers on the same data, one that does not train and its twin that does; and a race of the first
+"""Two networks of 60 layers on the same data, one that does not train and its copy that does; and a race of the first
 against its own repair.
 
 Weights are drawn from PyTorch's global generator, like those of any model: seed it to get the same network again.

@@ -15,14 +15,39 @@ from leadline.errors import InputError, SchemaError
 
 R = TypeVar("R")
 
+UNSAVED_MARK = "unsaved"
+"""Stands for an Unsaved value in builtins until `spell` drops it; compared by identity, so text never matches."""
+
 LONGEST_NUMBER = (
     20  # digits and a sign: no count of ours is longer (derived: 2^63), and no float could hold some
 )
 
 
+class Unsaved:
+    """A value that stays in this process: `encode` leaves out the field that holds it, and `==` ignores it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
 def encode(record: msgspec.Struct) -> str:
-    """The record as strict JSON (no bare NaN), with nothing lost."""
-    return json.dumps(spell(msgspec.to_builtins(record)), allow_nan=False, separators=(",", ":"))
+    """The record as strict JSON (no bare NaN), with nothing lost except what is `Unsaved`."""
+    data = msgspec.to_builtins(record, enc_hook=_mark_unsaved)
+    return json.dumps(spell(data), allow_nan=False, separators=(",", ":"))
+
+
+def _mark_unsaved(value: object) -> str:
+    if isinstance(value, Unsaved):
+        return UNSAVED_MARK
+    raise NotImplementedError(f"records cannot hold a {type(value).__qualname__}")
 
 
 def decode(text: str, kind: type[R], schema: str) -> R:
@@ -68,7 +93,7 @@ def spell(data: Any) -> Any:
     if isinstance(data, float):
         return spell_float(data)
     if isinstance(data, dict):
-        return {key: spell(item) for key, item in data.items()}
+        return {key: spell(item) for key, item in data.items() if item is not UNSAVED_MARK}
     if isinstance(data, list | tuple):
         return [spell(item) for item in data]
     return data

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from leadline.records.codec import decode, encode
+from leadline.records.codec import Unsaved, decode, encode
 from leadline.records.display import Printable, write_html
 from leadline.records.finding import CheckRow, Finding, Margin, Verdict, severity_rank
 from leadline.records.forecast import Forecast
 from leadline.records.profile import Coverage, Profile
 from leadline.records.run import RunSummary
-from leadline.records.trace import Source
+from leadline.records.trace import Source, Trace
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -47,6 +48,14 @@ class Report(Printable, frozen=True, kw_only=True):
 
     course: RunSummary | None = None
     """How the training went, if this is about one that has run; None: about one pass."""
+
+    unsaved_trace: Unsaved | UnsetType = UNSET
+    """Holds `trace`, which is in no file."""
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace this report was read from; None if the report comes from a file."""
+        return None if self.unsaved_trace is UNSET else self.unsaved_trace.value
 
     @property
     def ok(self) -> bool:

@@ -14,7 +14,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def report_schema() -> dict[str, Any]:
     """What `leadline check --format json` writes for one target, as JSON Schema."""
-    made = _spelled(msgspec.json.schema(Report))
+    made = _spelled(msgspec.json.schema(Report, schema_hook=lambda kind: {"description": "never written"}))
+    del made["$defs"]["Report"]["properties"]["unsaved_trace"]
     made["$defs"]["Report"]["properties"]["schema"] = {"const": REPORT_SCHEMA}
     return {"$schema": DIALECT, "title": REPORT_SCHEMA, **made}
 

@@ -1,1 +1,1 @@
-"""The kinds of edits, one file each; `leadline.fixes._engine.edits.all_actions` finds them."""
+"""The kinds of edits, one or a few related ones per file; `leadline.fixes._engine.edits.all_actions` collects them."""

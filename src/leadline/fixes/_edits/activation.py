@@ -1,4 +1,4 @@
-"""Another activation for a module, or for the calls that a module's own code makes; or none."""
+"""Replace or remove an activation: a module, or the calls that a module's own code makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes._engine.edits import Action, Bench, choice, module_at, text
+from leadline.fixes._engine.edits import Action, EditSession, choice, module_at, word
 from leadline.nn.activations import ACTIVATIONS
 from leadline.nn.hooks import Rerouted
 from leadline.records import Edit
@@ -23,15 +23,15 @@ MODULES = {
 }
 
 
-def _swap(bench: Bench, edit: Edit) -> None:
-    module, name = module_at(bench, edit), choice(edit, "to", MODULES)
-    if module is bench.model:
+def _apply_swap(session: EditSession, edit: Edit) -> None:
+    module, name = module_at(session, edit), choice(edit, "to", MODULES)
+    if module is session.model:
         raise InputError(
-            expected="an activation inside of a model",
+            expected="an activation inside a model",
             got="the model itself",
             fix="replace it where it is used",
         )
-    bench.put_everywhere(module, getattr(nn, MODULES[name])().train(module.training))
+    session.replace_module(module, getattr(nn, MODULES[name])().train(module.training))
 
 
 def _swap_code(edit: Edit) -> Iterator[str]:
@@ -39,21 +39,26 @@ def _swap_code(edit: Edit) -> Iterator[str]:
     yield f'setattr(model.get_submodule("{path}"), "{name}", torch.nn.{MODULES[choice(edit, "to", MODULES)]}())'
 
 
-def _reroute(bench: Bench, edit: Edit) -> None:
-    module = module_at(bench, edit)
-    bench.put(module, "forward", Rerouted(module, text(edit, "calls"), _target(edit), module.forward))
-
-
-def _target(edit: Edit) -> str:
-    return choice(edit, "to", {"identity", *ACTIVATIONS})
+def _apply_reroute(session: EditSession, edit: Edit) -> None:
+    module = module_at(session, edit)
+    rerouted = Rerouted(module, word(edit, "calls"), _replacement(edit), module.forward)
+    session.set_attribute(module, "forward", rerouted)
 
 
 def _reroute_code(edit: Edit) -> Iterator[str]:
     owner = f'model.get_submodule("{edit.where}")' if edit.where else "model"
-    yield f'{owner}.forward = Rerouted({owner}, "{text(edit, "calls")}", "{_target(edit)}", {owner}.forward)'
+    calls, replacement = word(edit, "calls"), _replacement(edit)
+    yield f'{owner}.forward = Rerouted({owner}, "{calls}", "{replacement}", {owner}.forward)'
 
 
-swap = Action(name="swap", make=_swap, code=_swap_code, before=("import torch",))
+def _replacement(edit: Edit) -> str:
+    return choice(edit, "to", {"identity", *ACTIVATIONS})
+
+
+swap = Action(name="swap", apply=_apply_swap, code=_swap_code, before=("import torch",))
 reroute = Action(
-    name="reroute", make=_reroute, code=_reroute_code, before=("from leadline.nn.hooks import Rerouted",)
+    name="reroute",
+    apply=_apply_reroute,
+    code=_reroute_code,
+    before=("from leadline.nn.hooks import Rerouted",),
 )

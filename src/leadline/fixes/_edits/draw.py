@@ -1,4 +1,4 @@
-"""Redraw a weight from a generator seeded by its own name, or fill it with one number."""
+"""Draw a parameter anew from a generator seeded by its name, or fill it with one number."""
 
 from __future__ import annotations
 
@@ -13,61 +13,21 @@ from torch.nn.utils import parametrize
 from leadline.errors import InputError
 from leadline.fixes._engine.edits import (
     Action,
-    Bench,
-    _refill,
-    _write,
+    EditSession,
     choice,
+    integer,
     number,
     parameter_at,
-    rounded,
-    whole,
+    restore_dict,
+    write_tensor,
 )
 from leadline.records import Edit
-from leadline.records.repair import Option
-
-
-def write_at(bench: Bench, edit: Edit, values: Tensor) -> None:
-    """`values` for the weight that the edit names: through the parametrisation if it has one."""
-    owner, name = owner_of(bench.model, edit.where)
-    if owner is None or not parametrize.is_parametrized(owner, name):
-        bench.write(parameter_at(bench, edit), values)
-        return
-    _remember(bench, owner.parametrizations[name])  # type: ignore[index, arg-type]
-    try:
-        with torch.no_grad():
-            setattr(owner, name, values)
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
-        raise InputError(
-            expected=f"a parametrisation of {edit.where!r} that can be given a weight (`right_inverse`)",
-            got=str(error).splitlines()[0],
-            fix="initialise the originals of that parametrisation in your own code",
-        ) from None
-
-
-def _remember(bench: Bench, parametrization: nn.Module) -> None:
-    """Originals are written in place; buffers (the base of `orthogonal`) may be replaced as well."""
-    for each in (*parametrization.parameters(), *parametrization.buffers()):
-        bench.later(partial(_write, each, each.detach().clone()))
-    for part in parametrization.modules():
-        bench.later(partial(_refill, part._buffers, dict(part._buffers)))
-
-
-def owner_of(model: nn.Module, where: str) -> tuple[nn.Module | None, str]:
-    """The module that a dotted name belongs to, None if there is none, and the last part of the name."""
-    path, _, name = where.rpartition(".")
-    try:
-        return model.get_submodule(path), name
-    except AttributeError:
-        return None, name
-
-
-# Draw a weight afresh from a generator that its own name seeds, or fill it with one number.
 
 KINDS = ("normal", "orthogonal", "identity", "constant")
-"""What a tensor is filled with; `size` is the standard deviation, the gain, the diagonal, the constant."""
+"""How a tensor is filled; `size` is the standard deviation, the gain, the diagonal, or the constant."""
 FUNCTION = '''\
 def draw(model, name, fill, *size, parts=1):
-    """New numbers for a weight. Its name is the seed: they are the same in every run, on every device."""
+    """Draw a weight anew. Its name is the seed: the numbers are the same in every run, on every device."""
     values = torch.empty(model.get_parameter(name).shape, dtype=torch.float32, device="cpu")
     generator = torch.Generator().manual_seed(crc32(name.encode()))
     for part in values.chunk(parts):
@@ -75,28 +35,22 @@ def draw(model, name, fill, *size, parts=1):
     model.get_parameter(name).data.copy_(values)'''
 
 
-def draw_edit(where: str, kind: str, size: float, *, packed: int = 1) -> Edit:
-    """The edit that draws the weight named `where`; each of its `packed` parts on its own."""
-    options: dict[str, Option] = {"kind": kind, "size": rounded(size)}
-    return Edit(action="draw", where=where, options=options | ({"packed": packed} if packed > 1 else {}))
+def seeded_generator(name: str) -> torch.Generator:
+    """A generator seeded by a name: no two layers draw the same numbers, and a recipe replays bit for bit."""
+    return torch.Generator().manual_seed(crc32(name.encode()))
 
 
-def seeded(where: str) -> torch.Generator:
-    """A generator for what has this name: no two layers draw the same, and a recipe replays bit for bit."""
-    return torch.Generator().manual_seed(crc32(where.encode()))
+def _apply(session: EditSession, edit: Edit) -> None:
+    owner, name = _owner_of(session.model, edit.where)
+    value = getattr(owner, name, None)
+    weight = value if isinstance(value, Tensor) else parameter_at(session, edit)
+    _write(session, edit, _draw(weight.shape, edit).to(weight))
 
 
-def _make(bench: Bench, edit: Edit) -> None:
-    owner, name = owner_of(bench.model, edit.where)
-    known = getattr(owner, name, None)
-    weight = known if isinstance(known, Tensor) else parameter_at(bench, edit)
-    write_at(bench, edit, _drawn(weight.shape, edit).to(weight))
-
-
-def _drawn(shape: torch.Size, edit: Edit) -> Tensor:
-    """In float32 on the CPU, whatever the weight's dtype and device: the same seed gives the same numbers."""
+def _draw(shape: torch.Size, edit: Edit) -> Tensor:
+    """New values in float32 on the CPU for any dtype and device: the same seed gives the same numbers."""
     kind, size = choice(edit, "kind", KINDS), number(edit, "size")
-    generator = seeded(edit.where)
+    generator = seeded_generator(edit.where)
     values = torch.empty(shape, dtype=torch.float32, device="cpu")
     for part in values.chunk(_parts(edit)):
         _fill(part, kind, size, generator)
@@ -104,7 +58,7 @@ def _drawn(shape: torch.Size, edit: Edit) -> Tensor:
 
 
 def _parts(edit: Edit) -> int:
-    return whole(edit, "packed") if "packed" in edit.options else 1
+    return integer(edit, "packed") if "packed" in edit.options else 1
 
 
 def _fill(part: Tensor, kind: str, size: float, generator: torch.Generator) -> None:
@@ -116,6 +70,41 @@ def _fill(part: Tensor, kind: str, size: float, generator: torch.Generator) -> N
         torch.nn.init.eye_(part).mul_(size)
     else:
         torch.nn.init.constant_(part, size)
+
+
+def _write(session: EditSession, edit: Edit, values: Tensor) -> None:
+    """Write the values into the edit's weight, through its parametrization if it has one."""
+    owner, name = _owner_of(session.model, edit.where)
+    if owner is None or not parametrize.is_parametrized(owner, name):
+        session.write(parameter_at(session, edit), values)
+        return
+    _remember(session, owner.parametrizations[name])  # type: ignore[index, arg-type]
+    try:
+        with torch.no_grad():
+            setattr(owner, name, values)
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        raise InputError(
+            expected=f"a parametrization of {edit.where!r} that accepts a weight (`right_inverse`)",
+            got=str(error).splitlines()[0],
+            fix="initialize the originals of that parametrization in your own code",
+        ) from None
+
+
+def _remember(session: EditSession, parametrization: nn.Module) -> None:
+    """Originals are written in place; buffers (the base of `orthogonal`) may also be replaced."""
+    for tensor in (*parametrization.parameters(), *parametrization.buffers()):
+        session.add_undo(partial(write_tensor, tensor, tensor.detach().clone()))
+    for part in parametrization.modules():
+        session.add_undo(partial(restore_dict, part._buffers, dict(part._buffers)))
+
+
+def _owner_of(model: nn.Module, where: str) -> tuple[nn.Module | None, str]:
+    """The module that a dotted name belongs to (None if it does not exist), and the last part of the name."""
+    path, _, name = where.rpartition(".")
+    try:
+        return model.get_submodule(path), name
+    except AttributeError:
+        return None, name
 
 
 def _code(edit: Edit) -> Iterator[str]:
@@ -135,7 +124,7 @@ def _code(edit: Edit) -> Iterator[str]:
 
 
 def _parametrized_code(edit: Edit, size: float) -> Iterator[str]:
-    """A weight that a parametrisation makes is assigned to, so that its originals follow."""
+    """Assign to a parametrized weight, so that its originals follow."""
     path, _, name = edit.where.rpartition(".")
     yield f'module = model.get_submodule("{path}")'
     yield f'values = torch.empty(getattr(module, "{name}").shape)'
@@ -146,5 +135,5 @@ def _parametrized_code(edit: Edit, size: float) -> Iterator[str]:
 
 
 draw = Action(
-    name="draw", make=_make, code=_code, before=("from zlib import crc32", "import torch", FUNCTION)
+    name="draw", apply=_apply, code=_code, before=("from zlib import crc32", "import torch", FUNCTION)
 )

@@ -1,4 +1,4 @@
-"""Edits of the optimizer: weight decay, clipping, learning rate and warm-up."""
+"""Edits of the optimizer: weight decay, gradient clipping, learning rate and warm-up."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Any
 
 import torch
 
-from leadline.fixes._engine.edits import Action, Bench, names, number, optimizer_of, text, whole
+from leadline.fixes._engine.edits import Action, EditSession, integer, names, number, optimizer_of, word
 from leadline.nn.schedules import DONE, FULL, AdaptiveClip, Clip, warm_up
 from leadline.records import Edit
 
 
-def _make_decay(bench: Bench, edit: Edit) -> None:
-    optimizer = optimizer_of(bench, "weight decay")
+def _apply_decay(session: EditSession, edit: Edit) -> None:
+    optimizer = optimizer_of(session, "weight decay")
     for group in optimizer.param_groups:
         if group.get("weight_decay"):
-            bench.later(partial(group.__setitem__, "weight_decay", group["weight_decay"]))
+            session.add_undo(partial(group.__setitem__, "weight_decay", group["weight_decay"]))
             group["weight_decay"] = min(group["weight_decay"], number(edit, "most"))
     spared = set(names(edit, "spared"))
     if spared:
-        known = {id(p) for name, p in bench.model.named_parameters(remove_duplicate=False) if name in spared}
-        _spare(bench, optimizer.param_groups, known)
+        known = {
+            id(p) for name, p in session.model.named_parameters(remove_duplicate=False) if name in spared
+        }
+        _exempt(session, optimizer.param_groups, known)
 
 
-def _spare(bench: Bench, groups: list[dict[str, Any]], known: set[int]) -> None:
-    """Move these parameters from groups that decay into groups that are the same but for that."""
+def _exempt(session: EditSession, groups: list[dict[str, Any]], known: set[int]) -> None:
+    """Move the parameters with the `known` ids into copies of their groups without weight decay."""
     before = [(group["params"], list(group["params"])) for group in groups]
-    bench.later(partial(_regroup, groups, len(groups), before))
+    session.add_undo(partial(_restore_groups, groups, len(groups), before))
     for group in [group for group in groups if group.get("weight_decay")]:
         moved = [p for p in group["params"] if id(p) in known]
         if moved:
@@ -36,10 +38,10 @@ def _spare(bench: Bench, groups: list[dict[str, Any]], known: set[int]) -> None:
             groups.append({**group, "params": moved, "weight_decay": 0.0})
 
 
-def _regroup(groups: list[Any], count: int, before: list[tuple[list[Any], list[Any]]]) -> None:
+def _restore_groups(groups: list[Any], count: int, before: list[tuple[list[Any], list[Any]]]) -> None:
     del groups[count:]
-    for params, kept in before:
-        params[:] = kept
+    for params, members in before:
+        params[:] = members
 
 
 def _decay_code(edit: Edit) -> Iterator[str]:
@@ -55,43 +57,43 @@ def _decay_code(edit: Edit) -> Iterator[str]:
         yield '        optimizer.param_groups.append({**group, "params": moved, "weight_decay": 0.0})'
 
 
-decay = Action(name="decay", make=_make_decay, code=_decay_code)
+decay = Action(name="decay", apply=_apply_decay, code=_decay_code)
 
 
-# Clip gradients before each step: by their norm, or unit by unit against the weights (AGC).
+# Clip gradients before each step: by their norm, or per unit relative to the weights (AGC).
 
 
-def _make_clip(bench: Bench, edit: Edit) -> None:
+def _apply_clip(session: EditSession, edit: Edit) -> None:
     limit = number(edit, "limit")
-    hook = AdaptiveClip(limit) if text(edit, "kind") == "adaptive" else Clip(limit)
-    bench.attach(optimizer_of(bench, "gradients").register_step_pre_hook(hook))
+    hook = AdaptiveClip(limit) if word(edit, "kind") == "adaptive" else Clip(limit)
+    session.add_hook(optimizer_of(session, "gradients").register_step_pre_hook(hook))
 
 
 def _clip_code(edit: Edit) -> Iterator[str]:
-    kind = "AdaptiveClip" if text(edit, "kind") == "adaptive" else "Clip"
+    kind = "AdaptiveClip" if word(edit, "kind") == "adaptive" else "Clip"
     yield f"optimizer.register_step_pre_hook({kind}({number(edit, 'limit')!r}))"
 
 
 clip = Action(
     name="clip",
-    make=_make_clip,
+    apply=_apply_clip,
     code=_clip_code,
     before=("from leadline.nn.schedules import AdaptiveClip", "from leadline.nn.schedules import Clip"),
 )
 
 
-# Multiply the learning rate of every group of the optimiser.
+# Multiply the learning rate of every group.
 
 
-def _make_rate(bench: Bench, edit: Edit) -> None:
+def _apply_rate(session: EditSession, edit: Edit) -> None:
     factor = number(edit, "factor")
-    for group in optimizer_of(bench, "learning rate").param_groups:
+    for group in optimizer_of(session, "learning rate").param_groups:
         before = group["lr"]
         if isinstance(before, torch.Tensor):
-            bench.write(before, before * factor)
+            session.write(before, before * factor)
         else:
             group["lr"] = before * factor
-            bench.later(partial(group.__setitem__, "lr", before))
+            session.add_undo(partial(group.__setitem__, "lr", before))
 
 
 def _rate_code(edit: Edit) -> Iterator[str]:
@@ -99,26 +101,28 @@ def _rate_code(edit: Edit) -> Iterator[str]:
     yield f'    group["lr"] *= {number(edit, "factor")!r}'
 
 
-rate = Action(name="rate", make=_make_rate, code=_rate_code)
+rate = Action(name="rate", apply=_apply_rate, code=_rate_code)
 
 
-# A linear warm-up of the learning rate, made by hooks of the optimiser's step.
+# Warm the learning rate up linearly, by hooks on the optimizer's step.
 
 
-def _make_warm_up(bench: Bench, edit: Edit) -> None:
-    optimizer = optimizer_of(bench, "learning rate")
-    for handle in warm_up(optimizer, whole(edit, "steps")):
-        bench.attach(handle)
-    bench.later(lambda: [group.pop(key, None) for group in optimizer.param_groups for key in (DONE, FULL)])
+def _apply_warm_up(session: EditSession, edit: Edit) -> None:
+    optimizer = optimizer_of(session, "learning rate")
+    for handle in warm_up(optimizer, integer(edit, "steps")):
+        session.add_hook(handle)
+    session.add_undo(
+        lambda: [group.pop(key, None) for group in optimizer.param_groups for key in (DONE, FULL)]
+    )
 
 
 def _warm_up_code(edit: Edit) -> Iterator[str]:
-    yield f"warm_up(optimizer, {whole(edit, 'steps')})"
+    yield f"warm_up(optimizer, {integer(edit, 'steps')})"
 
 
-slow_start = Action(
+warm_up_steps = Action(
     name="warm-up",
-    make=_make_warm_up,
+    apply=_apply_warm_up,
     code=_warm_up_code,
     before=("from leadline.nn.schedules import warm_up",),
 )

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.errors import InputError
-from leadline.fixes._engine.edits import Action, Bench, number, parameter_at, rounded, whole
-from leadline.fixes._engine.lookup import Packing
+from leadline.fixes._engine.edits import Action, EditSession, integer, number, parameter_at
 from leadline.records import Edit
-from leadline.records.repair import Option
 
 
-def scale_edit(where: str, factor: float, packing: Packing | None = None) -> Edit:
-    """The edit that multiplies a parameter, or only the parts `packing` of it."""
-    options: dict[str, Option] = {"factor": rounded(factor)}
-    if packing is not None:
-        options |= {"parts": packing.parts, "dim": packing.dim, "first": packing.first, "last": packing.last}
-    return Edit(action="scale", where=where, options=options)
-
-
-def _make(bench: Bench, edit: Edit) -> None:
-    parameter = parameter_at(bench, edit)
+def _apply(session: EditSession, edit: Edit) -> None:
+    parameter = parameter_at(session, edit)
     scaled = parameter.detach().clone()
     if "parts" not in edit.options:
-        bench.write(parameter, scaled.mul_(number(edit, "factor")))
+        session.write(parameter, scaled.mul_(number(edit, "factor")))
         return
     parts, dim, first, last = _packing(edit)
     if scaled.ndim <= dim or scaled.shape[dim] % parts:
@@ -34,11 +24,11 @@ def _make(bench: Bench, edit: Edit) -> None:
         )
     for part in scaled.chunk(parts, dim)[first : last + 1]:
         part.mul_(number(edit, "factor"))
-    bench.write(parameter, scaled)
+    session.write(parameter, scaled)
 
 
 def _packing(edit: Edit) -> tuple[int, int, int, int]:
-    return whole(edit, "parts"), whole(edit, "dim"), whole(edit, "first"), whole(edit, "last")
+    return integer(edit, "parts"), integer(edit, "dim"), integer(edit, "first"), integer(edit, "last")
 
 
 def _code(edit: Edit) -> Iterator[str]:
@@ -55,4 +45,4 @@ def _code(edit: Edit) -> Iterator[str]:
         yield f"    part.mul_({factor!r})"
 
 
-scale = Action(name="scale", make=_make, code=_code)
+scale = Action(name="scale", apply=_apply, code=_code)

@@ -1,4 +1,4 @@
-"""Another row of the scheme table for a block of leadline.nn."""
+"""Rewire a residual block of leadline.nn by another scheme."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Generator, nn
 from torch.optim import Optimizer
 
 from leadline.errors import InputError
-from leadline.fixes._edits.draw import seeded
-from leadline.fixes._engine.edits import Action, Bench, make, module_at, text
+from leadline.fixes._edits.draw import seeded_generator
+from leadline.fixes._engine.edits import Action, EditSession, apply_edits, module_at, word
 from leadline.nn.conv import Projection
 from leadline.nn.residual import Residual, width_of
 from leadline.nn.roles import HasRoles, fill_branch_
@@ -18,26 +18,26 @@ from leadline.nn.schemes import find_scheme
 from leadline.records import Edit
 
 
-def _make(bench: Bench, edit: Edit) -> None:
-    old = module_at(bench, edit)
+def _apply(session: EditSession, edit: Edit) -> None:
+    old = module_at(session, edit)
     if not isinstance(old, Residual):
         raise InputError(
             expected=f"a leadline.nn.Residual at {edit.where!r}",
             got=type(old).__name__,
             fix="apply the recipe to a model built by the same code",
         )
-    scheme = find_scheme(text(edit, "scheme"), old.place.depth)
+    scheme = find_scheme(word(edit, "scheme"), old.place.depth)
     for parameter in old.branch.parameters():
-        bench.write(parameter, parameter.detach())
-    new = rewired(old, scheme, seeded(edit.where))
-    bench.put_everywhere(old, new)
+        session.write(parameter, parameter.detach())
+    new = rewired(old, scheme, seeded_generator(edit.where))
+    session.replace_module(old, new)
     known = {id(parameter) for parameter in old.parameters()}
-    bench.enlist(p for p in new.parameters() if id(p) not in known)
-    _adapt_owners(bench, edit, old, new)
+    session.add_parameters(p for p in new.parameters() if id(p) not in known)
+    _adapt_owners(session, edit, old, new)
 
 
 def rewired(old: Residual, scheme: Scheme, generator: Generator) -> Residual:
-    """The same branch, shortcut and norms on another scheme; a branch of leadline.nn is drawn as that scheme says."""
+    """A block with the same branch, shortcut and norms; a branch of leadline.nn is drawn as the scheme requires."""
     if isinstance(old.branch, HasRoles):
         fill_branch_(old.branch, scheme.base, generator=generator)
     place = old.place
@@ -59,7 +59,7 @@ def rewired(old: Residual, scheme: Scheme, generator: Generator) -> Residual:
 
 
 def _shortcut(old: Residual, scheme: Scheme, generator: Generator) -> nn.Module | None:
-    """A projection for a skip that a plain block did not need: where its width grows."""
+    """A projection for the skip, where a block without a skip changes the width."""
     inputs, outputs = getattr(old.branch, "inputs", None), width_of(old.branch)
     if old.scheme.has_skip or not scheme.has_skip or inputs in (None, outputs):
         return None
@@ -67,57 +67,57 @@ def _shortcut(old: Residual, scheme: Scheme, generator: Generator) -> nn.Module 
 
 
 def _norm_maker(old: Residual) -> Callable[[int], nn.Module]:
-    """Norms as the block has them; else batch norm for convolutions and layer norm for the rest."""
+    """The norm class that the block has; without one, batch norm for convolutions and layer norm for the rest."""
     norms = (old.norm_pre, old.norm_out, old.norm_post)
-    known = next((type(norm) for norm in norms if norm is not None), None)
-    if known is not None:
-        return known
+    norm_class = next((type(norm) for norm in norms if norm is not None), None)
+    if norm_class is not None:
+        return norm_class
     return nn.BatchNorm2d if any(p.ndim == 4 for p in old.branch.parameters()) else nn.LayerNorm
 
 
-def _adapt_owners(bench: Bench, edit: Edit, old: Residual, new: Residual) -> None:
-    """What the modules around a block know of its scheme: the bypass of B2T, and the final norm of the stack."""
+def _adapt_owners(session: EditSession, edit: Edit, old: Residual, new: Residual) -> None:
+    """Update what the modules around a block know about its scheme: the bypass of B2T, the final norm of the stack."""
     owners = [
-        module for module in bench.model.modules() if isinstance(getattr(module, "scheme", None), Scheme)
+        module for module in session.model.modules() if isinstance(getattr(module, "scheme", None), Scheme)
     ]
     for owner in owners:
         if not isinstance(owner, Residual) and getattr(owner, "scheme", None) is old.scheme:
-            bench.put(owner, "scheme", new.scheme)
-    for owner in list(bench.model.modules()):
+            session.set_attribute(owner, "scheme", new.scheme)
+    for owner in list(session.model.modules()):
         if isinstance(vars(owner).get("bypass"), bool) and new in owner.children():
-            bench.put(owner, "bypass", new.scheme.block_bypass)
+            session.set_attribute(owner, "bypass", new.scheme.block_bypass)
         blocks = getattr(owner, "blocks", None)
         if (
             isinstance(blocks, nn.ModuleList)
             and hasattr(owner, "final_norm")
             and new in set(blocks.modules())
         ):
-            _set_final_norm(bench, owner, new)
+            _set_final_norm(session, owner, new)
 
 
-def _set_final_norm(bench: Bench, owner: nn.Module, new: Residual) -> None:
+def _set_final_norm(session: EditSession, owner: nn.Module, new: Residual) -> None:
     if not new.scheme.final_norm:
-        bench.put(owner, "final_norm", None)
+        session.set_attribute(owner, "final_norm", None)
     elif owner.final_norm is None:
         blocks = list(owner.blocks)
         last = next(m for m in reversed(list(blocks[-1].modules())) if isinstance(m, Residual))
         norm = _norm_maker(new)(width_of(last.branch))
         like = next(new.parameters())
         norm = norm.to(device=like.device, dtype=like.dtype).train(owner.training)
-        bench.put(owner, "final_norm", norm)
-        bench.enlist(norm.parameters())
+        session.set_attribute(owner, "final_norm", norm)
+        session.add_parameters(norm.parameters())
 
 
 def rewire(model: nn.Module, where: str, scheme: str, optimizer: Optimizer | None = None) -> None:
-    """The block of leadline.nn at `where` on another scheme, its branch drawn anew as that scheme says."""
+    """Rewire the block of leadline.nn at `where` by another scheme, and draw its branch as that scheme requires."""
     edit = Edit(action="scheme", where=where, options={"scheme": scheme})
-    make(Bench(model=model, optimizer=optimizer), [edit])
+    apply_edits(EditSession(model=model, optimizer=optimizer), [edit])
 
 
 def _code(edit: Edit) -> Iterator[str]:
-    yield f'rewire(model, "{edit.where}", "{text(edit, "scheme")}", optimizer)'
+    yield f'rewire(model, "{edit.where}", "{word(edit, "scheme")}", optimizer)'
 
 
 scheme = Action(
-    name="scheme", make=_make, code=_code, before=("from leadline.fixes._edits.scheme import rewire",)
+    name="scheme", apply=_apply, code=_code, before=("from leadline.fixes._edits.scheme import rewire",)
 )

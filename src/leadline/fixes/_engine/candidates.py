@@ -1,4 +1,4 @@
-"""Which fixes are worth trying on a patient, and in which order: what touches least comes first."""
+"""Which plans are worth trying, and in which order: what changes least comes first."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import get_args
 
-from msgspec.structs import replace as changed
+from msgspec.structs import replace as replace_fields
 
 from leadline.errors import InputError
 from leadline.fixes._engine.edits import code_of
-from leadline.fixes._engine.fix import Fix, Patient, Plan
+from leadline.fixes._engine.fix import Fix, FixContext, Plan
 from leadline.records import Edit, Outcome, Reach
 from leadline.report.snippet import put_together
 
@@ -27,20 +27,20 @@ class Candidate:
     edits: tuple[Edit, ...]
     reach: Reach
     answers: tuple[str, ...]
-    """Codes of the findings it is tried for, the worst first; none of them is a mere note."""
+    """Codes of the findings it is tried for, the worst first; notes are left out."""
     rooted: bool
-    """One of them is a root, and not the consequence of another."""
+    """Whether one of these findings is a root, and not the consequence of another."""
     promise: float
     code: str
     why: str = ""
-    """Why it cannot even be proposed; "" if it can."""
+    """Why the fix could not propose edits; "" if it could."""
 
     @property
     def stage(self) -> tuple[bool, int]:
         return (not self.rooted, REACHES.index(self.reach))
 
     def outcome(self, why: str) -> Outcome:
-        """Nothing has been measured yet, and why."""
+        """The outcome before anything is measured; `why` is the reason for that."""
         return Outcome(
             fix=self.fix,
             title=self.title,
@@ -53,23 +53,23 @@ class Candidate:
         )
 
 
-def candidates(patient: Patient, fixes: Sequence[Fix]) -> list[Candidate]:
+def find_candidates(context: FixContext, fixes: Sequence[Fix]) -> list[Candidate]:
     """Every plan that answers a finding worse than a note, in the order in which to try them."""
-    return in_order([each for fix in fixes for each in _of(fix, patient)])
+    return sort_candidates([each for fix in fixes for each in _answering_candidates(fix, context)])
 
 
-def in_order(found: Iterable[Candidate]) -> list[Candidate]:
+def sort_candidates(found: Iterable[Candidate]) -> list[Candidate]:
     return sorted(found, key=lambda each: (each.stage, -each.promise))
 
 
 def stages(found: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    """Candidates in their order, those that reach equally far together."""
+    """Sorted candidates in groups of equal reach."""
     for _, each in groupby(found, key=lambda candidate: candidate.stage):
         yield list(each)
 
 
-def together(first: Candidate, second: Candidate) -> Candidate:
-    """Both, one after the other."""
+def combine(first: Candidate, second: Candidate) -> Candidate:
+    """Both candidates, one after the other."""
     return Candidate(
         fix=f"{first.fix} + {second.fix}",
         title=f"{first.title}; {second.title}",
@@ -83,49 +83,51 @@ def together(first: Candidate, second: Candidate) -> Candidate:
     )
 
 
-def _of(fix: Fix, patient: Patient) -> Iterator[Candidate]:
-    found = [each for each in patient.findings(fix.answers) if each.severity != "info"]
-    if found:
-        answers = tuple(dict.fromkeys(each.code for each in found))
-        yield from proposed(fix, patient, answers, rooted=any(not each.explained_by for each in found))
+def _answering_candidates(fix: Fix, context: FixContext) -> Iterator[Candidate]:
+    findings = [each for each in context.findings(fix.answers) if each.severity != "info"]
+    if findings:
+        answers = tuple(dict.fromkeys(each.code for each in findings))
+        rooted = any(not each.explained_by for each in findings)
+        yield from candidates_of(fix, context, answers, rooted=rooted)
 
 
-def proposed(fix: Fix, patient: Patient, answers: tuple[str, ...], *, rooted: bool) -> Iterator[Candidate]:
-    """The plans of one fix, whatever was found. A model that has been trained gets those of a fresh one too, marked."""
+def candidates_of(
+    fix: Fix, context: FixContext, answers: tuple[str, ...], *, rooted: bool
+) -> Iterator[Candidate]:
+    """The plans of one fix, for any findings. A model that has been trained also gets plans for a fresh one."""
+    steps = _steps_made(context)
     try:
-        plans = list(fix.propose(patient))
-        later = list(fix.propose(_as_fresh(patient))) if _steps(patient) else []
+        plans = list(fix.propose(context))
+        fresh_plans = list(fix.propose(_as_fresh(context))) if steps else []
     except InputError as error:
         plan = Plan(title=fix.summary, reach="advice")
         yield _candidate(fix, plan, answers, rooted=rooted, why=refusal(error))
         return
     for plan in plans:
         yield _candidate(fix, plan, answers, rooted=rooted)
-    for plan in later:
+    for plan in fresh_plans:
         if all(plan.edits != each.edits for each in plans):
-            yield _candidate(fix, _marked(plan, fix, _steps(patient)), answers, rooted=rooted)
+            yield _candidate(fix, _mark_fresh_plan(plan, fix, steps), answers, rooted=rooted)
 
 
-def _steps(patient: Patient) -> int:
-    known = patient.profile.optimizer
-    return 0 if known is None else known.steps
+def _steps_made(context: FixContext) -> int:
+    optimizer = context.profile.optimizer
+    return 0 if optimizer is None else optimizer.steps
 
 
-def _as_fresh(patient: Patient) -> Patient:
-    """The patient as if training had not begun: fixes that replace weights propose nothing otherwise."""
-    known = patient.profile.optimizer
-    assert known is not None  # it has made steps
-    profile = changed(patient.profile, optimizer=changed(known, steps=0))
-    return replace(patient, report=changed(patient.report, profile=profile))
+def _as_fresh(context: FixContext) -> FixContext:
+    """The context as if training had not begun: otherwise fixes that replace weights propose nothing."""
+    optimizer = context.profile.optimizer
+    assert optimizer is not None  # it has made steps
+    profile = replace_fields(context.profile, optimizer=replace_fields(optimizer, steps=0))
+    return replace(context, report=replace_fields(context.report, profile=profile))
 
 
-def _marked(plan: Plan, fix: Fix, steps: int) -> Plan:
-    """A fresh model's plan, offered to one that has been trained: what it throws away is said."""
+def _mark_fresh_plan(plan: Plan, fix: Fix, steps: int) -> Plan:
+    """A plan for a fresh model, offered to a trained one; the title says what it discards."""
     reach = plan.reach or fix.reach
     if any(edit.action == "draw" for edit in plan.edits):
-        return replace(
-            plan, title=f"{plan.title} (discards what {steps} steps of training taught)", promise=0.0
-        )
+        return replace(plan, title=f"{plan.title} (discards {steps} steps of training)", promise=0.0)
     if reach in ("init", "architecture"):
         return replace(plan, title=f"{plan.title} (on weights trained for {steps} steps without it)")
     return plan
@@ -146,5 +148,5 @@ def _candidate(fix: Fix, plan: Plan, answers: tuple[str, ...], *, rooted: bool, 
 
 
 def refusal(error: InputError) -> str:
-    """In one line, for a table."""
+    """The error in one line, for a table."""
     return f"it needs {error.expected}; got {error.got}"

@@ -1,4 +1,4 @@
-"""Making edits and taking them back, bit for bit."""
+"""Apply edits to a model and its optimizer, take them back bit for bit, and write them as code."""
 
 from __future__ import annotations
 
@@ -20,67 +20,72 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.collect import collect
 from leadline.errors import InputError
-from leadline.fixes._engine.code import Block, layer_of, looped
+from leadline.fixes._engine.code import CodeBlock, layer_of, loop_code
 from leadline.records import Edit
 from leadline.report.snippet import put_together
 
-WIDEST = 2**24  # ours: no layer is wider, and a recipe must not be able to ask for all memory
-WORD = re.compile(r"[\w.+-]{1,64}")  # ours: names of schemes, activations and functions
+# Heuristic: wider than any layer in use, and small enough that a recipe cannot ask for all memory.
+MAX_WIDTH = 2**24
+
+# Heuristic: long enough for names of schemes, activations and functions. A recipe may come from anybody, and such a
+# word may end up in generated code.
+WORD = re.compile(r"[\w.+-]{1,64}")
 
 Undo = Callable[[], object]
 
 
 @dataclass(slots=True, kw_only=True)
-class Bench:
-    """A model and its optimiser on the workbench. Every change goes through here, so that it can be taken back."""
+class EditSession:
+    """A model and its optimizer while they are edited. Every change goes through here, so that it can be undone."""
 
     model: nn.Module
     optimizer: Optimizer | None = None
     undos: list[Undo] = field(default_factory=list)
 
     def write(self, parameter: Tensor, values: Tensor) -> None:
-        """New values for a parameter or buffer, in place: ties, views and the optimiser keep pointing at it."""
+        """Give a parameter or buffer new values in place, so that ties, views and the optimizer still refer to it."""
         before = parameter.detach().clone()
-        self.undos.append(partial(_write, parameter, before))
-        _write(parameter, values)
+        self.undos.append(partial(write_tensor, parameter, before))
+        write_tensor(parameter, values)
 
-    def put(self, owner: Any, name: str, thing: object) -> None:
-        """A new attribute, submodule or parameter; or another one under the same name, in the same place."""
-        store = _store(owner, name, thing)
+    def set_attribute(self, owner: Any, name: str, value: object) -> None:
+        """Add an attribute, submodule or parameter, or replace the one of that name at the same position."""
+        store = _store_for(owner, name, value)
         for each in _stores(owner):
             if each is store or name in each:
-                self.undos.append(partial(_refill, each, dict(each)))
+                self.undos.append(partial(restore_dict, each, dict(each)))
             if each is not store:
                 each.pop(name, None)
-        store[name] = thing
+        store[name] = value
 
-    def put_everywhere(self, module: nn.Module, replacement: nn.Module) -> None:
-        """`replacement` wherever `module` hangs in the model: a shared module stays shared."""
+    def replace_module(self, module: nn.Module, replacement: nn.Module) -> None:
+        """Put `replacement` wherever `module` is in the model, so that a shared module stays shared."""
         for owner in list(self.model.modules()):
             for name, child in list(owner._modules.items()):
                 if child is module and owner is not replacement:
-                    self.put(owner, name, replacement)
+                    self.set_attribute(owner, name, replacement)
 
-    def attach(self, handle: RemovableHandle) -> None:
-        """A hook that was just registered."""
+    def add_hook(self, handle: RemovableHandle) -> None:
+        """Remember to remove a hook that was just registered."""
         self.undos.append(handle.remove)
 
-    def enlist(self, parameters: Iterable[nn.Parameter]) -> None:
-        """New parameters for the optimiser to train, without decay: they are gains, biases and gates."""
-        new = [parameter for parameter in parameters if parameter.requires_grad]
-        if self.optimizer is None or not new:
+    def add_parameters(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Give new parameters to the optimizer, without weight decay: they are gains, biases and gates."""
+        trainable = [parameter for parameter in parameters if parameter.requires_grad]
+        if self.optimizer is None or not trainable:
             return
         groups = self.optimizer.param_groups
-        spared = next((group for group in groups if not group.get("weight_decay")), None)
-        if spared is not None:
-            self.undos.append(partial(_shorten, spared["params"], len(spared["params"])))
-            spared["params"].extend(new)
+        without_decay = next((group for group in groups if not group.get("weight_decay")), None)
+        if without_decay is not None:
+            params = without_decay["params"]
+            self.undos.append(partial(_shorten, params, len(params)))
+            params.extend(trainable)
         else:
             self.undos.append(partial(_shorten, groups, len(groups)))
-            groups.append({**groups[0], "params": new, "weight_decay": 0.0})
+            groups.append({**groups[0], "params": trainable, "weight_decay": 0.0})
 
-    def later(self, undo: Undo) -> None:
-        """How to take back a change that was made outside of these methods."""
+    def add_undo(self, undo: Undo) -> None:
+        """Remember how to take back a change that was made without the methods above."""
         self.undos.append(undo)
 
     def undo(self) -> None:
@@ -90,125 +95,132 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """A kind of edit: how it is made on a workbench, and how it reads in the user's code."""
+    """A kind of edit: how it is applied, and how it reads in the user's code."""
 
     name: str
-    make: Callable[[Bench, Edit], None]
+    apply: Callable[[EditSession, Edit], None]
     code: Callable[[Edit], Iterable[str]]
     before: tuple[str, ...] = ()
-    """What the code needs before it: imports, and functions that it calls."""
+    """Imports and functions that the code needs."""
 
 
 @cache
 def all_actions() -> dict[str, Action]:
-    from leadline.fixes import _edits
+    from leadline.fixes import _edits  # its files import this module
 
     return {action.name: action for action in collect(sys.modules[_edits.__name__], Action)}
 
 
-def make(bench: Bench, edits: Iterable[Edit]) -> None:
-    """Make the edits in their order. If one cannot be made, those before it are taken back and the error goes on."""
+def apply_edits(session: EditSession, edits: Iterable[Edit]) -> None:
+    """Apply the edits in order. If one of them fails, undo those before it and raise its error."""
     try:
         for edit in edits:
-            _action(edit).make(bench, edit)
+            _action(edit).apply(session, edit)
     except BaseException:
-        bench.undo()
+        session.undo()
         raise
 
 
 @contextmanager
-def made(bench: Bench, edits: Iterable[Edit]) -> Iterator[Bench]:
-    """The edits, for a while."""
-    make(bench, edits)
+def temporary_edits(session: EditSession, edits: Iterable[Edit]) -> Iterator[EditSession]:
+    """Apply the edits, and undo them at the end."""
+    apply_edits(session, edits)
     try:
-        yield bench
+        yield session
     finally:
-        bench.undo()
+        session.undo()
 
 
 def code_of(edits: Iterable[Edit]) -> str:
-    """Lines that do the same in the user's own code, where the model is `model` and the optimiser `optimizer`.
+    """Lines that make the edits in the user's code, where the model is `model` and the optimizer `optimizer`.
 
-    What is done alike to one layer after another becomes a loop. Names are the user's: an action may put `where`
-    between double quotes, for here all that could end the string, or hide in it, is spelled out.
+    Equal lines for one layer after another become a loop. Names come from the user: an action may put `where` between
+    double quotes, because every character that could end the string, or hide in it, is escaped here.
     """
-    edits = [replace(edit, where=_spelled_out(edit.where)) for edit in edits]
+    edits = [replace(edit, where=_escaped(edit.where)) for edit in edits]
     before = dict.fromkeys(line for edit in edits for line in _action(edit).before)
     layers = groupby(edits, key=lambda edit: layer_of(edit.where))
     blocks = [
-        Block(layer, tuple(line for edit in each for line in _action(edit).code(edit)))
+        CodeBlock(layer, tuple(line for edit in each for line in _action(edit).code(edit)))
         for layer, each in layers
     ]
-    body = "\n".join(looped(blocks))
-    functions = [each for each in before if each.startswith("def ") and f"{_named(each)}(" in body]
+    body = "\n".join(loop_code(blocks))
+    functions = [each for each in before if each.startswith("def ") and f"{_defined_name(each)}(" in body]
     text = "\n".join([*functions, body])
     imports = [
-        each for each in before if not each.startswith("def ") and re.search(rf"\b{_named(each)}\b", text)
+        each
+        for each in before
+        if not each.startswith("def ") and re.search(rf"\b{_defined_name(each)}\b", text)
     ]
     return put_together([*imports, text])
 
 
-def _spelled_out(name: str) -> str:
-    """A name as it stands between double quotes in Python."""
+def _escaped(name: str) -> str:
+    """The name as it is written between double quotes in Python."""
     return name.encode("unicode_escape").decode("ascii").replace('"', '\\"')
 
 
-def _named(piece: str) -> str:
-    """What an import or a function gives a name to."""
-    return piece.partition("(")[0].split()[-1]
+def _defined_name(statement: str) -> str:
+    """The name that an import or a function definition defines."""
+    return statement.partition("(")[0].split()[-1]
 
 
-def module_at(bench: Bench, edit: Edit) -> nn.Module:
+def module_at(session: EditSession, edit: Edit) -> nn.Module:
+    """The module that the edit changes."""
     try:
-        return bench.model.get_submodule(edit.where)
+        return session.model.get_submodule(edit.where)
     except AttributeError:
-        raise _missing(edit, "module", [name for name, _ in bench.model.named_modules()]) from None
+        raise _missing(edit, "module", [name for name, _ in session.model.named_modules()]) from None
 
 
-def parameter_at(bench: Bench, edit: Edit) -> nn.Parameter:
-    parameters = dict(bench.model.named_parameters(remove_duplicate=False))
+def parameter_at(session: EditSession, edit: Edit) -> nn.Parameter:
+    """The parameter that the edit changes."""
+    parameters = dict(session.model.named_parameters(remove_duplicate=False))
     if edit.where not in parameters:
         raise _missing(edit, "parameter", list(parameters))
     return parameters[edit.where]
 
 
-def optimizer_of(bench: Bench, what: str) -> Optimizer:
-    """The optimiser of the bench, of which the edit changes `what`."""
-    if bench.optimizer is None:
+def optimizer_of(session: EditSession, what: str) -> Optimizer:
+    """The optimizer of the session; `what` names the part that the edit changes."""
+    if session.optimizer is None:
         raise InputError(
-            expected=f"an optimiser, for the recipe changes its {what}",
+            expected=f"an optimizer, because the recipe changes its {what}",
             got="none",
             fix="leadline.apply(model, recipe, optimizer)",
         )
-    return bench.optimizer
+    return session.optimizer
+
+
+# The options of an edit, checked.
 
 
 def number(edit: Edit, name: str) -> float:
-    """An option of the edit that has to be a number."""
+    """An option that must be a number."""
     value = edit.options.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _bad_option(edit, name, "a number")
     return float(value)
 
 
-def whole(edit: Edit, name: str) -> int:
-    """An option of the edit that has to be a whole number."""
+def integer(edit: Edit, name: str) -> int:
+    """An option that must be an integer."""
     value = edit.options.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _bad_option(edit, name, "a whole number")
+        raise _bad_option(edit, name, "an integer")
     return value
 
 
-def amount(edit: Edit, name: str) -> int:
-    """An option of the edit that has to be a number of things."""
-    value = whole(edit, name)
-    if not 0 <= value <= WIDEST:
-        raise _bad_option(edit, name, f"a number from 0 to {WIDEST}")
+def size(edit: Edit, name: str) -> int:
+    """An option that must be the size of a tensor."""
+    value = integer(edit, name)
+    if not 0 <= value <= MAX_WIDTH:
+        raise _bad_option(edit, name, f"an integer from 0 to {MAX_WIDTH}")
     return value
 
 
-def text(edit: Edit, name: str) -> str:
-    """An option of the edit that has to be a word: it may stand in code, and a recipe may come from anybody."""
+def word(edit: Edit, name: str) -> str:
+    """An option that must be a single word."""
     value = edit.options.get(name)
     if not isinstance(value, str) or not WORD.fullmatch(value):
         raise _bad_option(edit, name, "a word")
@@ -216,43 +228,38 @@ def text(edit: Edit, name: str) -> str:
 
 
 def choice(edit: Edit, name: str, known: Collection[str]) -> str:
-    """An option of the edit that has to be one of these words."""
-    value = text(edit, name)
+    """An option that must be one of the `known` words."""
+    value = word(edit, name)
     if value not in known:
         raise _bad_option(edit, name, f"one of {', '.join(known)}")
     return value
 
 
 def names(edit: Edit, name: str) -> tuple[str, ...]:
-    """An option of the edit that has to be several strings."""
+    """An option that must be a list of strings."""
     value = edit.options.get(name)
     if not isinstance(value, tuple):
-        raise _bad_option(edit, name, "several strings")
+        raise _bad_option(edit, name, "a list of strings")
     return value
 
 
-def rounded(value: float) -> float:
-    """To four significant digits: what is read in the code is what the edit does."""
-    return float(f"{value:.4g}")
-
-
-def _bad_option(edit: Edit, name: str, wanted: str) -> InputError:
+def _bad_option(edit: Edit, name: str, expected: str) -> InputError:
     return InputError(
-        expected=f"{wanted} as the option {name!r} of the edit {edit.action!r}",
+        expected=f"{expected} as the option {name!r} of the edit {edit.action!r}",
         got=repr(edit.options.get(name)),
         fix="make the recipe again with `leadline fix`; recipes are not written by hand",
     )
 
 
 def _action(edit: Edit) -> Action:
-    known = all_actions()
-    if edit.action not in known:
+    actions = all_actions()
+    if edit.action not in actions:
         raise InputError(
-            expected=f"an edit that this version of leadline can make ({', '.join(sorted(known))})",
+            expected=f"an edit that this version of leadline can make ({', '.join(sorted(actions))})",
             got=f"the action {edit.action!r}",
             fix="upgrade leadline, or make the recipe again with `leadline fix`",
         )
-    return known[edit.action]
+    return actions[edit.action]
 
 
 def _missing(edit: Edit, kind: str, names: list[str]) -> InputError:
@@ -263,23 +270,30 @@ def _missing(edit: Edit, kind: str, names: list[str]) -> InputError:
     )
 
 
-def _write(parameter: Tensor, values: Tensor) -> None:
-    with torch.no_grad(), _unsafe_preserve_version_counter(parameter):
-        parameter.copy_(values)
+def write_tensor(tensor: Tensor, values: Tensor) -> None:
+    """Copy `values` into the tensor without a trace in autograd."""
+    with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
+        tensor.copy_(values)
+
+
+def restore_dict(store: dict[str, Any], before: dict[str, Any]) -> None:
+    """Make the dict what it was, including the order of its keys."""
+    store.clear()
+    store.update(before)
 
 
 def _stores(owner: Any) -> list[dict[str, Any]]:
-    """The dicts in which attributes of an object live: submodules, parameters and buffers have their own."""
+    """The dicts that hold the attributes of an object; modules have separate ones for modules, parameters, buffers."""
     if isinstance(owner, nn.Module):
         return [owner._modules, owner._parameters, owner._buffers, vars(owner)]
     return [vars(owner)]
 
 
-def _store(owner: Any, name: str, thing: object) -> dict[str, Any]:
-    """Where such a thing belongs: modules and parameters by their kind, anything else where its name is known."""
-    if isinstance(owner, nn.Module) and isinstance(thing, nn.Module):
+def _store_for(owner: Any, name: str, value: object) -> dict[str, Any]:
+    """The dict that such a value belongs to: by its kind, or where the name already is."""
+    if isinstance(owner, nn.Module) and isinstance(value, nn.Module):
         return owner._modules
-    if isinstance(owner, nn.Module) and isinstance(thing, nn.Parameter):
+    if isinstance(owner, nn.Module) and isinstance(value, nn.Parameter):
         return owner._parameters
     stores = _stores(owner)
     return next((store for store in stores if name in store), stores[-1])
@@ -287,9 +301,3 @@ def _store(owner: Any, name: str, thing: object) -> dict[str, Any]:
 
 def _shorten(items: list[Any], length: int) -> None:
     del items[length:]
-
-
-def _refill(store: dict[str, Any], before: dict[str, Any]) -> None:
-    """The dict as it was, order included."""
-    store.clear()
-    store.update(before)

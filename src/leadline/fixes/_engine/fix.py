@@ -1,19 +1,24 @@
-"""What a fix is: from a sick model's findings to edits that are worth trying; its docstring is its documentation."""
+"""What a fix is: a function from the context of a model with findings to plans that are worth trying."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from leadline.case import Case
 from leadline.records import Edit, Finding, Profile, Reach, Trace
 from leadline.records.report import Report
 
+if TYPE_CHECKING:  # torch-free start: `leadline fixes` lists the fixes without it
+    from torch import nn
+
+    from leadline.case import Case
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
-    """What a fix may look at. It proposes; it changes nothing."""
+class FixContext:
+    """What a fix may look at. A fix proposes edits and changes nothing itself."""
 
     case: Case
     trace: Trace
@@ -23,42 +28,49 @@ class Patient:
     def profile(self) -> Profile:
         return self.report.profile
 
+    @property
+    def model(self) -> nn.Module:
+        """The model whose names the trace uses, without the wrapper that compiles or distributes it."""
+        from leadline.tracer.inputs import unwrap  # torch-free start
+
+        return unwrap(self.case.model)
+
     def findings(self, codes: Iterable[str]) -> tuple[Finding, ...]:
-        """What was found by the rules of these codes or prefixes of codes, worst first."""
-        wanted = tuple(codes)
-        return tuple(each for each in self.report.findings if each.code.startswith(wanted))
+        """The findings with these codes or prefixes of codes, worst first."""
+        prefixes = tuple(codes)
+        return tuple(finding for finding in self.report.findings if finding.code.startswith(prefixes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Edits that belong together, and what they are good for."""
+    """Edits that belong together, and how much they are expected to help."""
 
     title: str
     """One sentence with the numbers: "branches of 24 blocks scaled by 1/sqrt(24) = 0.204"."""
     edits: tuple[Edit, ...] = ()
-    """None for advice: then `code` is all there is."""
+    """Empty for advice, which consists of `code` alone."""
     promise: float = 0.5
-    """Expected effect, 0 to 1: among plans of the same reach the most promising is tried first."""
+    """Expected effect from 0 to 1. Among plans of the same reach the most promising is tried first."""
     code: str = ""
-    """Overrides the code that the edits' actions write; for advice, the diff or snippet to paste."""
+    """Replaces the code generated from the edits; for advice, the diff or snippet to paste."""
     reach: Reach | None = None
-    """Overrides that of the fix where this plan reaches less far."""
+    """Replaces the reach of the fix where this plan touches less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """One way to repair, found by looking into the folder of fixes."""
+    """One way to repair a model."""
 
     name: str
     answers: tuple[str, ...]
     """Codes, or prefixes of codes, of the findings it is tried for."""
     reach: Reach
     since: str
-    propose: Callable[[Patient], Iterable[Plan]]
+    propose: Callable[[FixContext], Iterable[Plan]]
 
     @property
     def doc(self) -> str:
-        """The fix's page, as Markdown: one sentence, then sections under fixed headings."""
+        """The page of the fix, as Markdown: one sentence, then sections under fixed headings."""
         return inspect.cleandoc(self.propose.__doc__ or "")
 
     @property
@@ -68,10 +80,10 @@ class Fix:
 
 def fix(
     *, name: str, answers: tuple[str, ...], reach: Reach, since: str
-) -> Callable[[Callable[[Patient], Iterable[Plan]]], Fix]:
-    """Make a Fix of the function below. Nothing is registered: fixes are found by looking into their folder."""
+) -> Callable[[Callable[[FixContext], Iterable[Plan]]], Fix]:
+    """Make a Fix of the function below. Nothing is registered: fixes are collected from their folder."""
 
-    def make(propose: Callable[[Patient], Iterable[Plan]]) -> Fix:
+    def make(propose: Callable[[FixContext], Iterable[Plan]]) -> Fix:
         return Fix(name=name, answers=answers, reach=reach, since=since, propose=propose)
 
     return make

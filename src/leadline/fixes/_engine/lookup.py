@@ -1,55 +1,60 @@
-"""Facts that several fixes look up in a trace: what feeds a weight, who optimizes it, how QKV is packed."""
+"""What several fixes look up: weights, heads, blocks and modules of the model, and how its optimizer scales."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from leadline.checks._steps import optimizer_family
-from leadline.fixes._engine.fix import Patient
+from leadline.fixes._engine.fix import FixContext
 from leadline.ops.optimizers import Family
-from leadline.records import Edit, Op, Trace, Value, Weight
-from leadline.tracer.inputs import unwrap
+from leadline.records import Op, Trace, Value, Weight
 
-PASSING = frozenset({"layout", "cast", "dropout", "bias", "select", "pool", "scale"})
+if TYPE_CHECKING:  # torch-free start: files of fixes import this module
+    from torch import nn
+
+PASSING_KINDS = frozenset({"layout", "cast", "dropout", "bias", "select", "pool", "scale"})
+"""Kinds of ops that pass a signal on without giving it a new scale by weights, norms or activations."""
+
+# Heuristic: half a decade between one learning rate and the next, as in most searches by hand.
+RATE_RATIO = 3.0
+
+# Heuristic: variance of attention logits over the keys; at 4, twice the deviation of unit logits, few keys share a
+# query.
+MAX_LOGIT_VARIANCE = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class ModuleSpan:
     """What a module reads and writes, where it reads one signal and writes one."""
 
     path: str
     entry: Value
     exit: Value
     weights: int
+    """Number of weight ops inside."""
 
 
-def own_model(patient: Patient) -> nn.Module:
-    """The model itself, whose names the trace uses: without what compiles or distributes it."""
-    return unwrap(patient.case.model)
+def is_fresh(context: FixContext) -> bool:
+    """Whether training has not begun, so that new initial weights discard nothing."""
+    optimizer = context.profile.optimizer
+    return optimizer is None or optimizer.steps == 0
 
 
-def is_fresh(patient: Patient) -> bool:
-    """Training has not begun: new initial weights throw nothing away."""
-    known = patient.profile.optimizer
-    return known is None or known.steps == 0
+def family(context: FixContext) -> Family:
+    """How the user's optimizer scales; "adam" where that is unknown."""
+    return optimizer_family(context.profile) or "adam"
 
 
-def family(patient: Patient) -> Family:
-    """How the user's optimiser scales; Adam's kind where that is not known."""
-    return optimizer_family(patient.profile) or "adam"
-
-
-def has_step_hook(patient: Patient, kind: type | tuple[type, ...]) -> bool:
-    """The optimiser's step has such a hook already."""
-    hooks = getattr(patient.case.optimizer, "_optimizer_step_pre_hooks", {})
+def has_step_hook(context: FixContext, kind: type | tuple[type, ...]) -> bool:
+    """Whether the optimizer's step has a hook of this class already."""
+    hooks = getattr(context.case.optimizer, "_optimizer_step_pre_hooks", {})
     return any(isinstance(hook, kind) for hook in hooks.values())
 
 
-def signal_into(trace: Trace, op: Op) -> Value | None:
-    """The activation that an op reads: its first floating-point input that is no parameter."""
+def signal_input(trace: Trace, op: Op) -> Value | None:
+    """The activation that an op reads: its first floating-point input that is not a parameter."""
     for number in op.inputs:
         value = trace.values[number]
         if value.floating and value.source not in ("parameter", "buffer", "constant"):
@@ -57,99 +62,101 @@ def signal_into(trace: Trace, op: Op) -> Value | None:
     return None
 
 
-def feeder(trace: Trace, op: Op) -> Op | None:
-    """The op that shaped what `op` reads, seen through those that pass a signal on; None: a batch input."""
-    return shaper(trace, signal_into(trace, op))
+def feeding_op(trace: Trace, op: Op) -> Op | None:
+    """The op that shaped the signal `op` reads; None if that signal is a batch input."""
+    return shaping_op(trace, signal_input(trace, op))
 
 
-def shaper(trace: Trace, value: Value | None) -> Op | None:
-    """The op that shaped a value, seen through those that pass a signal on; None: a batch input."""
+def shaping_op(trace: Trace, value: Value | None) -> Op | None:
+    """The last op before `value` that does more than pass a signal on; None if there is none up to the batch."""
     while value is not None and value.op is not None:
-        maker = trace.ops[value.op]
-        if maker.kind not in PASSING:
-            return maker
-        value = signal_into(trace, maker)
+        op = trace.ops[value.op]
+        if op.kind not in PASSING_KINDS:
+            return op
+        value = signal_input(trace, op)
     return None
 
 
-def branch_end(patient: Patient, last: Weight) -> str | None:
-    """The module whose output is the residual branch that ends in this weight.
+def branch_end(context: FixContext, last: Weight) -> str | None:
+    """Path of the module whose output is the residual branch that ends in the weight `last`.
 
-    None where there is no such module, or the branch is more than what it puts out (attention and feed-forward side by
-    side, a mixture of experts).
+    None where there is no such module, or where the branch is more than its output (attention and feed-forward in
+    parallel, a mixture of experts).
     """
-    trace, residual = patient.trace, patient.profile.blocks[last.block].residual
+    trace, residual = context.trace, context.profile.blocks[last.block].residual
     add = trace.values[residual.add].op if residual is not None else None
-    sides = [shaper(trace, trace.values[n]) for n in trace.ops[add].inputs] if add is not None else []
+    sides = [shaping_op(trace, trace.values[n]) for n in trace.ops[add].inputs] if add is not None else []
     whole = any(side is not None and last.name in side.params for side in sides)
-    return called_module(patient, last.name) if whole else None
+    return called_module(context, last.name) if whole else None
 
 
 def weight_ops(trace: Trace) -> dict[str, Op]:
-    """The op that first uses each weight matrix, by the matrix's name."""
-    shapes = {each.name: each.shape for each in trace.parameters}
-    found: dict[str, Op] = {}
+    """The op that first uses each weight matrix, by the name of the matrix."""
+    shapes = {parameter.name: parameter.shape for parameter in trace.parameters}
+    ops: dict[str, Op] = {}
     for op in trace.ops:
         for name in op.params if op.kind == "weight" else ():
             if len(shapes.get(name, ())) > 1:
-                found.setdefault(name, op)
-    return found
+                ops.setdefault(name, op)
+    return ops
 
 
-def uses(trace: Trace) -> dict[str, int]:
+def count_uses(trace: Trace) -> dict[str, int]:
     """How many weight ops of the pass read each parameter."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for op in trace.ops:
         for name in op.params if op.kind in ("weight", "recurrent") else ():
-            found[name] = found.get(name, 0) + 1
-    return found
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
-def weights(patient: Patient) -> tuple[Weight, ...]:
+def weights(context: FixContext) -> tuple[Weight, ...]:
     """The weight layers of the pass, each matrix once."""
-    facts = patient.profile.facts
+    facts = context.profile.facts
     return tuple({each.name: each for each in reversed(facts.weights)}.values())[::-1] if facts else ()
 
 
-def head_of(patient: Patient) -> Weight | None:
+def head_weight(context: FixContext) -> Weight | None:
     """The last weight layer of the pass."""
-    facts = patient.profile.facts
+    facts = context.profile.facts
     return facts.weights[-1] if facts and facts.weights else None
 
 
-def head_parameters(patient: Patient) -> tuple[str, ...]:
-    """The parameters that the last weight op of the pass reads, a table that was transposed for it included."""
-    trace = patient.trace
+def head_parameters(context: FixContext) -> tuple[str, ...]:
+    """Names of the parameters that the last weight op reads, including a table that was transposed for it."""
+    trace = context.trace
     ops = [op for op in trace.ops if op.kind == "weight" and op.phase == "forward"]
-    makers = [trace.ops[n] for i in ops[-1].inputs if (n := trace.values[i].op) is not None] if ops else []
+    if not ops:
+        return ()
+    makers = [trace.ops[n] for i in ops[-1].inputs if (n := trace.values[i].op) is not None]
     views = [name for op in makers if op.kind == "layout" for name in op.params]
-    return (*ops[-1].params, *views) if ops else ()
+    return (*ops[-1].params, *views)
 
 
-def residual_blocks(patient: Patient) -> list[int]:
-    """Blocks that add a branch to their own start, projections aside."""
-    return [i for i, block in enumerate(patient.profile.blocks) if block.residual is not None]
+def residual_blocks(context: FixContext) -> list[int]:
+    """Indices of the blocks that add a branch to their own input."""
+    return [i for i, block in enumerate(context.profile.blocks) if block.residual is not None]
 
 
-def span_of(trace: Trace, path: str) -> Span | None:
-    """What the module at `path` reads and writes; None where that is not one signal each, or it ran twice."""
+def module_span(trace: Trace, path: str) -> ModuleSpan | None:
+    """What the module at `path` reads and writes; None where that is not one signal each, or the module ran twice."""
     inside = [op for op in trace.ops if op.module == path or op.module.startswith(f"{path}.")]
     if not inside or any(op.call for op in inside if op.module == path):
         return None
-    made = {value for op in inside for value in op.outputs}
-    read = {number for op in inside for number in op.inputs if number not in made}
-    entries = [v for v in (trace.values[n] for n in read) if v.floating and v.source in (None, "input")]
+    outputs = {value for op in inside for value in op.outputs}
+    inputs = {number for op in inside for number in op.inputs if number not in outputs}
+    entries = [v for v in (trace.values[n] for n in inputs) if v.floating and v.source in (None, "input")]
     own = {op.index for op in inside}
-    exits = {n for op in trace.ops if op.index not in own for n in op.inputs if n in made}
+    exits = {n for op in trace.ops if op.index not in own for n in op.inputs if n in outputs}
     if len(entries) != 1 or len(exits) != 1:
         return None
-    held = sum(op.kind == "weight" for op in inside)
-    return Span(path=path, entry=entries[0], exit=trace.values[exits.pop()], weights=held)
+    count = sum(op.kind == "weight" for op in inside)
+    return ModuleSpan(path=path, entry=entries[0], exit=trace.values[exits.pop()], weights=count)
 
 
-def called_module(patient: Patient, parameter: str) -> str | None:
-    """Path of the innermost module around a parameter that the pass really called once; None: there is none."""
-    calls = {each.path: each.calls for each in patient.trace.modules}
+def called_module(context: FixContext, parameter: str) -> str | None:
+    """Path of the innermost module around a parameter that the pass called exactly once; None if there is none."""
+    calls = {module.path: module.calls for module in context.trace.modules}
     path = parameter.rpartition(".")[0]
     while path:
         if calls.get(path) == 1:
@@ -159,38 +166,31 @@ def called_module(patient: Patient, parameter: str) -> str | None:
 
 
 def modules_of(
-    patient: Patient, kind: type[nn.Module] | tuple[type[nn.Module], ...]
+    context: FixContext, kind: type[nn.Module] | tuple[type[nn.Module], ...]
 ) -> Iterator[tuple[str, nn.Module]]:
-    """The model's submodules of a class, with their paths."""
-    for path, module in own_model(patient).named_modules():
+    """The submodules of a class, with their paths."""
+    for path, module in context.model.named_modules():
         if isinstance(module, kind):
             yield path, module
 
 
-def owns_op(patient: Patient, op: Op) -> bool:
-    """The op is all that its module does: a module that has neither parameters nor children, like `nn.ReLU`."""
-    owner = dict(own_model(patient).named_modules()).get(op.module)
-    return bool(op.module) and owner is not None and not [*owner.children(), *owner.parameters()]
-
-
-def edit_of_activation(where: str, calls: str, to: str, *, own: bool) -> Edit:
-    """Another function in place of the activation `calls`: of its own module, or where a module's code calls it."""
-    if own:
-        return Edit(action="swap", where=where, options={"to": to})
-    return Edit(action="reroute", where=where, options={"calls": calls, "to": to})
+def is_own_module(context: FixContext, op: Op) -> bool:
+    """Whether the op is all that its module does: a module without parameters and children, such as `nn.ReLU`."""
+    module = dict(context.model.named_modules()).get(op.module)
+    return bool(op.module) and module is not None and not [*module.children(), *module.parameters()]
 
 
 # Queries, keys and values packed into one matrix: where each of them lies.
 
-ROWS = ("in_proj_weight", "qkv.weight", "Wqkv.weight")
-"""Ends of names of matrices (3 out, in): of PyTorch, of leadline.nn and timm, of flash attention."""
-COLUMNS = ("c_attn.weight",)
-"""The same for (in, 3 out): GPT-2 writes y = x W."""
+PACKED_ROWS = ("in_proj_weight", "qkv.weight", "Wqkv.weight")
+"""Name endings of matrices of shape (3 out, in): PyTorch; leadline.nn and timm; flash attention."""
+PACKED_COLUMNS = ("c_attn.weight",)
+"""Name endings of matrices of shape (in, 3 out): GPT-2 computes y = x W."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The parts `first` to `last` of `parts` equal ones along a dimension."""
+    """The parts `first` to `last` of `parts` equal parts along a dimension."""
 
     parts: int
     dim: int
@@ -202,12 +202,12 @@ QUERIES_AND_KEYS, VALUES = (0, 1), (2, 2)
 
 
 def packing_of(trace: Trace, name: str, which: tuple[int, int]) -> Packing | None:
-    """Where queries and keys, or values, lie in the matrix of that name; None if it is no packed one.
+    """Where queries and keys, or values, lie in the matrix `name`; None if it is not packed.
 
-    Projections that interleave the three head by head (GPT-NeoX, Falcon) are none: their parts are not blocks.
+    Projections that interleave the three per head (GPT-NeoX, Falcon) do not count: their parts are not blocks.
     """
     shape = next((each.shape for each in trace.parameters if each.name == name), ())
-    for ends, dim in ((ROWS, 0), (COLUMNS, 1)):
-        if name.endswith(ends) and len(shape) == 2 and shape[dim] == 3 * shape[1 - dim]:
+    for endings, dim in ((PACKED_ROWS, 0), (PACKED_COLUMNS, 1)):
+        if name.endswith(endings) and len(shape) == 2 and shape[dim] == 3 * shape[1 - dim]:
             return Packing(parts=3, dim=dim, first=which[0], last=which[1])
     return None

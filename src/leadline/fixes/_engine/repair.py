@@ -16,17 +16,18 @@ from torch.optim import Optimizer
 from leadline import __version__
 from leadline.case import Case, Progress, describe
 from leadline.errors import InputError, LeadlineError
-from leadline.fixes._engine.comparison import end, learns
-from leadline.fixes._engine.copy import twin
-from leadline.fixes._engine.edits import Bench, Undo, make
+from leadline.fixes._engine.comparison import final_loss, learns
+from leadline.fixes._engine.copy import copy_case
+from leadline.fixes._engine.edits import EditSession, Undo, apply_edits
 from leadline.fixes._engine.fix import Fix
-from leadline.fixes._engine.proofs import CONFIRM_LONGER
-from leadline.fixes._engine.search import Found, search
+from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH
+from leadline.fixes._engine.reference import LearningCriterion
+from leadline.fixes._engine.search import SearchResult, search
 from leadline.fixes._engine.trial import (
-    DEFAULT_RATE,
-    MOST_STEPS,
+    DEFAULT_LEARNING_RATE,
+    MAX_TRIAL_STEPS,
+    BudgetInput,
     Clock,
-    Given,
     Trials,
     budget_of,
     read_batches,
@@ -45,46 +46,46 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """A recipe that was applied to a model, and how to take it back."""
+class AppliedRecipe:
+    """A recipe that was applied to a model, and how to undo it."""
 
     recipe: Recipe
     undos: list[Undo]
 
 
-_APPLIED: WeakKeyDictionary[nn.Module, list[Applied]] = WeakKeyDictionary()
-"""By model, the last one last. The only state of this kind: an undo has to be remembered somewhere, and an attribute of
-the model would be copied and saved with it."""
+_APPLIED: WeakKeyDictionary[nn.Module, list[AppliedRecipe]] = WeakKeyDictionary()
+"""Applied recipes by model, in order. They are kept here because an attribute of the model would be copied and saved
+with it."""
 
 
 def apply_recipe(
     model: nn.Module, recipe: Recipe | Mapping[str, Any] | str | Path, optimizer: Optimizer | None = None
 ) -> nn.Module:
-    """Make the edits of a recipe on a model and its optimiser; returns the model.
+    """Apply the edits of a recipe to a model and its optimizer, and return the model.
 
-    The recipe may also be its JSON, as text or loaded, or the path of the file that holds it. Either all edits are made
-    or none. A recipe that is applied already is not applied again.
+    The recipe may also be its JSON, as text or loaded, or the path of a file that holds it. Either all edits are
+    applied or none. A recipe that has already been applied is not applied again.
     """
-    wanted = _recipe(recipe)
+    wanted = _read_recipe(recipe)
     own = unwrap(model)
     _check_model(wanted, own)
-    before = _APPLIED.setdefault(own, [])
-    if all(each.recipe != wanted for each in before):
-        bench = Bench(model=own, optimizer=optimizer)
-        _make(bench, wanted)
-        before.append(Applied(recipe=wanted, undos=bench.undos))
+    applied = _APPLIED.setdefault(own, [])
+    if all(each.recipe != wanted for each in applied):
+        session = EditSession(model=own, optimizer=optimizer)
+        _apply(session, wanted)
+        applied.append(AppliedRecipe(recipe=wanted, undos=session.undos))
     return model
 
 
 def undo_recipe(model: nn.Module) -> nn.Module:
-    """Take back the recipe that was applied last, optimiser included; returns the model.
+    """Undo the recipe that was applied last, also in the optimizer, and return the model.
 
-    All that its edits changed is bit for bit as before them, so what training made of those parameters since is lost.
+    Everything that its edits changed is bit for bit as before, so what those parameters have learned since is lost.
     """
     applied = _APPLIED.get(unwrap(model), [])
     if not applied:
         raise InputError(
-            expected="a model to which a recipe was applied, in this process",
+            expected="a model to which a recipe was applied in this process",
             got=f"a {type(unwrap(model)).__qualname__} without one",
             fix="undo once for each leadline.apply or leadline.fix(..., apply=True)",
         )
@@ -94,21 +95,21 @@ def undo_recipe(model: nn.Module) -> nn.Module:
     return model
 
 
-def _make(bench: Bench, recipe: Recipe) -> None:
-    """A recipe may come from anybody: what torch says of an edit that makes no sense here becomes an error of ours."""
+def _apply(session: EditSession, recipe: Recipe) -> None:
+    """A recipe may come from anybody: an error that torch raises for an impossible edit becomes an InputError."""
     try:
-        make(bench, recipe.edits)
+        apply_edits(session, recipe.edits)
     except LeadlineError:
         raise
     except Exception as error:
         raise InputError(
-            expected="a recipe whose edits can be made on this model",
+            expected="a recipe whose edits fit this model",
             got=f"{type(error).__name__}: {error}",
             fix="apply the recipe to a model built by the same code; nothing was changed",
         ) from error
 
 
-def _recipe(given: object) -> Recipe:
+def _read_recipe(given: object) -> Recipe:
     if isinstance(given, Recipe):
         return given
     if isinstance(given, Mapping):
@@ -116,36 +117,33 @@ def _recipe(given: object) -> Recipe:
     if isinstance(given, str) and given.lstrip().startswith("{"):
         return Recipe.from_json(given)
     if isinstance(given, str | Path):
-        return _read(Path(given))
+        what = "a recipe, or a file that `leadline fix --recipe` wrote,"
+        return Recipe.from_json(read_text(Path(given), what))
     raise InputError(
-        expected="a recipe: that of leadline.fix(...), its JSON, or the path of a file that holds it",
+        expected="a recipe from leadline.fix(...), its JSON, or the path of a file that holds it",
         got=describe(given),
         fix="leadline.apply(model, leadline.fix(...).recipe)",
     )
 
 
-def _read(path: Path) -> Recipe:
-    return Recipe.from_json(read_text(path, "a recipe, or a file that `leadline fix --recipe` wrote,"))
-
-
 def _check_model(recipe: Recipe, model: nn.Module) -> None:
     if recipe.model != type(model).__qualname__:
         raise InputError(
-            expected=f"a {recipe.model}, for which this recipe was made",
+            expected=f"a {recipe.model}, because this recipe was made for one",
             got=f"a {type(model).__qualname__}",
             fix="apply the recipe to a model built by the same code",
         )
 
 
-# `leadline.fix`: from a model that does not train to one that does, each step proved.
+# `leadline.fix`: from a model that does not train to one that does.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What `leadline.fix` returns: the record of what was tried, and the model and optimiser that came of it.
+    """What `leadline.fix` returns: a report of everything it tried, and the repaired model and optimizer.
 
-    `model` and `optimizer` are repaired copies, or the user's own if it was asked to apply the recipe. Of a model for
-    which nothing is recommended they are copies without any edit.
+    `model` and `optimizer` are repaired copies, or the user's own with `apply=True`. If nothing is recommended, they
+    are copies without any edit.
     """
 
     report: RepairReport
@@ -162,33 +160,33 @@ class Repair:
 
     @property
     def ok(self) -> bool:
-        """It is expected to train now, or was all along."""
+        """Whether the model is expected to train now."""
         return self.report.ok
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All that was tried, and what came of it."""
+        """Everything that was tried, and the result of each."""
         return self.report.outcomes
 
     @property
     def recipe(self) -> Recipe:
-        """The edits that are recommended; `leadline.apply` makes them on another model built by the same code."""
+        """The recommended edits; `leadline.apply` applies them to another model built by the same code."""
         return self.report.recipe
 
     @property
     def code(self) -> str:
-        """Lines that do the same in your own code, where the model is `model` and the optimiser `optimizer`."""
+        """The recommended edits as code, where the model is `model` and the optimizer `optimizer`."""
         return self.report.code
 
     def to_json(self) -> str:
         return self.report.to_json()
 
     def to_html(self, path: str | PathLike[str]) -> None:
-        """Write it as one page for the browser, which needs nothing else."""
+        """Write the report as one self-contained page."""
         self.report.to_html(path)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: verdict, loss and signal before and after."""
+        """The card that a notebook shows: verdict, loss and signal before and after."""
         return self.report._repr_html_()
 
     def __str__(self) -> str:
@@ -203,81 +201,79 @@ class Repair:
 
 def repair(
     case: Case,
-    budget: Given = None,
+    budget: BudgetInput = None,
     *,
     apply: bool = False,
     fixes: Sequence[Fix] = (),
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Repair:
-    """Search for a repair of `case` with these fixes and no others; see `leadline.fix`."""
+    """Search for a repair of `case` with these fixes only; see `leadline.fix`."""
     time = budget_of(budget) if clock is None else budget_of(budget, clock)
     with preserve_process_state():
-        batches = read_batches(case, CONFIRM_LONGER * MOST_STEPS)
+        batches = read_batches(case, CONFIRMATION_LENGTH * MAX_TRIAL_STEPS)
         own = replace(case, model=unwrap(case.model))
         trials = Trials(batches=batches, budget=time, progress=progress)
-        found = search(own, fixes, trials)
-    report = _record(found, trials)
+        result = search(own, fixes, trials)
+    report = _make_report(result, trials)
     if apply:
-        if found.edits:
+        if result.edits:
             apply_recipe(case.model, report.recipe, case.optimizer)
         return Repair(report=report, model=case.model, optimizer=case.optimizer)
-    after = found.after.case if found.edits else twin(case)
+    after = result.after.case if result.edits else copy_case(case)
     return Repair(report=report, model=after.model, optimizer=after.optimizer)
 
 
-def _record(found: Found, trials: Trials) -> RepairReport:
-    """What came of the search, without torch."""
+def _make_report(result: SearchResult, trials: Trials) -> RepairReport:
     return RepairReport(
         leadline=__version__,
-        before=found.before.report,
-        after=found.after.report if found.edits else None,
-        outcomes=found.outcomes,
-        recipe=Recipe(leadline=__version__, model=found.before.report.profile.model, edits=found.edits),
-        trial=found.trial,
-        learns=None if found.trial is None else learns(found.trial.treated or found.trial.untreated),
-        code=put_together(each.code for each in found.outcomes if each.kept),
-        optimizer=_trained_with(found),
-        notes=tuple(_notes(found)),
+        before=result.before.report,
+        after=result.after.report if result.edits else None,
+        outcomes=result.outcomes,
+        recipe=Recipe(leadline=__version__, model=result.before.report.profile.model, edits=result.edits),
+        trial=result.trial,
+        learns=None if result.trial is None else learns(result.trial.treated or result.trial.untreated),
+        code=put_together(each.code for each in result.outcomes if each.kept),
+        optimizer=_optimizer_name(result),
+        notes=tuple(_notes(result)),
         budget=trials.budget.seconds,
         seconds=trials.budget.spent,
-        steps=trials.made,
+        steps=trials.total_steps,
     )
 
 
-def _trained_with(found: Found) -> str:
-    given = found.before.report.profile.optimizer
-    return f"Adam, rate {DEFAULT_RATE:g}" if given is None else given.name
+def _optimizer_name(result: SearchResult) -> str:
+    given = result.before.report.profile.optimizer
+    return f"Adam, rate {DEFAULT_LEARNING_RATE:g}" if given is None else given.name
 
 
-def _notes(found: Found) -> Iterator[str]:
-    """What a reader has to know to judge the trials."""
-    if found.before.case.optimizer is None:
+def _notes(result: SearchResult) -> Iterator[str]:
+    """What a reader has to know about the conditions of the trials."""
+    if result.before.case.optimizer is None:
         yield (
-            f"no optimiser was given: trials used Adam at a rate of {DEFAULT_RATE:g}, "
-            "and nothing that changes an optimiser was tried"
+            f"no optimizer was given: trials used Adam at a rate of {DEFAULT_LEARNING_RATE:g}, "
+            "and no fix that changes an optimizer was tried"
         )
-    if found.before.case.batches is None:
-        yield "all steps saw the one batch there was: give `batches` to train on others"
-    elif found.trial is not None and not found.trial.fresh:
-        yield "there were fewer batches than steps, so that some were seen again"
-    if not found.before.case.model.training:
-        yield "the model is in evaluation mode, and was trained in it"
-    if any(each.kept and not each.answers for each in found.outcomes):
-        yield "no finding named the cause: part of the repair was chosen by how the training went wrong"
-    yield from _bars(found)
+    if result.before.case.batches is None:
+        yield "all steps used the same batch: pass `batches` to train on others"
+    elif result.trial is not None and not result.trial.fresh:
+        yield "there were fewer batches than steps, so some were used again"
+    if not result.before.case.model.training:
+        yield "the model is in evaluation mode, and was trained in that mode"
+    if any(each.kept and not each.answers for each in result.outcomes):
+        yield "no finding explained the failure: part of the repair was chosen by how the training failed"
+    yield from _criterion_notes(result.criterion)
 
 
-def _bars(found: Found) -> Iterator[str]:
-    """What the trainings were measured by."""
-    bars, steps = found.yardstick, len(found.yardstick.reference)
-    if bars.idle:
+def _criterion_notes(criterion: LearningCriterion) -> Iterator[str]:
+    steps = len(criterion.reference)
+    if criterion.reference_failed:
         yield (
-            "a small reference network learned nothing from these batches either, "
-            f"in {steps} steps: look at the data and the loss"
+            f"a small reference network did not learn from these batches in {steps} steps either: "
+            "check the data and the loss"
         )
     elif steps:
         yield (
-            f"on these batches the best constant output reaches {bars.constant:.4g}, "
-            f"and a small reference network {end(bars.reference):.4g} in {steps} steps"
+            f"on these batches the best constant output reaches {criterion.constant:.4g}, "
+            f"and a small reference network {final_loss(criterion.reference):.4g} in {steps} steps"
         )

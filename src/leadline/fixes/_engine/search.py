@@ -1,4 +1,18 @@
-"""The search for a repair: the smallest change first; what helps is kept."""
+"""The search for a repair: the smallest change first; what helps is kept, and then the search goes on from there.
+
+A round tries the candidates stage by stage (roots before consequences, smaller reach before larger), the most promising
+of a stage first, a few at a time. All are traced again, and those without objections are trained for a short while; if
+that decides nothing, the best of them is trained longer. When one ends lower, learns and is expected to train, the
+learning rate that suits it is searched. If it then comes near a small reference network (see `reference`), the round is
+over. If no stage has such a candidate, the best of those that improved the model is kept as part of the repair. If
+there is none, those in doubt are trained too; and if that does not help, two causes may hide each other: the most
+promising candidate is carried along, and the next round combines it with others.
+
+Where no finding is left and the model still does not learn, candidates are chosen by how its training fails. At the
+end the whole repair is trained next to the untreated model once more, longer and with another seed. If it does not end
+lower again, or has not learned, the search starts again without its edits, but first with the same repair at a smaller
+rate if the loss was unstable. A repair that was never confirmed is never recommended.
+"""
 
 from __future__ import annotations
 
@@ -8,358 +22,377 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Literal
 
-from msgspec.structs import replace as changed
+from msgspec.structs import replace as replace_fields
 
 from leadline.case import Case
-from leadline.fixes._engine.candidates import Candidate, candidates, in_order, proposed, stages, together
-from leadline.fixes._engine.comparison import compare, end, steady, thrown
-from leadline.fixes._engine.fix import Fix, Patient
+from leadline.fixes._engine.candidates import (
+    Candidate,
+    candidates_of,
+    combine,
+    find_candidates,
+    sort_candidates,
+    stages,
+)
+from leadline.fixes._engine.comparison import compare, final_loss, is_stable, is_unstable
+from leadline.fixes._engine.fix import Fix, FixContext
 from leadline.fixes._engine.proofs import (
-    CONFIRM_LONGER,
+    CONFIRMATION_LENGTH,
     OUT_OF_TIME,
-    Base,
+    BaseState,
     Edits,
-    Proving,
-    heals,
-    left_out,
-    lowest,
-    noted,
-    promising,
-    prospect,
+    Prover,
+    is_undecided,
+    makes_trainable,
+    merge_outcomes,
+    most_promising,
+    prospect_rank,
     rate_candidate,
-    result,
-    undecided,
+    result_rank,
+    skip_training,
+    trial_loss,
     with_rate,
 )
-from leadline.fixes._engine.reference import Yardstick, yardstick_of
+from leadline.fixes._engine.reference import LearningCriterion, measure_criterion
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
-from leadline.fixes._engine.verify import Proof, diagnose, patient_of, treated
+from leadline.fixes._engine.verify import Proof, make_context, treated_case
 from leadline.records import Outcome, Trial
 
-Symptom = Literal["breaks", "stays"]
-SAYS: dict[Symptom, str] = {
-    "breaks": "the loss breaks or is thrown about",
-    "stays": "the loss stays near that of a constant output",
-}
-USUAL: dict[Symptom, tuple[str, ...]] = {
-    "breaks": ("B202", "B205", "F101", "U501", "U502", "U503", "U504", "U509", "U521", "U523", "R401", "N70"),
+# Heuristic: repairs that may fail their confirmation before the search gives up.
+MAX_ATTEMPTS = 4
+
+# Heuristic: a repair of more parts, each of which helps a little, would be another network.
+MAX_ROUNDS = 8
+
+# Heuristic: candidates carried along at once, for causes that hide each other.
+MAX_CARRIED_FIXES = 2
+
+# Heuristic: candidates of a stage that are traced and trained before the next ones.
+BATCH_SIZE = 3
+
+# Heuristic: candidates tried per stage; the promise of later ones is lower.
+MAX_STAGE_CANDIDATES = 6
+
+# Heuristic: a decade; with a third of the rate, the bundled example was unstable again.
+STABLER_RATE_FACTOR = 0.1
+
+VERIFIED_BEFORE = "another fix was verified before its turn"
+
+TrainingFailure = Literal["diverges", "stays"]
+"""How a training fails: its loss diverges or is unstable, or it stays near that of a constant output."""
+USUAL_CODES: dict[TrainingFailure, tuple[str, ...]] = {
+    "diverges": (
+        *("B202", "B205", "F101", "U501", "U502", "U503", "U504", "U509", "U521", "U523", "R401", "N70"),
+    ),
     "stays": ("B201", "B205", "F102", "F104", "F106", "I301", "I302", "R401", "R402", "U505", "U509"),
 }
-"""Findings that are behind it as a rule: fixes that answer one of these are tried."""
-RATES: dict[Symptom, tuple[float, ...]] = {
-    "breaks": (0.1, 0.01),
+"""Findings that usually cause such a failure: fixes that answer one of them are tried."""
+RATE_FACTORS: dict[TrainingFailure, tuple[float, ...]] = {
+    "diverges": (0.1, 0.01),
     "stays": (10.0, 0.1, 0.01),
 }
-"""Factors on the rate, the likelier first: a loss that stays may have a rate that is too small, or far too large."""
+"""Factors on the rate, the likelier first: where the loss stays, the rate may be too small, or far too large."""
 
 
-def symptom_of(losses: Losses) -> Symptom:
-    """How a training that did not get where it should went."""
-    broke = not losses or not math.isfinite(losses[-1]) or thrown(losses)
-    return "breaks" if broke else "stays"
+def training_failure(losses: Losses) -> TrainingFailure:
+    """How a training that did not learn failed."""
+    diverged = not losses or not math.isfinite(losses[-1]) or is_unstable(losses)
+    return "diverges" if diverged else "stays"
 
 
-def by_symptom(patient: Patient, fixes: Sequence[Fix], losses: Losses) -> list[Candidate]:
-    """Plans for how the training went, in the order in which to try them. They answer no finding, and say so."""
-    symptom = symptom_of(losses)
-    return in_order([*_rates(patient, symptom), *_plans(patient, fixes, symptom)])
+def find_candidates_by_failure(context: FixContext, fixes: Sequence[Fix], losses: Losses) -> list[Candidate]:
+    """Plans for the way a training failed, in the order in which to try them. They answer no finding."""
+    failure = training_failure(losses)
+    return sort_candidates([*_rate_candidates(context, failure), *_usual_candidates(context, fixes, failure)])
 
 
-def _rates(patient: Patient, symptom: Symptom) -> Iterator[Candidate]:
-    factors = RATES[symptom] if patient.case.optimizer is not None else ()
+def _rate_candidates(context: FixContext, failure: TrainingFailure) -> Iterator[Candidate]:
+    factors = RATE_FACTORS[failure] if context.case.optimizer is not None else ()
     for place, factor in enumerate(factors):
         yield rate_candidate(factor, promise=0.95 - place / 10)
 
 
-def _plans(patient: Patient, fixes: Sequence[Fix], symptom: Symptom) -> Iterator[Candidate]:
+def _usual_candidates(
+    context: FixContext, fixes: Sequence[Fix], failure: TrainingFailure
+) -> Iterator[Candidate]:
     for fix in fixes:
-        usual = any(code.startswith(fix.answers) for code in USUAL[symptom])
-        if usual and fix.name != "learning-rate":
-            for each in proposed(fix, patient, (), rooted=True):
-                if each.edits and not each.why:
-                    yield replace(each, answers=())
-
-
-# The search for a repair: what touches least is tried first, what helps is kept, and then one looks again.
-#
-# A round tries the candidates stage by stage (roots before consequences, a nearer reach before a farther one), the most
-# promising of a stage first, a few at a time. All are traced again, and those with nothing against them are
-# trained for a
-# short while; if that decides nothing, the best of them longer. As soon as one ends lower, learns and is expected to
-# train, the learning rate that goes with it is looked for; and if it then comes near a small reference network
-# (`yardstick`), the round is over. If no stage has such a one, the best of those that made it better is kept as part of
-# the repair. If there is none, those in doubt are trained too; and if that does not help, two causes may hide each
-# other: the most promising is carried along, and the next round tries what could go with it.
-#
-# Where no finding is left and the model still does not learn, whatever the check said of it, candidates are
-# chosen by how
-# its training goes wrong (`symptoms`). At last the whole repair is trained beside the untreated model once more, longer
-# and with another seed. If it does not end lower again, or has not learned, the search begins anew without what it was
-# made of, but first with the same at a smaller rate if the loss was thrown about. What never held is never recommended.
-
-MOST_ATTEMPTS = 4  # ours: repairs that may fail to hold before the search gives up
-MOST_ROUNDS = 8  # ours: a bound on fixes that each help a little; a repair of more parts is another network
-MOST_CARRIED = 2  # ours: causes that may hide each other
-AT_ONCE = 3  # ours: candidates of a stage that are looked at and trained before the next ones
-MOST_OF_STAGE = 6  # ours: among those that reach equally far
-VERIFIED_BEFORE = "another fix was verified before its turn"
-STEADIER = 0.1  # ours: a decade; a third was tried on the bundled network, and is thrown about again
+        is_usual = any(code.startswith(fix.answers) for code in USUAL_CODES[failure])
+        if is_usual and fix.name != "learning-rate":
+            for candidate in candidates_of(fix, context, (), rooted=True):
+                if candidate.edits and not candidate.why:
+                    yield replace(candidate, answers=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a search came to."""
+class SearchResult:
+    """The repair that a search found, and everything it tried."""
 
-    before: Patient
-    after: Patient
-    """The repaired copy; the untreated one again if nothing is recommended."""
+    before: FixContext
+    after: FixContext
+    """The repaired copy; the untreated model if nothing is recommended."""
     outcomes: tuple[Outcome, ...]
     edits: Edits
     trial: Trial | None
-    """The last comparison; of a model that needed no repair, its own training alone."""
-    yardstick: Yardstick
+    """The confirmation; for a model that needs no repair, its own training alone."""
+    criterion: LearningCriterion
 
 
-def search(case: Case, fixes: Sequence[Fix], trials: Trials) -> Found:
-    """Look for edits after which the model trains. The case is left as it was."""
-    patient = diagnose(case)
-    untreated = Base(patient=patient, losses=())
-    return Search(fixes=fixes, proving=Proving(trials=trials), untreated=untreated, base=untreated).run()
+def search(case: Case, fixes: Sequence[Fix], trials: Trials) -> SearchResult:
+    """Search for edits after which the model trains. The case itself is not changed."""
+    untreated = BaseState(context=make_context(case), losses=())
+    return Search(fixes=fixes, prover=Prover(trials=trials), untreated=untreated, base=untreated).run()
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """Lives while a repair is looked for."""
+    """The state of one search."""
 
     fixes: Sequence[Fix]
-    proving: Proving
-    untreated: Base
-    base: Base
+    prover: Prover
+    untreated: BaseState
+    base: BaseState
     outcomes: list[Outcome] = field(default_factory=list)
-    blind: bool = False
-    """Findings are exhausted: candidates are chosen by how training goes wrong."""
-    steadier: list[Candidate] = field(default_factory=list)
-    """Repairs that were thrown about, at a smaller rate; the next to be tried."""
+    ignore_findings: bool = False
+    """Whether findings are exhausted, so that candidates are chosen by how training fails."""
+    stabler: list[Candidate] = field(default_factory=list)
+    """Repairs that were unstable, at a smaller rate; they are tried next."""
     banned: list[Edits] = field(default_factory=list)
-    """Edits of repairs that did not hold."""
+    """Edits of repairs that were not confirmed."""
 
     @property
     def trials(self) -> Trials:
-        return self.proving.trials
+        return self.prover.trials
 
     @property
-    def yardstick(self) -> Yardstick:
-        return self.proving.yardstick
+    def criterion(self) -> LearningCriterion:
+        return self.prover.criterion
 
-    def run(self) -> Found:
-        patient = self.untreated.patient
+    def run(self) -> SearchResult:
+        context = self.untreated.context
         try:
-            first = self.trials.run(patient.case, "training the untreated model")
+            losses = self.trials.run(context.case, "training the untreated model")
         except OutOfTimeError:
-            self.outcomes += [each.outcome(OUT_OF_TIME) for each in candidates(patient, self.fixes)]
-            return self._found(None)
-        self.proving.yardstick = yardstick_of(patient, self.trials, CONFIRM_LONGER)
-        alone = Trial(untreated=first, treated=(), fresh=self.trials.fresh)
-        self.untreated = Base(patient=patient, losses=first)
+            self.outcomes += [each.outcome(OUT_OF_TIME) for each in find_candidates(context, self.fixes)]
+            return self._result(None)
+        self.prover.criterion = measure_criterion(context, self.trials, CONFIRMATION_LENGTH)
+        alone = Trial(untreated=losses, treated=(), fresh=self.trials.fresh)
+        self.untreated = BaseState(context=context, losses=losses)
         if not self._needs_repair():
-            return self._found(alone)
-        self._until_it_shows()
-        for _ in range(MOST_ATTEMPTS):
-            self.base, self.blind = self.untreated, False
+            return self._result(alone)
+        self._lengthen_trials()
+        for _ in range(MAX_ATTEMPTS):
+            self.base, self.ignore_findings = self.untreated, False
             self._repair()
-            if not self.base.edits or (held := self._confirmed()):
-                break
-        return self._found(held if self.base.edits else alone)
+            if not self.base.edits:
+                return self._result(alone)
+            confirmation = self._confirm()
+            if confirmation is not None:
+                return self._result(confirmation)
+        return self._result(alone)
 
     def _needs_repair(self) -> bool:
-        """Something was found; or nothing, and still it does not learn, not even in a longer training."""
-        if self.untreated.patient.report.verdict != "trains":
+        """Whether something was found, or the model does not learn even in a longer training."""
+        if self.untreated.context.report.verdict != "trains":
             return True
-        if self.yardstick.enough(self.untreated.losses) or self.yardstick.idle or not self.trials.has_time():
+        if self.criterion.has_learned_enough(self.untreated.losses):
             return False
-        return not self._learned(self.untreated)
+        if self.criterion.reference_failed or not self.trials.has_time():
+            return False
+        return not self._has_learned(self.untreated)
 
-    def _until_it_shows(self) -> None:
-        """Where the untreated training goes well in a short trial and not in a longer one, all trials become longer."""
-        if not self.yardstick.enough(self.untreated.losses) or not self.trials.has_time():
+    def _lengthen_trials(self) -> None:
+        """Make all trials longer if the untreated model learns enough in a short one and not in a longer one."""
+        if not self.criterion.has_learned_enough(self.untreated.losses) or not self.trials.has_time():
             return
-        if not self.yardstick.enough(self.proving.train_longer(self.untreated)):
-            self.trials.length = CONFIRM_LONGER
-            patient = self.untreated.patient
-            losses = self.trials.run(patient.case, "training the untreated model", finish=True)
-            self.untreated = Base(patient=patient, losses=losses)
+        if not self.criterion.has_learned_enough(self.prover.train_longer(self.untreated)):
+            self.trials.length = CONFIRMATION_LENGTH
+            context = self.untreated.context
+            losses = self.trials.run(context.case, "training the untreated model", finish=True)
+            self.untreated = BaseState(context=context, losses=losses)
 
-    def _learned(self, base: Base) -> bool:
-        """It learns enough in its short training, or comes half-way, and steadily, in a longer one."""
-        if self.yardstick.enough(base.losses):
+    def _has_learned(self, base: BaseState) -> bool:
+        """Whether it learns enough in its short training, or comes halfway in a longer, stable one."""
+        if self.criterion.has_learned_enough(base.losses):
             return True
-        longer = self.proving.train_longer(base)
-        return self.yardstick.halfway(longer) and steady(longer)
+        longer = self.prover.train_longer(base)
+        return self.criterion.is_halfway(longer) and is_stable(longer)
 
     def _repair(self) -> None:
         """Rounds until the model is expected to train and does, or nothing helps any more."""
         carried: list[Proof] = []
-        for _ in range(MOST_ROUNDS):
-            expected = self.base.patient.report.verdict == "trains"
-            if expected and self.base.edits and self._learned(self.base):
+        for _ in range(MAX_ROUNDS):
+            expected = self.base.context.report.verdict == "trains"
+            if expected and self.base.edits and self._has_learned(self.base):
                 return
-            self.blind = self.blind or expected
+            self.ignore_findings = self.ignore_findings or expected
             proofs = self._round(carried[-1] if carried else None)
-            if best := self._best([each for each in proofs if each.verified]):
+            best = self._best([proof for proof in proofs if proof.verified])
+            if best is not None:
                 self._keep(best)
                 carried = []
-            elif not self.trials.has_time() or (self.base.edits and self._learned(self.base)):
+                continue
+            if not self.trials.has_time() or (self.base.edits and self._has_learned(self.base)):
                 return
-            elif (next_ := promising(proofs)) and len(carried) < MOST_CARRIED:
-                carried.append(next_)
-            elif not self.blind:
-                self.blind, carried = True, []
+            promising = most_promising(proofs)
+            if promising is not None and len(carried) < MAX_CARRIED_FIXES:
+                carried.append(promising)
+            elif not self.ignore_findings:
+                self.ignore_findings, carried = True, []
             else:
                 return
 
     def _round(self, carried: Proof | None) -> list[Proof]:
-        """Try all candidates, together with what is carried along; what came of each is written down."""
+        """Try all candidates, combined with the carried one, and record the outcome of each."""
         proofs: list[Proof] = []
-        todo = [*self._steadier(), *stages(self._candidates(carried))]
-        while todo and not any(self._ends(each) for each in proofs):
-            until = self.trials.share(len(todo))
-            proofs += self._stage(todo.pop(0), until)
-        if not any(each.verified for each in proofs):
-            doubted = sorted((each for each in proofs if each.open and each.doubt), key=prospect)
-            rest = [each for each in proofs if not any(each is other for other in doubted)]
-            proofs = rest + self._trained(doubted)
-        told = [each.outcome(VERIFIED_BEFORE) for stage in todo for each in stage]
-        self.outcomes = noted(self.outcomes, [*(each.outcome for each in proofs), *told])
+        pending = [*self._stabler_stage(), *stages(self._candidates(carried))]
+        while pending and not any(self._is_final(proof) for proof in proofs):
+            until = self.trials.share(len(pending))
+            proofs += self._stage(pending.pop(0), until)
+        if not any(proof.verified for proof in proofs):
+            doubtful = sorted((proof for proof in proofs if proof.open and proof.doubt), key=prospect_rank)
+            proofs = _without(proofs, doubtful) + self._train(doubtful)
+        untried = [candidate.outcome(VERIFIED_BEFORE) for stage in pending for candidate in stage]
+        self.outcomes = merge_outcomes(self.outcomes, [*(proof.outcome for proof in proofs), *untried])
         return proofs
 
     def _stage(self, stage: Sequence[Candidate], until: float) -> list[Proof]:
-        """A few at a time, or one where time is short, until one needs no further questions or the time is spent."""
+        """Try a few at a time, or one if trials were shortened, until one is final or the time is spent."""
         proofs: list[Proof] = []
-        at_once = 1 if self.trials.hurried else AT_ONCE
-        for place in range(0, len(stage), at_once):
-            now = stage[place : place + at_once]
-            if why := self._enough_of(place, proofs, until):
-                proofs += [Proof(candidate=each, outcome=each.outcome(why)) for each in now]
+        batch_size = 1 if self.trials.shortened else BATCH_SIZE
+        for place in range(0, len(stage), batch_size):
+            batch = stage[place : place + batch_size]
+            why = self._stop_reason(place, proofs, until)
+            if why:
+                proofs += [Proof(candidate=each, outcome=each.outcome(why)) for each in batch]
                 continue
-            looked = [self.proving.look(self.base, each) for each in now]
-            clear = sorted((each for each in looked if each.open and not each.doubt), key=prospect)
-            rest = [each for each in looked if not any(each is other for other in clear)]
-            proofs += rest + self._at_best_rate(self._trained(clear))
+            traced = [self.prover.trace(self.base, candidate) for candidate in batch]
+            clear = sorted((proof for proof in traced if proof.open and not proof.doubt), key=prospect_rank)
+            proofs += _without(traced, clear) + self._with_best_rate(self._train(clear))
         return proofs
 
-    def _enough_of(self, place: int, proofs: Sequence[Proof], until: float) -> str:
-        """Why a stage is over before all of it was tried; "" if it is not."""
-        if any(self._ends(each) for each in proofs):
+    def _stop_reason(self, place: int, proofs: Sequence[Proof], until: float) -> str:
+        """Why a stage ends before all of it was tried; "" if it goes on."""
+        if any(self._is_final(proof) for proof in proofs):
             return VERIFIED_BEFORE
-        if place >= MOST_OF_STAGE:
+        if place >= MAX_STAGE_CANDIDATES:
             return f"{place} others that promise more were tried before it"
-        return (
-            "the time for those that reach as far was spent"
-            if place and self.trials.budget.left < until
-            else ""
-        )
+        if place and self.trials.budget.left < until:
+            return "the time for fixes of the same reach was spent"
+        return ""
 
-    def _trained(self, order: Sequence[Proof]) -> list[Proof]:
-        """Those that were looked at, trained: all for a short while, and if that decides nothing, the best longer."""
-        told = f"{AT_ONCE} others that promise as much were trained before it"
-        trained = [self.proving.train(self.base, each) for each in order[:AT_ONCE]]
-        best = min((each for each in trained if undecided(each)), key=lowest, default=None)
-        if best is not None and not any(each.verified for each in trained):
-            trained = [self.proving.extend(self.base, each) if each is best else each for each in trained]
-        return trained + [left_out(each, told) for each in order[AT_ONCE:]]
+    def _train(self, proofs: Sequence[Proof]) -> list[Proof]:
+        """Train the first of these for a short while, and if that decides nothing, the best of them longer."""
+        trained = [self.prover.train(self.base, proof) for proof in proofs[:BATCH_SIZE]]
+        best = min((proof for proof in trained if is_undecided(proof)), key=trial_loss, default=None)
+        if best is not None and not any(proof.verified for proof in trained):
+            trained = [self.prover.extend(self.base, each) if each is best else each for each in trained]
+        why = f"{BATCH_SIZE} others that promise as much were trained before it"
+        return trained + [skip_training(proof, why) for proof in proofs[BATCH_SIZE:]]
 
-    def _at_best_rate(self, proofs: list[Proof]) -> list[Proof]:
-        """With the best one at the rate that suits it, where it does not come near the reference as it is.
+    def _with_best_rate(self, proofs: list[Proof]) -> list[Proof]:
+        """Add the best proof at the rate that suits it, unless it already comes near the reference.
 
-        If none heals, with the one that ended lowest: the rate may be all that it lacks.
+        If none makes the model trainable, the one that ended lowest is used: it may lack only the right rate.
         """
-        best = min((each for each in proofs if heals(each)), key=result, default=None)
-        best = best or min((each for each in proofs if each.lower), key=lowest, default=None)
-        if best is None or self._ends(best) or self.base.patient.case.optimizer is None:
+        best = min((proof for proof in proofs if makes_trainable(proof)), key=result_rank, default=None)
+        best = best or min((proof for proof in proofs if proof.lower), key=trial_loss, default=None)
+        if best is None or self._is_final(best) or self.base.context.case.optimizer is None:
             return proofs
-        return proofs + self.proving.at_best_rate(self.base, best)
+        return proofs + self.prover.prove_best_rate(self.base, best)
 
-    def _ends(self, proof: Proof) -> bool:
-        """Nothing more has to be asked."""
-        return heals(proof) and self.proving.settled(self.base, proof)
+    def _is_final(self, proof: Proof) -> bool:
+        """Whether the model trains with it and comes near the reference, so that nothing else has to be tried."""
+        return makes_trainable(proof) and self.prover.is_settled(self.base, proof)
 
-    def _steadier(self) -> list[list[Candidate]]:
-        """A stage of its own, once, and only at the beginning of an attempt: its edits are those of a whole repair."""
-        found, self.steadier = self.steadier, []
-        return [found] if found and not self.base.edits else []
+    def _stabler_stage(self) -> list[list[Candidate]]:
+        """A stage tried once, at the beginning of an attempt: its candidates are whole repairs."""
+        stabler, self.stabler = self.stabler, []
+        return [stabler] if stabler and not self.base.edits else []
 
     def _candidates(self, carried: Proof | None) -> list[Candidate]:
-        patient, losses = self.base.patient, self.base.losses
+        context, losses = self.base.context, self.base.losses
         if carried is not None:
-            patient, losses = diagnose(treated(patient, carried.candidate)), carried.losses
-        found = by_symptom(patient, self.fixes, losses) if self.blind else candidates(patient, self.fixes)
+            context, losses = make_context(treated_case(context, carried.candidate)), carried.losses
+        if self.ignore_findings:
+            candidates = find_candidates_by_failure(context, self.fixes, losses)
+        else:
+            candidates = find_candidates(context, self.fixes)
         if carried is not None:
-            found = [together(carried.candidate, each) for each in found if not _both_rates(carried, each)]
-        return [each for each in found if each.edits not in self.banned or not each.edits]
+            candidates = [
+                combine(carried.candidate, each) for each in candidates if not _both_rates(carried, each)
+            ]
+        return [each for each in candidates if each.edits not in self.banned or not each.edits]
 
     def _best(self, verified: Sequence[Proof]) -> Proof | None:
-        """Who needs no more questions; else of the two that ended lowest the one that does so in a longer training."""
-        settled = [each for each in verified if self._ends(each)]
-        if settled or len(verified) < 2:
-            return min(settled or verified, key=result, default=None)
-        first, second = sorted(verified, key=result)[:2]
-        if result(first)[0] != result(second)[0] or not self.trials.has_time():
+        """The best final proof; else, of the two that ended lowest, the one that does so in a longer training."""
+        final = [proof for proof in verified if self._is_final(proof)]
+        if final or len(verified) < 2:
+            return min(final or verified, key=result_rank, default=None)
+        first, second = sorted(verified, key=result_rank)[:2]
+        if result_rank(first)[0] != result_rank(second)[0] or not self.trials.has_time():
             return first
-        one, other = (end(self.proving.train_longer(self.base, each.candidate)) for each in (first, second))
-        return second if other < one or one != one else first
+        one, other = (
+            final_loss(self.prover.train_longer(self.base, proof.candidate)) for proof in (first, second)
+        )
+        return second if other < one or math.isnan(one) else first
 
     def _keep(self, proof: Proof) -> None:
-        """The best of a round becomes part of the repair, and what is treated next."""
+        """Make the proof part of the repair; the next round starts from it."""
         assert proof.report is not None  # it is verified, and so passed the second trace
         self.outcomes = [
-            changed(each, kept=True) if each is proof.outcome else each for each in self.outcomes
+            replace_fields(each, kept=True) if each is proof.outcome else each for each in self.outcomes
         ]
-        self.base = Base(
-            patient=patient_of(treated(self.base.patient, proof.candidate), proof.report),
+        self.base = BaseState(
+            context=make_context(treated_case(self.base.context, proof.candidate), proof.report),
             losses=proof.losses,
             edits=self.base.with_edits(proof.candidate),
         )
 
-    def _confirmed(self) -> Trial | None:
-        """The whole repair beside the untreated model once more. What does not hold is taken back; then None."""
-        alone, repaired = (self.proving.train_longer(each) for each in (self.untreated, self.base))
+    def _confirm(self) -> Trial | None:
+        """Train the whole repair and the untreated model once more. None if it fails; its edits are then dropped."""
+        alone, repaired = (self.prover.train_longer(each) for each in (self.untreated, self.base))
         trial = Trial(untreated=alone, treated=repaired, fresh=self.trials.fresh)
-        found = compare(trial)
-        if found.lower and self.yardstick.learned(repaired):
+        comparison = compare(trial)
+        if comparison.lower and self.criterion.has_learned(repaired):
             return trial
-        if thrown(repaired) and self.untreated.patient.case.optimizer is not None:
-            self.steadier = [with_rate(self._whole(), STEADIER)]
-        why = found.why if not found.lower else f"{found.why}, yet {self.yardstick.told(repaired)}"
-        self._take_back(trial, f"it did not hold in a longer trial with another seed: {why}")
+        if is_unstable(repaired) and self.untreated.context.case.optimizer is not None:
+            self.stabler = [with_rate(self._whole_repair(), STABLER_RATE_FACTOR)]
+        why = comparison.why
+        if comparison.lower:
+            why = f"{why}, but {self.criterion.describe(repaired)}"
+        self._drop_repair(trial, f"a longer trial with another seed did not confirm it: {why}")
         return None
 
-    def _whole(self) -> Candidate:
+    def _whole_repair(self) -> Candidate:
         """The repair as one candidate."""
-        kept = [each for each in self.outcomes if each.kept]
-        known = self.proving.proofs
-        parts = [proof.candidate for each in kept for _, proof in known if proof.outcome.edits == each.edits]
-        return reduce(together, [part for place, part in enumerate(parts) if part not in parts[:place]])
+        kept = [outcome for outcome in self.outcomes if outcome.kept]
+        proofs = self.prover.proofs
+        parts = [proof.candidate for each in kept for _, proof in proofs if proof.outcome.edits == each.edits]
+        return reduce(combine, [part for place, part in enumerate(parts) if part not in parts[:place]])
 
-    def _take_back(self, trial: Trial, why: str) -> None:
-        kept = [each for each in self.outcomes if each.kept]
-        self.banned += [each.edits for each in kept]
+    def _drop_repair(self, trial: Trial, why: str) -> None:
+        self.banned += [outcome.edits for outcome in self.outcomes if outcome.kept]
         self.outcomes = [
-            changed(each, kept=False, state="refuted", why=why, trial=trial) if each.kept else each
+            replace_fields(each, kept=False, state="refuted", why=why, trial=trial) if each.kept else each
             for each in self.outcomes
         ]
         self.base = self.untreated
 
-    def _found(self, trial: Trial | None) -> Found:
-        return Found(
-            before=self.untreated.patient,
-            after=self.base.patient,
+    def _result(self, trial: Trial | None) -> SearchResult:
+        return SearchResult(
+            before=self.untreated.context,
+            after=self.base.context,
             outcomes=tuple(self.outcomes),
             edits=self.base.edits,
             trial=trial,
-            yardstick=self.yardstick,
+            criterion=self.criterion,
         )
 
 
+def _without(proofs: Sequence[Proof], removed: Sequence[Proof]) -> list[Proof]:
+    """The proofs that are not among the removed ones, compared by identity."""
+    return [proof for proof in proofs if not any(proof is other for other in removed)]
+
+
 def _both_rates(carried: Proof, candidate: Candidate) -> bool:
-    """One rate after another is a third rate, which is tried anyway."""
+    """Whether both only change the rate: together they are a third rate, which is tried anyway."""
     return all(edit.action == "rate" for edit in carried.candidate.edits + candidate.edits)

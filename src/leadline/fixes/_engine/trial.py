@@ -1,4 +1,4 @@
-"""A short training of a copy: the same batches, seeds and number of steps for every candidate."""
+"""Train a copy for a short while: the same batches, seeds and number of steps for every candidate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from leadline.case import Case, Inputs, Progress, describe
 from leadline.errors import InputError
-from leadline.fixes._engine.copy import twin
+from leadline.fixes._engine.copy import copy_case
 from leadline.readings.update.optimizer_state import suspend_step_hooks
 from leadline.readings.update.probe import copy_batch, needs_closure
 from leadline.tracer.inputs import call_model, find_loss, unwrap
@@ -29,16 +29,16 @@ from leadline.tracer.restore import preserve_state
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """At least one batch. Its tensors are the user's own: copy them before a model may write into them."""
+    """At least one batch. The tensors are the user's: copy them before a model may write into them."""
 
     each: tuple[tuple[Inputs, Any], ...]
 
     def fresh(self, steps: int) -> bool:
-        """Every step sees another batch."""
+        """Whether every step sees a different batch."""
         return len(self.each) >= steps
 
     def schedule(self, steps: int, seed: int) -> list[tuple[Inputs, Any]]:
-        """A batch for each step: in the order in which they came for seed 0, in another for any other seed."""
+        """A batch for each step: in their own order for seed 0, in a random order for any other seed."""
         count = len(self.each)
         order = list(range(count))
         if seed:
@@ -47,28 +47,29 @@ class Batches:
 
 
 def read_batches(case: Case, most: int) -> Batches:
-    """At most `most` of the case's batches; the one it is judged with if it has no others.
+    """At most `most` of the case's batches; if it has none, the one batch it was checked with.
 
-    An iterator (a generator, say) is read ahead and cannot be put back: give a list or a DataLoader to keep it.
+    What is read from an iterator (such as a generator) is consumed: pass a list or a DataLoader to keep it.
     """
     if case.batches is None:
         return Batches(each=((case.inputs, case.targets),))
-    found = tuple(_batch(item, case) for item in islice(iter(case.batches), most))
-    if not found:
+    batches = tuple(_batch(item, case) for item in islice(iter(case.batches), most))
+    if not batches:
         raise InputError(
             expected="at least one batch in `batches`",
-            got=f"{describe(case.batches)} that gives none",
-            fix="pass a list or DataLoader of (inputs, targets), or leave it out",
+            got=f"{describe(case.batches)}, which is empty",
+            fix="pass a list or DataLoader of (inputs, targets), or omit `batches`",
         )
-    return Batches(each=found)
+    return Batches(each=batches)
 
 
 def with_batch(case: Case, batch: tuple[Inputs, Any]) -> Case:
+    """The case with this batch as its inputs and targets."""
     return replace(case, inputs=batch[0], targets=batch[1], batches=None)
 
 
 def _batch(item: Any, case: Case) -> tuple[Inputs, Any]:
-    """Inputs and targets of a batch as loaders give them: a pair, or inputs alone where the case has no targets."""
+    """Inputs and targets of a batch from a loader: a pair, or only inputs if the case has no targets."""
     if isinstance(item, list | tuple) and len(item) == 2 and not _is_inputs(item, case):
         return _inputs(item[0]), item[1]
     if case.targets is None and (isinstance(item, Tensor | Mapping) or _is_inputs(item, case)):
@@ -76,37 +77,37 @@ def _batch(item: Any, case: Case) -> tuple[Inputs, Any]:
     if case.targets is None and isinstance(item, list | tuple) and len(item) == 1:
         return _inputs(item[0]), None
     raise InputError(
-        expected="batches as pairs of (inputs, targets), or as inputs alone for a case without targets",
+        expected="batches as pairs of (inputs, targets), or only inputs for a case without targets",
         got=describe(item),
         fix="wrap the loader: batches=[(inputs, targets) for ... in loader]",
     )
 
 
 def _is_inputs(item: Any, case: Case) -> bool:
-    """It looks like the case's own positional arguments, and the case has no targets that could be its second half."""
+    """Whether the item looks like the positional arguments of a case without targets."""
     alike = isinstance(case.inputs, tuple) and isinstance(item, list | tuple)
     return case.targets is None and alike and len(item) == len(case.inputs)
 
 
 def _inputs(item: Any) -> Inputs:
-    found: Inputs = tuple(item) if isinstance(item, list) else item
-    return found
+    inputs: Inputs = tuple(item) if isinstance(item, list) else item
+    return inputs
 
 
-# A budget of time: "60s", "2m" or a number of seconds, and how much of it is left.
+# A time budget: "60s", "2m" or a number of seconds, and how much of it is left.
 
 Clock = Callable[[], float]
-Given = float | str | None
+BudgetInput = float | str | None
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_WRITTEN = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
+_BUDGET_TEXT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Runs from when it was made. Work is asked for only while there is time; a step that has begun is finished."""
+class TimeBudget:
+    """Time that runs from `start`. New work begins only while some is left; a step that has begun is finished."""
 
     seconds: float | None
-    """None: as long as it takes."""
+    """None if there is no limit."""
     clock: Clock
     start: float
 
@@ -123,15 +124,16 @@ class Budget:
         return self.left <= 0
 
 
-def budget_of(given: Given, clock: Clock = time.monotonic) -> Budget:
-    """The budget that a user means, begun now."""
-    return Budget(seconds=None if given is None else seconds_of(given), clock=clock, start=clock())
+def budget_of(given: BudgetInput, clock: Clock = time.monotonic) -> TimeBudget:
+    """The budget that the user asked for, started now."""
+    return TimeBudget(seconds=None if given is None else seconds_of(given), clock=clock, start=clock())
 
 
 def seconds_of(given: float | str) -> float:
-    found = _WRITTEN.fullmatch(given.lower()) if isinstance(given, str) else None
-    if found and found[2] in UNITS:
-        seconds = float(found[1]) * UNITS[found[2]]
+    """The seconds of a budget such as 60, "60s" or "2m"."""
+    match = _BUDGET_TEXT.fullmatch(given.lower()) if isinstance(given, str) else None
+    if match and match[2] in UNITS:
+        seconds = float(match[1]) * UNITS[match[2]]
     elif isinstance(given, int | float) and not isinstance(given, bool):
         seconds = float(given)
     else:
@@ -139,66 +141,72 @@ def seconds_of(given: float | str) -> float:
     if seconds > 0:
         return seconds
     raise InputError(
-        expected="a budget of time: seconds as a number, or as text such as '60s', '2m', '1h'",
+        expected="a time budget: a number of seconds, or text such as '60s', '2m', '1h'",
         got=repr(given),
-        fix="pass, for instance, budget=60; without one, the search takes as long as it takes",
+        fix="pass, for instance, budget=60; without a budget, the search has no time limit",
     )
 
 
-# Training a copy for a short while: the same batches, seeds and number of steps for everyone who takes part.
+# Trials: short trainings of copies, all with the same batches, seeds and number of steps.
 
-MOST_STEPS = 40  # ours: enough for a healthy network to leave its first loss, little beside any real training
-LEAST_STEPS = 12  # derived: the last quarter, over which losses are compared, has three steps at least
-TRIALS_WANTED = (
-    20  # ours: a control, a confirmation of two runs of three times the length, and a dozen candidates
-)
-CONFIRMATION = 6  # derived: what of these is kept back for the confirmation
-DEFAULT_RATE = 1e-3  # cited: Kingma & Ba 2015, algorithm 1
+# Heuristic: enough for a healthy network to leave its first loss, and little compared with any real training.
+MAX_TRIAL_STEPS = 40
+
+# Derived: the last quarter, over which losses are compared, then has at least three steps.
+MIN_TRIAL_STEPS = 12
+
+# Heuristic: a control, a confirmation of two runs of three times the length, and a dozen candidates.
+PLANNED_TRIALS = 20
+
+# Derived: the share of the planned trials that the confirmation takes.
+CONFIRMATION_TRIALS = 6
+
+# Cited: Kingma & Ba 2015, algorithm 1.
+DEFAULT_LEARNING_RATE = 1e-3
 
 Losses = tuple[float, ...]
 
 
 class OutOfTimeError(Exception):
-    """The budget ended in the middle of a trial; never seen by users."""
+    """The budget ended in the middle of a trial. It never reaches users."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Trials:
-    """One way of training for all: whoever is compared was trained by the same one of these."""
+    """The trainings of one search. Models that are compared were trained by the same Trials."""
 
     batches: Batches
-    budget: Budget
+    budget: TimeBudget
     progress: Progress | None = None
     steps: int | None = None
-    """Decided by the first run: as many as the budget allows for all runs that are to come."""
-
+    """Steps per run; set by the first run to what the budget allows for all planned runs."""
     pace: float = 0.0
-    """Seconds that a step takes."""
+    """Seconds per step."""
     length: float = 1
-    """How many times as many steps as `steps` a run makes that does not say otherwise."""
-    made: int = 0
-    """Steps of training so far, all runs together."""
+    """Default length of a run, as a multiple of `steps`."""
+    total_steps: int = 0
+    """Training steps so far, of all runs together."""
 
     @property
     def fresh(self) -> bool:
-        """Each step saw another batch."""
-        return self.batches.fresh(self.steps or MOST_STEPS)
+        """Whether each step sees a different batch."""
+        return self.batches.fresh(self.steps or MAX_TRIAL_STEPS)
 
     @property
-    def hurried(self) -> bool:
-        """The budget has made trials shorter."""
-        return self.steps is not None and self.steps < MOST_STEPS
+    def shortened(self) -> bool:
+        """Whether the budget made the trials shorter."""
+        return self.steps is not None and self.steps < MAX_TRIAL_STEPS
 
     @property
     def spare(self) -> float:
-        """Seconds that are left for more than to confirm what has been found."""
-        return self.budget.left - CONFIRMATION * (self.steps or LEAST_STEPS) * self.pace
+        """Seconds left beyond those reserved for the confirmation."""
+        return self.budget.left - CONFIRMATION_TRIALS * (self.steps or MIN_TRIAL_STEPS) * self.pace
 
     def has_time(self) -> bool:
         return self.spare > 0
 
     def share(self, parts: int) -> float:
-        """What is left of the budget when one of so many parts of the spare time is spent."""
+        """The remaining budget at which one of `parts` equal parts of the spare time will be spent."""
         return self.budget.left - self.spare / parts if self.budget.seconds is not None else 0.0
 
     def show(self, done: int, total: int, text: str) -> None:
@@ -208,14 +216,14 @@ class Trials:
     def run(
         self, case: Case, label: str, *, seed: int = 0, longer: float | None = None, finish: bool = False
     ) -> Losses:
-        """Loss before each step of a copy of the case. Stops after a loss that is not a finite number.
+        """Train a copy of the case and return the loss before each step. Stops after a non-finite loss.
 
-        `longer` is how many times as many steps as usual. Raises OutOfTimeError if the budget ends first, unless it is
-        to `finish`. The model, optimiser and loss of the case are copied and not trained; without an optimiser Adam is
-        used. Random numbers are as before.
+        `longer` multiplies the usual number of steps. Raises OutOfTimeError if the budget ends first, unless `finish`
+        is set. The model, optimizer and loss of the case itself are not trained; without an optimizer Adam is used.
+        The state of random number generators is restored.
         """
-        with _lent(case):
-            trained = twin(case)
+        with _preserve(case):
+            trained = copy_case(case)
             if trained.optimizer is None:
                 trained = replace(trained, optimizer=default_optimizer(trained.model))
             _seed(seed)
@@ -224,43 +232,45 @@ class Trials:
                 losses.append(loss)
                 if self.budget.over and not finish:
                     raise OutOfTimeError
-            _check_own(case)
-        self.steps = self.steps or MOST_STEPS
+            _check_original(case)
+        self.steps = self.steps or MAX_TRIAL_STEPS
         return tuple(losses)
 
     def _train(self, case: Case, label: str, seed: int, longer: float) -> Iterator[float]:
-        for done, batch in enumerate(self.batches.schedule(round(longer * MOST_STEPS), seed)):
-            total = round(longer * (self.steps or MOST_STEPS))
+        for done, batch in enumerate(self.batches.schedule(round(longer * MAX_TRIAL_STEPS), seed)):
+            total = round(longer * (self.steps or MAX_TRIAL_STEPS))
             if done >= total:
                 return
             self.show(done, total, label)
             began = self.budget.clock()
             loss = train_step(case, batch)
-            self.made += 1
+            self.total_steps += 1
             yield loss
             if not math.isfinite(loss):
                 return
             self._settle(self.budget.clock() - began, done)
 
     def _settle(self, seconds: float, done: int) -> None:
-        """How many steps all runs make, from what the third step of the first run took: the first are slower."""
+        """Set the steps of all runs from the time of the third step of the first run: the first two are slower."""
         if self.steps is not None or done != 2:
             return
         self.pace = seconds
         if self.budget.seconds is not None:
-            fitting = self.budget.left / TRIALS_WANTED / max(seconds, 1e-9)
-            self.steps = int(min(max(fitting, LEAST_STEPS), MOST_STEPS))
+            fitting = self.budget.left / PLANNED_TRIALS / max(seconds, 1e-9)
+            self.steps = int(min(max(fitting, MIN_TRIAL_STEPS), MAX_TRIAL_STEPS))
 
 
 def default_optimizer(model: nn.Module) -> Optimizer:
-    """What a trial uses if the user passed none."""
-    return torch.optim.Adam([each for each in model.parameters() if each.requires_grad], lr=DEFAULT_RATE)
+    """The optimizer of a trial if the user passed none."""
+    return torch.optim.Adam(
+        [each for each in model.parameters() if each.requires_grad], lr=DEFAULT_LEARNING_RATE
+    )
 
 
 def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
-    """One step as a plain training loop makes it, on a copy of the batch; the loss before it.
+    """Make one step of a plain training loop on a copy of the batch, and return the loss before it.
 
-    After a loss that is not a finite number no step is made.
+    After a non-finite loss no step is made.
     """
     now, optimizer = with_batch(case, copy_batch(batch)), _optimizer(case)
 
@@ -284,38 +294,40 @@ def _optimizer(case: Case) -> Optimizer:
     if case.optimizer is not None:
         return case.optimizer
     raise InputError(
-        expected="an optimiser, for a trial is training",
+        expected="an optimizer, because a trial is a training",
         got="none",
-        fix="pass the optimiser you train with",
+        fix="pass the optimizer you train with",
     )
 
 
 @contextmanager
-def _lent(case: Case) -> Iterator[None]:
-    """The case itself is guarded too: a loss or a hook may hold on to the original behind the copy's back."""
-    lent = [index_model(unwrap(case.model))]
+def _preserve(case: Case) -> Iterator[None]:
+    """Restore the original too: a loss or a hook of the copy may still refer to it."""
+    models = [index_model(unwrap(case.model))]
     if isinstance(case.loss, nn.Module):
-        lent.append(index_model(case.loss))
+        models.append(index_model(case.loss))
     with ExitStack() as stack:
-        stack.enter_context(preserve_state(lent))
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing dynamo takes a second
+        stack.enter_context(preserve_state(models))
+        if (
+            "torch._dynamo" in sys.modules
+        ):  # otherwise nothing is compiled, and importing dynamo takes a second
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.inference_mode(mode=False))
         yield
 
 
-def _check_own(case: Case) -> None:
-    """Raise if gradients went to the original: then what was trained is not what was measured."""
-    strangers = [
+def _check_original(case: Case) -> None:
+    """Raise if the original got gradients: then the training did not train what was measured."""
+    names = [
         named.names[0]
         for named in index_model(unwrap(case.model)).parameters.values()
         if named.item.grad is not None
     ]
-    if strangers:
+    if names:
         raise InputError(
-            expected="a model and a loss that use the model they are called with",
-            got=f"gradients of a copy that went to the original: {', '.join(strangers[:3])}",
-            fix="do not let the loss, a hook or a lambda hold on to the model or its parameters; "
+            expected="a loss and hooks that use only the model they are called with",
+            got=f"training a copy gave gradients to the original: {', '.join(names[:3])}",
+            fix="do not let the loss, a hook or a lambda refer to the model or its parameters; "
             "make it a method of the model, or an nn.Module that holds what it needs",
         )
 

@@ -1,4 +1,18 @@
-"""The proof of a fix: trace again, measure again, and train beside the untreated model."""
+"""The proof of one fix: traced again, measured, and trained next to the untreated model.
+
+A fix is verified if, with the user's own optimizer and learning rate,
+
+1. a finding that it was tried for is gone on a second trace, or only a note there;
+2. no new finding is as severe as the worst of those, or more;
+3. if it claims to keep the function, the outputs in double precision changed by at most `MAX_FUNCTION_DRIFT`;
+4. a short training ends lower than that of the untreated model (see `comparison`);
+5. and in it the treated model learns: its loss gets well below that of the best constant output (see `reference`).
+
+The first three cost about six passes, the last two a few dozen steps. A finding that training itself refutes (the
+network learns although it was found) becomes a note. So a fix that fails the first two only because of such findings is
+in doubt, and the trial decides. For a fix that no finding called for, the first is not required, and of the second only
+that no error is new.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from msgspec.structs import replace as changed
+from msgspec.structs import replace as replace_fields
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
@@ -16,14 +30,13 @@ from leadline.checks import model_checks
 from leadline.checks._diagnosis import CONFIDENCE, check_case, collect_findings, judge
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes._engine.candidates import Candidate, refusal
-from leadline.fixes._engine.comparison import compare, end
-from leadline.fixes._engine.copy import twin
-from leadline.fixes._engine.edits import Bench, make
-from leadline.fixes._engine.fix import Patient
-from leadline.fixes._engine.reference import Yardstick
+from leadline.fixes._engine.comparison import compare, final_loss
+from leadline.fixes._engine.copy import copy_case
+from leadline.fixes._engine.edits import EditSession, apply_edits
+from leadline.fixes._engine.fix import FixContext
+from leadline.fixes._engine.reference import LearningCriterion
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
 from leadline.readings.symmetry.verification import relative_change
-from leadline.readings.theory.prediction import predict_moments
 from leadline.readings.update.probe import copy_batch, outputs_of
 from leadline.records import Edit, Finding, Measure, Outcome, Rehearsal, Trial, severity_rank
 from leadline.records.report import Report
@@ -31,26 +44,220 @@ from leadline.report.depth import gains
 from leadline.report.verdict import sentence
 from leadline.tracer.inputs import call_model
 from leadline.tracer.restore import preserve_process_state
-from leadline.tracer.trace import trace_case
 
-KEPT = 1e-9  # derived: double precision through thousands of ops leaves 1e-12; rounding a factor once, 1e-16
+# Derived: double precision leaves 1e-12 after thousands of ops, and 1e-16 after one rounded factor.
+MAX_FUNCTION_DRIFT = 1e-9
+
+PERFECT_REHEARSAL = Rehearsal(losses=(1.0, 0.0))
+"""The rehearsal of a network that learns everything: it refutes every finding that training can refute."""
 
 
-def drift_of(case: Case, edits: Sequence[Edit]) -> float:
-    """The largest relative change of the outputs, in the root of the mean square, that the edits make.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How far the proof of a candidate has come. The treated copy is not kept: the same edits make it again."""
 
-    Edits are made on a copy that is in double precision already: rounding of the weights themselves is not counted.
+    candidate: Candidate
+    outcome: Outcome
+    report: Report | None = None
+    """Report of the treated model; None if the candidate is refuted for good."""
+    doubt: str = ""
+    """What the second trace objects to and training may refute."""
+    lower: bool = False
+    """Whether it ended lower than the model without it in its trial."""
+    losses: Losses = ()
+    """Losses of its first trial, which has the same length for all candidates."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it may be trained, and has not been."""
+        return self.report is not None and self.outcome.trial is None
+
+    @property
+    def verified(self) -> bool:
+        return self.outcome.state == "verified"
+
+
+def make_context(case: Case, report: Report | None = None) -> FixContext:
+    """What a fix may look at. The case is traced and checked here unless its `report` is given."""
+    report = report or check_case(case)
+    assert report.trace is not None  # it was checked in this process
+    return FixContext(case=case, trace=report.trace, report=report)
+
+
+def treated_case(context: FixContext, candidate: Candidate) -> Case:
+    """A copy of the case with the candidate's edits. Raises InputError if one of them cannot be made."""
+    case = copy_case(context.case)
+    apply_edits(EditSession(model=case.model, optimizer=case.optimizer), candidate.edits)
+    return case
+
+
+def trace_again(context: FixContext, candidate: Candidate) -> Proof:
+    """The cheap part of the proof: edit a copy, trace it again, and compare the findings."""
+    if candidate.why or not candidate.edits:
+        why = candidate.why or "advice: only the author of the model can do this"
+        return Proof(candidate=candidate, outcome=candidate.outcome(why))
+    try:
+        case = treated_case(context, candidate)
+    except InputError as error:
+        return Proof(candidate=candidate, outcome=candidate.outcome(refusal(error)))
+    try:
+        report = check_case(case, rehearse=False)
+    except Exception as error:  # the untreated model does not raise, so the fix is the cause
+        return Proof(candidate=candidate, outcome=_broken_outcome(candidate, error))
+    return _compare_findings(context, candidate, report)
+
+
+def train_treated(
+    proof: Proof, context: FixContext, trials: Trials, control: Losses, criterion: LearningCriterion
+) -> Proof:
+    """The expensive part of the proof: train the treated copy as the untreated one was trained."""
+    case = treated_case(context, proof.candidate)
+    try:
+        losses = trials.run(case, f"training with {proof.candidate.fix}")
+    except (LeadlineError, OutOfTimeError):
+        raise
+    except Exception as error:  # the untreated model does not raise, so the fix is the cause
+        return Proof(candidate=proof.candidate, outcome=_broken_outcome(proof.candidate, error))
+    trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
+    return conclude(replace(proof, losses=losses), context, trial, criterion)
+
+
+def conclude(proof: Proof, context: FixContext, trial: Trial, criterion: LearningCriterion) -> Proof:
+    """The proof with what a trial says about the fix, and about the findings of the second trace."""
+    candidate, report = proof.candidate, proof.report
+    assert report is not None  # only what passed the second trace is trained
+    comparison = compare(trial)
+    report = with_rehearsal(report, _trial_rehearsal(trial, context, criterion))
+    objection = _objection(candidate, _findings_before(context), report.findings)
+    if comparison.lower and not objection and not criterion.has_learned(trial.treated):
+        objection = f"{comparison.why}, but {criterion.describe(trial.treated)}: it has not learned"
+    outcome = replace_fields(
+        _outcome(context, candidate, report, trial),
+        state="verified" if comparison.lower and not objection else "refuted",
+        why=(objection or comparison.why) if comparison.lower else comparison.why,
+        drift=proof.outcome.drift,
+        seconds=proof.outcome.seconds,
+    )
+    return replace(proof, outcome=outcome, report=report, lower=comparison.lower)
+
+
+def _compare_findings(context: FixContext, candidate: Candidate, report: Report) -> Proof:
+    """The proof after the second trace: no objection, doubts that training may refute, or refuted for good."""
+    before = _findings_before(context)
+    objection = _objection(candidate, before, report.findings)
+    refuted = objection and _objection(candidate, before, with_rehearsal(report, PERFECT_REHEARSAL).findings)
+    outcome = _outcome(context, candidate, report, None)
+    if candidate.reach == "function" and not objection:
+        drift = function_drift(context.case, candidate.edits)
+        outcome = replace_fields(outcome, drift=drift)
+        if not drift <= MAX_FUNCTION_DRIFT:
+            change = f"the outputs changed by {drift:.2g} in double precision"
+            refuted = objection = f"it claims to keep the function, but {change}"
+    if objection:
+        outcome = replace_fields(outcome, state="refuted", why=objection)
+    return Proof(
+        candidate=candidate,
+        outcome=outcome,
+        report=None if refuted else report,
+        doubt="" if refuted else objection,
+    )
+
+
+def _findings_before(context: FixContext) -> tuple[Finding, ...]:
+    """The findings of the untreated model before any training, as those of the second trace are."""
+    return with_rehearsal(context.report, None).findings
+
+
+def _outcome(context: FixContext, candidate: Candidate, report: Report, trial: Trial | None) -> Outcome:
+    before, after = _findings_before(context), report.findings
+    left = {finding.code for finding in after if finding.severity != "info"}
+    return replace_fields(
+        candidate.outcome("it passed the second trace"),
+        verdict=report.verdict,
+        gone=tuple(sorted({finding.code for finding in before if finding.severity != "info"} - left)),
+        came=tuple(sorted({finding.code for finding in _new_findings(before, after)})),
+        measures=read_measures(context.report, report, trial),
+        trial=trial,
+    )
+
+
+def _new_findings(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
+    """Findings that were not there before, or were less severe."""
+    worst: dict[str, int] = {}
+    for finding in before:
+        worst[finding.code] = max(worst.get(finding.code, -1), severity_rank(finding.severity))
+    return [finding for finding in after if severity_rank(finding.severity) > worst.get(finding.code, -1)]
+
+
+def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[Finding]) -> str:
+    """What the second trace has against the fix; "" if nothing."""
+    left = {finding.code for finding in after if finding.severity != "info"}
+    gone = [each for each in before if each.code in candidate.answers and each.code not in left]
+    if candidate.answers and not gone:
+        return f"the second trace still finds {', '.join(candidate.answers)}"
+    limit = max((severity_rank(finding.severity) for finding in gone), default=severity_rank("error"))
+    worse = [each for each in _new_findings(before, after) if severity_rank(each.severity) >= limit]
+    return f"{worse[0].code} {worse[0].name} appears instead: {worse[0].message}" if worse else ""
+
+
+def _broken_outcome(candidate: Candidate, error: Exception) -> Outcome:
+    message = str(error).splitlines()[0] if str(error) else "no reason given"
+    why = f"the model raises {type(error).__name__} with it: {message}"
+    return replace_fields(candidate.outcome(why), state="refuted")
+
+
+# Findings that training refutes: where a network learns in spite of one, it becomes a note.
+#
+# `leadline.check` rehearses a few steps to find that out. Copies that will be trained anyway are checked without a
+# rehearsal: all their findings count at first, and then the trial serves as the rehearsal.
+
+
+def with_rehearsal(report: Report, rehearsal: Rehearsal | None) -> Report:
+    """The report as it would be after this rehearsal; None: before any training."""
+    profile = replace_fields(report.profile, rehearsal=rehearsal)
+    findings = collect_findings(model_checks(), profile.shown)
+    verdict = judge(profile, report.coverage, findings)
+    confidence = CONFIDENCE.get(verdict) if profile.update is not None else None
+    judged = replace_fields(
+        report, profile=profile, findings=findings, verdict=verdict, confidence=confidence
+    )
+    return replace_fields(judged, reason=sentence(judged))
+
+
+def _trial_rehearsal(trial: Trial, context: FixContext, criterion: LearningCriterion) -> Rehearsal:
+    """The trial as a rehearsal. One that comes near the reference need not beat a constant output too.
+
+    Batches differ, so the last loss is replaced by the final loss over the last quarter.
     """
-    before, after = (_outputs(case, made) for made in ((), edits))
+    losses = (*trial.treated[:-1], final_loss(trial.treated))
+    before = context.report.profile.rehearsal
+    if criterion.has_learned_enough(trial.treated):
+        constant = None
+    elif criterion.constant is None and before is not None:
+        constant = before.constant
+    else:
+        constant = criterion.constant
+    return Rehearsal(losses=losses, constant=constant)
+
+
+# Numbers before and after a fix.
+
+
+def function_drift(case: Case, edits: Sequence[Edit]) -> float:
+    """The largest relative change of the outputs, in root mean square, that the edits cause.
+
+    The edits are applied to a copy in double precision, so that rounding of the weights themselves does not count.
+    """
+    before, after = _exact_outputs(case, ()), _exact_outputs(case, edits)
     if len(before) != len(after) or any(a.shape != b.shape for a, b in zip(before, after, strict=True)):
         return float("inf")
     return relative_change(before, after)
 
 
-def _outputs(case: Case, edits: Sequence[Edit]) -> list[Tensor]:
-    exact = twin(case)
+def _exact_outputs(case: Case, edits: Sequence[Edit]) -> list[Tensor]:
+    exact = copy_case(case)
     exact.model.double()
-    make(Bench(model=exact.model, optimizer=exact.optimizer), edits)
+    apply_edits(EditSession(model=exact.model, optimizer=exact.optimizer), edits)
     with preserve_process_state(), torch.no_grad():
         torch.manual_seed(0)
         output = call_model(exact.model, copy_batch(_double(case.inputs)))
@@ -61,25 +268,22 @@ def _double(batch: Any) -> Any:
     return tree_map_only(Tensor, lambda each: each.double() if each.is_floating_point() else each, batch)
 
 
-# The numbers that a fix is to change, before and after.
+def read_measures(before: Report, after: Report, trial: Trial | None) -> tuple[Measure, ...]:
+    """The numbers that a fix should change, if they were measured on at least one side."""
+    measures = (*_signal_measures(before, after), *_step_measures(before, after), *_trial_measures(trial))
+    return tuple(each for each in measures if each.before is not None or each.after is not None)
 
 
-def measures(before: Report, after: Report, trial: Trial | None) -> tuple[Measure, ...]:
-    """Those that were measured on at least one side."""
-    found = (*_signal(before, after), *_step(before, after), *_training(trial))
-    return tuple(each for each in found if each.before is not None or each.after is not None)
-
-
-def _signal(before: Report, after: Report) -> Iterator[Measure]:
+def _signal_measures(before: Report, after: Report) -> Iterator[Measure]:
     one, other = (
         gains(each.profile, 0) if each.profile.streams else (None, None) for each in (before, after)
     )
-    yield Measure(name="signal, change a block", before=one[0], after=other[0])
-    yield Measure(name="gradient, change a block", before=one[1], after=other[1])
+    yield Measure(name="signal, change per block", before=one[0], after=other[0])
+    yield Measure(name="gradient, change per block", before=one[1], after=other[1])
     yield Measure(name="loss before training", before=before.profile.loss, after=after.profile.loss)
 
 
-def _step(before: Report, after: Report) -> Iterator[Measure]:
+def _step_measures(before: Report, after: Report) -> Iterator[Measure]:
     one, other = before.profile.update, after.profile.update
     yield Measure(
         name="fall of the loss in one step",
@@ -88,222 +292,10 @@ def _step(before: Report, after: Report) -> Iterator[Measure]:
     )
 
 
-def _training(trial: Trial | None) -> Iterator[Measure]:
+def _trial_measures(trial: Trial | None) -> Iterator[Measure]:
     if trial is not None:
-        steps = len(trial.treated)
-        yield Measure(name=f"loss after {steps} steps", before=end(trial.untreated), after=end(trial.treated))
-
-
-# What training says about findings: where a network learns in spite of one, it is no more than a note.
-#
-# `leadline.check` rehearses a few steps to find that out. Copies that are to be trained anyway are checked
-# without: their
-# findings are taken at their word at first, and then the trial is the rehearsal.
-
-LEARNS = Rehearsal(losses=(1.0, 0.0))
-"""What a network that learns all there is would show."""
-
-
-def rehearsed(report: Report, rehearsal: Rehearsal | None) -> Report:
-    """The report as it is if training goes like that; None: as it is before anything was tried."""
-    profile = changed(report.profile, rehearsal=rehearsal)
-    findings = collect_findings(model_checks(), profile.shown)
-    verdict = judge(profile, report.coverage, findings)
-    known = CONFIDENCE.get(verdict) if profile.update is not None else None
-    judged = changed(report, profile=profile, findings=findings, verdict=verdict, confidence=known)
-    return changed(judged, reason=sentence(judged))
-
-
-def trial_as_rehearsal(
-    losses: tuple[float, ...], like: Rehearsal | None, constant: float | None = None
-) -> Rehearsal:
-    """A whole trial as a rehearsal. `constant` is the best constant loss over its batches, or else that of `like`.
-
-    Batches differ, so that the last loss is that of the last quarter.
-    """
-    known = constant if constant is not None or like is None else like.constant
-    return Rehearsal(losses=(*losses[:-1], end(losses)), constant=known)
-
-
-# The proof of a fix: traced again, measured, and trained beside the untreated model.
-#
-# A fix is verified if, with the user's own optimiser and rate,
-#
-# 1. a finding that it was tried for is gone on a second trace, or is no more than a note there;
-# 2. no finding came that is as severe as the worst of those, or more;
-# 3. if it claims to keep the function, the outputs in double precision moved by at most `drift.KEPT`;
-# 4. a short training ends lower than that of the untreated model (`comparison` says how that is decided);
-# 5. and in it the treated model learns: it gets well below the best constant output (`yardstick`).
-#
-# The first three cost some six passes, the last two a few dozen steps. A finding that training itself refutes (the
-# network learns in spite of it) becomes a note, so that whoever fails the first two by such findings alone is in doubt:
-# the trial decides, if it comes to that. Of a fix that no finding called for (`symptoms`), the first is not
-# asked, and of
-# the second only that no error came.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """How far the proof of a candidate has come. The treated copy is not kept: the same edits make it again."""
-
-    candidate: Candidate
-    outcome: Outcome
-    report: Report | None = None
-    """Of the treated model, unless there is no hope for it."""
-    doubt: str = ""
-    """What the second trace objects to and training may refute."""
-    lower: bool = False
-    """In its trial it ended lower than the model without it."""
-    losses: Losses = ()
-    """Of its first trial, which is as long as everybody's."""
-
-    @property
-    def open(self) -> bool:
-        """It may be trained, and has not been."""
-        return self.report is not None and self.outcome.trial is None
-
-    @property
-    def verified(self) -> bool:
-        return self.outcome.state == "verified"
-
-
-def diagnose(case: Case) -> Patient:
-    """A case as a fix sees it: traced and checked, and left as it was."""
-    return patient_of(case, check_case(case))
-
-
-def patient_of(case: Case, report: Report) -> Patient:
-    """The same for a case that has been checked already."""
-    return Patient(case=case, trace=predict_moments(trace_case(case)), report=report)
-
-
-def treated(patient: Patient, candidate: Candidate) -> Case:
-    """A copy of the patient's case with the edits. Raises InputError if one cannot be made."""
-    made = twin(patient.case)
-    make(Bench(model=made.model, optimizer=made.optimizer), candidate.edits)
-    return made
-
-
-def look_again(patient: Patient, candidate: Candidate) -> Proof:
-    """The cheap part: make the edits on a copy, trace it again, and compare what is found."""
-    if candidate.why or not candidate.edits:
-        why = candidate.why or "advice: only the author of the model can do this"
-        return Proof(candidate=candidate, outcome=candidate.outcome(why))
-    try:
-        case = treated(patient, candidate)
-    except InputError as error:
-        return Proof(candidate=candidate, outcome=candidate.outcome(refusal(error)))
-    try:
-        report = check_case(case, rehearse=False)
-    except Exception as error:  # the untreated model does not raise, so this is the fix's doing
-        return Proof(candidate=candidate, outcome=_broken(candidate, error))
-    return _compared(patient, candidate, report)
-
-
-def train_beside(
-    proof: Proof, patient: Patient, trials: Trials, control: Losses, yardstick: Yardstick
-) -> Proof:
-    """The last part: the treated copy is trained like the untreated one was."""
-    case = treated(patient, proof.candidate)
-    try:
-        losses = trials.run(case, f"training with {proof.candidate.fix}")
-    except (LeadlineError, OutOfTimeError):
-        raise
-    except Exception as error:  # the untreated model does not raise, so this is the fix's doing
-        return Proof(candidate=proof.candidate, outcome=_broken(proof.candidate, error))
-    trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
-    return concluded(replace(proof, losses=losses), patient, trial, yardstick)
-
-
-def concluded(proof: Proof, patient: Patient, trial: Trial, yardstick: Yardstick) -> Proof:
-    """What a trial says about a fix, and about the findings that the second trace had."""
-    candidate, report = proof.candidate, proof.report
-    assert report is not None  # only what passed the second trace is trained
-    found = compare(trial)
-    report = rehearsed(report, _seen(trial, patient, yardstick))
-    objection = _objection(candidate, _before(patient), report.findings)
-    if found.lower and not objection and not yardstick.learned(trial.treated):
-        objection = f"{found.why}, yet {yardstick.told(trial.treated)}: it has not learned"
-    outcome = changed(
-        _outcome(patient, candidate, report, trial),
-        state="verified" if found.lower and not objection else "refuted",
-        why=found.why if not found.lower else objection or found.why,
-        drift=proof.outcome.drift,
-        seconds=proof.outcome.seconds,
-    )
-    return replace(proof, outcome=outcome, report=report, lower=found.lower)
-
-
-def _seen(trial: Trial, patient: Patient, yardstick: Yardstick) -> Rehearsal:
-    """The trial as a rehearsal; one that comes near the reference need not be measured by constant outputs too."""
-    if yardstick.enough(trial.treated):
-        return trial_as_rehearsal(trial.treated, None)
-    return trial_as_rehearsal(trial.treated, patient.report.profile.rehearsal, yardstick.constant)
-
-
-def _compared(patient: Patient, candidate: Candidate, report: Report) -> Proof:
-    """What the second trace says: nothing against it, doubts that training may refute, or no hope."""
-    before = _before(patient)
-    objection = _objection(candidate, before, report.findings)
-    hopeless = objection and _objection(candidate, before, rehearsed(report, LEARNS).findings)
-    outcome = _outcome(patient, candidate, report, None)
-    if candidate.reach == "function" and not objection:
-        drift = drift_of(patient.case, candidate.edits)
-        outcome = changed(outcome, drift=drift)
-        if not drift <= KEPT:
-            objection = (
-                f"it claims to keep the function, but the outputs moved by {drift:.2g} in double precision"
-            )
-            hopeless = objection
-    if objection:
-        outcome = changed(outcome, state="refuted", why=objection)
-    return Proof(
-        candidate=candidate,
-        outcome=outcome,
-        report=None if hopeless else report,
-        doubt="" if hopeless else objection,
-    )
-
-
-def _before(patient: Patient) -> tuple[Finding, ...]:
-    """The patient's findings as a second look sees them, before any training."""
-    return rehearsed(patient.report, None).findings
-
-
-def _outcome(patient: Patient, candidate: Candidate, report: Report, trial: Trial | None) -> Outcome:
-    before, after = _before(patient), report.findings
-    left = {each.code for each in after if each.severity != "info"}
-    return changed(
-        candidate.outcome("it passed the second trace"),
-        verdict=report.verdict,
-        gone=tuple(sorted({each.code for each in before if each.severity != "info"} - left)),
-        came=tuple(sorted({each.code for each in _came(before, after)})),
-        measures=measures(patient.report, report, trial),
-        trial=trial,
-    )
-
-
-def _came(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
-    """Findings that were not there, or not as severe."""
-    worst: dict[str, int] = {}
-    for each in before:
-        worst[each.code] = max(worst.get(each.code, -1), severity_rank(each.severity))
-    return [each for each in after if severity_rank(each.severity) > worst.get(each.code, -1)]
-
-
-def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[Finding]) -> str:
-    """What the second trace has against the fix; "" if nothing."""
-    left = {each.code for each in after if each.severity != "info"}
-    gone = [each for each in before if each.code in candidate.answers and each.code not in left]
-    if candidate.answers and not gone:
-        return f"{', '.join(candidate.answers)} still found on the second trace"
-    bar = max((severity_rank(each.severity) for each in gone), default=severity_rank("error"))
-    worse = [each for each in _came(before, after) if severity_rank(each.severity) >= bar]
-    return f"{worse[0].code} {worse[0].name} came instead: {worse[0].message}" if worse else ""
-
-
-def _broken(candidate: Candidate, error: Exception) -> Outcome:
-    told = str(error).splitlines()[0] if str(error) else "no reason given"
-    return changed(
-        candidate.outcome(f"the model raises {type(error).__name__} with it: {told}"), state="refuted"
-    )
+        yield Measure(
+            name=f"loss after {len(trial.treated)} steps",
+            before=final_loss(trial.untreated),
+            after=final_loss(trial.treated),
+        )

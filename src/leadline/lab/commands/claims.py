@@ -8,13 +8,11 @@ import sys
 import textwrap
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 
 import click
 
 from leadline import __version__
-from leadline.cli.metadata import declared
 from leadline.cli.options import (
     FINE,
     FOUND,
@@ -27,12 +25,10 @@ from leadline.cli.options import (
     progress_bar,
 )
 from leadline.cli.output import emit, look_for, say
-from leadline.lab.articles import code_order, find_code
+from leadline.lab.articles import find_code
 from leadline.lab.claims_page import DISAGREES, LAB_FORMATS
 from leadline.records import Lab
 from leadline.report.formula import in_signs
-
-CLAIMS_FOLDER = Path(__file__).parents[1] / "claims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +42,14 @@ class ClaimRow:
     claim: str
 
 
-@cache
-def list_claim_rows(folder: Path = CLAIMS_FOLDER) -> tuple[ClaimRow, ...]:
+def list_claim_rows() -> list[ClaimRow]:
     """Every claim, in the order of the articles."""
-    found = [
-        ClaimRow(
-            code=fields["code"],
-            verdict=fields["verdict"],
-            slow=fields.get("slow", False),
-            claim=doc.split("\n\n", 1)[0].replace("\n", " "),
-        )
-        for fields, doc in declared(folder, "claim")
+    from leadline.lab.claim import all_claims  # torch-free start of the other commands
+
+    return [
+        ClaimRow(code=each.code, verdict=each.verdict, slow=each.slow, claim=each.summary)
+        for each in all_claims()
     ]
-    return tuple(sorted(found, key=lambda each: code_order(each.code)))
 
 
 # The commands of `leadline lab`. In a folder of their own, where the program does not look for commands.
@@ -77,7 +68,7 @@ def list_claims(as_json: bool) -> int:
     return FINE
 
 
-def _table(found: tuple[ClaimRow, ...]) -> str:
+def _table(found: list[ClaimRow]) -> str:
     width = max(shutil.get_terminal_size().columns, 70)
     rows = []
     for each in found:
