@@ -30,13 +30,13 @@ def coherent_branches(profile: Profile) -> Iterator[Symptom]:
     r"""Residual branches have a non-zero mean, which adds up with depth instead of averaging out.
 
     ## What it measures
-    For each residual branch $f$, the share $\bar f^2 / E[f^2]$ of its second moment that is its mean over all elements,
+    The share $\bar f^2 / E[f^2]$ of the second moment of each residual branch $f$ that is its mean over all elements,
     and the same share for the stream after the last block. Fires if the first is above `MAX_BRANCH_MEAN_SHARE` = 10 %
     in most of at least `MIN_BRANCHES` = 8 blocks and the second is above `MAX_STREAM_MEAN_SHARE` = 50 %.
 
     ## Why it hurts
     Independent branches of variance $v$ add up to $N v$, means of the same sign to $(N \bar f)^2$. A scale of
-    $1/\sqrt N$, which bounds branches of zero mean, does not bound these. The stream becomes mostly one constant, and
+    $1/\sqrt N$ bounds the first sum but not the second. The stream becomes mostly one constant, and
     all samples look alike to the next layers. The usual reason is a branch that ends in an activation.
 
     ## When it is wrong
