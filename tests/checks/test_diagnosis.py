@@ -78,7 +78,7 @@ def test_default_initialization_loses_five_sixths_of_the_gradient_per_layer_and_
 
 def test_a_sigmoid_stack_blames_the_slope_of_the_sigmoid():
     message = found(check(stack(20, nn.Sigmoid, gain=1.0)), "B201").message
-    assert "% of it from the slope of sigmoid" in message
+    assert "% of the change comes from the slope of sigmoid" in message
     assert "at most 0.0625" in message
 
 

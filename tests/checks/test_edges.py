@@ -78,7 +78,7 @@ def test_restless_steps_give_the_first_loss_the_last_and_the_peak():
         "U509", replace(stack_with_update(), rehearsal=Rehearsal(losses=(2.3, 2.0, 9.0, 5.0)))
     )
     assert "3 steps at learning rate 0.001" in found.message
-    assert "from 2.3 to 5: it is up to 9" in found.message
+    assert "from 2.3 to 5: it was up to 9" in found.message
     assert found.evidence == {"first": 2.3, "last": 5.0, "rise": 4.5, "steps": 3.0}
 
 

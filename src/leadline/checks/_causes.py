@@ -232,10 +232,13 @@ def _list_causes(shares: dict[str, float], total: float, layer: LayerGain | None
         ]
         return f"the factors per block are {', '.join(factors)}"
     parts = [
-        f"{100 * shares[kind] / total:.0f} % of it from {_describe_kind(kind, layer, law.direction)}"
+        (f"{100 * shares[kind] / total:.0f} %", _describe_kind(kind, layer, law.direction))
         for kind in mentioned
     ]
-    return ", ".join(parts)
+    (share, kind), *others = parts
+    return ", ".join(
+        [f"{share} of the change comes from {kind}", *(f"{share} from {kind}" for share, kind in others)]
+    )
 
 
 def _describe_kind(kind: str, layer: LayerGain | None, direction: Direction) -> str:

@@ -23,6 +23,9 @@ MAX_RATE_RATIO: dict[Family, float] = {"sgd": 10.0, "adam": 64.0}
 # Calibrated by benchmarks/update_limits.py: multiple of MAX_RATE_RATIO beyond which one run in sixty learned.
 HOPELESS_MULTIPLE = 4.0
 
+# Heuristic: learning rates in use are larger; a smaller one is the reason why a step is small.
+MIN_USUAL_RATE = 1e-6
+
 # Heuristic: a sum over fewer blocks says nothing about depth.
 MIN_SPREAD_BLOCKS = 8
 
@@ -133,13 +136,27 @@ def share_of_repeated_blocks(profile: Profile) -> float | None:
     return total if total >= MAX_SHARE_OF_ONE_BLOCK else None
 
 
-def lower_rate_action(update: Update, max_rate: float) -> str:
-    """One sentence that says to lower the learning rate to `max_rate`, or to the safe rate if that is lower."""
-    rate = max_rate if not update.safe_lr else min(max_rate, update.safe_lr)
-    return (
-        f"Lower the learning rate from {update.lr or 0.0:.2g} to {rate:.2g}, or warm it up from there with "
-        "`leadline.nn.schedule`."
-    )
+def lower_rate_action(update: Update, max_rate: float = math.inf, *, otherwise: str = "") -> str:
+    """One sentence that says to lower the learning rate to `max_rate`, or to the safe rate if that is lower.
+
+    `otherwise` is another way out, to be read after "or".
+    """
+    rate = min(max_rate, update.safe_lr or math.inf)
+    if not math.isfinite(rate):
+        return "Lower the learning rate, or warm it up with `leadline.nn.schedule`."
+    if rate < MIN_USUAL_RATE:
+        return (
+            f"Fix what makes the gradient so large, which other findings name, because a learning rate of {rate:.2g} "
+            "is too small to learn."
+        )
+    last = f"warm it up from there with `leadline.nn.schedule`{f', or {otherwise}' if otherwise else ''}"
+    return f"Lower the learning rate from {update.lr or 0.0:.2g} to {rate:.2g}, {'' if otherwise else 'or '}{last}."
+
+
+def new_loss(update: Update) -> str:
+    """What one step does to the loss, in words: "changes the loss by +0.8" or "makes the loss NaN"."""
+    change = update.measured_loss_change
+    return f"changes the loss by {change:+.3g}" if math.isfinite(change) else "makes the loss NaN or infinite"
 
 
 def step_evidence(update: Update) -> dict[str, float]:

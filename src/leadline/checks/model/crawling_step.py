@@ -79,11 +79,11 @@ def _diagnose(step: StepSize, rehearsal: Rehearsal | None) -> tuple[str, float |
     """The message, and the factor by which to raise the learning rate if known; None if steps are not too small."""
     subject = f"one step of {step.optimizer} at learning rate {step.lr:.3g}"
     if step.family == "adam" and step.relative < MIN_RELATIVE_STEP:
-        steps = f"it takes {1 / step.relative:.0f} steps to change one completely"
+        steps = f"it takes {1 / step.relative:.2g} steps to change one completely"
         factor = MIN_RELATIVE_STEP / step.relative
         return f"{subject} moves the weights by only {step.relative:.2g} of their size: {steps}", factor
     if step.family == "sgd" and 0 < step.promised < MIN_PROMISED_SHARE:
-        steps = f"it takes {1 / step.promised:.0f} steps at that pace"
+        steps = f"it takes {1 / step.promised:.2g} steps at that pace"
         factor = MIN_PROMISED_SHARE / step.promised
         return f"{subject} lowers the loss by only {step.promised:.2g} of its value: {steps}", factor
     if rehearsal is not None and rehearsal.is_too_slow and not rehearsal.has_spike:

@@ -60,8 +60,7 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
         severity="info",
         where=first_names([tensor.name for _, tensor in invariant]),
         message=f"weight decay on {plural(len(invariant), 'scale-invariant tensor')} only sets the effective learning "
-        f"rate"
-        f"{_describe(largest, balance)}",
+        f"rate{_describe(largest, balance)}",
         action=f"Tune the product `lr * weight_decay`, now {product:.2g}, as one setting for these tensors, or set "
         "`weight_decay=0` for them.",
         evidence=_evidence(group, largest, balance) | {"tensors": float(len(invariant))},

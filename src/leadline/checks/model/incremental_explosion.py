@@ -8,6 +8,8 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import (
     long_step_severity,
+    lower_rate_action,
+    new_loss,
     rate_over_safe_rate,
     share_of_repeated_blocks,
     step_evidence,
@@ -59,10 +61,11 @@ def incremental_explosion(profile: Profile) -> Iterator[Symptom]:
         severity=severity,
         where=f"{blocks[0].name} … {blocks[-1].name}",
         message=f"the learning rate {update.lr:.3g} is {rate_over_safe_rate(update):.3g} times the safe rate: the "
-        f"steps of {len(blocks)} blocks add up to {100 * share:.0f} % of a step that changes the loss by "
-        f"{update.measured_loss_change:+.3g} where its gradient promises {update.predicted_loss_change:+.3g}",
-        action=f"Lower the learning rate to {update.safe_lr:.2g}, warm it up from there with "
-        "`leadline.nn.schedule`, or multiply each residual branch by"
-        f" 1/sqrt({len(blocks)}) = {len(blocks) ** -0.5:.2g}.",
+        f"steps of {len(blocks)} blocks add up to {100 * share:.0f} % of a step that {new_loss(update)} where its "
+        f"gradient promises {update.predicted_loss_change:+.3g}",
+        action=lower_rate_action(
+            update,
+            otherwise=f"multiply each residual branch by 1/sqrt({len(blocks)}) = {len(blocks) ** -0.5:.2g}",
+        ),
         evidence={**step_evidence(update), "blocks": float(len(blocks)), "share": share},
     )

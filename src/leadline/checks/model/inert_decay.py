@@ -47,16 +47,12 @@ def inert_decay(profile: Profile) -> Iterator[Symptom]:
     if not names:
         return
     share = profile.symmetry.free_share if profile.symmetry is not None else None
-    part = (
-        ""
-        if share is None
-        else f" and {100 * share:.0f} % of the penalty can be removed without changing the function"
-    )
+    removable = "" if share is None else f", and {100 * share:.0f} % of the penalty can be removed this way"
     yield Symptom(
         severity="info",
         where=first_names(names),
-        message=f"weight decay on {plural(len(names), 'tensor')} cannot regularize: decay can "
-        f"shrink them while no decayed tensor grows{part}",
+        message=f"weight decay on {plural(len(names), 'tensor')} cannot regularize: it can shrink "
+        f"them without changing the function{removable}",
         action="Regularize with dropout or data augmentation instead, and tune `weight_decay` of these tensors only as "
         "part of their learning rate.",
         evidence={"tensors": float(len(names)), **({} if share is None else {"free_share": share})},

@@ -14,6 +14,8 @@ from leadline.records import Facts, Head, Margin, Profile
 MAX_EXCESS = 4.0
 # Calibrated by benchmarks/verdicts: nats above ln C up to which networks learned with Adam and similar optimizers.
 MAX_EXCESS_ADAM = 200.0
+# Heuristic: mean square of the logits; a head alone is not a hundred times too large, so the signal before it is.
+MAX_HEAD_POWER = 1e4
 
 
 def _example(value: float, logit_ms: float) -> Profile:
@@ -90,7 +92,10 @@ def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
 def _action(head: Head) -> str:
     if head.logit_ms is None or not head.logit_ms > 1:
         return "Initialize the weight of the last layer with a smaller standard deviation."
+    if head.logit_ms > MAX_HEAD_POWER:
+        return (
+            "Put `nn.LayerNorm` before the last layer, because the signal that reaches it is far too large."
+        )
     return (
-        f"Multiply the initial weight of the last layer by {head.logit_ms**-0.5:.2g}, so that the logits have size "
-        "1."
+        f"Multiply the initial weight of the last layer by {head.logit_ms**-0.5:.2g} to get logits of size 1."
     )

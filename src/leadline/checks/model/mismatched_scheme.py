@@ -77,8 +77,8 @@ def mismatched_scheme(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="info",
         where=f"{len(ratios)} residual blocks",
-        message=f"one step of {optimizer.name} changes the function as N^{exponent:+.1f} with depth, at N = {len(ratios)} "
-        f"blocks: branches are N^-{power:.2f} of their skips",
+        message=f"one step of {optimizer.name} changes the function as N^{exponent:+.1f} with depth, at "
+        f"N = {len(ratios)} blocks: branches are N^-{power:.2f} of their skips",
         action=_action(len(ratios), exponent),
         evidence={"power": power, "blocks": float(len(ratios)), "exponent": exponent},
     )

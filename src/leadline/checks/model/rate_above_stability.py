@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
+from leadline.checks._steps import lower_rate_action
 from leadline.records import Profile
 
 # Heuristic: learning rate over the stability limit; sharpness changes by about this much between batches.
@@ -50,8 +51,7 @@ def rate_above_stability(profile: Profile) -> Iterator[Symptom]:
             where="the whole model",
             message=f"the learning rate {update.lr:.3g} is {update.lr / update.stability_lr:.3g} times the stability "
             "limit of the sharpest direction of the loss",
-            action=f"Lower the learning rate to {update.stability_lr:.2g}, or warm it up from there with "
-            "`leadline.nn.schedule`.",
+            action=lower_rate_action(update, update.stability_lr),
             evidence={
                 "lr": update.lr,
                 "stability_lr": update.stability_lr,

@@ -11,12 +11,15 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import lower_rate_action
 from leadline.records import Margin, Profile, Rehearsal, Update
+from leadline.text import plural
 
 # Calibrated by benchmarks/verdicts: loss over the lowest loss before it; 1.1 to 1.5 separate equally many networks.
 MAX_RISE = 1.3
 # Heuristic: excess over the loss of a constant output, as a share of it; a network that ends nearer may have learned
 # how frequent each answer is.
 MIN_EXCESS = 0.1
+# Heuristic: factor by which to lower the learning rate if no lower rate is known to be safe.
+MIN_RATE_REDUCTION = 10.0
 
 
 def _rehearsed(losses: Sequence[float]) -> Profile:
@@ -64,21 +67,32 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
         return
     if rehearsal.progress > -MIN_EXCESS or rehearsal.rise <= MAX_RISE:
         return
-    first, last = rehearsal.losses[0], rehearsal.losses[-1]
-    peak = max(rehearsal.losses, key=lambda loss: loss if math.isfinite(loss) else math.inf)
     rate = None if profile.update is None else profile.update.lr
     setting = "" if rate is None else f" at learning rate {rate:.3g}"
     yield Symptom(
         severity="error" if rehearsal.has_spike else "warning",
         where="the optimizer",
-        message=f"{rehearsal.steps} steps{setting} on the same batch take the loss from {first:.3g} to {last:.3g}: "
-        f"it is up to {peak:.3g} on the way",
+        message=f"{plural(rehearsal.steps, 'step')}{setting} on the same batch {_describe(rehearsal)}",
         action=_action(profile.update),
-        evidence={"first": first, "last": last, "rise": rehearsal.rise, "steps": float(rehearsal.steps)},
+        evidence={
+            "first": rehearsal.losses[0],
+            "last": rehearsal.losses[-1],
+            "rise": rehearsal.rise,
+            "steps": float(rehearsal.steps),
+        },
+    )
+
+
+def _describe(rehearsal: Rehearsal) -> str:
+    first, last = rehearsal.losses[0], rehearsal.losses[-1]
+    if not all(map(math.isfinite, rehearsal.losses)):
+        return f"turned the loss from {first:.3g} into NaN or infinity"
+    return (
+        f"took the loss from {first:.3g} to {last:.3g}: it was up to {max(rehearsal.losses):.3g} on the way"
     )
 
 
 def _action(update: Update | None) -> str:
     if update is None or not update.lr:
         return "Lower the learning rate, or warm it up with `leadline.nn.schedule`."
-    return lower_rate_action(update, update.lr / 10)
+    return lower_rate_action(update, update.lr / MIN_RATE_REDUCTION)

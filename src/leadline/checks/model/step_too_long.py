@@ -9,6 +9,8 @@ from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import (
     MAX_RATE_RATIO,
     long_step_severity,
+    lower_rate_action,
+    new_loss,
     optimizer_family,
     rate_over_safe_rate,
     share_of_repeated_blocks,
@@ -67,10 +69,8 @@ def step_too_long(profile: Profile) -> Iterator[Symptom]:
         severity=severity,
         where=_where(profile),
         message=f"the learning rate {update.lr:.3g} is {rate_over_safe_rate(update):.3g} times the safe rate: one step "
-        f"changes the loss by {update.measured_loss_change:+.3g} where its gradient promises "
-        f"{update.predicted_loss_change:+.3g}",
-        action=f"Lower the learning rate to {update.safe_lr:.2g}, or warm it up from there with "
-        "`leadline.nn.schedule`.",
+        f"{new_loss(update)} where its gradient promises {update.predicted_loss_change:+.3g}",
+        action=lower_rate_action(update),
         evidence=step_evidence(update),
     )
 

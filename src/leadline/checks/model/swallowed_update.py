@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import parameter_step, stack_with_update
-from leadline.checks._steps import HALF_PRECISION
+from leadline.checks._steps import HALF_PRECISION, MIN_USUAL_RATE
 from leadline.records import ParameterStep, Profile, Update
 
 # Heuristic: share of the entries. Half of them do not learn at all, and the steps of the others are too coarse.
 MAX_UNCHANGED_SHARE = 0.5
-# Heuristic: learning rates in use are larger; a smaller one is the reason why a step is small.
-MIN_USUAL_RATE = 1e-6
 
 
 @check(
