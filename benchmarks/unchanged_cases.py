@@ -35,7 +35,7 @@ HELPERS = {  # the modules with models that belong to the tests
     "healthy deep networks": "tests.support.healthy.deep",
     "random architectures": "tests.support.faults.graphs",
     "tiny Hugging Face models": "tests.support.zoo.huggingface",
-    "sick models": "tests.support.clinic",
+    "sick models": "tests.support.fix_examples",
 }
 
 Cases = Iterator[tuple[str, Callable[[], Any]]]
@@ -206,9 +206,9 @@ def hugging_face() -> Cases:
 
 def repairs() -> Cases:
     """Without a budget of time the search is deterministic."""
-    clinic = helper("sick models")
+    fix_examples = helper("sick models")
     for name in REPAIRS:
-        yield name, lambda name=name: record(leadline.fix(clinic.sick(name)))
+        yield name, lambda name=name: record(leadline.fix(fix_examples.sick(name)))
 
 
 def block_stack(depth: int, scheme: str = "pre") -> leadline.Case:

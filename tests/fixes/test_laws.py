@@ -1,4 +1,4 @@
-"""Laws that every fix keeps, asked of all of them: a new fix is covered by its entry in the clinic."""
+"""Laws that every fix obeys: a new fix is covered by its entry in tests/support/fix_examples.py."""
 
 from __future__ import annotations
 
@@ -21,19 +21,13 @@ from leadline.fixes._engine.fix import Fix, FixContext, Plan, fix
 from leadline.fixes._engine.verify import MAX_FUNCTION_DRIFT, function_drift, make_context
 from leadline.records import Edit, Recipe
 from leadline.tracer.inputs import call_model, unwrap
-from tests.support.clinic import CLINIC, sick
+from tests.support.fix_examples import FIX_EXAMPLES, sick
 
 FIXES = all_fixes()
 HEADINGS = ["What it does", "Why it works", "What it costs", "When it does not help", "References"]
 by_name = pytest.mark.parametrize("each", FIXES, ids=lambda each: each.name)
-LONG = (
-    "rescheme",
-    "keel",
-    "deep-norm",
-    "peri-norm",
-    "branch-scale",
-    "pre-norm",
-)  # traced again as deep stacks
+LONG = ("rescheme", "keel", "deep-norm", "peri-norm", "branch-scale", "pre-norm")
+"""Fixes whose examples are deep stacks, which take long to trace."""
 
 but_long = pytest.mark.parametrize(
     "each",
@@ -44,25 +38,25 @@ but_long = pytest.mark.parametrize(
 
 @cache
 def proposals(name: str) -> tuple[Plan, ...]:
-    """What the fix proposes for its own sick model."""
+    """The plans of the fix for its own example."""
     chosen = next(each for each in FIXES if each.name == name)
     return tuple(chosen.propose(sick_context(name)))
 
 
 def sick_context(name: str) -> FixContext:
-    """The fix's own sick model, diagnosed: once for all fixes that share it."""
-    first = next(each for each, (build, _) in CLINIC.items() if build is CLINIC[name][0])
-    return _diagnosed(first)
+    """The context of the fix's own example, checked once for all fixes that share it."""
+    first = next(each for each, (build, _) in FIX_EXAMPLES.items() if build is FIX_EXAMPLES[name][0])
+    return _checked(first)
 
 
 @cache
-def _diagnosed(name: str) -> FixContext:
+def _checked(name: str) -> FixContext:
     return make_context(sick(name))
 
 
 @cache
 def treated(name: str, index: int) -> tuple[Case, FixContext]:
-    """The sick model after that plan, and diagnosed again."""
+    """The example after that plan, and its new context."""
     case = sick(name)
     apply_edits(session_of(case), [plan for plan in proposals(name) if plan.edits][index].edits)
     return case, make_context(case)
@@ -77,7 +71,7 @@ def session_of(case: Case) -> EditSession:
 
 
 def picture(case: Case) -> dict[str, Any]:
-    """All of a case that edits can change: numbers, names, classes, hooks, flags and the optimiser's groups."""
+    """All of a case that edits can change: numbers, names, classes, hooks, flags and the groups of the optimizer."""
     assert case.optimizer is not None
     names = {id(p): name for name, p in case.model.named_parameters()}
     return {
@@ -120,8 +114,14 @@ def outputs(case: Case) -> torch.Tensor:
     return found
 
 
-def test_the_clinic_has_a_patient_for_every_fix_and_no_others():
-    assert set(CLINIC) == {each.name for each in FIXES}
+def test_every_fix_has_an_example_and_every_example_a_fix():
+    assert set(FIX_EXAMPLES) == {each.name for each in FIXES}
+
+
+@by_name
+def test_a_fix_its_function_and_its_file_have_one_name(each: Fix):
+    name = each.name.replace("-", "_")
+    assert (each.propose.__name__, each.propose.__module__) == (name, f"leadline.fixes.{name}")
 
 
 def violations(each: Fix) -> list[str]:
@@ -142,8 +142,8 @@ def test_a_fix_has_a_page_of_the_usual_form(each: Fix):
     assert violations(each) == []
 
 
-def test_a_fix_that_breaks_every_form_is_caught():
-    @fix(name="Bad Name", answers=(), reach="advice", since="0.2")
+def test_a_fix_whose_metadata_is_malformed_is_caught():
+    @fix(name="Bad Name", answers=(), reach="advice", since="0.1")
     def bad(context: FixContext):
         """no heading"""
         return []
@@ -152,7 +152,7 @@ def test_a_fix_that_breaks_every_form_is_caught():
 
 
 @by_name
-def test_a_fix_proposes_something_for_its_patient_and_says_what(each: Fix):
+def test_a_fix_proposes_a_plan_for_its_example_and_describes_it(each: Fix):
     plans = proposals(each.name)
     assert plans
     for plan in plans:
@@ -225,7 +225,7 @@ def test_the_code_of_a_plan_does_the_same_as_its_edits(each: Fix):
 
 @but_long
 def test_a_fix_removes_what_it_was_tried_for(each: Fix):
-    _, codes = CLINIC[each.name]
+    _, codes = FIX_EXAMPLES[each.name]
     before = {finding.code for finding in sick_context(each.name).report.findings}
     if codes:
         assert before & set(codes)
@@ -302,7 +302,7 @@ def test_looked_for_again_a_fix_that_was_made_has_nothing_more_to_change(each: F
 
 
 def test_a_fix_that_never_has_enough_is_noticed():
-    @fix(name="halving", answers=("I",), reach="init", since="0.2")
+    @fix(name="halving", answers=("I",), reach="init", since="0.1")
     def halving(context: FixContext):
         yield Plan(title="half of it", edits=(scale_edit("3.weight", 0.5),))
 

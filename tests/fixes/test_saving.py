@@ -16,7 +16,7 @@ from leadline.fixes._engine.edits import EditSession, apply_edits
 from leadline.records import Recipe
 from tests.fixes.test_laws import outputs, proposals
 from tests.support import ROOT
-from tests.support.clinic import sick
+from tests.support.fix_examples import sick
 
 INSERTING = ["qk-norm", "keel", "peri-norm", "pre-norm", "insert-norm", "add-skips"]
 

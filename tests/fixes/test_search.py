@@ -1,4 +1,4 @@
-"""What is proved is kept, what is refuted never is, and the user's things stay as they were."""
+"""The search keeps what is proved, never what is refuted, and leaves the user's objects as they were."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from leadline.fixes._engine.repair import repair
 from leadline.fixes._engine.search import STABLER_RATE_FACTOR
 from leadline.fixes._engine.verify import make_context, trace_again
 from leadline.records import Edit, Outcome, Trial
+from leadline.tracer import trace
 from tests.support import toy_fixes as toys
 from tests.support.toy_fixes import Clock
 
 
 @pytest.fixture(scope="module")
-def mended():
+def repaired():
     return repair(toys.deep(), fixes=toys.TOYS)
 
 
@@ -32,47 +33,62 @@ def outcome(found, name: str) -> Outcome:
     return next(each for each in found.outcomes if each.fix == name)
 
 
-def test_a_network_that_failed_trains_after_the_fix(mended):
-    assert (mended.verdict_before, mended.verdict_after) == ("fails", "trains")
-    assert mended.ok
-    assert mended.recipe.edits == outcome(mended, "toy-gain").edits
+def test_the_untreated_model_is_traced_exactly_once_before_fixes_are_tried(monkeypatch):
+    traces, counts = [], []
+    record = trace._trace
+    monkeypatch.setattr(trace, "_trace", lambda *args, **kwargs: traces.append(1) or record(*args, **kwargs))
+
+    @fix(name="toy-count", answers=("I", "B"), reach="init", since="0.1")
+    def toy_count(context):
+        """Counts the traces that were made before it was asked."""
+        counts.append(len(traces))
+        return []
+
+    repair(toys.deep(), fixes=[toy_count])
+    assert counts[0] == 1
+
+
+def test_a_network_that_failed_trains_after_the_fix(repaired):
+    assert (repaired.verdict_before, repaired.verdict_after) == ("fails", "trains")
+    assert repaired.ok
+    assert repaired.recipe.edits == outcome(repaired, "toy-gain").edits
     assert leadline.check(
-        mended.model, toys.deep().inputs, toys.deep().targets, nn.functional.cross_entropy
+        repaired.model, toys.deep().inputs, toys.deep().targets, nn.functional.cross_entropy
     ).ok
 
 
-def test_a_verified_fix_has_its_proof(mended):
-    proof = outcome(mended, "toy-gain")
+def test_a_verified_fix_has_its_proof(repaired):
+    proof = outcome(repaired, "toy-gain")
     assert (proof.state, proof.kept, proof.verdict) == ("verified", True, "trains")
     assert {"B201", "I302"} <= set(proof.gone)
     assert proof.trial.treated[-1] < proof.trial.untreated[-1]
     assert {each.name for each in proof.measures} >= {"gradient, change per block", "loss after 40 steps"}
 
 
-def test_the_last_trial_is_longer_and_ends_lower(mended):
-    assert len(mended.report.trial.treated) == 3 * len(outcome(mended, "toy-gain").trial.treated)
-    assert mended.report.trial.treated[-1] < mended.report.trial.untreated[-1]
-    assert mended.report.learns
+def test_the_last_trial_is_longer_and_ends_lower(repaired):
+    assert len(repaired.report.trial.treated) == 3 * len(outcome(repaired, "toy-gain").trial.treated)
+    assert repaired.report.trial.treated[-1] < repaired.report.trial.untreated[-1]
+    assert repaired.report.learns
 
 
-def test_a_fix_that_only_claims_to_keep_the_function_is_refuted(mended):
-    proof = outcome(mended, "toy-lie")
+def test_a_fix_that_only_claims_to_keep_the_function_is_refuted(repaired):
+    proof = outcome(repaired, "toy-lie")
     assert proof.state == "refuted"
     assert proof.drift > 0.1
     assert "double precision" in proof.why
 
 
-def test_a_fix_that_leaves_the_finding_is_refuted_without_any_training(mended):
-    proof = outcome(mended, "toy-placebo")
+def test_a_fix_that_leaves_the_finding_is_refuted_without_any_training(repaired):
+    proof = outcome(repaired, "toy-placebo")
     assert (proof.state, proof.trial) == ("refuted", None)
     assert "still finds" in proof.why
 
 
-def test_what_cannot_be_made_and_what_is_only_advice_was_not_run(mended):
-    assert outcome(mended, "toy-mistake").state == "not run"
-    assert "nowhere" in outcome(mended, "toy-mistake").why
-    assert outcome(mended, "toy-advice").state == "not run"
-    assert outcome(mended, "toy-advice").code == "# fewer layers"
+def test_what_cannot_be_made_and_what_is_only_advice_was_not_run(repaired):
+    assert outcome(repaired, "toy-mistake").state == "not run"
+    assert "nowhere" in outcome(repaired, "toy-mistake").why
+    assert outcome(repaired, "toy-advice").state == "not run"
+    assert outcome(repaired, "toy-advice").code == "# fewer layers"
 
 
 @pytest.mark.slow
@@ -83,18 +99,18 @@ def test_a_fix_that_heals_the_trace_and_not_the_training_is_refuted_and_left_out
     assert not set(map(str, outcome(found, "toy-stop").edits)) & set(map(str, found.recipe.edits))
 
 
-def test_no_refuted_fix_is_in_the_recipe(mended):
-    refuted = [edit for each in mended.outcomes if each.state != "verified" for edit in each.edits]
-    kept = [edit for each in mended.outcomes if each.kept for edit in each.edits]
-    assert list(mended.recipe.edits) == kept
+def test_no_refuted_fix_is_in_the_recipe(repaired):
+    refuted = [edit for each in repaired.outcomes if each.state != "verified" for edit in each.edits]
+    kept = [edit for each in repaired.outcomes if each.kept for edit in each.edits]
+    assert list(repaired.recipe.edits) == kept
     assert not [edit for edit in refuted if edit in kept and edit.action == "rate"]
 
 
-def test_the_code_of_a_repair_does_the_same_as_its_recipe(mended):
+def test_the_code_of_a_repair_does_the_same_as_its_recipe(repaired):
     by_code, by_recipe = toys.deep(), toys.deep()
-    exec(mended.code, {"model": by_code.model, "optimizer": by_code.optimizer})
-    leadline.apply(by_recipe.model, mended.recipe, by_recipe.optimizer)
-    for name, value in mended.model.state_dict().items():
+    exec(repaired.code, {"model": by_code.model, "optimizer": by_code.optimizer})
+    leadline.apply(by_recipe.model, repaired.recipe, by_recipe.optimizer)
+    for name, value in repaired.model.state_dict().items():
         assert torch.equal(value, by_code.model.state_dict()[name])
         assert torch.equal(value, by_recipe.model.state_dict()[name])
 

@@ -28,6 +28,7 @@ from leadline.cli.options import (
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
+from leadline.fixes import all_fixes
 from leadline.records.repair import RepairReport
 from leadline.report.repair_formats import REPAIR_FORMATS
 from leadline.report.snippet import split_imports
@@ -38,137 +39,8 @@ if TYPE_CHECKING:
     from leadline.fixes._engine.repair import Repair
 
 
-POSITIONS = {"model": 0, "optimizer": 4}
-"""Places in the tuple of a Case's fields."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
-    """The one place at which a factory returns, and what its model and optimiser are called there."""
-
-    line: int
-    """First line of the return statement, from 1."""
-    last: int
-    indent: str
-    names: dict[str, str]
-    """Expressions for "model" and, if there is one, "optimizer"."""
-    value: str
-    """What is returned, if it has to be given a name first; "" if not."""
-
-
-def diff_of(target: str, code: str) -> str:
-    """The diff, ready for `git apply` or `patch -p1`; the code itself if the factory is not as simple as that."""
-    path, attribute = source_file(target)
-    try:
-        text = path.read_text(encoding="utf-8") if path is not None else ""
-        found = _exit(ast.parse(text), text, attribute)
-    except (OSError, SyntaxError, ValueError):
-        found = None
-    if path is None or found is None or not code:
-        return code + "\n" if code else ""
-    changed = patched(text, found, code)
-    name = _name(path)
-    return "".join(
-        unified_diff(
-            text.splitlines(keepends=True), changed.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-        )
-    )
-
-
-def patched(text: str, found: Exit, code: str) -> str:
-    """The file with the code before the factory's return; what it imports goes to the other imports."""
-    imports, body = split_imports(code)
-    rows = text.splitlines(keepends=True)
-    aliases = [f"{name} = {said}" for name, said in found.names.items() if name != said and name in code]
-    lines = [*([f"made = {found.value}"] if found.value else []), *aliases, *body]
-    inside = [f"{found.indent}{line}\n" if line else "\n" for line in lines]
-    ending = [f"{found.indent}return made\n"] if found.value else rows[found.line - 1 : found.last]
-    rows[found.line - 1 : found.last] = [*inside, *ending]
-    place = _after_imports(ast.parse(text))
-    rows[place:place] = [f"{line}\n" for line in imports if f"{line}\n" not in rows]
-    return "".join(rows)
-
-
-def _exit(tree: ast.Module, text: str, attribute: str) -> Exit | None:
-    """None unless the factory is a plain function of the file whose last statement is its only return."""
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == attribute]
-    if len(functions) != 1:
-        return None
-    returns = [node for node in ast.walk(functions[0]) if isinstance(node, ast.Return)]
-    last = functions[0].body[-1]
-    if len(returns) != 1 or returns[0] is not last or returns[0].value is None:
-        return None
-    return _described(returns[0], returns[0].value, text)
-
-
-def _described(node: ast.Return, value: ast.expr, text: str) -> Exit | None:
-    parts = _parts(value)
-    if parts is None:
-        return None
-    simple = all(isinstance(each, ast.Name) for each in parts.values())
-    accesses = _accesses(value, parts)
-    return Exit(
-        line=node.lineno,
-        last=node.end_lineno or node.lineno,
-        indent=" " * node.col_offset,
-        names={name: ast.unparse(each) for name, each in parts.items()} if simple else accesses,
-        value="" if simple else ast.get_source_segment(text, value) or ast.unparse(value),
-    )
-
-
-def _parts(value: ast.expr) -> dict[str, ast.expr] | None:
-    """The expressions for model and optimiser in a Case, a tuple or a dict; None if it is none of these."""
-    if isinstance(value, ast.Dict):
-        pairs = {
-            key.value: item
-            for key, item in zip(value.keys, value.values, strict=True)
-            if isinstance(key, ast.Constant)
-        }
-        found = {name: pairs[name] for name in POSITIONS if name in pairs}
-    elif isinstance(value, ast.Tuple) or (isinstance(value, ast.Call) and _is_case(value)):
-        items = value.elts if isinstance(value, ast.Tuple) else value.args
-        if any(isinstance(each, ast.Starred) for each in items):
-            return None
-        found = {name: items[place] for name, place in POSITIONS.items() if place < len(items)}
-        if isinstance(value, ast.Call):
-            found |= {each.arg: each.value for each in value.keywords if each.arg in POSITIONS}
-    else:
-        return None
-    return found if "model" in found else None
-
-
-def _accesses(value: ast.expr, parts: dict[str, ast.expr]) -> dict[str, str]:
-    """How the parts are read from what is returned once that is called `made`."""
-    if isinstance(value, ast.Call):
-        return {name: f"made.{name}" for name in parts}
-    if isinstance(value, ast.Dict):
-        return {name: f'made["{name}"]' for name in parts}
-    return {name: f"made[{POSITIONS[name]}]" for name in parts}
-
-
-def _is_case(call: ast.Call) -> bool:
-    return ast.unparse(call.func).rpartition(".")[2] == "Case"
-
-
-def _after_imports(tree: ast.Module) -> int:
-    """Line behind the last import at the top level, or behind the docstring."""
-    ends = [node.end_lineno or 0 for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    if ends:
-        return max(ends)
-    first = tree.body[0]
-    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return (first.end_lineno or 0) if is_text else 0
-
-
-def _name(path: Path) -> str:
-    root = repository_root()
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-
-
-# `leadline fix`: look for edits after which a model trains, and prove them.
-
-DEMO = "leadline.lab.demo:deep_mlp"
 BUDGET = "60s"
+DEMO = "leadline.lab.demo:deep_mlp"
 
 
 @click.command(
@@ -184,7 +56,7 @@ BUDGET = "60s"
 @click.option(
     "--budget", default=BUDGET, show_default=True, help="Time to spend, for instance 60s, 5m or 1h."
 )
-@click.option("--diff", is_flag=True, help="Print the change of your own code instead of the page.")
+@click.option("--diff", is_flag=True, help="Print the change to your code instead of the report.")
 @file_option("--save", text="Write the repaired weights to this file (safetensors).")
 @file_option("--recipe", text="Write the edits to this file, for leadline.apply(model, recipe).")
 @click.option(
@@ -193,7 +65,7 @@ BUDGET = "60s"
     type=click.Choice(list(REPAIR_FORMATS)),
     default="text",
     show_default=True,
-    help="How the result is written; it never changes the exit code.",
+    help="Format of the result; it never changes the exit code.",
 )
 @output_option
 @html_option
@@ -202,7 +74,7 @@ BUDGET = "60s"
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Seeds torch before the factory runs.",
+    help="Seed of torch before the factory runs.",
 )
 @click.option("--device", help="Move model and batch there, for instance cuda.")
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
@@ -224,42 +96,42 @@ def fix(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Look for changes after which a model trains, and prove each of them.
+    """Search for changes after which a model trains, and prove each of them.
 
-    TARGET is as for `leadline check`. Each fix is made on a copy, which is traced again and then trained for a short
-    while beside the untreated model, with the same batches, seeds and optimiser; it is verified only if it ends lower.
-    Your files are not touched: --diff prints the change, --recipe and --save write what can be replayed and loaded.
+    TARGET is as for `leadline check`. Each fix is applied to a copy, which is traced again and then trained for a short
+    while next to the untreated model, with the same batches, seeds and optimizer. It is verified only if it ends lower.
+    Your files are not changed: --diff prints the change, --recipe writes the edits, and --save writes the weights.
 
-    Exit codes: 0 it trains after the fix, or needed none; 1 not repaired; 2 wrong usage or an error; 3 undecided.
+    Exit codes: 0 the model trains after the fix, or needed none; 1 not repaired; 2 wrong usage or error; 3 undecided.
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     locate(target)
     try:
         with progress_bar(quiet=quiet) as progress:
-            found = mend(target, budget, seed, device, dtype, progress=progress)
+            repair = repair_target(target, budget, seed, device, dtype, progress=progress)
     except (LeadlineError, click.ClickException):
         raise
     except Exception as error:
         say(explain_crash(error))
         return FAILED
     if page is not None:
-        emit(REPAIR_FORMATS["html"](found.report, look), page)
+        emit(REPAIR_FORMATS["html"](repair.report, look), page)
     if recipe is not None:
-        emit(found.recipe.to_json() + "\n", recipe)
+        emit(repair.recipe.to_json() + "\n", recipe)
     if save is not None:
-        _save(found, save)
-    emit(diff_of(target, found.code) if diff else REPAIR_FORMATS[form](found.report, look), output)
-    return exit_code(found.report)
+        _save(repair, save)
+    emit(diff_of(target, repair.code) if diff else REPAIR_FORMATS[form](repair.report, look), output)
+    return exit_code(repair.report)
 
 
 def exit_code(report: RepairReport) -> int:
-    """What the shell is told; it depends on the verdict and the last trial, never on the format."""
+    """The exit code; it depends on the verdict and the confirmation, never on the format."""
     if report.verdict_after == "undecided" or (report.ok and report.learns is False):
         return UNDECIDED
     return FINE if report.ok else FOUND
 
 
-def mend(
+def repair_target(
     target: str,
     budget: str | None,
     seed: int,
@@ -268,10 +140,9 @@ def mend(
     *,
     progress: Progress | None = None,
 ) -> Repair:
-    """Load and repair a target. What its code prints goes to stderr, so that stdout holds the result alone."""
-    import torch
+    """Load and repair a target. What its code prints goes to stderr, so that stdout holds only the result."""
+    import torch  # torch-free start
 
-    from leadline.fixes import all_fixes
     from leadline.fixes._engine.repair import repair
 
     with redirect_stdout(sys.stderr):
@@ -280,12 +151,138 @@ def mend(
         return repair(case, budget, fixes=all_fixes(), progress=progress)
 
 
-def _save(found: Repair, path: Path) -> None:
-    """Every entry of the state under its own name: no pickle, and nothing shared that a loader could refuse."""
-    from safetensors.torch import save_file
+def _save(repair: Repair, path: Path) -> None:
+    """Write every entry of the state dict as a separate tensor: safetensors refuses tensors that share memory."""
+    from safetensors.torch import save_file  # torch-free start
 
-    state = {name: value.detach().clone().contiguous() for name, value in found.model.state_dict().items()}
+    state = {name: value.detach().clone().contiguous() for name, value in repair.model.state_dict().items()}
     try:
-        save_file(state, path, metadata={"format": "pt", "leadline.recipe": found.recipe.to_json()})
+        save_file(state, path, metadata={"format": "pt", "leadline.recipe": repair.recipe.to_json()})
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from None
+
+
+# The diff of the user's own code.
+
+FIELD_POSITIONS = {"model": 0, "optimizer": 4}
+"""Positions in the tuple of a Case's fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactoryReturn:
+    """The only return statement of a factory, and the names of its model and optimizer there."""
+
+    line: int
+    """First line of the return statement, from 1."""
+    last: int
+    indent: str
+    names: dict[str, str]
+    """Expressions for "model" and, if there is one, "optimizer"."""
+    value: str
+    """The returned expression, if it must be given a name first; "" if not."""
+
+
+def diff_of(target: str, code: str) -> str:
+    """A diff for `git apply` or `patch -p1`; the code itself if the factory has no single, final return."""
+    path, attribute = source_file(target)
+    try:
+        text = path.read_text(encoding="utf-8") if path is not None else ""
+        place = _find_return(ast.parse(text), text, attribute)
+    except (OSError, SyntaxError, ValueError):
+        place = None
+    if path is None or place is None or not code:
+        return code + "\n" if code else ""
+    before, after = text.splitlines(keepends=True), patched(text, place, code).splitlines(keepends=True)
+    name = _diff_name(path)
+    return "".join(unified_diff(before, after, f"a/{name}", f"b/{name}"))
+
+
+def patched(text: str, place: FactoryReturn, code: str) -> str:
+    """The file with the code before the factory's return, and its imports after the other imports."""
+    imports, body = split_imports(code)
+    rows = text.splitlines(keepends=True)
+    aliases = [
+        f"{name} = {expression}"
+        for name, expression in place.names.items()
+        if name != expression and name in code
+    ]
+    lines = [*([f"made = {place.value}"] if place.value else []), *aliases, *body]
+    inside = [f"{place.indent}{line}\n" if line else "\n" for line in lines]
+    ending = [f"{place.indent}return made\n"] if place.value else rows[place.line - 1 : place.last]
+    rows[place.line - 1 : place.last] = [*inside, *ending]
+    end = _end_of_imports(ast.parse(text))
+    rows[end:end] = [f"{line}\n" for line in imports if f"{line}\n" not in rows]
+    return "".join(rows)
+
+
+def _find_return(tree: ast.Module, text: str, attribute: str) -> FactoryReturn | None:
+    """None unless the factory is a function of the file whose last statement is its only return."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == attribute]
+    if len(functions) != 1:
+        return None
+    returns = [node for node in ast.walk(functions[0]) if isinstance(node, ast.Return)]
+    last = functions[0].body[-1]
+    if len(returns) != 1 or returns[0] is not last or returns[0].value is None:
+        return None
+    return _describe_return(returns[0], returns[0].value, text)
+
+
+def _describe_return(node: ast.Return, value: ast.expr, text: str) -> FactoryReturn | None:
+    parts = _case_parts(value)
+    if parts is None:
+        return None
+    are_names = all(isinstance(each, ast.Name) for each in parts.values())
+    accesses = _accesses(value, parts)
+    return FactoryReturn(
+        line=node.lineno,
+        last=node.end_lineno or node.lineno,
+        indent=" " * node.col_offset,
+        names={name: ast.unparse(each) for name, each in parts.items()} if are_names else accesses,
+        value="" if are_names else ast.get_source_segment(text, value) or ast.unparse(value),
+    )
+
+
+def _case_parts(value: ast.expr) -> dict[str, ast.expr] | None:
+    """The expressions for model and optimizer in a Case, a tuple or a dict; None for anything else."""
+    if isinstance(value, ast.Dict):
+        items = zip(value.keys, value.values, strict=True)
+        pairs = {key.value: item for key, item in items if isinstance(key, ast.Constant)}
+        parts = {name: pairs[name] for name in FIELD_POSITIONS if name in pairs}
+    elif isinstance(value, ast.Tuple) or (isinstance(value, ast.Call) and _is_case(value)):
+        elements = value.elts if isinstance(value, ast.Tuple) else value.args
+        if any(isinstance(each, ast.Starred) for each in elements):
+            return None
+        parts = {name: elements[place] for name, place in FIELD_POSITIONS.items() if place < len(elements)}
+        if isinstance(value, ast.Call):
+            parts |= {each.arg: each.value for each in value.keywords if each.arg in FIELD_POSITIONS}
+    else:
+        return None
+    return parts if "model" in parts else None
+
+
+def _accesses(value: ast.expr, parts: dict[str, ast.expr]) -> dict[str, str]:
+    """How the parts are read from the returned value once it is named `made`."""
+    if isinstance(value, ast.Call):
+        return {name: f"made.{name}" for name in parts}
+    if isinstance(value, ast.Dict):
+        return {name: f'made["{name}"]' for name in parts}
+    return {name: f"made[{FIELD_POSITIONS[name]}]" for name in parts}
+
+
+def _is_case(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] == "Case"
+
+
+def _end_of_imports(tree: ast.Module) -> int:
+    """Line of the last import at the top level, or else of the docstring."""
+    ends = [node.end_lineno or 0 for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    if ends:
+        return max(ends)
+    first = tree.body[0]
+    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return (first.end_lineno or 0) if is_text else 0
+
+
+def _diff_name(path: Path) -> str:
+    root = repository_root()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

@@ -1,4 +1,4 @@
-"""A repair as data: edits that can be replayed, recipes made of them, and what came of each fix that was tried."""
+"""Records of a repair: edits that can be replayed, the recipe of them, and the outcome of each fix that was tried."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ RECIPE_SCHEMA = "leadline.recipe/1"
 REPAIR_SCHEMA = "leadline.repair/1"
 
 Reach = Literal["function", "recipe", "init", "architecture", "advice"]
-"""What a fix touches, least first: nothing the model computes; how it is trained; its initial weights; the model
-itself; or nothing at all, because only its author can do it."""
+"""What a fix changes, the smallest change first: the weights but not the function; the training; the initial weights;
+the model itself; or nothing, because only the author of the model can make the change."""
 State = Literal["verified", "refuted", "not run"]
 Option = bool | int | float | str | tuple[str, ...]
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change of a model or of its training. On the same model the same edit makes the same change."""
+    """One change of a model or of its training. The same edit makes the same change to the same model."""
 
     action: str
-    """Name of the action that makes it (`leadline.fixes._edits`)."""
+    """Name of the kind of edit (see `leadline.fixes._edits`)."""
     where: str = ""
-    """Path of the module or parameter it changes; "" for the model as a whole, or its training."""
+    """Path of the module or parameter; "" for the whole model or its training."""
     options: dict[str, Option] = {}
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """The edits of a repair in their order: what `leadline.apply` replays on another copy of the model."""
+    """The edits of a repair in order; `leadline.apply` applies them to another copy of the model."""
 
     schema: str = RECIPE_SCHEMA
     leadline: str
     model: str
-    """Class of the model it was made for."""
+    """Class name of the model it was made for."""
     edits: tuple[Edit, ...] = ()
 
     def to_json(self) -> str:
@@ -52,71 +52,71 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """The model trained for a short while with and without a fix: same seeds, same batches, same number of steps."""
+    """A short training with and without a fix: the same seeds, batches and number of steps."""
 
     untreated: tuple[float, ...]
-    """Loss of each step."""
+    """Loss before each step."""
     treated: tuple[float, ...]
     fresh: bool = True
-    """Each step saw another batch; otherwise all saw the only one there was."""
+    """Whether each step saw a different batch."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one fix."""
+    """The result of one plan of a fix."""
 
     fix: str
     title: str
-    """What was done, with its numbers."""
+    """What the plan changes, with its numbers."""
     reach: Reach
     answers: tuple[str, ...]
     """Codes of the findings it was tried for."""
     state: State
     why: str
-    """The measurement that decided, or why nothing was measured."""
+    """The measurement that decided, or the reason why nothing was measured."""
     edits: tuple[Edit, ...] = ()
     code: str = ""
-    """Paste-ready lines that do the same in the user's own code."""
+    """Lines that make the same change in the user's own code."""
     verdict: Verdict | None = None
-    """Of the treated model; None: not looked at."""
+    """Verdict of the treated model; None if it was not checked."""
     gone: tuple[str, ...] = ()
     """Codes of the findings that the treated model no longer has."""
     came: tuple[str, ...] = ()
     """Codes of the findings that only the treated model has."""
     measures: tuple[Measure, ...] = ()
     drift: float | None = None
-    """Largest relative change of the outputs, in double precision; of fixes that claim to keep the function."""
+    """Largest relative change of the outputs in double precision, for fixes that claim to keep the function."""
     trial: Trial | None = None
     kept: bool = False
-    """It is part of the recipe."""
+    """Whether it is part of the recipe."""
     seconds: float = 0.0
 
 
 class RepairReport(Printable, frozen=True, kw_only=True):
-    """What `leadline.fix` found, without torch. `print` shows it; `to_json` saves it."""
+    """The result of `leadline.fix` without the model. `print` shows it; `to_json` saves it."""
 
     schema: str = REPAIR_SCHEMA
     leadline: str
     before: Report
     after: Report | None
-    """Of the repaired model; None if nothing is recommended."""
+    """Report of the repaired model; None if nothing is recommended."""
     outcomes: tuple[Outcome, ...]
-    """All that was tried, in the order in which it was."""
+    """Everything that was tried, in order."""
     recipe: Recipe
     trial: Trial | None = None
-    """The whole repair beside the untreated model, longer than the trials before and with another seed. Of a model that
-    was not repaired: its own training, and nothing beside it. None: there was no time for any."""
+    """The confirmation: the whole repair next to the untreated model, longer than a trial and with another seed. For a
+    model that was not repaired, its own training alone. None if there was no time."""
     learns: bool | None = None
-    """The loss of the last model in `trial` fell; None: it was not trained."""
+    """Whether the loss of the repaired (or else untreated) model in `trial` fell; None if it was not trained."""
     code: str = ""
-    """Lines that do the same in the user's own code."""
+    """Lines that make the recommended edits in the user's own code."""
     optimizer: str = ""
-    """What all of them were trained with."""
+    """The optimizer of all trials."""
     notes: tuple[str, ...] = ()
     budget: float | None = None
-    """Seconds; None: as long as it takes."""
+    """Seconds; None if there was no limit."""
     seconds: float = 0.0
     steps: int = 0
-    """Of training, that the search made in all; of the small reference network too."""
+    """Training steps of the whole search, including those of the reference network."""
 
     @property
     def verdict_before(self) -> Verdict:
@@ -128,7 +128,7 @@ class RepairReport(Printable, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """It is expected to train now, or was all along."""
+        """Whether the model is expected to train now."""
         return self.verdict_after == "trains"
 
     def to_json(self) -> str:
@@ -144,5 +144,5 @@ class RepairReport(Printable, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         model, edits = self.before.profile.model, len(self.recipe.edits)
-        told = f"{self.verdict_before} before, {self.verdict_after} after"
-        return f"<RepairReport of {model!r}: {told}, outcomes={len(self.outcomes)}, edits={edits}>"
+        verdicts = f"{self.verdict_before} before, {self.verdict_after} after"
+        return f"<RepairReport of {model!r}: {verdicts}, outcomes={len(self.outcomes)}, edits={edits}>"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from leadline.cli.check import TWIN, examine
-from leadline.cli.fix import mend
+from leadline.cli.fix import repair_target
 from leadline.cli.options import (
     FINE,
     Progress,
@@ -52,7 +52,7 @@ def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bo
     emit(FORMATS["text"]([found], look))
     _tell(f"\nRunning: leadline fix {DEMO}\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
-        repaired = mend(DEMO, None, seed=0, progress=progress)
+        repaired = repair_target(DEMO, None, seed=0, progress=progress)
     emit(render(repaired.report, look))
     _tell(f"\nTraining both for {steps} steps, as anybody would\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:

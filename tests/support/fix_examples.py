@@ -1,4 +1,4 @@
-"""One sick model a fix: what each fix is there for, small enough to be treated in a moment."""
+"""One small model per fix that has the problem the fix is for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def vectors(scale: float = 1.0) -> Tensor:
 
 
 def plain(depth: int, activation: Callable[[], nn.Module] = nn.ReLU, gain: float | None = None) -> nn.Module:
-    """A plain stack at PyTorch's default initialisation, or at one of that gain."""
+    """A plain stack at PyTorch's default initialization, or at the given gain."""
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), activation()) for _ in range(depth)]
     if gain is not None:
         for layer in layers:
@@ -221,7 +221,7 @@ def _seeded(build: Sick) -> Sick:
     return make
 
 
-CLINIC: dict[str, tuple[Sick, Sequence[str]]] = {
+FIX_EXAMPLES: dict[str, tuple[Sick, Sequence[str]]] = {
     "balance": (_lopsided, ("B204", "U505", "U502", "U503", "U523")),
     "critical-init": (_default, ("I302", "B201")),
     "lsuv-init": (_default, ("I302", "B201")),
@@ -252,9 +252,9 @@ CLINIC: dict[str, tuple[Sick, Sequence[str]]] = {
     "connect": (lambda: case_of(Cut(), vectors()), ()),
     "loss-scale": (_half, ()),
 }
-"""By name of the fix: the sick model, and findings of which the fix has to remove one. None: it only advises."""
+"""By name of the fix: the model, and findings of which the fix must remove one; empty for fixes that only advise."""
 
 
 def sick(name: str) -> Case:
-    """The sick model of a fix, the same each time."""
-    return _seeded(CLINIC[name][0])()
+    """The example of a fix, the same each time."""
+    return _seeded(FIX_EXAMPLES[name][0])()
