@@ -25,7 +25,7 @@ from benchmarks.alarm_runs import FLAWS, Plan, Recorded, healthy_plan, record, s
 from benchmarks.result_files import RESULTS, ROOT, Results, fill_file, run_missing, table
 from leadline.checks import run_checks
 from leadline.checks._history import History
-from leadline.monitor.alerts import Desk
+from leadline.monitor.alerts import AlertTracker
 
 SETS = {"calibration": (0, 30, 2), "held out": (1000, 30, 3)}  # first seed, healthy runs, runs of each flaw
 SETTLING = 2  # healthy runs more, long enough for scale-invariant weights to settle
@@ -55,13 +55,13 @@ def plans(name: str) -> list[Plan]:
 
 
 def judge(plan: Plan, keep: Path | None) -> dict[str, Any]:
-    """What the desk said of one run."""
+    """What the run checks found in one run."""
     recorded = recorded_run(plan, keep)
-    history, desk, said = History(recorded.layout), Desk(run_checks()), []
+    history, tracker, said = History(recorded.layout), AlertTracker(run_checks()), []
     begin = time.process_time()
     for sample in recorded.samples:
         history.add(sample)
-        said += desk.ask(history)
+        said += tracker.update(history)
     seconds = time.process_time() - begin
     return {
         "steps": len(recorded.samples),

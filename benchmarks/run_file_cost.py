@@ -32,8 +32,8 @@ from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from benchmarks.timing import Spread, alternate, ratio, rounded, significant, spread
 from leadline.monitor.runfile import Run, Writer
 from leadline.monitor.runfile.access import open_store
-from leadline.monitor.runfile.owner import myself
-from leadline.monitor.runfile.queue import Batch, Put
+from leadline.monitor.runfile.owner import current_owner
+from leadline.monitor.runfile.queue import Batch, StepNumbers
 from leadline.records.run import RunInfo
 
 METRICS, LAYERS, SCALARS = 12, 1000, 10
@@ -64,12 +64,12 @@ def step_vectors() -> dict[str, tuple[str, array[float]]]:
 
 def to_run_file(folder: Path) -> Way:
     """What the writer's thread does with a step that comes alone."""
-    store = open_store(folder / "run.leadline", INFO, myself(), resume=True)
+    store = open_store(folder / "run.leadline", INFO, current_owner(), resume=True)
     scalars = step_scalars()
     packed = {name: (axis, values.tobytes()) for name, (axis, values) in step_vectors().items()}
 
     def save(step: int) -> None:
-        store.save(Batch((Put(step, time.time(), scalars, packed),)), {})
+        store.save(Batch((StepNumbers(step, time.time(), scalars, packed),)), {})
 
     def close() -> None:
         store.release()

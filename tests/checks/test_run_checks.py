@@ -13,7 +13,7 @@ from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED, History, Lay
 from leadline.checks._ranges import consecutive_ranges, layer_names, locate_parameters
 from leadline.checks._statistics import noise, robust_deviation, score, slope
 from leadline.checks.run.heavy_clipping import audit_clipping
-from leadline.monitor.alerts import Desk
+from leadline.monitor.alerts import AlertTracker
 from leadline.records.run import Sample
 
 RUN_CHECKS = {each.code: each for each in run_checks()}
@@ -47,13 +47,13 @@ def test_one_odd_batch_is_no_spike_of_the_loss_and_three_are():
 def test_a_spike_that_came_and_went_between_two_looks_is_seen(first_odd):
     """A fast loop asks its alarms every few hundred steps; any three in a row count, wherever they fall."""
     calm = noisy(constant(2.0), 0.02)
-    history, desk = History(), Desk(run_checks())
+    history, tracker = History(), AlertTracker(run_checks())
 
     def train(first: int, end: int) -> list[str]:
         odd = range(first_odd, first_odd + 3)
         losses = [calm(step) * (5.0 if step in odd else 1.0) for step in range(first, end)]
         history.add_rows(range(first, end), {"loss": losses})
-        return [each.code for each in desk.ask(history)]
+        return [each.code for each in tracker.update(history)]
 
     assert train(0, 200) == []
     assert train(200, 500) == ["T801"]
@@ -168,7 +168,7 @@ def test_scale_invariance_must_be_known_for_a_drift_to_be_said():
 
 def test_gaussian_noise_raises_no_alarm_in_ten_thousand_steps():
     """Six deviations are one in a billion for a Gaussian; all else looks at medians."""
-    draw, history, desk = random.Random(0), History(), Desk(run_checks())
+    draw, history, tracker = random.Random(0), History(), AlertTracker(run_checks())
     said = []
     for step in range(10_000):
         level = 0.5 + 2.0 * math.exp(-step / 3000)
@@ -179,7 +179,7 @@ def test_gaussian_noise_raises_no_alarm_in_ten_thousand_steps():
             "lr": 0.1,
         }
         history.add(Sample(step=step, scalars=numbers))
-        said += desk.ask(history)
+        said += tracker.update(history)
     assert [alert for alert in said if alert.severity != "info"] == []
 
 

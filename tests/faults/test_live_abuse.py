@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from leadline.monitor.live.server import LARGEST_HEAD, MOST_CONNECTIONS, prepare
+from leadline.monitor.live.server import MAX_CONNECTIONS, MAX_HEADER_BYTES, prepare_server
 from tests.support.live_server import Serving, begin
 
 TELL = b"Connection: close\r\n\r\n"
@@ -17,7 +17,7 @@ TELL = b"Connection: close\r\n\r\n"
 def served(tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "run.leadline"
     begin(path).close()
-    serving = Serving(prepare([path]))
+    serving = Serving(prepare_server([path]))
     yield serving
     serving.stop()
 
@@ -41,7 +41,7 @@ REQUESTS = {
     "a body that is negative": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -5\r\n" + TELL,
     "a body in pieces": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n" + TELL + b"1\r\nx\r\n",
     "two lengths": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nContent-Length: 9\r\n" + TELL,
-    "a head without end": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"y" * (2 * LARGEST_HEAD),
+    "a head without end": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"y" * (2 * MAX_HEADER_BYTES),
     "a tunnel": b"CONNECT evil.example:443 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + TELL,
     "a socket": b"GET / HTTP/1.1\r\nHost: evil.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     "a null origin": b"GET /stream HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: null\r\n" + TELL,
@@ -59,7 +59,7 @@ def test_what_is_no_request_of_ours_is_refused_and_the_server_goes_on(served, na
 
 def test_too_many_connections_are_refused_until_some_are_gone(served):
     with ExitStack() as held:
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MAX_CONNECTIONS):
             held.enter_context(served.listen())
         assert served.ask("/")[0] == 503
     for _ in range(100):

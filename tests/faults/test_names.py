@@ -15,7 +15,7 @@ from torch import nn
 import leadline
 from leadline.errors import InputError
 from leadline.fixes._engine.edits import EditSession, all_actions, apply_edits, code_of
-from leadline.monitor.arguments import answer
+from leadline.monitor.arguments import handle_alert
 from leadline.records import Edit
 from leadline.records.run import Alert, Event
 from leadline.report.formats import FORMATS
@@ -193,7 +193,7 @@ def test_a_run_of_hostile_names_is_listed_exported_and_shown_without_obeying_the
 
 def test_an_alert_is_logged_spelled_out(caplog):
     caplog.set_level(logging.INFO)
-    answer(Alert(code="T801", name=NAMES[1], severity="error", message=NAMES[0], since=1, step=2), "log")
+    handle_alert(Alert(code="T801", name=NAMES[1], severity="error", message=NAMES[0], since=1, step=2), "log")
     assert orders(caplog.messages[0]) == []
 
 

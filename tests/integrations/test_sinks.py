@@ -21,7 +21,6 @@ from torch import nn
 
 import leadline
 from leadline.checks._history import History
-from leadline.integrations._feed import NAMES, depth_profile, numbers
 from leadline.integrations.sinks import (
     Feed,
     FunctionSink,
@@ -31,6 +30,7 @@ from leadline.integrations.sinks import (
     TrackioSink,
     WandbSink,
 )
+from leadline.monitor.tracker_feed import SUMMARY_NAMES, depth_profile, summary_numbers
 from leadline.records.run import Alert, Event, Sample
 from tests.support import ROOT
 
@@ -79,13 +79,13 @@ def alert(code: str, state: str = "raised", step: int = 1) -> Alert:
 
 def test_the_numbers_are_twenty_and_no_more_at_any_depth():
     for depth in (2, 64):
-        found = numbers(history_of(depth), overhead=0.01, alerts=0)
-        assert set(found) == set(NAMES)
+        found = summary_numbers(history_of(depth), overhead=0.01, alerts=0)
+        assert set(found) == set(SUMMARY_NAMES)
         assert len(found) <= MOST_KEYS
 
 
 def test_the_numbers_are_what_they_say():
-    found = numbers(history_of(5), overhead=0.01, alerts=3)
+    found = summary_numbers(history_of(5), overhead=0.01, alerts=3)
     assert found["update_over_weight"] == pytest.approx(0.01)
     assert found["gradient_spread"] == pytest.approx(2.0)
     assert found["signal_gain"] == pytest.approx(16.0)
@@ -96,12 +96,12 @@ def test_the_numbers_are_what_they_say():
 
 def test_what_was_never_measured_is_not_sent():
     history = History().extend([Sample(step=0, scalars={"loss": 2.0})])
-    assert set(numbers(history, overhead=0.0, alerts=0)) == {"loss", "overhead", "alerts"}
+    assert set(summary_numbers(history, overhead=0.0, alerts=0)) == {"loss", "overhead", "alerts"}
 
 
 def test_nan_is_sent_as_nan():
     history = History().extend([Sample(step=0, scalars={"loss": math.nan})])
-    assert math.isnan(numbers(history, overhead=0.0, alerts=0)["loss"])
+    assert math.isnan(summary_numbers(history, overhead=0.0, alerts=0)["loss"])
 
 
 @needs("PIL")
@@ -150,7 +150,7 @@ def test_a_sink_that_fails_is_left_out_with_one_warning():
     good, logged, _, _ = collect_calls()
     watch = Trained()
     feed = Feed(watch, [FunctionSink(fail), good], every=1)
-    with pytest.warns(RuntimeWarning, match="FunctionSink failed and gets nothing more"):
+    with pytest.warns(RuntimeWarning, match="FunctionSink failed and receives nothing more"):
         feed.push()
     for step in range(2, 6):
         watch.history.add(Sample(step=step, scalars={"loss": 1.0}))
@@ -192,7 +192,7 @@ def test_tensorboard_has_the_scalars_the_picture_and_the_alerts(tmp_path: Path):
         filled(TensorBoardSink(writer))
     found = EventAccumulator(str(tmp_path)).Reload()
     scalars = found.Tags()["scalars"]
-    assert len(scalars) == len(NAMES)
+    assert len(scalars) == len(SUMMARY_NAMES)
     assert found.Scalars("leadline/loss")[0].value == 2.0
     assert found.Tags()["images"] == ["leadline/depth_profile"]
     texts = [each.tensor_proto.string_val[0] for each in found.Tensors("leadline/alerts/text_summary")]
@@ -265,7 +265,7 @@ def test_mlflow_files_have_the_metrics_the_picture_and_the_alerts(tmp_path: Path
         filled(MLflowSink(client, run))
         metrics = client.get_run(run).data.metrics
         names = {each.path for each in client.list_artifacts(run)}
-    assert len(metrics) == len(NAMES)
+    assert len(metrics) == len(SUMMARY_NAMES)
     assert metrics["leadline/loss"] == 2.0
     assert {"leadline_depth_profile_00000001.png", "leadline_alerts.txt"} <= names
 
@@ -290,7 +290,7 @@ run.finish()
         rows = [json.loads(row) for (row,) in store.execute("select metrics from metrics")]
         told = store.execute("select title, level from alerts order by id").fetchall()
     assert {name for row in rows for name in row} == {
-        f"leadline/{name}" for name in (*NAMES, "depth_profile")
+        f"leadline/{name}" for name in (*SUMMARY_NAMES, "depth_profile")
     }
     assert told == [("T801 toy", "warn"), ("T803 toy", "warn")]
     assert len([*tmp_path.rglob("*.png")]) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leadline.integrations._session import Session
+from leadline.integrations._session import WatchSession
 from leadline.integrations.sinks import MLflowSink, WandbSink
 from leadline.records.run import Alert
 
@@ -58,7 +58,7 @@ def test_wandb_gets_numbers_over_a_step_of_our_own_and_alerts_in_the_summary(mon
 
 
 def test_a_session_that_never_began_can_be_stepped_and_closed():
-    session = Session(store=None, budget=0.01, every=None, on_alert="log", sinks=(), push_every=10)
-    assert session.stepped() is False
+    session = WatchSession(store=None, budget=0.01, every=None, on_alert="log", sinks=(), push_every=10)
+    assert session.push() is False
     session.close()
     assert session.watch is None

@@ -1,4 +1,4 @@
-"""The desk raises once, clears once, and never floods."""
+"""The tracker raises once, clears once, and never floods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leadline.checks import run_checks
 from leadline.checks._check import Check, Symptom, check
 from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
-from leadline.monitor.alerts import FORGIVE, Desk
+from leadline.monitor.alerts import RESET_QUIET_PERIODS, AlertTracker
 from leadline.records.run import Alert, Sample
 
 QUIET = scalar_history(1, loss=constant(1.0))
@@ -48,12 +48,14 @@ def toy(code: str = "T899", **settings) -> Check:
     return look
 
 
-def tell(levels, *alarms: Check, desk: Desk | None = None, history: History | None = None) -> list[Alert]:
-    desk, history = desk or Desk(alarms or (toy(),)), history or History()
+def tell(
+    levels, *alarms: Check, tracker: AlertTracker | None = None, history: History | None = None
+) -> list[Alert]:
+    tracker, history = tracker or AlertTracker(alarms or (toy(),)), history or History()
     said = []
     for step, level in enumerate(levels):
         history.add(Sample(step=step, scalars={"ill": float(level)}))
-        said += desk.ask(history)
+        said += tracker.update(history)
     return said
 
 
@@ -91,7 +93,7 @@ def test_what_comes_and_goes_is_told_a_few_times_and_then_stands(period):
 
 
 def test_what_comes_back_after_a_long_time_is_news_each_time():
-    period = FORGIVE * CALM + CALM
+    period = RESET_QUIET_PERIODS * CALM + CALM
     raised = [alert for alert in tell(([1] + [0] * (period - 1)) * 4) if alert.state == "raised"]
     assert len(raised) == 4
 
@@ -128,31 +130,31 @@ def test_a_consequence_is_not_told_while_its_cause_stands():
 
 
 def test_a_run_that_goes_back_clears_what_stood_and_begins_anew():
-    desk, history = Desk([toy()]), History()
-    tell([1] * 5, desk=desk, history=history)
+    tracker, history = AlertTracker([toy()]), History()
+    tell([1] * 5, tracker=tracker, history=history)
     history.add(Sample(step=2, scalars={"ill": 0.0}))
-    assert [alert.state for alert in desk.ask(history)] == ["cleared"]
-    assert desk.standing == ()
+    assert [alert.state for alert in tracker.update(history)] == ["cleared"]
+    assert tracker.active == ()
 
 
 def test_asking_twice_at_the_same_step_says_nothing_new():
-    desk, history = Desk([toy()]), History()
+    tracker, history = AlertTracker([toy()]), History()
     history.add(Sample(step=0, scalars={"ill": 1.0}))
-    assert len(desk.ask(history)) == 1
-    assert desk.ask(history) == []
-    assert [alert.code for alert in desk.standing] == ["T899"]
+    assert len(tracker.update(history)) == 1
+    assert tracker.update(history) == []
+    assert [alert.code for alert in tracker.active] == ["T899"]
 
 
 def test_alerts_name_the_rank_they_come_from():
-    assert [alert.rank for alert in tell([1], desk=Desk([toy()], rank=3))] == [3]
+    assert [alert.rank for alert in tell([1], tracker=AlertTracker([toy()], rank=3))] == [3]
 
 
 def test_what_stands_is_listed_worst_first():
-    desk, history = Desk(run_checks()), History()
+    tracker, history = AlertTracker(run_checks()), History()
     for step in range(60):
         history.add(Sample(step=step, scalars={"loss": 1.0 if step < 55 else math.nan, "grad_norm": 0.5}))
-        desk.ask(history)
-    assert [alert.code for alert in desk.standing] == ["T814", "T810"]
+        tracker.update(history)
+    assert [alert.code for alert in tracker.active] == ["T814", "T810"]
 
 
 def test_what_grows_more_severe_has_stood_since_it_began():
@@ -167,10 +169,10 @@ def test_what_grows_more_severe_has_stood_since_it_began():
 
 def test_the_last_look_needs_no_confirmation():
     def asked(*, last):
-        desk = Desk([toy(confirm=2)])
+        tracker = AlertTracker([toy(confirm=2)])
         return [
             each.state
-            for each in desk.ask(History().extend([Sample(step=9, scalars={"ill": 1.0})]), last=last)
+            for each in tracker.update(History().extend([Sample(step=9, scalars={"ill": 1.0})]), last=last)
         ]
 
     assert asked(last=False) == []
@@ -178,9 +180,9 @@ def test_the_last_look_needs_no_confirmation():
 
 
 def test_what_was_seen_elsewhere_is_raised_once_and_cleared_as_ever():
-    desk = Desk([toy(confirm=2)])
+    tracker = AlertTracker([toy(confirm=2)])
     symptom = Symptom(severity="error", where="there", message="seen", action="Act.", evidence={}, since=5)
-    assert [each.message for each in desk.tell("T899", symptom)] == ["seen"]
-    assert desk.tell("T899", symptom) == []
+    assert [each.message for each in tracker.add_symptom("T899", symptom)] == ["seen"]
+    assert tracker.add_symptom("T899", symptom) == []
     history = History().extend([Sample(step=5 + CALM, scalars={"ill": 0.0})])
-    assert [each.state for each in desk.ask(history)] == ["cleared"]
+    assert [each.state for each in tracker.update(history)] == ["cleared"]

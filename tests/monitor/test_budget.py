@@ -10,33 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leadline
-from leadline.monitor.budget import CREDIT, SHARES, Level, Timetable
+from leadline.monitor.budget import LEVEL_SHARES, MAX_CREDIT_STEPS, Level, MeasurementSchedule
 from leadline.tracer import stats
 
 SLEEP = 5e-3  # seconds
 
 
 def simulate(
-    table: Timetable, costs: dict[Level, float], steps: int, first: int | None = None
+    schedule: MeasurementSchedule, costs: dict[Level, float], steps: int, first: int | None = None
 ) -> list[Level]:
     """Run a loop of steps of one second by a clock of ours."""
     levels = []
-    first = table.first if first is None else first
+    first = schedule.first_step if first is None else first
     for step in range(first, first + steps):
-        level = table.level(step)
+        level = schedule.level(step)
         levels.append(level)
-        for each in SHARES:
+        for each in LEVEL_SHARES:
             if each <= level:
-                table.cost(each, costs[each])
-        table.stepped(1.0)
-        table.ran(step, level)
-        if table.wants_plan(step, level):
-            table.plan(step)
+                schedule.add_cost(each, costs[each])
+        schedule.add_step(1.0)
+        schedule.add_measurement(step, level)
+        if schedule.needs_plan(step, level):
+            schedule.plan(step)
     return levels
 
 
 def costs(row: float, gradients: float, updates: float, trace: float) -> dict[Level, float]:
-    return dict(zip(SHARES, (row, gradients, updates, updates, trace), strict=True))
+    return dict(zip(LEVEL_SHARES, (row, gradients, updates, updates, trace), strict=True))
 
 
 CHEAP = st.floats(1e-6, 0.1)
@@ -47,29 +47,31 @@ CHEAP = st.floats(1e-6, 0.1)
 def test_what_is_spent_is_the_budget_and_at_most_the_first_look_and_a_credit(
     row, gradients, updates, trace, budget
 ):
-    table, steps = Timetable(budget, None), 1500
+    schedule, steps = MeasurementSchedule(budget, None), 1500
     what = costs(row, gradients, updates, trace)
-    simulate(table, what, steps)
-    assert table.spent <= budget * steps + sum(what.values()) + CREDIT + sum(what.values()) - trace
+    simulate(schedule, what, steps)
+    assert (
+        schedule.spent <= budget * steps + sum(what.values()) + MAX_CREDIT_STEPS + sum(what.values()) - trace
+    )
 
 
 @settings(max_examples=40)
 @given(CHEAP, CHEAP, CHEAP, st.floats(0.01, 3.0), st.floats(0.005, 0.2))
 def test_a_trace_beyond_the_first_leaves_no_debt(row, gradients, updates, trace, budget):
-    table, what = Timetable(budget, None), costs(row, gradients, updates, trace)
+    schedule, what = MeasurementSchedule(budget, None), costs(row, gradients, updates, trace)
     for step in range(1500):
-        level = simulate(table, what, 1, first=step)[0]
-        assert level < Level.TRACE or step == 0 or table.debt <= 64 * row
+        level = simulate(schedule, what, 1, first_step=step)[0]
+        assert level < Level.TRACE or step == 0 or schedule.debt <= 64 * row
 
 
 def test_cheap_things_are_measured_at_every_step():
-    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-5, 1e-5, 0.5), 2000)
+    levels = simulate(MeasurementSchedule(0.01, None), costs(1e-5, 1e-5, 1e-5, 0.5), 2000)
     assert all(level >= Level.UPDATES for level in levels)
     assert sum(level == Level.TRACE for level in levels) > 5
 
 
 def test_early_looks_are_spaced_by_powers_of_two_and_the_next_trace_waits_until_it_is_earned():
-    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-3, 1e-2, 0.5), 300)
+    levels = simulate(MeasurementSchedule(0.01, None), costs(1e-5, 1e-3, 1e-2, 0.5), 300)
     looked = [step for step, level in enumerate(levels) if level >= Level.BLOCKS]
     assert looked[:6] == [0, 1, 2, 4, 8, 16]
     traced = [step for step, level in enumerate(levels) if level == Level.TRACE]
@@ -78,45 +80,45 @@ def test_early_looks_are_spaced_by_powers_of_two_and_the_next_trace_waits_until_
 
 
 def test_a_dear_trace_is_taken_first_and_then_seldom():
-    levels = simulate(Timetable(0.01, None), costs(1e-5, 1e-4, 1e-4, 3.0), 3000)
+    levels = simulate(MeasurementSchedule(0.01, None), costs(1e-5, 1e-4, 1e-4, 3.0), 3000)
     traced = [step for step, level in enumerate(levels) if level == Level.TRACE]
     assert traced[0] == 0
     assert 600 <= traced[1] <= 1000
 
 
 def test_a_fixed_interval_ignores_the_budget():
-    levels = simulate(Timetable(0.01, 3), costs(1.0, 1.0, 1.0, 50.0), 7)
+    levels = simulate(MeasurementSchedule(0.01, 3), costs(1.0, 1.0, 1.0, 50.0), 7)
     assert levels == [5, 4, 4, 5, 4, 4, 5]
 
 
 def test_with_a_long_interval_blocks_are_looked_at_ten_times_between_traces():
-    levels = simulate(Timetable(0.01, 40), costs(1.0, 1.0, 1.0, 50.0), 80)
+    levels = simulate(MeasurementSchedule(0.01, 40), costs(1.0, 1.0, 1.0, 50.0), 80)
     assert [step for step, level in enumerate(levels) if level == Level.TRACE] == [0, 40]
     assert [step for step, level in enumerate(levels) if level == Level.BLOCKS][:10] == [*range(4, 40, 4), 44]
     assert set(levels) == {Level.UPDATES, Level.BLOCKS, Level.TRACE}
 
 
 def test_a_resumed_run_begins_with_a_look_and_counts_from_there():
-    table = Timetable(0.01, None, first=1000)
-    levels = simulate(table, costs(1e-5, 1e-3, 1e-2, 0.5), 10)
+    schedule = MeasurementSchedule(0.01, None, first_step=1000)
+    levels = simulate(schedule, costs(1e-5, 1e-3, 1e-2, 0.5), 10)
     assert [step for step, level in enumerate(levels) if level >= Level.BLOCKS] == [0, 1, 2, 4, 8]
     assert levels[0] == Level.TRACE
 
 
 def test_a_pause_for_evaluation_earns_what_a_step_does():
-    table = Timetable(0.01, None)
-    simulate(table, costs(1e-5, 1e-4, 1e-4, 1.0), 20)
-    before = table.debt
-    table.stepped(3600.0)
-    assert before - table.debt == pytest.approx(0.01)  # what a usual step earns
+    schedule = MeasurementSchedule(0.01, None)
+    simulate(schedule, costs(1e-5, 1e-4, 1e-4, 1.0), 20)
+    before = schedule.debt
+    schedule.add_step(3600.0)
+    assert before - schedule.debt == pytest.approx(0.01)  # what a usual step earns
 
 
 def test_something_that_happened_is_looked_at_next():
-    table = Timetable(0.01, None)
-    simulate(table, costs(1e-5, 1e-4, 1e-4, 3.0), 20)
-    assert table.level(20) < Level.TRACE
-    table.soon(19)
-    assert table.level(20) == Level.TRACE
+    schedule = MeasurementSchedule(0.01, None)
+    simulate(schedule, costs(1e-5, 1e-4, 1e-4, 3.0), 20)
+    assert schedule.level(20) < Level.TRACE
+    schedule.trace_next(19)
+    assert schedule.level(20) == Level.TRACE
 
 
 def test_what_recording_takes_inside_of_the_first_pass_is_on_the_account(monkeypatch):
@@ -135,7 +137,7 @@ def test_what_recording_takes_inside_of_the_first_pass_is_on_the_account(monkeyp
         with leadline.watch(model, optimizer) as w:
             w.loss(model(torch.ones(2, 4)).sum()).backward()
             optimizer.step()
-            return w._table.spent
+            return w._schedule.spent
 
     spent_on_one_step()  # what is loaded on first use takes longer than any sleep
     monkeypatch.setattr(stats, "measure", slowly)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
 import leadline
-from leadline.monitor.sampler import UNSEEN
+from leadline.monitor.sampler import NOT_CALLED
 from tests.support.watched_training import SEED
 
 
@@ -140,4 +140,4 @@ def test_a_watched_model_that_is_compiled_outside_of_the_watch_has_no_break_and_
     assert ops == ops_watched, "one whole graph each"
     assert all(map(torch.equal, plain, watched))
     assert w.trouble == ""
-    assert [each.message for each in w.events] == [UNSEEN]
+    assert [each.message for each in w.events] == [NOT_CALLED]

@@ -11,7 +11,7 @@ from torch._dynamo.testing import CompileCounter
 
 import leadline
 from leadline import Case
-from leadline.monitor.layout import NOT_MEASURED
+from leadline.checks._history import NOT_MEASURED
 from leadline.monitor.watch import Watch
 from tests.support.watched_training import one_step
 from tests.support.zoo import Specimen, animals

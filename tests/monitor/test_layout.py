@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import leadline
 from leadline.checks._history import Layout
-from leadline.monitor.layout import joined, union
+from leadline.monitor.layout import merge_labels, merge_layouts
 from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
 
@@ -64,11 +64,11 @@ def test_what_is_not_finite_is_said_once_and_traced_to_the_op_it_came_from():
 
 
 def test_blocks_are_only_added_to_the_axis_and_each_where_it_lies():
-    assert union(("a", "c", "head"), ("a", "b", "head")) == ("a", "b", "c", "head")
-    assert union((), ("a", "b")) == ("a", "b")
-    assert union(("a", "b"), ("b",)) == ("a", "b")
+    assert merge_labels(("a", "c", "head"), ("a", "b", "head")) == ("a", "b", "c", "head")
+    assert merge_labels((), ("a", "b")) == ("a", "b")
+    assert merge_labels(("a", "b"), ("b",)) == ("a", "b")
     known = Layout(parameters=("p", "q"), blocks=("a", "c"), parameter_blocks=(0, 1), invariant=(True, False))
-    found = joined(known, Layout(parameters=("q", "r"), blocks=("b", "c"), parameter_blocks=(1, 0)))
+    found = merge_layouts(known, Layout(parameters=("q", "r"), blocks=("b", "c"), parameter_blocks=(1, 0)))
     assert (found.blocks, found.parameter_blocks, found.invariant) == (
         ("b", "a", "c"),
         (2, 0),

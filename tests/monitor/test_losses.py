@@ -36,7 +36,7 @@ def quick_loop(steps: int = STEPS, spoilt: int | None = None, closure: bool = Fa
 
     with leadline.watch(model, optimizer, **choices) as w:
         for _ in range(steps):
-            levels.append(w._steps.round.level)
+            levels.append(w._steps.current.level)
             if closure:
                 optimizer.step(made)
             else:
@@ -71,7 +71,7 @@ def test_a_loss_that_is_no_number_is_said_at_its_step_and_the_next_pass_is_trace
 
 
 def test_micro_batches_of_a_light_step_are_averaged():
-    rows = step_record.Tally()
+    rows = step_record.LightSteps()
     rows.add(3, 0.0, [1.0, 2.0], 0.1)
     rows.add(4, 1.0, [], 0.1)
     taken = rows.take()
@@ -80,7 +80,7 @@ def test_micro_batches_of_a_light_step_are_averaged():
 
 
 def test_a_loss_that_a_device_still_works_on_is_not_waited_for():
-    rows = step_record.Tally()
+    rows = step_record.LightSteps()
     for step in range(3):
         rows.add(step, float(step), [torch.tensor(float(step))], None)
     assert rows.take(ready=True).scalars == {"loss": (0.0, 1.0)}
@@ -89,7 +89,7 @@ def test_a_loss_that_a_device_still_works_on_is_not_waited_for():
 
 def test_the_loss_that_was_told_is_kept_though_the_tensor_is_changed_later():
     loss = torch.tensor(2.0, requires_grad=True) * 1.0
-    kept = step_record.number(loss)
+    kept = step_record.to_number(loss)
     with torch.no_grad():
         loss /= 4
     assert kept == 2.0

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 import leadline
 from leadline.errors import AlertError, InputError
 from leadline.monitor import norms, sampler
-from leadline.monitor.arguments import without_escalated
+from leadline.monitor.arguments import drop_escalation_clears
 from leadline.monitor.runfile.read import Run
+from leadline.monitor.step_record import StepRecord
 from leadline.monitor.steps import Steps
 from leadline.records.run import Alert
 from tests.support.accidents import AccidentError, Tripwire
@@ -109,10 +110,10 @@ def test_a_crash_keeps_the_last_numbers_and_the_step_of_the_last_good_sample(tmp
 
 FAULTS = {
     "taking norms": (norms.Norms, "__init__"),
-    "ending a step": (Steps, "_numbers"),
-    "settling": (Steps, "_settle"),
+    "ending a step": (StepRecord, "numbers"),
+    "settling": (Steps, "_charge"),
     "reading a sample": (sampler.Samples, "add"),
-    "making a report": (sampler.Samples, "_make"),
+    "making a report": (sampler.Samples, "_make_report"),
 }
 
 
@@ -228,7 +229,7 @@ def test_an_alert_is_answered_as_was_asked(how: str, caplog):
     model, optimizer, _ = small()
     heard = []
     w = leadline.watch(model, optimizer, on_alert=heard.append if how == "function" else how)
-    w._steps.told = [alert()]
+    w._steps.new_alerts = [alert()]
     if how == "raise":
         with pytest.raises(AlertError, match="spike") as caught:
             optimizer.step()
@@ -244,7 +245,7 @@ def test_an_alert_is_answered_as_was_asked(how: str, caplog):
 def test_a_warning_raises_nothing():
     model, optimizer, _ = small()
     with leadline.watch(model, optimizer, on_alert="raise") as w:
-        w._steps.told = [alert("warning")]
+        w._steps.new_alerts = [alert("warning")]
         optimizer.step()
 
 
@@ -258,7 +259,7 @@ def bad(tmp_path) -> dict[str, tuple[object, ...]]:
         "none of which is a parameter of this model": (model, foreign(), {}),
         "which has none": (nn.ReLU(), optimizer, {}),
         "a torch.nn.Module": (small, optimizer, {}),
-        "an optimiser, or a list of them": (model, [], {}),
+        "an optimizer, or a list of optimizers": (model, [], {}),
         "the class SGD": (model, torch.optim.SGD, {}),
         "at most 1": (model, optimizer, {"budget": 3}),
         "above 0": (model, optimizer, {"budget": 0}),
@@ -382,7 +383,7 @@ def test_nobody_is_told_that_what_grew_worse_is_over():
         return Alert(code=code, state=state, step=step, since=0, **words)
 
     told = [alert("T804", "cleared", 5), alert("T804", "raised", 5), alert("T801", "cleared", 5)]
-    assert without_escalated(told) == told[1:]
+    assert drop_escalation_clears(told) == told[1:]
 
 
 def test_of_findings_with_one_code_the_first_is_the_alert():

@@ -84,7 +84,7 @@ def test_a_sharded_pass_is_sampled_as_if_it_were_whole(ranks, how: str, name: st
 
 @pytest.mark.parametrize("how", ["replicated", "sharded"])
 def test_parameters_are_known_by_their_own_names_and_blocks(ranks, how: str):
-    homes, model = ranks[1][0][how]["homes"], ranks[1][0][how]["model"]
+    homes, model = ranks[1][0][how]["parameter_blocks"], ranks[1][0][how]["model"]
     assert model == "Sequential"
     assert list(homes) == [name for name, _ in stack().named_parameters()]
     assert list(homes.values()) == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -163,5 +163,5 @@ def test_an_anomaly_is_attributed_to_the_rank_on_which_it_arose(ranks):
     told = [
         (rank, message) for kind, message, rank in ranks[1][0]["spoilt"]["events"] if kind == "non-finite"
     ]
-    assert (0, "grad_norm not finite") in told
-    assert (1, "rank 1: loss and grad_norm not finite") in told
+    assert (0, "grad_norm is not finite") in told
+    assert (1, "rank 1: loss and grad_norm are not finite") in told

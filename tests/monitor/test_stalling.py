@@ -8,7 +8,7 @@ from torch import nn
 
 import leadline
 from leadline.errors import AlertError
-from leadline.monitor.stalls import FEWEST, FIRST, Patience
+from leadline.monitor.step_problems import MAX_LOSSES_BEFORE_FIRST_STEP, MIN_LOSSES_OF_STALL, StallDetector
 
 
 def small() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -23,13 +23,13 @@ def codes(watch: leadline.Watch) -> list[tuple[str, str]]:
 def test_an_optimiser_that_no_longer_steps_is_told_while_training_goes_on():
     model, optimizer = small()
     with leadline.watch(model, optimizer) as w:
-        for step in range(2 + FEWEST):
+        for step in range(2 + MIN_LOSSES_OF_STALL):
             w.loss(model(torch.ones(2, 3)).mean()).backward()
             if step < 2:
                 optimizer.step()
         assert codes(w) == [("T811", "error")]
-        assert w.alerts[0].message.startswith(f"{FEWEST} losses were told since step 1")
-        for _ in range(3 * FEWEST):
+        assert w.alerts[0].message.startswith(f"the loop computed {MIN_LOSSES_OF_STALL} losses since step 1")
+        for _ in range(3 * MIN_LOSSES_OF_STALL):
             w.loss(model(torch.ones(2, 3)).mean())
     assert codes(w) == [("T811", "error")], "once"
 
@@ -39,7 +39,7 @@ def test_a_stall_ends_the_loop_where_that_was_asked_for():
     with leadline.watch(model, optimizer, on_alert="raise") as w:
         w.loss(model(torch.ones(2, 3)).mean()).backward()
         optimizer.step()
-        for _ in range(FEWEST - 1):
+        for _ in range(MIN_LOSSES_OF_STALL - 1):
             w.loss(model(torch.ones(2, 3)).mean())
         with pytest.raises(AlertError, match="has not stepped"):
             w.loss(model(torch.ones(2, 3)).mean())
@@ -60,7 +60,7 @@ def test_losses_of_an_evaluation_are_not_missed_steps():
         w.loss(model(torch.ones(2, 3)).mean()).backward()
         optimizer.step()
         with torch.no_grad():
-            for _ in range(2 * FEWEST):
+            for _ in range(2 * MIN_LOSSES_OF_STALL):
                 w.loss(model(torch.ones(2, 3)).mean())
         w.loss(model(torch.ones(2, 3)).mean()).backward()
         optimizer.step()
@@ -68,21 +68,21 @@ def test_losses_of_an_evaluation_are_not_missed_steps():
 
 
 def test_as_many_micro_batches_as_usual_are_no_stall():
-    patience = Patience()
-    assert (patience.losses, patience.never) == (FIRST, True)
-    for micro_batches, limit in ((1, FEWEST), (500, 2000), (3, 2000)):
-        patience.waiting = micro_batches
-        patience.stepped()
-        assert (patience.losses, patience.never, patience.waiting) == (limit, False, 0)
-    patience.waiting = 1999
-    assert not patience.is_over
+    detector = StallDetector()
+    assert (detector.limit, detector.has_stepped) == (MAX_LOSSES_BEFORE_FIRST_STEP, False)
+    for micro_batches, limit in ((1, MIN_LOSSES_OF_STALL), (500, 2000), (3, 2000)):
+        detector.losses = micro_batches
+        detector.add_step()
+        assert (detector.limit, detector.has_stepped, detector.losses) == (limit, True, 0)
+    detector.losses = 1999
+    assert not detector.is_stalled_at_end
 
 
 def test_a_scaler_that_skips_every_step_is_told_as_such():
     model, optimizer = small()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
     with leadline.watch(model, optimizer) as w:
-        for step in range(FEWEST + 3):
+        for step in range(MIN_LOSSES_OF_STALL + 3):
             scaler.scale(w.loss(model(torch.ones(2, 3)).mean())).backward()
             if step >= 2:
                 model.weight.grad[0, 0] = torch.inf

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from leadline.monitor.live.server import Server, prepare
+from leadline.monitor.live.server import LiveServer, prepare_server
 from leadline.monitor.runfile import Writer
 from leadline.records.run import Alert, Event, RunInfo
 
@@ -74,7 +74,7 @@ def serve():
     with ExitStack() as stack:
 
         def start(*paths: Path, port: int = 0) -> Serving:
-            serving = Serving(prepare(paths, port))
+            serving = Serving(prepare_server(paths, port))
             stack.callback(serving.stop)
             return serving
 
@@ -82,14 +82,14 @@ def serve():
 
 
 class Serving:
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: LiveServer) -> None:
         self.server, self.url = server, server.url
         self.port = urlsplit(server.url).port
         self._thread = threading.Thread(target=server.run)
         self._thread.start()
 
     def stop(self) -> None:
-        self.server.runner.should_exit = True
+        self.server.http.should_exit = True
         self._thread.join()
 
     def ask(self, path: str, *, method: str = "GET", body: bytes | None = None, **headers: str):

@@ -99,7 +99,9 @@ def seen_by(w: leadline.Watch) -> dict:
         "blocks": {name: [list(row) for row in w.history.recent(name).rows] for name in BLOCKS},
         "unmeasured": [] if w.report is None else [gap.what for gap in w.report.coverage.gaps],
         "model": None if w.report is None else w.report.profile.model,
-        "homes": dict(zip(w.history.layout.parameters, w.history.layout.homes, strict=False)),
+        "parameter_blocks": dict(
+            zip(w.history.layout.parameters, w.history.layout.parameter_blocks, strict=False)
+        ),
         "events": [(each.kind, each.message, each.data.get("rank", 0)) for each in w.events],
     }
 

@@ -36,7 +36,7 @@ from leadline.cli.output import at_work, emit, explain_crash, look_for, say
 from leadline.config import TargetConfig
 from leadline.errors import LeadlineError
 from leadline.monitor.runfile import SUFFIX
-from leadline.monitor.runfile.logs import ALIASES, EVENTS, is_log
+from leadline.monitor.runfile.logs import ALIASES, EVENT_FILE_MARK, is_log
 from leadline.records.report import Report
 from leadline.report.formats import FORMATS
 from leadline.report.layout import FailOn
@@ -61,7 +61,7 @@ def look_back(target: str, columns: Mapping[str, str], *, drop: Collection[str] 
     if target.endswith(SUFFIX):
         with Run(path) as run:
             return replace(judge_run(run, drop), target=target)
-    source = "TensorBoard log" if EVENTS in path.name or path.is_dir() else "CSV file"
+    source = "TensorBoard log" if EVENT_FILE_MARK in path.name or path.is_dir() else "CSV file"
     return replace(judge_samples(read_log(path, columns), source, path.name, drop), target=target)
 
 

@@ -15,7 +15,7 @@ from leadline.cli.output import say
 from leadline.monitor.runfile.export import (
     FORMATS,
     TEXT_FORMATS,
-    Table,
+    RunTable,
     layer_table,
     scalar_table,
     to_parquet,
@@ -58,7 +58,7 @@ def export(run: Path, form: str | None, output: Path | None, layers: bool) -> in
     return FINE
 
 
-def _write(table: Table, form: str, output: Path | None) -> None:
+def _write(table: RunTable, form: str, output: Path | None) -> None:
     if output is None:
         _to_stdout(table, form)
         return
@@ -83,7 +83,7 @@ def _replacing(path: Path) -> Iterator[Path]:
         fresh.unlink(missing_ok=True)
 
 
-def _to_stdout(table: Table, form: str) -> None:
+def _to_stdout(table: RunTable, form: str) -> None:
     """Row by row. A reader that has gone away (`| head`) is no error."""
     try:
         TEXT_FORMATS[form](table, sys.stdout)

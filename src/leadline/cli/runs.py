@@ -18,7 +18,7 @@ from leadline.records import spell
 from leadline.text import clean, count, number
 
 if TYPE_CHECKING:
-    from leadline.monitor.runfile.summary import Summary
+    from leadline.monitor.runfile.summary import RunFileSummary
 
 HEADER = ("run", "model", "steps", "loss", "alerts", "last step", "state")
 NUMBERS = ("steps", "loss")  # columns whose figures stand below each other
@@ -47,21 +47,21 @@ def runs(places: tuple[Path, ...], form: str) -> int:
     return FAILED if unreadable else FINE
 
 
-def _summaries(paths: Iterable[Path]) -> tuple[list[Summary], int]:
-    from leadline.monitor.runfile.summary import summarise
+def _summaries(paths: Iterable[Path]) -> tuple[list[RunFileSummary], int]:
+    from leadline.monitor.runfile.summary import summarize
 
-    summaries: list[Summary] = []
+    summaries: list[RunFileSummary] = []
     unreadable = 0
     for path in paths:
         try:
-            summaries.append(summarise(path))
+            summaries.append(summarize(path))
         except LeadlineError as error:
             unreadable += 1
             say("\n       ".join(map(clean, f"error: {error}".splitlines())))
     return summaries, unreadable
 
 
-def _row(run: Summary) -> tuple[str, ...]:
+def _row(run: RunFileSummary) -> tuple[str, ...]:
     return (
         clean(run.path),
         clean(run.model) or "-",
@@ -73,13 +73,13 @@ def _row(run: Summary) -> tuple[str, ...]:
     )
 
 
-def _steps(run: Summary) -> str:
+def _steps(run: RunFileSummary) -> str:
     """How many were recorded; of how many, if not all were."""
     seen = (run.last_step or 0) - (run.first_step or 0) + 1
     return f"{count(run.steps)} of {count(seen)}" if 0 < run.steps < seen else count(run.steps)
 
 
-def _alerts(run: Summary) -> str:
+def _alerts(run: RunFileSummary) -> str:
     """What stands, by code; how many are over."""
     codes = [clean(code) for code in sorted(set(run.standing))]
     over = run.alerts - len(run.standing)

@@ -32,7 +32,7 @@ def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
     does not disturb it. Ends with Ctrl-C. Needs the extra `live` and no torch.
     """
     try:
-        from leadline.monitor.live.server import prepare
+        from leadline.monitor.live.server import prepare_server
     except ModuleNotFoundError as error:
         raise InputError(
             expected="starlette, uvicorn and sse-starlette, which serve the live page",
@@ -41,7 +41,7 @@ def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
         ) from None
     from leadline.monitor.runfile.summary import find_runs
 
-    server = prepare([path for place in places for path in find_runs(place)], port)
+    server = prepare_server([path for place in places for path in find_runs(place)], port)
     emit(f"{server.url}\n")
     say("Ctrl-C ends it; the training goes on")
     if opens:

@@ -1,10 +1,9 @@
-"""A watch inside other people's training loops, and what it sees in their trackers.
+"""Watches inside other training loops, and sinks for experiment trackers.
 
 lightning      a callback for Lightning's Trainer
 huggingface    a callback for the Trainer of transformers
-accelerate     a watch of what an Accelerator prepared
-session        what the two callbacks share
-sinks          W&B, TensorBoard, MLflow, or any function: about twenty numbers and one picture
+accelerate     a watch for what an Accelerator prepared
+sinks          W&B, TensorBoard, MLflow, Trackio or any function: about twenty numbers and one picture
 
-Each is imported by name, and only then imports the library it is for.
+Each module imports its library only when it is imported itself.
 """

@@ -1,4 +1,4 @@
-"""What the callbacks share: a watch and what it feeds, from the first step of somebody's trainer to its last."""
+"""One watch and its tracker feed, from the first step of a trainer to its last; shared by the callbacks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from leadline.monitor.arguments import OnAlert
 from leadline.monitor.watch import Watch, start_watch
 
 
-class Session:
-    """What `leadline.watch` is to be told, and the sinks that get numbers every `push_every` steps; then the watch."""
+class WatchSession:
+    """Holds the arguments of `leadline.watch` until training starts, then the watch and the feed of its sinks."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Session:
         self._sinks, self._push_every = sinks, push_every
         self._feed: Feed | None = None
 
-    def begin(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> Watch:
+    def start(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> Watch:
         self.watch = start_watch(
             model,
             optimizer,
@@ -43,8 +43,8 @@ class Session:
         self._feed = Feed(self.watch, self._sinks, every=self._push_every)
         return self.watch
 
-    def stepped(self) -> bool:
-        """Feed the sinks; whether training is to stop (`on_alert="stop"`)."""
+    def push(self) -> bool:
+        """Feed the sinks; return True if training should stop (`on_alert="stop"`)."""
         if self._feed is not None:
             self._feed.push()
         return self.watch is not None and self.watch.stopped

@@ -1,6 +1,6 @@
-"""A watch of what an Accelerator prepared: `with watch(accelerator, model, optimizer, store="run.leadline") as w:`.
+"""A watch for what an Accelerator prepared: `with watch(accelerator, model, optimizer, store="run.leadline") as w:`.
 
-An Accelerator wraps the optimiser; what steps, and what has the hooks, is the one inside.
+An Accelerator wraps the optimizer. The wrapped optimizer is the one that steps and carries the hooks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leadline.monitor.arguments import OnAlert
 from leadline.monitor.watch import Watch, start_watch
 
 
-def watch(  # noqa: PLR0913  (leadline.watch, with an accelerator before it)
+def watch(  # noqa: PLR0913  (leadline.watch, preceded by the accelerator)
     accelerator: Any,
     model: nn.Module,
     optimizer: Optimizer | Sequence[Optimizer],
@@ -27,11 +27,11 @@ def watch(  # noqa: PLR0913  (leadline.watch, with an accelerator before it)
     every: int | None = None,
     on_alert: OnAlert = "log",
 ) -> Watch:
-    """`leadline.watch` for a model and optimisers as `accelerator.prepare` returned them."""
-    found = optimizer if isinstance(optimizer, Sequence) else [optimizer]
+    """Start `leadline.watch` for a model and optimizers that `accelerator.prepare` returned."""
+    optimizers = optimizer if isinstance(optimizer, Sequence) else [optimizer]
     return start_watch(
         accelerator.unwrap_model(model),
-        [bare_optimizer(each) for each in found],
+        [unwrap_optimizer(each) for each in optimizers],
         store=store,
         budget=budget,
         every=every,
@@ -40,12 +40,12 @@ def watch(  # noqa: PLR0913  (leadline.watch, with an accelerator before it)
 
 
 def tracker_sink(accelerator: Any) -> FunctionSink:
-    """The accelerator's own trackers (`Accelerator(log_with=...)`) as a sink."""
+    """Return a sink that logs to the accelerator's own trackers (`Accelerator(log_with=...)`)."""
     return FunctionSink(lambda values, step: accelerator.log(values, step=step))
 
 
-def bare_optimizer(optimizer: Any) -> Optimizer:
-    """The optimiser inside an AcceleratedOptimizer; any other as it is."""
+def unwrap_optimizer(optimizer: Any) -> Optimizer:
+    """Return the optimizer inside an AcceleratedOptimizer, or the optimizer itself if it is not wrapped."""
     while type(optimizer).__module__.startswith("accelerate.") and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
-    return optimizer  # type: ignore[no-any-return]  # an optimiser all the way down
+    return optimizer  # type: ignore[no-any-return]  # every layer is an optimizer

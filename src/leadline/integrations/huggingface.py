@@ -1,7 +1,7 @@
 """A callback for the Trainer of transformers: `Trainer(..., callbacks=[LeadlineCallback(store="run.leadline")])`.
 
-At `on_step_end` gradients are gone, so the watch reads them at the optimiser's own step; this callback starts and ends
-it, and tells it the loss, which the Trainer shows to no callback: it is read off the model's output.
+Gradients are gone at `on_step_end`, so the watch reads them when the optimizer steps. This callback starts and closes
+the watch and gives it the loss, which it reads from the model's output because the Trainer passes it to no callback.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from leadline.integrations._session import Session
-from leadline.integrations.accelerate import bare_optimizer
+from leadline.integrations._session import WatchSession
+from leadline.integrations.accelerate import unwrap_optimizer
 from leadline.integrations.sinks import Sink
 from leadline.monitor.arguments import OnAlert
 from leadline.monitor.watch import Watch
 
 
 class LeadlineCallback(TrainerCallback):
-    """Watches `train`. The watch is in `.watch`, during and after it.
+    """Watches `train`. The watch is available as `.watch` during and after training.
 
-    `store`, `budget`, `every` and `on_alert` are those of `leadline.watch`; with `on_alert="stop"` the trainer ends
-    its run in order. `sinks` are trackers (`leadline.integrations.sinks`), which get numbers every `push_every` steps.
+    `store`, `budget`, `every` and `on_alert` are the arguments of `leadline.watch`; with `on_alert="stop"` the trainer
+    stops normally. `sinks` are trackers (`leadline.integrations.sinks`) that receive numbers every `push_every` steps.
     """
 
     def __init__(
@@ -38,47 +38,48 @@ class LeadlineCallback(TrainerCallback):
         sinks: Sequence[Sink] = (),
         push_every: int = 10,
     ) -> None:
-        self._session = Session(
+        self._session = WatchSession(
             store=store, budget=budget, every=every, on_alert=on_alert, sinks=sinks, push_every=push_every
         )
         self._handle: RemovableHandle | None = None
 
     @property
     def watch(self) -> Watch | None:
-        """None before training has begun."""
+        """The watch; None before training starts."""
         return self._session.watch
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        begun = self._session.begin(given["model"], bare_optimizer(given["optimizer"]))
-        self._handle = _tell_losses(given["model"], begun, parts=args.gradient_accumulation_steps)
+        watch = self._session.start(kwargs["model"], unwrap_optimizer(kwargs["optimizer"]))
+        self._handle = _hook_losses(kwargs["model"], watch, parts=args.gradient_accumulation_steps)
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self._session.stepped():
+        if self._session.push():
             control.should_training_stop = True
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self._handle is not None:
             self._handle.remove()
         self._session.close()
 
 
-def _tell_losses(model: nn.Module, watch: Watch, *, parts: int) -> RemovableHandle:
-    """A forward hook that reads the loss off the model's output and returns nothing.
+def _hook_losses(model: nn.Module, watch: Watch, *, parts: int) -> RemovableHandle:
+    """Register a forward hook that passes the loss in the model's output to the watch.
 
-    Where the Trainer passes `num_items_in_batch`, each micro-batch's loss is its share of the whole step's, and the
-    step's loss is their sum; the watch takes the mean of what it is told, so shares are multiplied by their number.
+    When the Trainer passes `num_items_in_batch`, the loss of a micro-batch is its share of the step's loss, and the
+    step's loss is the sum of the shares. The watch takes the mean of the losses it receives, so each share is
+    multiplied by the number of micro-batches.
     """
 
-    def tell(module: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
+    def pass_loss(module: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
         loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if module.training and isinstance(loss, Tensor) and loss.requires_grad and not watch.closed:
-            shared = kwargs.get("num_items_in_batch") is not None
-            watch.loss(loss.detach().mean() * (parts if shared else 1))
+            is_share = kwargs.get("num_items_in_batch") is not None
+            watch.loss(loss.detach().mean() * (parts if is_share else 1))
 
-    return model.register_forward_hook(tell, with_kwargs=True)
+    return model.register_forward_hook(pass_loss, with_kwargs=True)

@@ -1,7 +1,7 @@
 """A Lightning callback: `Trainer(callbacks=[LeadlineCallback(store="run.leadline")])`.
 
-Lightning runs backward inside `optimizer.step(closure)`; the watch follows closures, and `on_before_optimizer_step` is
-where gradients are seen before Lightning clips them.
+Lightning runs backward inside `optimizer.step(closure)`. The watch wraps closures, and `on_before_optimizer_step` sees
+the gradients before Lightning clips them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
-from leadline.integrations._session import Session
+from leadline.integrations._session import WatchSession
 from leadline.integrations.sinks import Sink
 from leadline.monitor.arguments import OnAlert
 from leadline.monitor.watch import Watch
 
 
 class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy, see pyproject.toml
-    """Watches `fit`. The watch is in `.watch`, during and after it.
+    """Watches `fit`. The watch is available as `.watch` during and after training.
 
-    `store`, `budget`, `every` and `on_alert` are those of `leadline.watch`; with `on_alert="stop"` the trainer ends
-    its run in order. `sinks` are trackers (`leadline.integrations.sinks`), which get numbers every `push_every` steps;
-    `FunctionSink(logger.log_metrics)` makes one of a Lightning logger.
+    `store`, `budget`, `every` and `on_alert` are the arguments of `leadline.watch`; with `on_alert="stop"` the trainer
+    stops normally. `sinks` are trackers (`leadline.integrations.sinks`) that receive numbers every `push_every` steps;
+    `FunctionSink(logger.log_metrics)` turns a Lightning logger into a sink.
     """
 
     def __init__(
@@ -38,28 +38,28 @@ class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy,
         sinks: Sequence[Sink] = (),
         push_every: int = 10,
     ) -> None:
-        self._session = Session(
+        self._session = WatchSession(
             store=store, budget=budget, every=every, on_alert=on_alert, sinks=sinks, push_every=push_every
         )
 
     @property
     def watch(self) -> Watch | None:
-        """None before training has begun."""
+        """The watch; None before training starts."""
         return self._session.watch
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._session.begin(pl_module, trainer.optimizers)
+        self._session.start(pl_module, trainer.optimizers)
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
         if self.watch is not None and trainer.gradient_clip_val:
-            self.watch.unclipped(_norm(optimizer))
+            self.watch.unclipped(_gradient_norm(optimizer))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._session.stepped():
+        if self._session.push():
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -71,7 +71,7 @@ class LeadlineCallback(Callback):  # type: ignore[misc]  # not followed by mypy,
         self._session.close()
 
 
-def _norm(optimizer: Optimizer) -> torch.Tensor:
-    """The norm of all gradients that this optimiser is about to use."""
+def _gradient_norm(optimizer: Optimizer) -> torch.Tensor:
+    """Return the norm of all gradients that this optimizer is about to use."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     return torch.nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])

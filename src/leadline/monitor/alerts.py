@@ -1,11 +1,11 @@
-r"""The desk alarms report to: one alert for a cause, raised once, cleared once, never a flood.
+r"""The state of each alert: raised once per cause, cleared once, never a flood.
 
-An alarm that is seen in `confirm` looks in a row is raised; its alert stands until no look has seen it for `calm`
-steps. One that comes back within `calm` steps of quiet was never gone. Each time it comes back later than that, the
-quiet it must keep doubles, so that a sickness with period $p$ is told at most $2 + \log_2(p/\mathrm{calm})$ times and
-then stands as one alert; after `FORGIVE` times its quiet it starts afresh. While an alert stands, alarms that it
-explains are not raised. A symptom that grows more severe is said again: its alert is cleared, and raised anew
-with the step since which it has stood.
+A run check that finds a symptom in `confirm` looks in a row raises an alert. The alert stays active until no look has
+found the symptom for `calm` steps; a symptom that returns within `calm` steps was never gone. Each time it returns
+later than that, the quiet period that clears it doubles. So a problem with period $p$ is reported at most
+$2 + \log_2(p/\mathrm{calm})$ times and then stays one active alert; after `RESET_QUIET_PERIODS` quiet periods the
+doubling starts again. While an alert is active, the checks that it explains raise none. A symptom that grows more
+severe is reported again: its alert is cleared and raised with the step at which it began.
 """
 
 from __future__ import annotations
@@ -21,113 +21,120 @@ from leadline.checks._history import History
 from leadline.records import severity_rank
 from leadline.records.run import Alert
 
-FORGIVE = 16  # times the quiet it had to keep; ours: a spike every thousand steps is news each time
+# Heuristic: quiet periods after which the doubling starts again; a spike every thousand steps is news each time.
+RESET_QUIET_PERIODS = 16
 
 
 @dataclass(slots=True)
-class Case:
-    """What the desk remembers of one alarm."""
+class AlertState:
+    """What is known of the alert of one run check."""
 
-    alarm: Check
-    looked: int | None = None
-    seen_in_a_row: int = 0
-    seen: int | None = None
-    """The last step at which it was seen while its alert stood."""
-    standing: Alert | None = None
+    check: Check
+    last_look: int | None = None
+    finds_in_a_row: int = 0
+    last_find: int | None = None
+    """The last step at which the symptom was found while the alert was active."""
+    active: Alert | None = None
     doublings: int = 0
 
     @property
     def calm(self) -> int:
-        return self.alarm.calm << self.doublings
+        return self.check.calm << self.doublings
 
 
-class Desk:
-    """Asks alarms about a history as it grows."""
+class AlertTracker:
+    """Runs the run checks on a growing history, and raises and clears their alerts."""
 
-    def __init__(self, alarms: Iterable[Check], *, rank: int = 0) -> None:
+    def __init__(self, checks: Iterable[Check], *, rank: int = 0) -> None:
         self.rank = rank
-        self._cases = [Case(each) for each in alarms]
+        self._states = [AlertState(each) for each in checks]
         self._step: int | None = None
 
     @property
-    def standing(self) -> tuple[Alert, ...]:
-        """Alerts that were raised and not cleared, the worst first."""
-        found = [each.standing for each in self._cases if each.standing is not None]
-        return tuple(sorted(found, key=lambda alert: (-severity_rank(alert.severity), alert.code)))
+    def active(self) -> tuple[Alert, ...]:
+        """Alerts that were raised and not cleared, the most severe first."""
+        alerts = [each.active for each in self._states if each.active is not None]
+        return tuple(sorted(alerts, key=lambda alert: (-severity_rank(alert.severity), alert.code)))
 
-    def ask(self, history: History, *, last: bool = False) -> list[Alert]:
-        """What changed: alerts raised and cleared at the history's last step.
+    def update(self, history: History, *, last: bool = False) -> list[Alert]:
+        """Return the alerts raised and cleared at the history's last step.
 
-        The `last` look of a run needs no confirmation, for there is none to wait for.
+        The `last` look of a run needs no confirmation, because no later look could give it.
         """
         if history.step is None or history.step == self._step:
             return []
         went_back = self._step is not None and history.step < self._step
-        said = self._restart(history.step) if went_back else []
+        alerts = self._restart(history.step) if went_back else []
         self._step = step = history.step
-        due = [each for each in self._cases if _is_due(each, history)]
-        seen = {each.alarm.code: _worst(each.alarm.look(history)) for each in due}
-        explained = self._explained([code for code, symptom in seen.items() if symptom])
+        due = [each for each in self._states if _is_due(each, history)]
+        symptoms = {each.check.code: _worst(each.check.look(history)) for each in due}
+        explained = self._explained([code for code, symptom in symptoms.items() if symptom])
         for each in due:
-            symptom = seen[each.alarm.code]
-            each.seen_in_a_row += each.alarm.confirm if last else 0
-            said += self._judge(each, symptom, step, silent=each.alarm.code in explained)
+            each.finds_in_a_row += each.check.confirm if last else 0
+            is_explained = each.check.code in explained
+            alerts += self._judge(each, symptoms[each.check.code], step, is_explained=is_explained)
         history.last_check_step = step
-        return said
+        return alerts
 
-    def tell(self, code: str, symptom: Symptom) -> list[Alert]:
-        """What was seen elsewhere than in the history, as if the alarm of this code had seen it, and is sure of it."""
-        case = next(each for each in self._cases if each.alarm.code == code)
-        case.seen_in_a_row += case.alarm.confirm
-        return self._judge(case, symptom, symptom.since, silent=False)
+    def add_symptom(self, code: str, symptom: Symptom) -> list[Alert]:
+        """Return the alerts of a symptom found outside the history, as if the check with this code was sure of it."""
+        state = next(each for each in self._states if each.check.code == code)
+        state.finds_in_a_row += state.check.confirm
+        return self._judge(state, symptom, symptom.since, is_explained=False)
 
-    def _judge(self, case: Case, symptom: Symptom | None, step: int, *, silent: bool) -> list[Alert]:
-        case.looked = step
-        case.seen_in_a_row = case.seen_in_a_row + 1 if symptom else 0
-        if case.standing is not None:
-            return self._while_standing(case, case.standing, symptom, step)
-        if symptom is None or silent or case.seen_in_a_row < case.alarm.confirm:
+    def _judge(
+        self, state: AlertState, symptom: Symptom | None, step: int, *, is_explained: bool
+    ) -> list[Alert]:
+        state.last_look = step
+        state.finds_in_a_row = state.finds_in_a_row + 1 if symptom else 0
+        if state.active is not None:
+            return self._judge_active(state, state.active, symptom, step)
+        if symptom is None or is_explained or state.finds_in_a_row < state.check.confirm:
             return []
-        return [self._raise(case, symptom, step)]
+        return [self._raise(state, symptom, step)]
 
-    def _while_standing(self, case: Case, alert: Alert, symptom: Symptom | None, step: int) -> list[Alert]:
+    def _judge_active(
+        self, state: AlertState, alert: Alert, symptom: Symptom | None, step: int
+    ) -> list[Alert]:
         if symptom is None:
-            return [self._clear(case, alert, step)] if step - (case.seen or alert.step) >= case.calm else []
-        case.seen = step
+            is_over = step - (state.last_find or alert.step) >= state.calm
+            return [self._clear(state, alert, step)] if is_over else []
+        state.last_find = step
         if -severity_rank(symptom.severity) < -severity_rank(alert.severity):
-            worse = dataclasses.replace(symptom, since=min(symptom.since, alert.since))
-            return [self._clear(case, alert, step), self._raise(case, worse, step)]
+            escalated = dataclasses.replace(symptom, since=min(symptom.since, alert.since))
+            return [self._clear(state, alert, step), self._raise(state, escalated, step)]
         return []
 
-    def _raise(self, case: Case, symptom: Symptom, step: int) -> Alert:
-        if case.seen is not None:
-            quiet = step - case.seen
-            case.doublings = 0 if quiet >= FORGIVE * case.calm else case.doublings + (quiet > 0)
-        case.seen = step
-        case.standing = case.alarm.alert(symptom, step=step, rank=self.rank)
-        return case.standing
+    def _raise(self, state: AlertState, symptom: Symptom, step: int) -> Alert:
+        if state.last_find is not None:
+            quiet = step - state.last_find
+            is_new = quiet >= RESET_QUIET_PERIODS * state.calm
+            state.doublings = 0 if is_new else state.doublings + (quiet > 0)
+        state.last_find = step
+        state.active = state.check.alert(symptom, step=step, rank=self.rank)
+        return state.active
 
-    def _clear(self, case: Case, alert: Alert, step: int) -> Alert:
-        case.standing = None
+    def _clear(self, state: AlertState, alert: Alert, step: int) -> Alert:
+        state.active = None
         return msgspec.structs.replace(alert, step=step, state="cleared")
 
-    def _explained(self, seen: Sequence[str]) -> set[str]:
-        """Codes that are consequences of alarms that stand or are seen now."""
-        speak = {each.alarm.code for each in self._cases if each.standing} | set(seen)
-        return {code for each in self._cases if each.alarm.code in speak for code in each.alarm.explains}
+    def _explained(self, codes: Sequence[str]) -> set[str]:
+        """Return the codes that are consequences of active alerts or of symptoms found now."""
+        causes = {each.check.code for each in self._states if each.active} | set(codes)
+        return {code for each in self._states if each.check.code in causes for code in each.check.explains}
 
     def _restart(self, step: int) -> list[Alert]:
-        """The run went back: nothing that stood is known to stand."""
-        cleared = [self._clear(each, each.standing, step) for each in self._cases if each.standing]
-        self._cases = [Case(each.alarm) for each in self._cases]
+        """Clear all alerts after the run went back to an earlier step, where none of them is known to hold."""
+        cleared = [self._clear(each, each.active, step) for each in self._states if each.active]
+        self._states = [AlertState(each.check) for each in self._states]
         return cleared
 
 
-def _is_due(case: Case, history: History) -> bool:
+def _is_due(state: AlertState, history: History) -> bool:
     assert history.step is not None
-    if case.looked is not None and history.step - case.looked < case.alarm.every:
+    if state.last_look is not None and history.step - state.last_look < state.check.every:
         return False
-    return any(history.has(name) for name in case.alarm.needs)
+    return any(history.has(name) for name in state.check.needs)
 
 
 def _worst(symptoms: Iterable[Symptom]) -> Symptom | None:

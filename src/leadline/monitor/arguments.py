@@ -1,4 +1,4 @@
-"""The arguments of `leadline.watch`, refused early where they would fail late; and the actions on an alert."""
+"""Validation of the arguments of `leadline.watch`, and the actions on an alert."""
 
 from __future__ import annotations
 
@@ -13,83 +13,83 @@ from torch.optim import Optimizer
 
 from leadline.case import describe
 from leadline.errors import AlertError, InputError
+from leadline.monitor.runfile import SUFFIX
 from leadline.records.run import Alert
 from leadline.text import clean
 from leadline.tracer.inputs import check_optimizer, unwrap
 from leadline.tracer.names import index_model
 
-SUFFIX = ".leadline"
 
-
-def checked_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...]:
-    """One or several optimisers, each of which holds parameters of the model."""
+def validate_optimizers(model: nn.Module, optimizer: Any) -> tuple[Optimizer, ...]:
+    """Return the optimizers without wrappers; raise InputError unless each of them holds parameters of the model."""
     model_index = index_model(unwrap(model))
     if not model_index.parameters:
         raise InputError(
             expected="a model with parameters",
             got=f"{type(model).__name__}, which has none",
-            fix="pass the module that is trained; lazy layers must have run once before",
+            fix="pass the module that is trained; run lazy layers once before",
         )
-    given = tuple(optimizer) if isinstance(optimizer, Sequence | set | frozenset) else (optimizer,)
-    found = tuple(dict.fromkeys(map(_bare, given)))
-    if not found or any(each is None for each in found):
+    candidates = tuple(optimizer) if isinstance(optimizer, Sequence | set | frozenset) else (optimizer,)
+    optimizers = tuple(dict.fromkeys(map(_unwrap_optimizer, candidates)))
+    if not optimizers or any(each is None for each in optimizers):
         raise InputError(
-            expected="an optimiser, or a list of them",
+            expected="an optimizer, or a list of optimizers",
             got=describe(optimizer),
             fix="pass the object that your loop calls step() on: leadline.watch(model, optimizer)",
         )
-    for each in found:
+    for each in optimizers:
         check_optimizer(each, model_index)
-    return found
+    return optimizers
 
 
-def _bare(optimizer: Any) -> Any:
-    """What a library has wrapped, as Accelerate does: the optimiser that steps, and has the hooks, is inside."""
-    found = optimizer
-    while isinstance(found, Optimizer) and "_optimizer_step_pre_hooks" not in vars(found):
-        found = getattr(found, "optimizer", None)
-    return optimizer if found is None else found
+def _unwrap_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer inside a library's wrapper (Accelerate's, say): that one steps and runs the hooks."""
+    inner = optimizer
+    while isinstance(inner, Optimizer) and "_optimizer_step_pre_hooks" not in vars(inner):
+        inner = getattr(inner, "optimizer", None)
+    return optimizer if inner is None else inner
 
 
-def refuse_no_number(told: Any, what: str) -> None:
-    """Whoever tells something that is no number is told so; it is no error of the watch."""
-    if isinstance(told, Tensor):
-        if not told.is_complex():
+def require_number(value: Any, argument: str) -> None:
+    """Raise InputError if `value` is not a real number: that is the caller's mistake, not a failure of the watch."""
+    if isinstance(value, Tensor):
+        if not value.is_complex():
             return
     else:
         with contextlib.suppress(TypeError, ValueError):
-            float(told)
+            float(value)
             return
+    call = "loss(loss)" if argument == "loss" else "unclipped(norm)"
+    is_tensor = isinstance(value, Tensor)
     raise InputError(
-        expected=f"the {what} as a tensor of one number, or a float",
-        got=f"a complex tensor of shape {tuple(told.shape)}" if isinstance(told, Tensor) else describe(told),
-        fix=f"w.{'loss(loss)' if what == 'loss' else 'unclipped(norm)'} with what your loop made; leave it out where "
-        "there is none",
+        expected=f"the {argument} as a tensor of one number, or a float",
+        got=f"a complex tensor of shape {tuple(value.shape)}" if is_tensor else describe(value),
+        fix=f"call w.{call} with the value that your loop computed, or leave the call out if there is none",
     )
 
 
-def checked_budget(budget: Any) -> float:
+def validate_budget(budget: Any) -> float:
     if isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget <= 1:
         return float(budget)
     raise InputError(
         expected="budget as a share of the step time, above 0 and at most 1",
         got=repr(budget),
-        fix="budget=0.01 allows one per cent; every=1 measures everything at every step, whatever it costs",
+        fix="pass budget=0.01 to allow one percent, or every=1 to measure everything at every step at any cost",
     )
 
 
-def checked_every(every: Any) -> int | None:
+def validate_every(every: Any) -> int | None:
     if every is None or (isinstance(every, int) and not isinstance(every, bool) and every >= 1):
         return every
     raise InputError(
         expected="every as a number of steps, at least 1, or None to let the budget decide",
         got=repr(every),
-        fix="every=100 traces each hundredth step",
+        fix="pass every=100 to trace one step in a hundred",
     )
 
 
-def checked_store(store: Any) -> Path | None:
-    """The run file; a directory is a likely slip, and SQLite's own words for it do not help."""
+def validate_store(store: Any) -> Path | None:
+    """Return the path of the run file. A directory is refused here because SQLite's own error does not explain it."""
     if store is None:
         return None
     if not isinstance(store, str | Path):
@@ -110,46 +110,46 @@ def checked_store(store: Any) -> Path | None:
     return path
 
 
-# What is done about an alert: by default it is logged; all else is asked for, and recorded when done.
+# Actions on an alert. The default is to log it; every other action is opt-in and recorded as an event.
 
 OnAlert = str | Callable[[Alert], object]
 
-WORDS = ("log", "raise", "stop", "skip_step", "clip")
-LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+ACTIONS = ("log", "raise", "stop", "skip_step", "clip")
+LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _LOG = logging.getLogger("leadline")
 
 
-def checked_on_alert(on_alert: Any) -> OnAlert:
-    if callable(on_alert) or on_alert in WORDS:
-        return on_alert  # type: ignore[no-any-return]  # just checked
+def validate_on_alert(on_alert: Any) -> OnAlert:
+    if callable(on_alert) or on_alert in ACTIONS:
+        return on_alert  # type: ignore[no-any-return]  # validated in the line above
     raise InputError(
-        expected=f"on_alert as one of {', '.join(map(repr, WORDS))}, or a function of an alert",
+        expected=f"on_alert as one of {', '.join(map(repr, ACTIONS))}, or a function of an alert",
         got=repr(on_alert) if isinstance(on_alert, str) else describe(on_alert),
-        fix='on_alert="raise" ends the training loop at the first error; on_alert=print shows every alert',
+        fix='pass on_alert="raise" to end training at the first error, or on_alert=print to see every alert',
     )
 
 
-def answer(alert: Alert, on_alert: OnAlert) -> None:
-    """Tell somebody. Raises AlertError if that was asked for and the alert is an error."""
+def handle_alert(alert: Alert, on_alert: OnAlert) -> None:
+    """Log the alert or call the user's function. Raise AlertError for an error if `on_alert` is "raise"."""
     if callable(on_alert):
         on_alert(alert)
         return
-    text = clean(sentence(alert))
-    _LOG.log(LEVELS[alert.severity] if alert.state == "raised" else logging.INFO, "%s", text)
+    text = clean(alert_text(alert))
+    _LOG.log(LOG_LEVELS[alert.severity] if alert.state == "raised" else logging.INFO, "%s", text)
     if on_alert == "raise" and alert.severity == "error" and alert.state == "raised":
         raise AlertError(alert, text)
 
 
-def without_escalated(alerts: Sequence[Alert]) -> list[Alert]:
-    """What has grown more severe is cleared and raised in one look; nobody is told that it is over."""
+def drop_escalation_clears(alerts: Sequence[Alert]) -> list[Alert]:
+    """Remove "cleared" alerts whose code is raised again at the same step: the problem grew and is not over."""
     raised = {(each.code, each.step) for each in alerts if each.state == "raised"}
     return [each for each in alerts if each.state == "raised" or (each.code, each.step) not in raised]
 
 
-def sentence(alert: Alert) -> str:
-    """An alert as one line of text."""
+def alert_text(alert: Alert) -> str:
+    """Return the alert as one line of text."""
     if alert.state == "cleared":
         return f"step {alert.step}: {alert.code} {alert.name} is over"
     where = f" ({alert.where})" if alert.where else ""
-    rest = f"; {alert.forecast}" if alert.forecast else ""
-    return f"step {alert.step}: {alert.code} {alert.name}{where}: {alert.message}{rest}"
+    forecast = f"; {alert.forecast}" if alert.forecast else ""
+    return f"step {alert.step}: {alert.code} {alert.name}{where}: {alert.message}{forecast}"

@@ -1,8 +1,8 @@
-"""A look at the exits of the blocks: second moments forward and backward, by one hook on a module for each of them.
+"""Second moments at the exits of the blocks, forward and backward, measured by one module hook per block.
 
-A trace shows which module returns what the next block reads, or is given it. From then on these two numbers a block
-cost some ten microseconds each, where a trace costs hundreds for every op; so the profile over depth is renewed far
-more often than the rest of what a trace tells.
+A trace shows which module returns, or receives, the value that the next block reads. From then on two numbers per
+block cost about ten microseconds each, where a trace costs hundreds per op. So the profile over depth is measured far
+more often than the rest of a trace.
 """
 
 from __future__ import annotations
@@ -17,177 +17,191 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.utils.hooks import RemovableHandle
 
-from leadline.monitor.layout import NOT_MEASURED, Numbers
+from leadline.checks._history import NOT_MEASURED
+from leadline.monitor.layout import Numbers
 from leadline.monitor.norms import Norms, one_norm, read_one
 from leadline.records import Profile, Trace
 from leadline.tracer.live import is_inside_vmap
 from leadline.tracer.values import tensors_in
 
-Measured = tuple[Tensor | Norms, int]
-"""A norm, and of how many elements."""
+NormAndSize = tuple[Tensor | Norms, int]
+"""A norm, and the number of elements it was taken over."""
 Side = Literal["given", "returned"]
 
 
-class Seat(NamedTuple):
-    """Where an exit can be seen: the module at this path is given it or returns it, as this one of its tensors."""
+class ExitLocation(NamedTuple):
+    """Where a block's exit is visible: an argument or result of the module at `path`, as its n-th tensor."""
 
     path: str
     side: Side
     number: int
 
 
-class Exits:
-    """Armed before a step, it measures the first pass that is made with gradients."""
+class BlockExits:
+    """When armed before a step, measures the first pass that is made with gradients."""
 
     def __init__(self) -> None:
-        self.inside = 0.0
-        """Seconds of ours inside of the pass."""
-        self.entered: float | None = None
-        """When the first exit was passed since it was armed, by `perf_counter`."""
-        self.listening = False
-        """Between `arm` and `take`."""
-        self._seats: dict[int, tuple[nn.Module, Seat]] = {}
-        self._count = 0
-        self._hooks: list[Usher] = []
+        self.seconds = 0.0
+        """Seconds that the measurement took inside the pass."""
+        self.pass_start: float | None = None
+        """Time of the first exit since it was armed, by `perf_counter`."""
+        self.is_measuring = False
+        """True between `arm` and `take`."""
+        self._locations: dict[int, tuple[nn.Module, ExitLocation]] = {}
+        self._block_count = 0
+        self._hooks: list[BlockExitHook] = []
         self._handles: list[RemovableHandle] = []
-        self._forward: dict[int, Measured] = {}
-        self._backward: dict[int, Measured] = {}
+        self._forward: dict[int, NormAndSize] = {}
+        self._backward: dict[int, NormAndSize] = {}
         self._error: Exception | None = None
 
     @property
-    def known(self) -> bool:
-        """A trace has shown where they are."""
-        return bool(self._seats)
+    def is_located(self) -> bool:
+        """True once a trace has shown where the exits are."""
+        return bool(self._locations)
 
-    def learn(self, model: nn.Module, seen: Trace, profile: Profile) -> None:
-        """Where the exits are, from a trace of the model and what was read off it."""
+    def locate(self, model: nn.Module, trace: Trace, profile: Profile) -> None:
+        """Find the exits from a trace of the model and its profile."""
         modules = dict(model.named_modules())
-        seats = seats_of(seen, profile).items()
-        self._seats = {place: (modules[seat.path], seat) for place, seat in seats if seat.path in modules}
-        self._count = len(profile.blocks)
+        locations = exit_locations(trace, profile).items()
+        self._locations = {
+            block: (modules[location.path], location)
+            for block, location in locations
+            if location.path in modules
+        }
+        self._block_count = len(profile.blocks)
 
     def arm(self) -> None:
-        """Hook the modules, if they are not hooked still; `disarm` takes the hooks off again."""
-        self.inside, self.entered, self._forward, self._backward = 0.0, None, {}, {}
-        self.listening = True
+        """Hook the modules, unless they are still hooked; `disarm` removes the hooks."""
+        self.seconds, self.pass_start, self._forward, self._backward = 0.0, None, {}, {}
+        self.is_measuring = True
         if not self._handles:
-            for place, (module, seat) in self._seats.items():
-                usher = Usher(self, place, seat.number)
-                self._hooks.append(usher)
-                given = seat.side == "given"
-                hook = module.register_forward_pre_hook if given else module.register_forward_hook
-                self._handles.append(hook(usher))
+            for block, (module, location) in self._locations.items():
+                hook = BlockExitHook(self, block, location.number)
+                self._hooks.append(hook)
+                is_argument = location.side == "given"
+                register = module.register_forward_pre_hook if is_argument else module.register_forward_hook
+                self._handles.append(register(hook))
 
     def disarm(self) -> None:
-        self.listening = False
-        for usher in self._hooks:
-            usher.exits = None
+        self.is_measuring = False
+        for hook in self._hooks:
+            hook.exits = None
         for handle in self._handles:
             handle.remove()
         self._hooks, self._handles = [], []
 
-    def take(self, loss_scale: float = 1.0) -> Glance:
-        """What was seen; call it when gradients are there, which may still be multiplied by a loss scale."""
-        self.listening = False
+    def take(self, loss_scale: float = 1.0) -> BlockMoments:
+        """Return the measurement. Call it when the gradients exist; they may still carry the loss scale."""
+        self.is_measuring = False
         error, self._error = self._error, None
         if error is not None:
             raise error
-        return Glance(self._count, self._forward, self._backward, loss_scale)
+        return BlockMoments(self._block_count, self._forward, self._backward, loss_scale)
 
-    def look(self, place: int, passed: Any, number: int) -> None:
-        """Measure the value with this number among those that pass here first, and wait for its gradient."""
-        if not self.listening or place in self._forward or not torch.is_grad_enabled() or is_inside_vmap():
+    def measure(self, block: int, values: Any, number: int) -> None:
+        """Measure the n-th tensor of the first call in this pass, and hook its gradient."""
+        if not self.is_measuring or block in self._forward or not torch.is_grad_enabled() or is_inside_vmap():
             return
         start = perf_counter()
-        self.entered = self.entered or start
+        self.pass_start = self.pass_start or start
         try:
-            found = tensors_in(passed)  # may hold less than in the pass that was traced
-            value = found[number] if number < len(found) else None
+            tensors = tensors_in(values)  # may hold fewer than in the traced pass
+            value = tensors[number] if number < len(tensors) else None
             if value is not None and value.is_floating_point():
-                self._forward[place] = (one_norm(value.detach()), value.numel())
+                self._forward[block] = (one_norm(value.detach()), value.numel())
                 if value.grad_fn is not None:
-                    value.grad_fn.register_prehook(partial(self._arrived, place, value.output_nr))
-        except Exception as error:  # ours: it must not end the user's pass
+                    value.grad_fn.register_prehook(partial(self._measure_gradient, block, value.output_nr))
+        except Exception as error:  # an error of the watch must not end the user's pass
             self._error = error
-        self.inside += perf_counter() - start
+        self.seconds += perf_counter() - start
 
-    def _arrived(self, place: int, number: int, grads: tuple[Tensor | None, ...]) -> None:
+    def _measure_gradient(self, block: int, number: int, grads: tuple[Tensor | None, ...]) -> None:
         grad = grads[number]
-        if grad is None or place in self._backward or not self.listening:
+        if grad is None or block in self._backward or not self.is_measuring:
             return
         start = perf_counter()
         try:
-            self._backward[place] = (one_norm(grad.detach()), grad.numel())
+            self._backward[block] = (one_norm(grad.detach()), grad.numel())
         except Exception as error:
             self._error = error
-        self.inside += perf_counter() - start
+        self.seconds += perf_counter() - start
 
 
-class Usher:
-    """The hook of one seat, before or after the module. Copies and pickles of it lead nowhere, as those of a `Doorway`.
+class BlockExitHook:
+    """Forward hook or pre-hook that measures one block's output. Its copies and pickles do nothing.
 
-    It is not there for the compiler, as a `Passage`; it is neither of the two itself, as they add calls within calls,
-    and this one is called once a block and step.
+    It behaves like an `EagerHook` of a `DetachableHook`, but uses neither: they add nested calls, and this hook runs
+    once per block and step.
     """
 
-    __slots__ = ("exits", "number", "place")
+    __slots__ = ("block", "exits", "number")
 
-    def __init__(self, exits: Exits | None = None, place: int = 0, number: int = 0) -> None:
-        self.exits, self.place, self.number = exits, place, number
+    def __init__(self, exits: BlockExits | None = None, block: int = 0, number: int = 0) -> None:
+        self.exits, self.block, self.number = exits, block, number
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], *output: Any) -> None:
         if not is_compiling() and self.exits is not None:
-            self.exits.look(self.place, output[0] if output else args, self.number)
+            self.exits.measure(self.block, output[0] if output else args, self.number)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Usher:
-        return Usher()
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlockExitHook:
+        return BlockExitHook()
 
-    def __copy__(self) -> Usher:
-        return Usher()
+    def __copy__(self) -> BlockExitHook:
+        return BlockExitHook()
 
-    def __reduce__(self) -> tuple[type[Usher], tuple[()]]:
-        return Usher, ()
+    def __reduce__(self) -> tuple[type[BlockExitHook], tuple[()]]:
+        return BlockExitHook, ()
 
 
-class Glance:
-    """Second moments of one pass, by block; perhaps still on a device."""
+class BlockMoments:
+    """Second moments of one pass by block, possibly still on a device."""
 
     def __init__(
-        self, count: int, forward: dict[int, Measured], backward: dict[int, Measured], loss_scale: float
+        self,
+        block_count: int,
+        forward: dict[int, NormAndSize],
+        backward: dict[int, NormAndSize],
+        loss_scale: float,
     ) -> None:
-        self._count, self._loss_scale = count, loss_scale
-        self._sides = {"forward_ms": forward, "backward_ms": backward}
+        self._block_count, self._loss_scale = block_count, loss_scale
+        self._directions = {"forward_ms": forward, "backward_ms": backward}
 
     @property
     def ready(self) -> bool:
-        """Reading will not wait for a device."""
-        norms = [norm for side in self._sides.values() for norm, _ in side.values()]
+        """True if reading does not wait for a device."""
+        norms = [norm for measured in self._directions.values() for norm, _ in measured.values()]
         return all(norm.is_cpu if isinstance(norm, Tensor) else norm.ready for norm in norms)
 
     def numbers(self) -> Numbers:
-        """As a trace has them. Empty if no exit was passed."""
-        found = {}
-        for (name, side), scale in zip(self._sides.items(), (1.0, self._loss_scale), strict=True):
-            if side:
-                found[name] = array("f", [NOT_MEASURED]) * self._count
-                for place, (norm, elements) in side.items():
+        """Return the moments as a trace has them; empty if no exit was passed."""
+        numbers = {}
+        for (name, measured), scale in zip(self._directions.items(), (1.0, self._loss_scale), strict=True):
+            if measured:
+                numbers[name] = array("f", [NOT_MEASURED]) * self._block_count
+                for block, (norm, elements) in measured.items():
                     length = read_one(norm)
                     if length is not None and elements:
-                        found[name][place] = (length / scale) ** 2 / elements
-        return found
+                        numbers[name][block] = (length / scale) ** 2 / elements
+        return numbers
 
 
-def seats_of(seen: Trace, profile: Profile) -> dict[int, Seat]:
-    """By the block's place, where its exit can be seen.
+def exit_locations(trace: Trace, profile: Profile) -> dict[int, ExitLocation]:
+    """Return, by block index, where the block's exit is visible.
 
-    A block that begins and ends inside of modules, or in one that the pass called several times, has no seat.
+    A block that begins and ends inside a module, or in a module that the pass called several times, has no location.
     """
-    once = [module for module in seen.modules if module.calls == 1]
-    seats: dict[int | None, Seat] = {}
-    for module in once:
-        seats |= {value: Seat(module.path, "given", number) for number, value in enumerate(module.given)}
-    for module in once:
-        seats |= {
-            value: Seat(module.path, "returned", number) for number, value in enumerate(module.returned)
+    called_once = [module for module in trace.modules if module.calls == 1]
+    locations: dict[int | None, ExitLocation] = {}
+    for module in called_once:
+        locations |= {
+            value: ExitLocation(module.path, "given", number) for number, value in enumerate(module.given)
         }
-    return {place: seats[block.exit] for place, block in enumerate(profile.blocks) if block.exit in seats}
+    for module in called_once:
+        locations |= {
+            value: ExitLocation(module.path, "returned", number)
+            for number, value in enumerate(module.returned)
+        }
+    return {
+        index: locations[block.exit] for index, block in enumerate(profile.blocks) if block.exit in locations
+    }

@@ -1,20 +1,21 @@
-r"""What to measure at which step, so that watching costs the share of the step time that it may.
+r"""The measurement schedule: what to measure at which step, so that watching costs its share of the step time.
 
-Work comes in levels, each with all that is below it. Level $i$ costs $c_i$ seconds beyond the levels below it, and
-runs every $n_i$ steps. With a median step of $s$ seconds and a budget $b$, the levels are served in order, each with
-its share $a_i$ of what the ones before it left:
+Measurements come in levels, and each level includes those below it. Level $i$ costs $c_i$ seconds beyond the levels
+below it and runs every $n_i$ steps. With a median step of $s$ seconds and a budget $b$, the levels are served in
+order, and each one gets its share $a_i$ of what the earlier ones left:
 
 $$ n_i = \max\left(1, \left\lceil \frac{c_i}{a_i\,r_i} \right\rceil\right), \qquad
    r_1 = b\,s, \quad r_{i+1} = r_i - c_i / n_i. $$
 
-All seconds spent and all seconds earned are in one account. The first step is traced on credit, and a further one only
+All seconds spent and all seconds earned are in one account. The first step is traced on credit, and another one only
 when the account holds its price: once the first trace is paid, all traces together stay within the budget at every
-step from there on. The first steps are the most telling, so the levels below look at steps 1, 2, 4, 8, ... on credit,
-as long as less than `CREDIT` is owed. While the account is in the red, `PAYBACK` of the budget pays it back;
-if the levels below owe `CREDIT` by themselves, only losses are kept.
+later step. The first steps are the most informative, so the levels below a trace measure steps 1, 2, 4, 8, ... on
+credit, as long as the debt is below `MAX_CREDIT_STEPS`. While the account is in debt, `PAYBACK_SHARE` of the budget
+pays it back. If the levels below a trace owe `MAX_CREDIT_STEPS` by themselves, only losses are recorded.
 
-The loss of every step is kept whatever it costs, some microseconds. It is paid like everything else, but with at most
-`KEEPING` of the budget: on a loop so fast that this does not suffice, watching costs more than the budget, and says so.
+The loss of every step is recorded at any cost, which is some microseconds. It is charged like everything else, but
+with at most `MAX_LOSS_SHARE` of the budget. On a loop so fast that this does not suffice, watching costs more than the
+budget, and `overhead` shows it.
 """
 
 from __future__ import annotations
@@ -24,37 +25,46 @@ import statistics
 from collections import deque
 from enum import IntEnum
 
-CREDIT = 1.0  # steps' worth of time that may be owed before a further early look below a trace is taken; ours
-RECENT = 31  # steps whose median is the step time; ours: one evaluation among them does not count as a step
-PAUSE = 10  # usual steps; ours: what takes longer is an evaluation or another loop, and earns what a usual step does
-PAYBACK = (
-    0.75  # of the budget, while something is owed; ours: a first look of seven steps is paid in a thousand
-)
-KEEPING = 0.5  # of the budget, at most, for what is kept of every step; ours: the rest buys alarms and norms
-COSTS = 5  # last runs of a level whose median is its cost; ours
-GLANCES = 10  # looks at blocks from one trace to the next, with a fixed interval; ours: each costs a tenth of a trace
-NEVER = 2**62  # a step that does not come, and that an int64 still holds
-PLAN_EVERY = 64  # steps between two plans where no parameter is measured; ours: a plan costs some 20 us
+# Heuristic: the debt, in usual steps, above which no early measurement below a trace is made; one step of delay is
+# not noticed.
+MAX_CREDIT_STEPS = 1.0
+# Heuristic: the step time is the median of so many steps, so that one evaluation among them does not count as a step.
+STEP_TIME_WINDOW = 31
+# Heuristic: what takes so many usual steps is an evaluation or another loop, and earns what one usual step does.
+MIN_PAUSE_STEPS = 10
+# Heuristic: share of the budget that pays back a debt; a first trace that costs seven steps is paid in a thousand.
+PAYBACK_SHARE = 0.75
+# Heuristic: largest share of the budget for what is recorded at every step; the other half buys norms and checks.
+MAX_LOSS_SHARE = 0.5
+# Heuristic: the cost of a level is the median of its last runs; five forget a slow outlier soon.
+COST_WINDOW = 5
+# Heuristic: block measurements per trace with a fixed interval; each costs about a tenth of a trace.
+BLOCK_MEASUREMENTS_PER_TRACE = 10
+# Derived: a step that is never reached and still fits an int64.
+NEVER = 2**62
+# Heuristic: steps between two plans while no parameter is measured; a plan costs about 20 microseconds.
+PLAN_INTERVAL = 64
 
 
 class Level(IntEnum):
-    """How closely a step is looked at."""
+    """How closely a step is measured."""
 
     LOSS = 0
-    """Loss and learning rate, which are kept at every step."""
+    """Loss and learning rate, which are recorded at every step."""
     ROW = 1
-    """Times and loss scale; alarms are asked."""
+    """Times and loss scale; run checks look at the history."""
     GRADIENTS = 2
     """Norm of the gradient of every parameter."""
     UPDATES = 3
-    """Norms of every parameter and of what the step changed in it."""
+    """Norms of every parameter and of its update."""
     BLOCKS = 4
     """Second moments at the exit of every block, forward and backward."""
     TRACE = 5
     """Every op of the pass."""
 
 
-SHARES = {  # of what is left, in order; ours: each level leaves room for those above it
+# Heuristic: share of the remaining budget, in order; each level leaves room for the levels above it.
+LEVEL_SHARES = {
     Level.ROW: 0.25,
     Level.GRADIENTS: 0.3,
     Level.UPDATES: 0.25,
@@ -63,147 +73,148 @@ SHARES = {  # of what is left, in order; ours: each level leaves room for those 
 }
 
 
-class Timetable:
-    """Says how closely to look at a step; is told what looking cost."""
+class MeasurementSchedule:
+    """Decides how closely each step is measured, given what the measurements have cost so far."""
 
     def __init__(
-        self, budget: float, every: int | None, first: int = 0, highest: Level = Level.TRACE
+        self, budget: float, every: int | None, first_step: int = 0, max_level: Level = Level.TRACE
     ) -> None:
-        self.budget, self.every, self.first = budget, every, first
-        self.highest = highest
-        """The closest look that is planned."""
-        self.lowest = Level.LOSS
-        """The least that is measured at every step, whatever it costs."""
-        self.glance_every = max(1, (every or 1) // GLANCES)
-        """With a fixed interval, steps between two looks at blocks."""
-        self.unable: set[Level] = set()
+        self.budget, self.every, self.first_step = budget, every, first_step
+        self.max_level = max_level
+        """The closest measurement that is planned."""
+        self.min_level = Level.LOSS
+        """The measurement that is made at every step at any cost."""
+        self.block_interval = max(1, (every or 1) // BLOCK_MEASUREMENTS_PER_TRACE)
+        """With a fixed interval, the number of steps between two measurements of blocks."""
+        self.unavailable: set[Level] = set()
         """Levels that have nothing to measure yet."""
-        self.due = dict.fromkeys(SHARES, first)
+        self.due = dict.fromkeys(LEVEL_SHARES, first_step)
         """The step at which each level is due next."""
-        self._urgent: int | None = None
         self.spent = 0.0
         """Seconds that watching took."""
         self.trained = 0.0
-        """Seconds that training took, watching apart."""
-        self._last = dict.fromkeys(SHARES, first)
-        self._costs: dict[Level, deque[float]] = {level: deque(maxlen=COSTS) for level in SHARES}
-        self._steps: deque[float] = deque(maxlen=RECENT)
-        self._usual: float | None = None
-        self._seen = 0
-        self._traced = self._kept = 0.0
-        self._planned = first
-        self._interval = dict.fromkeys(SHARES, 1)
+        """Seconds that training took without watching."""
+        self._urgent_step: int | None = None
+        self._last_run = dict.fromkeys(LEVEL_SHARES, first_step)
+        self._costs: dict[Level, deque[float]] = {level: deque(maxlen=COST_WINDOW) for level in LEVEL_SHARES}
+        self._steps: deque[float] = deque(maxlen=STEP_TIME_WINDOW)
+        self._usual_step: float | None = None
+        self._step_count = 0
+        self._trace_seconds = self._base_seconds = 0.0
+        self._planned_at = first_step
+        self._intervals = dict.fromkeys(LEVEL_SHARES, 1)
 
     @property
     def step_seconds(self) -> float | None:
-        """A usual step of training, without watching; None before the first one."""
-        return self._usual
+        """Seconds of a usual training step without watching; None before the first step."""
+        return self._usual_step
 
     @property
     def overhead(self) -> float:
-        """Seconds of watching for each second of training."""
+        """Seconds of watching per second of training."""
         return self.spent / self.trained if self.trained > 0 else 0.0
 
     @property
     def debt(self) -> float:
-        """Seconds spent beyond what the budget gave so far; of what is kept of every step, its share at most."""
+        """Seconds spent beyond what the budget has earned; recording every step counts up to its share only."""
         earned = self.budget * self.trained
-        return self.spent - max(0.0, self._kept - KEEPING * earned) - earned
+        return self.spent - max(0.0, self._base_seconds - MAX_LOSS_SHARE * earned) - earned
 
     def level(self, step: int) -> Level:
-        """How closely to look at this step."""
-        if step == self._urgent:
+        """Return how closely to measure this step."""
+        if step == self._urgent_step:
             return Level.TRACE
-        if self.every is None and step < min(self.due.values()):  # by far the usual case
-            return self.lowest
+        if self.every is None and step < min(self.due.values()):  # by far the most frequent case
+            return self.min_level
         if self.every is not None:
-            wanted = self._by_interval(step - self.first, self.every)
+            level = self._level_by_interval(step - self.first_step, self.every)
         else:
-            wanted = max((level for level, due in self.due.items() if step >= due), default=Level.LOSS)
-        return max(min(wanted, self.highest), self.lowest)
+            level = max((each for each, due in self.due.items() if step >= due), default=Level.LOSS)
+        return max(min(level, self.max_level), self.min_level)
 
-    def _by_interval(self, count: int, every: int) -> Level:
+    def _level_by_interval(self, count: int, every: int) -> Level:
         if count % every == 0:
             return Level.TRACE
-        return Level.BLOCKS if count % self.glance_every == 0 else Level.UPDATES
+        return Level.BLOCKS if count % self.block_interval == 0 else Level.UPDATES
 
-    def ran(self, step: int, level: Level) -> None:
-        for each in SHARES:
+    def add_measurement(self, step: int, level: Level) -> None:
+        """Note that this step was measured at this level, and when each level is due again."""
+        for each in LEVEL_SHARES:
             if each <= level:
-                self._last[each] = step
-                self.due[each] = NEVER if each in self.unable else step + self._interval[each]
+                self._last_run[each] = step
+                self.due[each] = NEVER if each in self.unavailable else step + self._intervals[each]
 
-    def cost(self, level: Level, seconds: float) -> None:
-        """A run of this level took so long, beyond the levels below it."""
+    def add_cost(self, level: Level, seconds: float) -> None:
+        """Charge one run of a level, without the levels below it."""
         self._costs[level].append(seconds)
         self.spent += seconds
         if level == Level.TRACE:
-            self._traced += seconds
+            self._trace_seconds += seconds
 
-    def kept(self, seconds: float) -> None:
-        """What is kept of every step took so long."""
-        self._kept += seconds
+    def add_base_cost(self, seconds: float) -> None:
+        """Charge what is recorded at every step."""
+        self._base_seconds += seconds
         self.spent += seconds
 
-    def stepped(self, seconds: float) -> None:
-        """A step of training took so long, watching apart."""
+    def add_step(self, seconds: float) -> None:
+        """Credit one training step, without the time of watching."""
         self._steps.append(seconds)
-        self._seen += 1
-        if self._usual is None or self._seen % RECENT == 0:
-            self._usual = statistics.median(self._steps)
-        self.trained += seconds if seconds <= PAUSE * self._usual else self._usual
+        self._step_count += 1
+        if self._usual_step is None or self._step_count % STEP_TIME_WINDOW == 0:
+            self._usual_step = statistics.median(self._steps)
+        self.trained += seconds if seconds <= MIN_PAUSE_STEPS * self._usual_step else self._usual_step
 
-    def soon(self, step: int) -> None:
-        """Trace the next step, whatever it costs: something happened."""
-        self._urgent = step + 1
+    def trace_next(self, step: int) -> None:
+        """Trace the step after this one at any cost."""
+        self._urgent_step = step + 1
 
     def affords(self, seconds: float) -> bool:
-        """There is as much on the account."""
+        """True if the account holds this many seconds."""
         return self.debt + seconds <= 0
 
-    def wants_plan(self, step: int, level: Level) -> bool:
-        return self.every is None and (level > Level.ROW or step >= self._planned + PLAN_EVERY)
+    def needs_plan(self, step: int, level: Level) -> bool:
+        return self.every is None and (level > Level.ROW or step >= self._planned_at + PLAN_INTERVAL)
 
     def plan(self, step: int) -> None:
-        """When each level is due next, after this step."""
-        self._planned = step
+        """Set the step at which each level is due next, after this step."""
+        self._planned_at = step
         if self._steps:
-            self._usual = statistics.median(self._steps)
-        early = self.first + _next_power_of_two(step - self.first)
-        owed = self.debt - CREDIT * (self._usual or 0.0)
-        self._interval = self._intervals()
-        for level, interval in self._interval.items():
-            due = self._last[level] + interval
+            self._usual_step = statistics.median(self._steps)
+        early = self.first_step + _next_power_of_two(step - self.first_step)
+        debt = self.debt - MAX_CREDIT_STEPS * (self._usual_step or 0.0)
+        self._intervals = self._plan_intervals()
+        for level, interval in self._intervals.items():
+            due = self._last_run[level] + interval
             if level == Level.TRACE:
-                price = sum(
-                    self._price(each) for each in SHARES
-                )  # a traced step is measured in every other way too
-                self.due[level] = max(due, step + self._until_earned(self.debt + price))
+                price = sum(self._price(each) for each in LEVEL_SHARES)  # a traced step runs every level
+                self.due[level] = max(due, step + self._steps_to_earn(self.debt + price))
             else:
-                due = min(due, early) if owed <= 0 else due
-                self.due[level] = max(due, step + self._until_earned(owed - self._traced))
-        self.due |= dict.fromkeys(self.unable, NEVER)
+                due = min(due, early) if debt <= 0 else due
+                self.due[level] = max(due, step + self._steps_to_earn(debt - self._trace_seconds))
+        self.due |= dict.fromkeys(self.unavailable, NEVER)
 
-    def _until_earned(self, seconds: float) -> int:
-        """Steps until the budget has given so many seconds; the next one, if it need not give any."""
-        return max(1, math.ceil(seconds / (self.budget * self._usual))) if self._usual else 1
+    def _steps_to_earn(self, seconds: float) -> int:
+        """Return the number of steps, at least 1, in which the budget earns this many seconds."""
+        if not self._usual_step:
+            return 1
+        return max(1, math.ceil(seconds / (self.budget * self._usual_step)))
 
     def _price(self, level: Level) -> float:
-        """What a look costs beyond the levels below it."""
+        """Return the median cost of a level beyond the levels below it."""
         return statistics.median(self._costs[level]) if self._costs[level] else 0.0
 
-    def _intervals(self) -> dict[Level, int]:
-        pace = 1 - PAYBACK if self.debt > 0 else 1.0
-        left = self.budget * (self._usual or 0.0) * pace
-        left -= min(self._kept / max(1, self._seen), KEEPING * left)
-        found = {}
-        for level, share in SHARES.items():
+    def _plan_intervals(self) -> dict[Level, int]:
+        pace = 1 - PAYBACK_SHARE if self.debt > 0 else 1.0
+        left = self.budget * (self._usual_step or 0.0) * pace
+        left -= min(self._base_seconds / max(1, self._step_count), MAX_LOSS_SHARE * left)
+        intervals = {}
+        for level, share in LEVEL_SHARES.items():
             cost = self._price(level)
-            found[level] = max(1, math.ceil(cost / max(share * left, 1e-12))) if cost else 1
-            left -= cost / found[level]
-        return found
+            intervals[level] = max(1, math.ceil(cost / max(share * left, 1e-12))) if cost else 1
+            left -= cost / intervals[level]
+        return intervals
 
 
 def _next_power_of_two(step: int) -> int:
-    """The first of 1, 2, 4, 8, ... that is greater."""
+    """Return the first of 1, 2, 4, 8, ... that is greater than `step`."""
     return 1 << step.bit_length() if step > 0 else 1

@@ -1,4 +1,4 @@
-"""Hooks that do not outlive their owner: a copied or saved model or optimiser carries an empty one."""
+"""Hooks that do not outlive the watch: a copied or saved model or optimizer carries a disabled one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.compiler import is_compiling
 
 
-class Doorway:
-    """A hook that calls what it was made for, until it is shut. Copies and pickles of it are shut from the start.
+class DetachableHook:
+    """A hook that calls a function until it is disabled. Its copies and pickles are disabled from the start.
 
-    Models are copied (for averages of weights) and saved whole while they train. A bound method as hook would take the
-    watch, its store and its history along, and the copy would report to them.
+    Models are copied (for weight averages) and saved whole while they train. A bound method as a hook would copy the
+    watch, its store and its history along, and the copied model would report to them.
     """
 
     def __init__(self, call: Callable[..., Any] | None = None) -> None:
@@ -22,39 +22,39 @@ class Doorway:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._call is None:
             return None
-        compiling = set_eval_frame(None)
+        frame_callback = set_eval_frame(None)
         try:
             return self._call(*args, **kwargs)
         finally:
-            set_eval_frame(compiling)
+            set_eval_frame(frame_callback)
 
-    def shut(self) -> None:
+    def disable(self) -> None:
         self._call = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Doorway:
-        return Doorway()
+    def __deepcopy__(self, memo: dict[int, Any]) -> DetachableHook:
+        return DetachableHook()
 
-    def __copy__(self) -> Doorway:
-        return Doorway()
+    def __copy__(self) -> DetachableHook:
+        return DetachableHook()
 
-    def __reduce__(self) -> tuple[type[Doorway], tuple[()]]:
-        return Doorway, ()
+    def __reduce__(self) -> tuple[type[DetachableHook], tuple[()]]:
+        return DetachableHook, ()
 
 
-class Passage:
-    """A hook of the model that is not there for the compiler: a pass that is being compiled goes by it untouched.
+class EagerHook:
+    """A module hook that does nothing while the module is being compiled.
 
-    Whoever compiles a model, or the function that calls it, after it was given to a watch compiles its hooks too. This
+    If the model, or the function that calls it, is compiled after `leadline.watch`, its hooks are compiled too. This
     one compiles to nothing.
     """
 
-    def __init__(self, door: Doorway) -> None:
-        self._door = door
+    def __init__(self, hook: DetachableHook) -> None:
+        self._hook = hook
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return None if is_compiling() else self._door(*args, **kwargs)
+        return None if is_compiling() else self._hook(*args, **kwargs)
 
 
-# What `torch.compiler.disable` marks a function with, but without loading the compiler and at a tenth of the cost: a
-# compiled `optimizer.step` calls the hook, and neither compiles it nor what it calls.
-Doorway.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+# This is the mark that `torch.compiler.disable` sets, without loading the compiler and at a tenth of the cost: a
+# compiled `optimizer.step` calls the hook and compiles neither the hook nor what it calls.
+DetachableHook.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]

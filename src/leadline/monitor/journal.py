@@ -1,4 +1,4 @@
-"""Where what a watch sees goes: to the alarms, to the run file if there is one, and to whoever asks the watch."""
+"""The journal of a watch: its recent history, its alerts and events, and its run file if there is one."""
 
 from __future__ import annotations
 
@@ -18,45 +18,49 @@ from leadline.checks import run_checks
 from leadline.checks._check import Symptom
 from leadline.checks._history import History, Layout
 from leadline.errors import InputError, SchemaError
-from leadline.monitor.alerts import Desk
+from leadline.monitor.alerts import AlertTracker
 from leadline.monitor.distributed import Ranks
-from leadline.monitor.runfile.queue import Rows
+from leadline.monitor.runfile.queue import ScalarColumns
 from leadline.monitor.runfile.write import Writer
 from leadline.records import Finding
 from leadline.records.report import Report
 from leadline.records.run import Alert, Event, EventKind, RunInfo, Sample
 
-HOLD = 0.25  # seconds; ours: the longest that a step waits before it is handed to the writing thread
-WRITING = 0.0025  # share of the time for waking that thread; ours: a quarter of the default budget
-ANOMALIES = ("non-finite", "crash", "skipped step")  # of a rank; the first rank is told of them
-NOTES = 1000  # alerts and events kept in memory; ours
+# Heuristic: seconds that a step waits at most before the writing thread gets it; a live page looks twice a second.
+MAX_HOLD_SECONDS = 0.25
+# Heuristic: share of the time spent on waking that thread; a quarter of the default budget.
+MAX_WAKE_SHARE = 0.0025
+# Events that every rank reports to the first one.
+SHARED_EVENTS = ("non-finite", "crash", "skipped step")
+# Heuristic: alerts and events held in memory; more than a user reads, and below 1 MB.
+MAX_NOTES_IN_MEMORY = 1000
 Vectors = dict[str, "array[float]"]
 
 
 class Journal:
-    """History, alarms and run file of one watch."""
+    """Records the steps, alerts and events of one watch."""
 
     def __init__(self, info: RunInfo, store: str | Path | None, ranks: Ranks) -> None:
         self.ranks = ranks
-        self.writer = None if store is None or not ranks.writes else _writer(store, info)
-        self.history = History(Layout(), ranks=ranks.world)
-        self.desk = Desk(run_checks(), rank=ranks.rank)
-        self.alerts: deque[Alert] = deque(maxlen=NOTES)
-        self.events: deque[Event] = deque(maxlen=NOTES)
-        self._waiting: list[tuple[float, int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
-        self.hand_over_at = math.inf if self.writer is None else 0.0
-        """When the writing thread may be told of steps again, by `perf_counter`."""
-        self._standing: dict[str, Alert] = {}
-        """Alerts that come from checks of sampled steps, by code."""
+        self.writer = None if store is None or not ranks.is_writer else _open_writer(store, info)
+        self.history = History(Layout(), ranks=ranks.world_size)
+        self.tracker = AlertTracker(run_checks(), rank=ranks.rank)
+        self.alerts: deque[Alert] = deque(maxlen=MAX_NOTES_IN_MEMORY)
+        self.events: deque[Event] = deque(maxlen=MAX_NOTES_IN_MEMORY)
+        self._pending: list[tuple[float, int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
+        self.next_flush = math.inf if self.writer is None else 0.0
+        """When the writing thread may be woken again, by `perf_counter`."""
+        self._report_alerts: dict[str, Alert] = {}
+        """Active alerts from reports of sampled steps, by code."""
 
     @property
-    def seconds(self) -> float:
+    def writer_seconds(self) -> float:
         """Processor time of the thread that writes the run file."""
         return 0.0 if self.writer is None else self.writer.seconds
 
     @property
     def first_step(self) -> int:
-        """0, or the step after the last one that a resumed run file holds."""
+        """The step after the last one in a resumed run file, else 0."""
         last = None if self.writer is None else self.writer.last_step
         return 0 if last is None else last + 1
 
@@ -64,8 +68,8 @@ class Journal:
         if self.writer is not None:
             self.writer.axis(name, labels)
 
-    def lay_out(self, layout: Layout) -> None:
-        """What each number of a vector is about; what was known of symmetry stays known."""
+    def set_layout(self, layout: Layout) -> None:
+        """Set what the numbers of a vector belong to; known symmetries of the same parameters are retained."""
         if not layout.invariant and layout.parameters == self.history.layout.parameters:
             known = self.history.layout
             layout = dataclasses.replace(
@@ -76,99 +80,98 @@ class Journal:
         if layout.blocks:
             self.axis("blocks", layout.blocks)
 
-    def put(
+    def add_step(
         self, step: int, scalars: dict[str, float], vectors: Mapping[str, tuple[str, Any]]
     ) -> list[Alert]:
-        """The numbers of a step; returns what alarms make of them."""
+        """Record the numbers of a step; return the alerts that changed."""
         if self.writer is not None:
-            self._waiting.append((time.time(), step, scalars, vectors))
-            if perf_counter() >= self.hand_over_at:
-                self._hand_over(self.writer)
+            self._pending.append((time.time(), step, scalars, vectors))
+            if perf_counter() >= self.next_flush:
+                self._flush(self.writer)
         numbers = {name: values for name, (_, values) in vectors.items()}
         self.history.add(Sample(step=step, scalars=scalars, vectors=numbers))
-        return self.ask()
+        return self.update_alerts()
 
-    def add_rows(self, rows: Rows) -> None:
-        """The least of many steps. Alarms are not asked about each of them."""
-        self.history.add_rows(rows.steps, rows.scalars)
+    def add_light_steps(self, columns: ScalarColumns) -> None:
+        """Record steps of which only loss and learning rate are known, without running the checks on each."""
+        self.history.add_rows(columns.steps, columns.scalars)
         if self.writer is not None:
-            self._hand_over(self.writer)
-            self.writer.rows(rows)
+            self._flush(self.writer)
+            self.writer.rows(columns)
 
-    def ask(self, *, last: bool = False) -> list[Alert]:
-        """What alarms make of all that was noted so far; `last` if nothing will follow."""
-        return [self.alert(each) for each in self.desk.ask(self.history, last=last)]
+    def update_alerts(self, *, last: bool = False) -> list[Alert]:
+        """Run the run checks on the history and return the alerts that changed; `last` if no step follows."""
+        return [self._add_alert(each) for each in self.tracker.update(self.history, last=last)]
 
-    def tell(self, code: str, symptom: Symptom) -> list[Alert]:
-        """What was seen elsewhere than in the history, as if the alarm of this code had seen it."""
-        return [self.alert(each) for each in self.desk.tell(code, symptom)]
+    def add_symptom(self, code: str, symptom: Symptom) -> list[Alert]:
+        """Return the alerts of a symptom found outside the history, as if the check with this code had found it."""
+        return [self._add_alert(each) for each in self.tracker.add_symptom(code, symptom)]
 
-    def _hand_over(self, writer: Writer) -> None:
-        """Steps that are slower than the hold are handed over at once: a kill takes no more than the last."""
-        waiting, self._waiting = self._waiting, []
-        self.hand_over_at = perf_counter() + min(HOLD, writer.turn_seconds / WRITING)
-        for when, step, scalars, vectors in waiting:
+    def _flush(self, writer: Writer) -> None:
+        """Hand the pending steps to the writer. Slow steps are handed over at once, so a kill loses only the last."""
+        pending, self._pending = self._pending, []
+        self.next_flush = perf_counter() + min(MAX_HOLD_SECONDS, writer.turn_seconds / MAX_WAKE_SHARE)
+        for when, step, scalars, vectors in pending:
             writer.put(step, scalars, vectors, when=when)
 
-    def report(self, step: int, report: Report) -> list[Alert]:
-        """A whole check; its warnings and errors are alerts, once each, until a later check does not find them."""
+    def add_report(self, step: int, report: Report) -> list[Alert]:
+        """Record a report. Its warnings and errors become alerts, which a later report without them clears."""
         if self.writer is not None:
             self.writer.report(step, report.to_json())
-        found: dict[str, Finding] = {}
+        findings: dict[str, Finding] = {}
         for each in report.findings:
             if each.severity != "info" and not each.explained_by:
-                found.setdefault(each.code, each)  # the first is the cause of those after it
-        gone = [each for code, each in self._standing.items() if code not in found]
-        new = [
-            _as_alert(each, step, self.desk.rank)
-            for code, each in found.items()
-            if code not in self._standing
+                findings.setdefault(each.code, each)  # the first is the cause of those after it
+        known = self._report_alerts
+        cleared = [
+            replace(each, step=step, state="cleared") for code, each in known.items() if code not in findings
         ]
-        self._standing = {code: each for code, each in self._standing.items() if code in found}
-        self._standing |= {each.code: each for each in new}
-        return [
-            self.alert(each) for each in (*[replace(old, step=step, state="cleared") for old in gone], *new)
+        raised = [
+            _as_alert(each, step, self.tracker.rank) for code, each in findings.items() if code not in known
         ]
+        self._report_alerts = {code: each for code, each in known.items() if code in findings}
+        self._report_alerts |= {each.code: each for each in raised}
+        return [self._add_alert(each) for each in (*cleared, *raised)]
 
-    def alert(self, alert: Alert) -> Alert:
+    def _add_alert(self, alert: Alert) -> Alert:
         self.alerts.append(alert)
         if self.writer is not None:
-            self._hand_over(self.writer)
+            self._flush(self.writer)
             self.writer.alert(alert)
         return alert
 
-    def event(self, step: int, kind: EventKind, message: str, data: dict[str, Any] | None = None) -> None:
+    def add_event(self, step: int, kind: EventKind, message: str, data: dict[str, Any] | None = None) -> None:
         event = Event(step=step, time=time.time(), kind=kind, message=message, data=data or {})
-        if kind in ANOMALIES:
+        if kind in SHARED_EVENTS:
             self.ranks.post(event)
-        self._keep(event)
+        self._record_event(event)
 
-    def gather(self) -> None:
-        """Note what happened on the other ranks."""
+    def collect_rank_events(self) -> None:
+        """Record the events that other ranks have posted."""
         for rank, event in self.ranks.collect():
-            self._keep(
+            self._record_event(
                 replace(event, message=f"rank {rank}: {event.message}", data=event.data | {"rank": rank})
             )
 
-    def _keep(self, event: Event) -> None:
+    def _record_event(self, event: Event) -> None:
         self.events.append(event)
         if self.writer is not None:
-            self._hand_over(self.writer)
+            self._flush(self.writer)
             self.writer.event(event)
 
     def close(self) -> None:
-        self.gather()
+        self.collect_rank_events()
         if self.writer is not None:
-            self._hand_over(self.writer)
+            self._flush(self.writer)
             self.writer.close()
 
 
-def _writer(store: str | Path, info: RunInfo) -> Writer:
+def _open_writer(store: str | Path, info: RunInfo) -> Writer:
     try:
         return Writer(store, info)
     except SchemaError as error:
         raise InputError(
-            expected="store as a new file, or one that a watch has written",
+            expected="store as a new file, or a file that a watch has written",
             got=str(error),
             fix="name another file",
         ) from None

@@ -1,4 +1,4 @@
-"""What run checks must know of each parameter and block beside its numbers."""
+"""The layout of vectors: block metrics of a profile, and the block and symmetry of each parameter."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def block_labels(profile: Profile) -> tuple[str, ...]:
 
 
 def block_numbers(profile: Profile) -> Numbers:
-    """Second moments forward and backward, branch against skip, likeness, dead and saturated units, attention."""
-    found = {
-        name: array("f", [_or_missing(get(block)) for block in profile.blocks])
-        for name, get in _OF_BLOCK.items()
+    """Return one vector over blocks for each block metric that was measured."""
+    vectors = {
+        name: array("f", [_or_not_measured(get(block)) for block in profile.blocks])
+        for name, get in _BLOCK_METRICS.items()
     }
     attentions = profile.facts.attentions if profile.facts is not None else ()
-    for name, of_attention in _OF_ATTENTION.items():
-        found[name] = _strongest(len(profile.blocks), attentions, of_attention)
-    return {name: values for name, values in found.items() if any(each != NOT_MEASURED for each in values)}
+    for name, get_attention in _ATTENTION_METRICS.items():
+        vectors[name] = _largest_by_block(len(profile.blocks), attentions, get_attention)
+    return {name: values for name, values in vectors.items() if any(each != NOT_MEASURED for each in values)}
 
 
-def _or_missing(value: float | None) -> float:
+def _or_not_measured(value: float | None) -> float:
     return NOT_MEASURED if value is None else value
 
 
 def _branch_skip(block: DepthBlock) -> float | None:
-    r"""$\sqrt{E[b^2] / E[s^2]}$ of branch $b$ and skip $s$."""
-    found = block.residual
-    if found is None or found.branch_ms is None or not found.skip_ms:
+    r"""Return $\sqrt{E[b^2] / E[s^2]}$ of branch $b$ and skip $s$."""
+    residual = block.residual
+    if residual is None or residual.branch_ms is None or not residual.skip_ms:
         return None
-    return math.sqrt(found.branch_ms / found.skip_ms) if found.branch_ms >= 0 else math.nan
+    return math.sqrt(residual.branch_ms / residual.skip_ms) if residual.branch_ms >= 0 else math.nan
 
 
 def _dead(block: DepthBlock) -> float | None:
@@ -54,12 +54,12 @@ def _dead(block: DepthBlock) -> float | None:
 
 def _saturated(block: DepthBlock) -> float | None:
     units = block.units
-    return (
-        None if units is None or units.saturated is None or not units.count else units.saturated / units.count
-    )
+    if units is None or units.saturated is None or not units.count:
+        return None
+    return units.saturated / units.count
 
 
-_OF_BLOCK: dict[str, Callable[[DepthBlock], float | None]] = {
+_BLOCK_METRICS: dict[str, Callable[[DepthBlock], float | None]] = {
     "forward_ms": lambda block: block.forward_ms,
     "backward_ms": lambda block: block.backward_ms,
     "branch_skip": _branch_skip,
@@ -70,69 +70,75 @@ _OF_BLOCK: dict[str, Callable[[DepthBlock], float | None]] = {
 
 
 def _entropy(attention: Attention) -> float | None:
-    r"""$-\ln \sum p^2$ (Rényi's, of order 2): 0 if one of $n$ keys gets everything, $\ln n$ if all get the same."""
+    r"""Return the Rényi entropy of order 2, $-\ln \sum p^2$: 0 if one key of $n$ gets all, $\ln n$ if all get equal."""
     return -math.log(attention.purity) if attention.purity > 0 else None
 
 
-_OF_ATTENTION: dict[str, Callable[[Attention], float | None]] = {
+_ATTENTION_METRICS: dict[str, Callable[[Attention], float | None]] = {
     "attention_logit": lambda attention: attention.logit_max,
     "attention_entropy": _entropy,
 }
 
 
-def _strongest(
-    blocks: int, attentions: tuple[Attention, ...], get: Callable[[Attention], float | None]
+def _largest_by_block(
+    block_count: int, attentions: tuple[Attention, ...], get: Callable[[Attention], float | None]
 ) -> array[float]:
-    """The largest of a block's attentions; of entropies the largest too, as all of them must fall for a collapse."""
-    found = array("f", [NOT_MEASURED] * blocks)
+    """Return each block's largest value; also for entropy, because in a collapse all attentions of a block fall."""
+    values = array("f", [NOT_MEASURED] * block_count)
     for each in attentions:
         value = get(each)
-        if 0 <= each.block < blocks and value is not None:
-            found[each.block] = max(found[each.block], value)
-    return found
+        if 0 <= each.block < block_count and value is not None:
+            values[each.block] = max(values[each.block], value)
+    return values
 
 
-# What alarms must know of each parameter beside its numbers: its block, its symmetry, and where decay takes it.
+# What run checks need to know of each parameter: its block, its symmetry and its equilibrium under weight decay.
 
 T = TypeVar("T")
 
 
 def layout_of(parameters: tuple[str, ...], profile: Profile) -> Layout:
-    """The depth axis, and of each parameter its block; with a whole profile also its symmetry and equilibrium."""
-    homes = {name: at for at, block in enumerate(profile.blocks) for name in block.params}
-    placed = Layout(
+    """Return the depth axis and the block of each parameter; a complete profile adds symmetry and equilibrium."""
+    block_of = {name: index for index, block in enumerate(profile.blocks) for name in block.params}
+    layout = Layout(
         parameters=parameters,
         blocks=block_labels(profile),
-        parameter_blocks=tuple(homes.get(name) for name in parameters),
+        parameter_blocks=tuple(block_of.get(name) for name in parameters),
     )
-    return placed if profile.symmetry is None else _with_symmetry(placed, profile)
+    return layout if profile.symmetry is None else _with_symmetry(layout, profile)
 
 
-def joined(known: Layout, found: Layout) -> Layout:
-    """The axes of a pass and of those before it.
+def merge_layouts(known: Layout, new: Layout) -> Layout:
+    """Return the axes of a pass merged with those of earlier passes.
 
-    A pass need not have all blocks: some are left out at random, some come later. So blocks are only added to the axis,
-    each where it lies in its pass.
+    A pass need not run all blocks: some are dropped at random, some appear later. So blocks are only added to the
+    axis, each at its position in its pass.
     """
-    blocks = union(known.blocks, found.blocks)
-    before, now = label_positions(blocks, known.blocks), label_positions(blocks, found.blocks)
-    moved = carried(known, found.parameters)
-    homes = [
-        now[new] if new is not None else None if old is None else before[old]
-        for old, new in zip_longest(moved.parameter_blocks, found.parameter_blocks)
-    ]
-    source = found if found.invariant else moved
-    return replace(source, blocks=blocks, parameter_blocks=tuple(homes))
+    blocks = merge_labels(known.blocks, new.blocks)
+    known_positions, new_positions = (
+        label_positions(blocks, known.blocks),
+        label_positions(blocks, new.blocks),
+    )
+    moved = move_layout(known, new.parameters)
+
+    def position(known_block: int | None, new_block: int | None) -> int | None:
+        if new_block is not None:
+            return new_positions[new_block]
+        return None if known_block is None else known_positions[known_block]
+
+    pairs = zip_longest(moved.parameter_blocks, new.parameter_blocks)
+    source = new if new.invariant else moved
+    return replace(source, blocks=blocks, parameter_blocks=tuple(position(*pair) for pair in pairs))
 
 
-def carried(known: Layout, parameters: tuple[str, ...]) -> Layout:
-    """What is known, for other parameters: an optimiser may get more of them, and a model too."""
+def move_layout(known: Layout, parameters: tuple[str, ...]) -> Layout:
+    """Return the layout for another list of parameters; an optimizer or a model may get new ones."""
     if parameters == known.parameters:
         return known
-    at = label_positions(known.parameters, parameters)
+    positions = label_positions(known.parameters, parameters)
 
     def moved(values: tuple[T, ...], *, new: T) -> tuple[T, ...]:
-        return tuple(new if place is None else values[place] for place in at) if values else ()
+        return tuple(new if each is None else values[each] for each in positions) if values else ()
 
     return replace(
         known,
@@ -144,49 +150,49 @@ def carried(known: Layout, parameters: tuple[str, ...]) -> Layout:
     )
 
 
-def union(known: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
-    """All labels, in an order that keeps both where they agree."""
+def merge_labels(known: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """Return all labels in an order that agrees with both lists where they agree with each other."""
     merged = list(known)
-    behind = 0
-    for label, place in zip(found, label_positions(known, found), strict=True):
-        if place is None:
-            merged.insert(behind, label)
-        else:
-            behind = merged.index(label, behind) if label in merged[behind:] else behind
-        behind += 1
+    position = 0
+    for label, known_position in zip(new, label_positions(known, new), strict=True):
+        if known_position is None:
+            merged.insert(position, label)
+        elif label in merged[position:]:
+            position = merged.index(label, position)
+        position += 1
     return tuple(merged)
 
 
-def _with_symmetry(placed: Layout, profile: Profile) -> Layout:
-    assert profile.symmetry is not None  # asked before
+def _with_symmetry(layout: Layout, profile: Profile) -> Layout:
+    assert profile.symmetry is not None  # the caller has tested it
     invariant = set(profile.symmetry.invariant)
-    found = _equilibria(profile) if profile.optimizer is not None else {}
-    known = [found.get(name) if name in invariant else None for name in placed.parameters]
+    by_name = _equilibria(profile) if profile.optimizer is not None else {}
+    equilibria = [by_name.get(name) if name in invariant else None for name in layout.parameters]
     return Layout(
-        parameters=placed.parameters,
-        blocks=placed.blocks,
-        parameter_blocks=placed.parameter_blocks,
-        invariant=tuple(name in invariant for name in placed.parameters),
-        rotation=tuple(None if each is None else each.angle for each in known),
-        settling=tuple(0.0 if each is None else each.steps for each in known),
+        parameters=layout.parameters,
+        blocks=layout.blocks,
+        parameter_blocks=layout.parameter_blocks,
+        invariant=tuple(name in invariant for name in layout.parameters),
+        rotation=tuple(None if each is None else each.angle for each in equilibria),
+        settling=tuple(0.0 if each is None else each.steps for each in equilibria),
     )
 
 
 def _equilibria(profile: Profile) -> dict[str, Equilibrium | None]:
-    """Of every tensor that has a group, at a learning rate of 1: alarms scale it by the rate of the step."""
-    assert profile.optimizer is not None  # asked before
+    """Return the equilibrium of every optimized tensor at a learning rate of 1; run checks scale it by the rate."""
+    assert profile.optimizer is not None  # the caller has tested it
     assert profile.symmetry is not None
     groups = _groups(profile.optimizer)
-    found: dict[str, Equilibrium | None] = {}
+    equilibria: dict[str, Equilibrium | None] = {}
     for tensor in profile.symmetry.tensors:
         group = groups.get(tensor.name)
         if group is not None:
             radius = tensor.norm * tensor.grad_norm if tensor.norm and tensor.grad_norm else None
-            at_one = msgspec.structs.replace(group, lr=1.0)
-            found[tensor.name] = equilibrium(
-                profile.optimizer.name, at_one, count=tensor.count, radius=radius
+            unit_rate = msgspec.structs.replace(group, lr=1.0)
+            equilibria[tensor.name] = equilibrium(
+                profile.optimizer.name, unit_rate, count=tensor.count, radius=radius
             )
-    return found
+    return equilibria
 
 
 def _groups(optimizer: OptimizerRecord) -> dict[str, ParamGroup]:

@@ -1,4 +1,4 @@
-"""Which op made the first NaN, read from the graph of the loss; and what is saved when training dies."""
+"""The op that produced the first NaN, read from the graph of the loss; and the values saved after a crash."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import torch
 from torch import Tensor
 
 from leadline.checks._history import History, NonFiniteOrigin
+from leadline.records import spell
 from leadline.tracer.stats import unobservable
 
-MOST = 20_000  # ops that are looked at; ours: a network of a thousand layers has as many
-RESULTS = ("result", "out", "output")  # how PyTorch calls what an op kept of its own result
-MASKS = ("mask", "bias")  # -inf in them is how attention is masked
-SHAPES = (  # ops that only move numbers; what they hand on was made before them
+# Heuristic: graph nodes that are visited; a network of a thousand layers has about as many.
+MAX_NODES = 20_000
+# PyTorch's names for what an op saved of its own result.
+RESULT_NAMES = ("result", "out", "output")
+# Saved tensors in which -inf is legitimate: attention masks.
+MASK_NAMES = ("mask", "bias")
+# Ops that only move numbers, so a non-finite value comes from an earlier op.
+SHAPE_OPS = (
     "View",
     "UnsafeView",
     "Reshape",
@@ -36,7 +41,8 @@ SHAPES = (  # ops that only move numbers; what they hand on was made before them
     "Unbind",
     "Index",
 )
-POLES = (
+# Ops that can produce NaN or infinity from finite numbers.
+POLE_OPS = (
     "Div",
     "Exp",
     "Exp2",
@@ -52,110 +58,123 @@ POLES = (
     "Sqrt",
     "Tan",
 )
-Node = Any  # torch.autograd.graph.Node: its attributes differ from op to op
+Node = Any  # torch.autograd.graph.Node, whose attributes differ between ops
 
 
-def find_culprit(loss: Tensor, names: Mapping[int, str]) -> NonFiniteOrigin | None:
-    """The op that made the first number that is none; None if the graph does not tell. `names` are by parameter id."""
+def find_origin(loss: Tensor, names: Mapping[int, str]) -> NonFiniteOrigin | None:
+    """Return the op that produced the first NaN or infinity; None if the graph does not show it.
+
+    `names` maps a parameter's id to its name.
+    """
     if loss.grad_fn is None or torch._C._functorch.maybe_get_level(loss) != -1:
         return None
     nodes = _walk(loss.grad_fn)
-    ran = sorted((each for each in nodes if not _is_leaf(each)), key=lambda each: each._sequence_nr())
-    if all(next(_kept(each), None) is None for each in ran):
-        return None  # compiled, or its backward pass has freed it
-    first = next((each for each in ran if any(_is_loud(kept) for _, kept in _kept(each))), loss.grad_fn)
+    ops = sorted((each for each in nodes if not _is_leaf(each)), key=lambda each: each._sequence_nr())
+    if all(next(_saved_tensors(each), None) is None for each in ops):
+        return None  # compiled, or its backward pass has freed the tensors
+    first = next(
+        (each for each in ops if any(_has_nan_or_inf(saved) for _, saved in _saved_tensors(each))),
+        loss.grad_fn,
+    )
     return _trace_back(first, names)
 
 
 def _trace_back(node: Node, names: Mapping[int, str]) -> NonFiniteOrigin:
-    """Follow what was not finite to the op that made it of finite numbers; to the batch or a weight if none did."""
-    unsure: list[Node] = []  # ops that kept nothing of what they were given, the last first
+    """Go back to the op that produced non-finite values from finite ones, or to a non-finite batch or weight."""
+    uncertain: list[Node] = []  # ops that saved none of their inputs, the latest first
     while True:
-        if (held := _broken_weight(node, names)) is not None:
-            return NonFiniteOrigin(op="", sentence=f"{held} was not finite before the pass")
-        given = {name: kept for name, kept in _kept(node) if not _is_result(name)}
-        broken = [name for name, kept in given.items() if not kept.isfinite().all()]
-        giver = _giver(node)
-        if broken:
-            if giver is None or all(_is_constant(node, name) for name in broken):
-                return NonFiniteOrigin(op="", sentence=f"the batch, or a constant, brought it to {_op(node)}")
-            unsure = []
-        elif given or giver is None or (unsure and _is_sound(node)):
-            return _blame([*([node] if given or not unsure else []), *unsure[::-1]], names)
+        weight = _non_finite_weight(node, names)
+        if weight is not None:
+            return NonFiniteOrigin(op="", sentence=f"{weight} was not finite before the pass")
+        inputs = {name: saved for name, saved in _saved_tensors(node) if not _is_result(name)}
+        non_finite = [name for name, saved in inputs.items() if not saved.isfinite().all()]
+        previous = _previous_op(node)
+        if non_finite:
+            if previous is None or all(_is_constant(node, name) for name in non_finite):
+                return NonFiniteOrigin(
+                    op="", sentence=f"the batch or a constant was not finite when it reached {_op(node)}"
+                )
+            uncertain = []
+        elif inputs or previous is None or (uncertain and _has_finite_result(node)):
+            certain = [node] if inputs or not uncertain else []
+            return _choose_origin([*certain, *uncertain[::-1]], names)
         else:
-            unsure.append(node)
-        node = giver
+            uncertain.append(node)
+        node = previous
 
 
 def _is_constant(node: Node, name: str) -> bool:
-    """One of two operands that no op made: a number, or a tensor without a graph."""
-    place = {"_saved_self": 0, "_saved_other": 1}.get(name)
-    return place is not None and len(node.next_functions) == 2 and node.next_functions[place][0] is None
+    """True for one of two operands that no op produced: a number, or a tensor without a graph."""
+    position = {"_saved_self": 0, "_saved_other": 1}.get(name)
+    return position is not None and len(node.next_functions) == 2 and node.next_functions[position][0] is None
 
 
-def _blame(suspects: Sequence[Node], names: Mapping[int, str]) -> NonFiniteOrigin:
-    """One of these in the order in which they ran: the first that is known to make infinities, else the first."""
-    guilty = next((each for each in suspects if _op_name(each) in POLES), None)
-    how = "made it of finite numbers" if len(suspects) == 1 else "made it, as far as its graph tells"
-    if guilty is None:
-        guilty = suspects[0]
-        how = how if len(suspects) == 1 else "or what follows it made it"
-    behind = _behind(guilty, names)
+def _choose_origin(candidates: Sequence[Node], names: Mapping[int, str]) -> NonFiniteOrigin:
+    """Return the first candidate that can produce infinities, else the first; candidates are in order of execution."""
+    origin = next((each for each in candidates if _op_name(each) in POLE_OPS), None)
+    if len(candidates) == 1:
+        claim = "produced it from finite numbers"
+    elif origin is None:
+        claim = "or an op after it produced it"
+    else:
+        claim = "produced it, as far as the graph shows"
+    origin = candidates[0] if origin is None else origin
+    module = _nearest_module(origin, names)
     return NonFiniteOrigin(
-        op=_op(guilty), sentence=f"{_op(guilty)}{f', behind {behind},' if behind else ''} {how}"
+        op=_op(origin), sentence=f"{_op(origin)}{f' after {module}' if module else ''} {claim}"
     )
 
 
-def _giver(node: Node) -> Node | None:
-    """The op before, of several the one that ran last; what only moves numbers is passed over."""
-    givers = [each for each, _ in node.next_functions if each is not None and _weight(each) is None]
-    return _past_shapes(max(givers, key=lambda each: each._sequence_nr())) if givers else None
+def _previous_op(node: Node) -> Node | None:
+    """Return the op that ran last among the inputs' producers, skipping ops that only move numbers."""
+    producers = [each for each, _ in node.next_functions if each is not None and _weight(each) is None]
+    return _skip_shape_ops(max(producers, key=lambda each: each._sequence_nr())) if producers else None
 
 
-def _broken_weight(node: Node, names: Mapping[int, str]) -> str | None:
+def _non_finite_weight(node: Node, names: Mapping[int, str]) -> str | None:
     weights = [_weight(each) for each, _ in node.next_functions if each is not None]
-    seen = (each for each in weights if each is not None and not unobservable(each))
-    broken = next((each for each in seen if not each.isfinite().all()), None)
-    return None if broken is None else names.get(id(broken), "a weight")
+    readable = (each for each in weights if each is not None and not unobservable(each))
+    non_finite = next((each for each in readable if not each.isfinite().all()), None)
+    return None if non_finite is None else names.get(id(non_finite), "a weight")
 
 
-def _is_sound(node: Node) -> bool:
-    """It kept its result, which is finite: what came later made it."""
-    results = [kept for name, kept in _kept(node) if _is_result(name)]
+def _has_finite_result(node: Node) -> bool:
+    """True if the op saved its result and it is finite, so a later op produced the non-finite value."""
+    results = [saved for name, saved in _saved_tensors(node) if _is_result(name)]
     return bool(results) and all(bool(each.isfinite().all()) for each in results)
 
 
 def _walk(root: Node) -> set[Node]:
-    seen, waiting = {root}, deque([root])
-    while waiting and len(seen) < MOST:
-        for each, _ in waiting.popleft().next_functions:
-            if each is not None and each not in seen:
-                seen.add(each)
-                waiting.append(each)
-    return seen
+    visited, queue = {root}, deque([root])
+    while queue and len(visited) < MAX_NODES:
+        for each, _ in queue.popleft().next_functions:
+            if each is not None and each not in visited:
+                visited.add(each)
+                queue.append(each)
+    return visited
 
 
-def _kept(node: Node) -> Iterator[tuple[str, Tensor]]:
-    """The numbers that an op kept for its backward pass, by name; not those that a hook would first have to make."""
+def _saved_tensors(node: Node) -> Iterator[tuple[str, Tensor]]:
+    """Yield name and value of each float tensor that an op saved for backward, except those a hook must unpack."""
     for name in dir(node):
-        if not name.startswith("_saved_") or any(mask in name for mask in MASKS):
+        if not name.startswith("_saved_") or any(mask in name for mask in MASK_NAMES):
             continue
         try:
             raw = getattr(node, f"_raw{name}", None)
-            kept = None if raw is None or raw.unpack_hook is not None else getattr(node, name)
-        except (RuntimeError, AttributeError):  # written over in place since, or freed
+            saved = None if raw is None or raw.unpack_hook is not None else getattr(node, name)
+        except (RuntimeError, AttributeError):  # overwritten in place, or freed
             continue
-        if type(kept) is Tensor and kept.is_floating_point() and not unobservable(kept):
-            yield name, kept
+        if type(saved) is Tensor and saved.is_floating_point() and not unobservable(saved):
+            yield name, saved
 
 
-def _is_loud(kept: Tensor) -> bool:
-    """NaN or +inf: -inf alone may be a mask."""
-    return bool((kept.isnan() | (kept == torch.inf)).any())
+def _has_nan_or_inf(saved: Tensor) -> bool:
+    """True for NaN or +inf; -inf alone may be a mask."""
+    return bool((saved.isnan() | (saved == torch.inf)).any())
 
 
 def _is_result(name: str) -> bool:
-    return name.removeprefix("_saved_").startswith(RESULTS)
+    return name.removeprefix("_saved_").startswith(RESULT_NAMES)
 
 
 def _is_leaf(node: Node) -> bool:
@@ -163,17 +182,17 @@ def _is_leaf(node: Node) -> bool:
 
 
 def _weight(node: Node) -> Tensor | None:
-    """The weight that this is, perhaps turned; None for what an op made."""
+    """Return the weight that this node is, possibly through a transpose or view; None for the result of an op."""
     while not _is_leaf(node):
-        if _op_name(node) not in SHAPES or node.next_functions[0][0] is None:
+        if _op_name(node) not in SHAPE_OPS or node.next_functions[0][0] is None:
             return None
         node = node.next_functions[0][0]
-    found: Tensor = node.variable
-    return found
+    weight: Tensor = node.variable
+    return weight
 
 
-def _past_shapes(node: Node) -> Node:
-    while _op_name(node) in SHAPES and node.next_functions and node.next_functions[0][0] is not None:
+def _skip_shape_ops(node: Node) -> Node:
+    while _op_name(node) in SHAPE_OPS and node.next_functions and node.next_functions[0][0] is not None:
         before = node.next_functions[0][0]
         if _is_leaf(before):
             break
@@ -181,51 +200,45 @@ def _past_shapes(node: Node) -> Node:
     return node
 
 
-def _behind(node: Node, names: Mapping[int, str]) -> str:
-    """The nearest weight that the op's numbers went through."""
-    seen, waiting = {node}, deque([node])
-    while waiting and len(seen) < MOST:
-        here = waiting.popleft()
-        if _is_leaf(here) and id(here.variable) in names:
-            path, _, name = names[id(here.variable)].rpartition(".")
+def _nearest_module(node: Node, names: Mapping[int, str]) -> str:
+    """Return the module of the nearest weight that the op's input passed through; "" if there is none."""
+    visited, queue = {node}, deque([node])
+    while queue and len(visited) < MAX_NODES:
+        current = queue.popleft()
+        if _is_leaf(current) and id(current.variable) in names:
+            path, _, name = names[id(current.variable)].rpartition(".")
             return path or name
-        for each, _ in here.next_functions:
-            if each is not None and each not in seen:
-                seen.add(each)
-                waiting.append(each)
+        for each, _ in current.next_functions:
+            if each is not None and each not in visited:
+                visited.add(each)
+                queue.append(each)
     return ""
 
 
 def _op_name(node: Node) -> str:
-    """`LogSoftmaxBackward0` is `LogSoftmax`."""
+    """Return `LogSoftmax` for `LogSoftmaxBackward0`."""
     return str(node.name()).rsplit("::", 1)[-1].rstrip("0123456789").removesuffix("Backward")
 
 
 def _op(node: Node) -> str:
-    """As it is called in a program: `LogSoftmax` is `log_softmax`."""
+    """Return the op's name in a program: `log_softmax` for `LogSoftmax`."""
     name = _op_name(node)
     return "".join(f"_{each.lower()}" if each.isupper() else each for each in name).lstrip("_")
 
 
-# What is saved when training dies: the error, the last steps' numbers, and where the last good sample is.
+# What a crash event records: the last values of each metric.
 
-LAST_STEPS = 64  # ours: enough to see how it began; a ring of all metrics stays below 20 KB
+# Heuristic: steps of each metric; enough to see how the problem began, and below 20 KB for all metrics.
+CRASH_STEPS = 64
 
 
-def last_words(
+def last_values(
     history: History, names: tuple[str, ...] = ("loss", "lr", "grad_norm", "update_norm")
 ) -> dict[str, Any]:
-    """The last values of each number, with their steps, as JSON values."""
-    found: dict[str, Any] = {}
+    """Return the last steps and values of each metric, as JSON values."""
+    values: dict[str, Any] = {}
     for name in names:
-        window = history.scalars(name, LAST_STEPS)
+        window = history.scalars(name, CRASH_STEPS)
         if window.steps:
-            found[name] = {"steps": window.steps, "values": [_spelled(each) for each in window.values]}
-    return found
-
-
-def _spelled(value: float) -> float | str:
-    """JSON has no NaN: it is spelled as in every record."""
-    if value != value:
-        return "NaN"
-    return value if abs(value) != float("inf") else ("Infinity" if value > 0 else "-Infinity")
+            values[name] = {"steps": window.steps, "values": [spell(each) for each in window.values]}
+    return values

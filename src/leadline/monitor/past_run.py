@@ -1,4 +1,4 @@
-"""What is known of a training that has run: of a run file, its alerts and its last check; of a log, what alarms see."""
+"""The report of a past run: the alerts and last check of a run file, or the run checks applied to a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leadline import __version__
 from leadline.checks import run_checks
 from leadline.checks._check import Check
 from leadline.checks._history import MAX_STEPS, START_STEPS, History
-from leadline.monitor.alerts import Desk
+from leadline.monitor.alerts import AlertTracker
 from leadline.monitor.runfile import Run
 from leadline.records import (
     Alert,
@@ -28,15 +28,15 @@ from leadline.records.report import Report
 from leadline.report.verdict import sentence
 from leadline.text import clean
 
-LEAST_STEPS = (
-    2 * START_STEPS
-)  # derived: alarms compare the present with the first START_STEPS steps; both must be there, apart
+# Derived: run checks compare the present with the first START_STEPS steps, and the two must not overlap.
+MIN_STEPS = 2 * START_STEPS
 
-REPLAYED = 4 * MAX_STEPS  # ours: a history holds MAX_STEPS of them, and alerts end within a few histories
+# Heuristic: a history holds MAX_STEPS steps, and alerts end within a few histories.
+MAX_REPLAYED_STEPS = 4 * MAX_STEPS
 
 
 def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
-    """The last check that was stored and the alerts of the run, judged together. Rules in `drop` do not count."""
+    """Return the verdict of the last stored check together with the run's alerts. Checks in `drop` do not count."""
     recorded = {*run.scalar_names, *run.vector_axes}
     steps, losses = run.scalars("loss") if "loss" in run.scalar_names else ([], [])
     count, last, _ = run.extent
@@ -48,24 +48,26 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         state=_state(run),
-        alarms=len(_able(recorded)),
+        alarms=len(_checks_for(recorded)),
     )
-    said, standing = run.alerts(), run.standing
-    if not said:  # whoever wrote it may not have asked
-        said, standing = _replayed(_last_samples(run))
-    found = [*map(_finding, standing), *_over(said, standing)]
+    alerts, active = run.alerts(), run.standing
+    if not alerts:  # its writer may not have run the checks
+        alerts, active = _replay(_last_samples(run))
+    findings = [*map(_finding, active), *_past_findings(alerts, active)]
     last_check = Report.from_json(run.report(run.reports[-1])) if run.reports else None
     report = last_check or _without_pass(run.info.model, run.info.parameters, course)
-    told = {finding.code for finding in report.findings}  # a watch makes alerts of what its checks find
-    new = [finding for finding in found if finding.code not in told]
-    return _concluded(_told(report, course, recorded), new, drop, losses=len(steps))
+    known = {
+        finding.code for finding in report.findings
+    }  # a watch turns the findings of its checks into alerts
+    new = [finding for finding in findings if finding.code not in known]
+    return _with_verdict(_with_course(report, course, recorded), new, drop, losses=len(steps))
 
 
 def judge_samples(
     samples: Sequence[Sample], source: str, model: str, drop: Collection[str] = frozenset()
 ) -> Report:
-    """What the alarms say when they see the log as if it were written now."""
-    said, standing = _replayed(samples)
+    """Return what the run checks find when they read the log from its beginning."""
+    alerts, active = _replay(samples)
     losses = [sample.scalars["loss"] for sample in samples if "loss" in sample.scalars]
     recorded = {name for sample in samples for name in sample.scalars}
     course = RunSummary(
@@ -75,26 +77,26 @@ def judge_samples(
         last_step=samples[-1].step if samples else 0,
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
-        alarms=len(_able(recorded)),
+        alarms=len(_checks_for(recorded)),
     )
-    found = [*map(_finding, standing), *_over(said, standing)]
-    report = _told(_without_pass(model, 0, course), course, recorded)
-    return _concluded(report, found, drop, losses=len(losses))
+    findings = [*map(_finding, active), *_past_findings(alerts, active)]
+    report = _with_course(_without_pass(model, 0, course), course, recorded)
+    return _with_verdict(report, findings, drop, losses=len(losses))
 
 
-def _replayed(samples: Iterable[Sample]) -> tuple[list[Alert], list[Alert]]:
-    """All that alarms say, and what stands at the end."""
-    history, desk = History(), Desk(run_checks())
-    said: list[Alert] = []
+def _replay(samples: Iterable[Sample]) -> tuple[list[Alert], list[Alert]]:
+    """Return all alerts of the run checks, and those still active at the end."""
+    history, tracker = History(), AlertTracker(run_checks())
+    alerts: list[Alert] = []
     for sample in samples:
         history.add(sample)
-        said += desk.ask(history)
-    return said, [*desk.standing]
+        alerts += tracker.update(history)
+    return alerts, [*tracker.active]
 
 
 def _last_samples(run: Run) -> list[Sample]:
-    """The numbers of the whole model at the last steps: what stands at the end was raised there."""
-    steps = run.steps[-REPLAYED:]
+    """Return the scalars of the last steps, in which the alerts that are active at the end were raised."""
+    steps = run.steps[-MAX_REPLAYED_STEPS:]
     numbers: dict[int, dict[str, float]] = {step: {} for step in steps}
     for name in run.scalar_names:
         for step, value in zip(*run.scalars(name, steps[0] if steps else 0), strict=True):
@@ -102,20 +104,22 @@ def _last_samples(run: Run) -> list[Sample]:
     return [Sample(step=step, scalars=scalars) for step, scalars in sorted(numbers.items())]
 
 
-def _told(report: Report, course: RunSummary, recorded: Collection[str]) -> Report:
-    """The report with how the training went, and which alarms could not be asked."""
-    able = _able(recorded)
-    unable = [each for each in run_checks() if each not in able]
-    missing = sorted({name for each in unable for name in each.needs})
+def _with_course(report: Report, course: RunSummary, recorded: Collection[str]) -> Report:
+    """Return the report with the course of training and the run checks that could not run."""
+    possible = _checks_for(recorded)
+    impossible = [each for each in run_checks() if each not in possible]
+    missing = sorted({name for each in impossible for name in each.needs})
     why = f"their numbers were not recorded: {', '.join(missing)}"
-    gaps = [Gap(what=f"{len(unable)} of {len(run_checks())} alarms", why=why)] if unable else []
+    gaps = [Gap(what=f"{len(impossible)} of {len(run_checks())} run checks", why=why)] if impossible else []
     coverage = replace(report.coverage, gaps=(*report.coverage.gaps, *gaps))
     return replace(report, course=course, coverage=coverage)
 
 
-def _concluded(report: Report, found: Sequence[Finding], drop: Collection[str], *, losses: int) -> Report:
-    """The report with what the alarms found beside what it had, judged anew."""
-    every = sorted((*found, *report.findings), key=lambda each: -severity_rank(each.severity))
+def _with_verdict(
+    report: Report, findings: Sequence[Finding], drop: Collection[str], *, losses: int
+) -> Report:
+    """Return the report with the findings of the run checks added and a new verdict."""
+    every = sorted((*findings, *report.findings), key=lambda each: -severity_rank(each.severity))
     counted = tuple(each for each in every if each.code not in drop)
     judged = replace(
         report,
@@ -123,22 +127,22 @@ def _concluded(report: Report, found: Sequence[Finding], drop: Collection[str], 
         findings=counted,
         ignored=(*report.ignored, *(each for each in every if each.code in drop)),
         verdict=_verdict(report, counted, losses),
-        rules=(*_asked(counted), *report.rules),
-        confidence=None,  # what is known of it was measured on checks before training
+        rules=(*_check_rows(counted), *report.rules),
+        confidence=None,  # the calibration holds for checks before training only
     )
     return replace(judged, reason=sentence(judged))
 
 
 def _verdict(report: Report, findings: Iterable[Finding], losses: int) -> Verdict:
-    """By the worst that was found; of too few steps nothing else is said.
+    """Return the verdict of the worst finding; "undecided" without errors if there are too few steps.
 
-    Where losses were not told, what the last check said counts.
+    If too few losses were recorded, an undecided last check stays undecided.
     """
     severities = {finding.severity for finding in findings}
     recorded = report.course.steps if report.course is not None else losses
     if "error" in severities:
         return "fails"
-    if recorded < LEAST_STEPS or (losses < LEAST_STEPS and report.verdict == "undecided"):
+    if recorded < MIN_STEPS or (losses < MIN_STEPS and report.verdict == "undecided"):
         return "undecided"
     return "poor" if "warning" in severities else "trains"
 
@@ -156,36 +160,37 @@ def _finding(alert: Alert) -> Finding:
 
 
 def _state(run: Run) -> str:
-    """A loop that died inside its watch has ended by that."""
+    """Return the state of the run, with the error if the training loop crashed inside its watch."""
     crashes = [each for each in run.events() if each.kind == "crash" and each.step >= (run.extent[1] or 0)]
     if run.state == "ended" and crashes:
         return f"ended by {clean(str(crashes[-1].data.get('error', 'an error')))}"
     return run.state
 
 
-def _over(alerts: Sequence[Alert], standing: Collection[Alert]) -> list[Finding]:
-    """What was raised and stands no more: worth a note, and no reason to fail."""
+def _past_findings(alerts: Sequence[Alert], active: Collection[Alert]) -> list[Finding]:
+    """Return notes on alerts that were raised and are over, which are no reason to fail."""
     ended = {
         (alert.code, alert.rank, alert.since): alert.step for alert in alerts if alert.state == "cleared"
     }
     raised = {(alert.code, alert.rank, alert.step) for alert in alerts if alert.state == "raised"}
-    found = []
+    findings = []
     for alert in alerts:
-        if alert.state == "raised" and alert not in standing:
+        if alert.state == "raised" and alert not in active:
             step = ended.get((alert.code, alert.rank, alert.since))
             if step != alert.step and (alert.code, alert.rank, step) in raised:
-                continue  # it grew more severe, and is told as that
+                continue  # it grew more severe and was raised again
             until = "over when the run was resumed" if step is None else f"over at step {step}"
-            note = _finding(alert)
-            found.append(replace(note, severity="info", message=f"{note.message} ({until})"))
-    return found
+            finding = _finding(alert)
+            findings.append(replace(finding, severity="info", message=f"{finding.message} ({until})"))
+    return findings
 
 
-def _able(recorded: Collection[str]) -> list[Check]:
+def _checks_for(recorded: Collection[str]) -> list[Check]:
+    """Return the run checks that can run on these metrics."""
     return [each for each in run_checks() if any(name in recorded for name in each.needs)]
 
 
-def _asked(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
+def _check_rows(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
     codes = {finding.code for finding in findings}
     return tuple(
         CheckRow(
@@ -199,8 +204,8 @@ def _asked(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
 
 
 def _without_pass(model: str, parameters: int, course: RunSummary) -> Report:
-    """Nothing is known of the inside of the model."""
-    gap = Gap(what="the inside of the model", why=f"no check is stored in the {course.source}")
+    """Return a report that knows nothing about the inside of the model."""
+    gap = Gap(what="the inside of the model", why=f"the {course.source} holds no check of the model")
     return Report(
         leadline=__version__,
         verdict="undecided",

@@ -1,8 +1,7 @@
-r"""A compiled pass cannot be looked into, so it is repeated uncompiled: same batch, same random numbers, same gradient.
+r"""The replay of a compiled pass, which cannot be recorded: the same batch, random state and gradient, uncompiled.
 
-What the loss did is not known, and need not be. The real pass hands over $g = \partial L/\partial y$ of its outputs
-$y$; the repeated one is differentiated as $\sum \langle g, y \rangle$ with $g$ held fixed: its gradients are those
-of $L$.
+The loss function need not be known. The real pass provides $g = \partial L/\partial y$ of its outputs $y$. The replay
+differentiates $\sum \langle g, y \rangle$ with $g$ held fixed, so its gradients are those of $L$.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from leadline.tracer.values import tensors_in
 
 
 class Replay:
-    """The inputs, random state and output gradients of one pass; `finish` repeats it and puts everything back."""
+    """The inputs, random state and output gradients of one pass; `finish` repeats it and restores all state."""
 
-    seconds = 0.0  # inside of the pass: nothing is recorded there
+    seconds = 0.0  # inside the pass, where nothing is recorded
 
-    def __init__(self, model: nn.Module, forgive: OnError) -> None:
+    def __init__(self, model: nn.Module, on_error: OnError) -> None:
         self.model = model
         self.done = False
         self.loss: Tensor | None = None
-        self._forgive = forgive
+        self._on_error = on_error
         self._call: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._random: dict[str, Any] = {}
         self._grads: dict[int, Tensor] = {}
@@ -46,21 +45,21 @@ class Replay:
         self.loss = loss_of_output(output)
         for position, tensor in enumerate(tensors_in(output)):
             if tensor.requires_grad and tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(self._keeper(position, tensor.output_nr))
+                tensor.grad_fn.register_prehook(self._gradient_hook(position, tensor.output_nr))
 
-    def _keeper(self, position: int, number: int) -> Callable[..., None]:
-        def arrived(grads: tuple[Tensor | None, ...]) -> None:
+    def _gradient_hook(self, position: int, number: int) -> Callable[..., None]:
+        def store(grads: tuple[Tensor | None, ...]) -> None:
             try:
                 grad = grads[number]
                 if grad is not None:
                     self._grads[position] = grad.detach()
             except Exception as error:
-                self._forgive(error)
+                self._on_error(error)
 
-        return arrived
+        return store
 
     def abandon(self) -> None:
-        """Nothing to take away: the hooks go with the graph."""
+        """Do nothing: the hooks are freed with the graph."""
 
     @property
     def seen(self) -> bool:
@@ -71,22 +70,24 @@ class Replay:
         inputs = _arguments(self.model, args, kwargs)
         with preserve_process_state():
             restore_random(self._random)
-            seen = trace(self.model, inputs, None, self._surrogate(loss_scale), optimizer)
-        why = "the pass is compiled: it was repeated uncompiled with the same gradient of its output"
+            replayed = trace(self.model, inputs, None, self._surrogate_loss(loss_scale), optimizer)
+        why = "the pass is compiled, so it was repeated uncompiled with the same output gradient"
         gap = Gap(what="the ops of the loss, and the compiled code itself", why=why)
-        return replace(seen, loss=loss, gaps=(*seen.gaps, gap))
+        return replace(replayed, loss=loss, gaps=(*replayed.gaps, gap))
 
-    def _surrogate(self, loss_scale: float) -> Callable[[Any], Tensor]:
+    def _surrogate_loss(self, loss_scale: float) -> Callable[[Any], Tensor]:
         def loss(output: Any) -> Tensor:
             outputs = tensors_in(output)
-            terms = [(outputs[at] * (grad / loss_scale)).sum() for at, grad in self._grads.items()]
+            terms = [
+                (outputs[position] * (grad / loss_scale)).sum() for position, grad in self._grads.items()
+            ]
             return torch.stack([term.float() for term in terms]).sum()
 
         return loss
 
 
 def _arguments(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """As `trace` takes them: positional ones as a tuple; where there are keywords, all by their names."""
+    """Return the inputs as `trace` takes them: a tuple, or a dict of all arguments if there are keywords."""
     if not kwargs:
         return args
     return dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments) if args else kwargs

@@ -1,4 +1,4 @@
-"""Sampled steps: the pass of the model itself is recorded as it happens, then read."""
+"""Sampled steps: the model's own pass is recorded as it happens, then turned into block metrics and reports."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from leadline.checks._diagnosis import make_report, read_trace
-from leadline.checks._history import label_positions, realigned_row
+from leadline.checks._history import NOT_MEASURED, label_positions, realigned_row
 from leadline.checks._timeline import first_cause, render_timeline
-from leadline.monitor.budget import Timetable
-from leadline.monitor.hooks import Doorway, Passage
+from leadline.monitor.budget import MeasurementSchedule
+from leadline.monitor.hooks import DetachableHook, EagerHook
 from leadline.monitor.journal import Journal
-from leadline.monitor.layout import AXIS, NOT_MEASURED, block_labels, block_numbers, joined, layout_of
+from leadline.monitor.layout import (
+    AXIS,
+    block_labels,
+    block_numbers,
+    layout_of,
+    merge_layouts,
+)
 from leadline.monitor.replay import Replay
 from leadline.readings.profile import read_profile
 from leadline.records import Anomaly, Profile, Trace
@@ -31,71 +37,70 @@ from leadline.tracer.names import index_model
 from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_fsdp_module, is_shard
 
-Pass = LivePass | Replay
-UNSEEN = (
-    "no samples: the model itself was not called with gradients, but its parts, or inside of compiled code; "
-    "watch the module that your loop calls, as torch.compile returned it"
+NOT_CALLED = (
+    "no step can be sampled: the loop calls parts of the model, or compiled code around it, but not the watched module "
+    "with gradients. Watch the module that your loop calls, as torch.compile returned it"
 )
-USED_UP = "its gradient was used up by an optimiser inside of the backward pass"
+GRADIENT_CONSUMED = "an optimizer inside the backward pass consumed its gradient"
 
 
 class Sampler:
-    """Armed before a step, it follows the first pass of the model that is made with gradients."""
+    """When armed before a step, records the model's first pass that is made with gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = unwrap(model)
         self._called = model if is_compiled(model) else self.model
-        """Whose call is followed: of a compiled model the compiled one, as nothing may be hooked inside."""
+        """The module whose call is recorded: the compiled one, because nothing inside it can be hooked."""
         self._model_index = index_model(self.model) if is_fsdp_module(self.model) else None
         self._error: Exception | None = None
-        """An error of our own inside the pass: kept until the pass is over, as it is none of the model's business."""
-        self._armed = False
-        self._doors: list[Doorway] = []
+        """An error of the watch inside the pass; raised after the pass, because the model must not see it."""
+        self._is_armed = False
+        self._hooks: list[DetachableHook] = []
         self._handles: list[RemovableHandle] = []
-        self._pass: Pass | None = None
-        self._compiled: Callable[..., Any] | None = None
-        """What `model.compile()` put into the model, while we stand before it."""
-        self.entered: float | None = None
+        self._pass: LivePass | Replay | None = None
+        self._compiled_call: Callable[..., Any] | None = None
+        """What `model.compile()` installed in the model, while the recording call replaces it."""
+        self.pass_start: float | None = None
         """When the pass began, by `perf_counter`; None if there was none since it was armed."""
-        self.inside = 0.0
-        """Seconds of ours inside of the pass; all of them once it was taken."""
-        self.taken = False
-        """The pass of this step is written down by another watch."""
+        self.seconds = 0.0
+        """Seconds of the watch inside the pass; complete after `take`."""
+        self.is_recorded_elsewhere = False
+        """True if another watch records the pass of this step."""
 
     @property
-    def armed(self) -> bool:
-        return self._armed
+    def is_armed(self) -> bool:
+        return self._is_armed
 
     def arm(self) -> None:
-        """Hook the model; `disarm` takes the hooks off again."""
-        self.entered, self.inside, self.taken = None, 0.0, False
-        self._armed = True
+        """Hook the model; `disarm` removes the hooks."""
+        self.pass_start, self.seconds, self.is_recorded_elsewhere = None, 0.0, False
+        self._is_armed = True
         if self._called._compiled_call_impl is not None:
-            self._stand_before(self._called._compiled_call_impl)
+            self._wrap_compiled_call(self._called._compiled_call_impl)
             return
-        before, after = Doorway(self._enter), Doorway(self._leave)
-        self._doors = [before, after]
+        before, after = DetachableHook(self._enter), DetachableHook(self._leave)
+        self._hooks = [before, after]
         self._handles = [
-            self._called.register_forward_pre_hook(Passage(before), with_kwargs=True),
-            self._called.register_forward_hook(Passage(after), with_kwargs=True, always_call=True),
+            self._called.register_forward_pre_hook(EagerHook(before), with_kwargs=True),
+            self._called.register_forward_hook(EagerHook(after), with_kwargs=True, always_call=True),
         ]
 
     def disarm(self) -> None:
-        """No hook is left, nor a mode, whatever happened to the pass."""
-        for door in self._doors:
-            door.shut()
+        """Remove every hook and dispatch mode, also after a failed pass."""
+        for hook in self._hooks:
+            hook.disable()
         for handle in self._handles:
             handle.remove()
-        self._doors, self._handles, self._armed = [], [], False
-        if self._compiled is not None:
-            self._called._compiled_call_impl, self._compiled = self._compiled, None
+        self._hooks, self._handles, self._is_armed = [], [], False
+        if self._compiled_call is not None:
+            self._called._compiled_call_impl, self._compiled_call = self._compiled_call, None
         if self._pass is not None:
             self._pass.abandon()
 
-    def _stand_before(self, compiled: Callable[..., Any]) -> None:
-        """`model.compile()` compiles hooks too, so the model is followed from outside of what it compiled."""
+    def _wrap_compiled_call(self, compiled: Callable[..., Any]) -> None:
+        """Record the model from outside its compiled call, because `model.compile()` compiles hooks too."""
 
-        def followed(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             output = None
             self._enter(self._called, args, kwargs)
             try:
@@ -104,85 +109,79 @@ class Sampler:
                 self._leave(self._called, args, kwargs, output)
             return output
 
-        self._compiled, self._called._compiled_call_impl = compiled, followed
+        self._compiled_call, self._called._compiled_call_impl = compiled, recorded
 
     def take(
         self,
         optimizer: Optimizer | None,
         loss: float | None,
         loss_scale: float,
-        gone: Collection[int] = (),
+        without_gradient: Collection[int] = (),
         grad_norms: Mapping[str, float] | None = None,
     ) -> Trace | None:
-        """The trace of the pass that was followed; None if there was none. Call it before the step changes weights.
+        """Return the trace of the recorded pass; None if there was none. Call it before the step changes weights.
 
-        `gone` are parameters, by identity, whose gradients were used up already; `grad_norms`, by name, those of
-        sharded parameters, whose whole gradients are nowhere.
+        `without_gradient` holds the ids of parameters whose gradients are already consumed. `grad_norms` holds, by
+        name, the gradient norms of sharded parameters, whose whole gradients exist nowhere.
         """
-        followed, self._pass = self._pass, None
+        recorded, self._pass = self._pass, None
         error, self._error = self._error, None
-        self.inside += 0.0 if followed is None else followed.seconds
+        self.seconds += 0.0 if recorded is None else recorded.seconds
         if error is not None:
             raise error
-        if followed is None or not followed.seen:
+        if recorded is None or not recorded.seen:
             return None
-        if isinstance(followed, LivePass):
-            found = followed.finish(optimizer, loss, loss_scale, grad_norms)
+        if isinstance(recorded, LivePass):
+            trace = recorded.finish(optimizer, loss, loss_scale, grad_norms)
         else:
-            found = followed.finish(optimizer, loss, loss_scale)
-        return without_gradients(found, self._names(gone))
+            trace = recorded.finish(optimizer, loss, loss_scale)
+        return mark_consumed_gradients(trace, self._names(without_gradient))
 
-    def _names(self, parameters: Collection[int]) -> set[str]:
-        found = index_model(self.model).parameters if parameters else {}
-        return {each.names[0] for key, each in found.items() if key in parameters}
+    def _names(self, parameter_ids: Collection[int]) -> set[str]:
+        named = index_model(self.model).parameters if parameter_ids else {}
+        return {each.names[0] for key, each in named.items() if key in parameter_ids}
 
     @property
-    def loss_of_output(self) -> Tensor | None:
+    def model_loss(self) -> Tensor | None:
         """The loss, if the model returned it itself."""
         return None if self._pass is None else self._pass.loss
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if (
-            module is not self._called
-            or self._pass is not None
-            or not torch.is_grad_enabled()
-            or is_inside_vmap()
-        ):
+        is_first = module is self._called and self._pass is None
+        if not is_first or not torch.is_grad_enabled() or is_inside_vmap():
             return
         if is_recording():
-            self.taken = True
+            self.is_recorded_elsewhere = True
             return
-        self.entered = perf_counter()
+        self.pass_start = perf_counter()
         try:
-            compiled = is_compiled(self._called)
-            self._pass = (
-                Replay(self.model, self._keep)
-                if compiled
-                else LivePass(self.model, self._keep, self._model_index)
-            )
+            if is_compiled(self._called):
+                self._pass = Replay(self.model, self._store_error)
+            else:
+                self._pass = LivePass(self.model, self._store_error, self._model_index)
             self._pass.enter(args, kwargs)
         except Exception as error:
-            self._keep(error)
-        self.inside = perf_counter() - self.entered
+            self._store_error(error)
+        self.seconds = perf_counter() - self.pass_start
 
     def _leave(self, module: nn.Module, *call: Any) -> None:
         """Called with (args, kwargs, output); after an error in the model with (args, None), or not at all."""
-        followed = self._pass
-        if module is not self._called or followed is None or followed.done:
+        recorded = self._pass
+        if module is not self._called or recorded is None or recorded.done:
             return
         try:
-            followed.abandon()
+            recorded.abandon()
             if len(call) == 3 and call[2] is not None:
-                followed.leave(call[2])
+                recorded.leave(call[2])
         except Exception as error:
-            self._keep(error)
+            self._store_error(error)
 
-    def _keep(self, error: Exception) -> None:
+    def _store_error(self, error: Exception) -> None:
         self._error = self._error or error
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Some part of it runs compiled: a wrapper of torch.compile, `module.compile()`, or a compiled forward."""
+    """True if some part runs compiled: a wrapper of torch.compile, `module.compile()`, or a compiled forward."""
     return any(_runs_compiled(module) for module in model.modules())
 
 
@@ -194,117 +193,129 @@ def _runs_compiled(module: nn.Module) -> bool:
     )
 
 
-def without_gradients(seen: Trace, names: Collection[str]) -> Trace:
-    """The trace, in which these parameters say that their gradient came and could not be read."""
+def mark_consumed_gradients(trace: Trace, names: Collection[str]) -> Trace:
+    """Return the trace in which these parameters say that their gradient existed but could not be read."""
     if not names:
-        return seen
-    told = (
-        replace(each, unobserved=USED_UP) if each.name in names and each.grad_ms is None else each
-        for each in seen.parameters
+        return trace
+    parameters = (
+        replace(each, unobserved=GRADIENT_CONSUMED) if each.name in names and each.grad_ms is None else each
+        for each in trace.parameters
     )
-    return replace(seen, parameters=tuple(told))
+    return replace(trace, parameters=tuple(parameters))
 
 
-def why_unsampled(model: nn.Module) -> str:
-    """Why no pass of this model can be followed; "" if it can."""
+def sampling_obstacle(model: nn.Module) -> str:
+    """Return why no pass of this model can be recorded; "" if it can."""
     shards = [each.item for each in index_model(unwrap(model)).parameters.values() if is_shard(each.item)]
     if not shards:
         return ""
     if not any(is_fsdp_module(module) for module in model.modules()) or any(map(_is_split_twice, shards)):
-        return "its parameters are shards, inside the pass too"
+        return "its parameters stay sharded during the pass"
     if is_compiled(model):
-        return "it is compiled and sharded, and one process cannot repeat a pass by itself"
+        return "it is compiled and sharded, and one process cannot repeat a pass alone"
     return ""
 
 
 def _is_split_twice(shard: Any) -> bool:
-    """Over two dimensions of the mesh: gathering makes it whole along one of them."""
-    return len([placed for placed in shard.placements if placed.is_shard()]) > 1
+    """True for a shard over two mesh dimensions: gathering makes it whole along one of them only."""
+    return len([placement for placement in shard.placements if placement.is_shard()]) > 1
 
 
-# What becomes of a sampled pass: numbers for each block at once, a whole report when the budget has paid for it.
+# What becomes of a sampled pass: block metrics immediately, a whole report when the budget has paid for it.
 
-REPORT_PER_OP = 2e-3  # seconds; ours: an upper end, 0.5 to 2 ms in the networks of benchmarks/watch.py
+# Calibrated by benchmarks/watch.py: seconds of a report per op, the upper end of 0.5 to 2 ms.
+REPORT_SECONDS_PER_OP = 2e-3
 
 
 class Samples:
-    """Keeps the traces whose report is owed (the first and the last), and makes reports of them."""
+    """Turns traces into block metrics, and the first and the last waiting trace into reports."""
 
-    def __init__(self, journal: Journal, table: Timetable) -> None:
-        self.journal, self.table = journal, table
-        self.last_good: tuple[int, Trace] | None = None
-        """The last pass without anything that is not finite."""
+    def __init__(self, journal: Journal, schedule: MeasurementSchedule) -> None:
+        self.journal, self.schedule = journal, schedule
+        self.last_finite: tuple[int, Trace] | None = None
+        """The last pass in which every value was finite."""
         self.last: tuple[int, Trace] | None = None
         self.report: Report | None = None
         self.profile: Profile | None = None
-        """What was read off the last pass."""
-        self._good: Profile | None = None
-        self._owed: list[tuple[int, Trace]] = []
-        self._over = False
-        """The weights were no numbers in the last pass."""
+        """The profile of the last pass."""
+        self._last_finite_profile: Profile | None = None
+        self._waiting: list[tuple[int, Trace]] = []
+        self._had_bad_weights = False
+        """True if the weights were not finite in the last pass."""
 
-    def add(self, step: int, seen: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
-        """Block metrics of the pass, as vectors on their axis."""
+    def add(self, step: int, trace: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
+        """Return the block metrics of the pass, as vectors with their axis."""
         with preserve_process_state():
-            profile, _ = read_profile(seen)
+            profile, _ = read_profile(trace)
         self.profile = profile
-        self.journal.event(step, "sample", f"{len(seen.ops)} ops", {"blocks": len(profile.blocks)})
-        self.last = (step, seen)
-        over = _is_over(profile, parameters)
-        if profile.anomalies and not (over and self._over):
-            self._trace_back(step, profile)
+        self.journal.add_event(step, "sample", f"{len(trace.ops)} ops", {"blocks": len(profile.blocks)})
+        self.last = (step, trace)
+        has_bad_weights = _has_bad_weights(profile, parameters)
+        if profile.anomalies and not (has_bad_weights and self._had_bad_weights):
+            self._report_origin(step, profile)
         if not profile.anomalies:
-            self.last_good, self._good = self.last, profile
-        if not over:  # a check of weights that are no numbers says nothing
-            self._owed = [*self._owed[:1], self.last]
-        self._over = over
+            self.last_finite, self._last_finite_profile = self.last, profile
+        if not has_bad_weights:  # a report on non-finite weights says nothing
+            self._waiting = [*self._waiting[:1], self.last]
+        self._had_bad_weights = has_bad_weights
         if block_labels(profile) != self.journal.history.layout.blocks:
-            self.journal.lay_out(joined(self.journal.history.layout, layout_of(parameters, profile)))
+            self.journal.set_layout(
+                merge_layouts(self.journal.history.layout, layout_of(parameters, profile))
+            )
         return {name: (AXIS, self.on_axis(values)) for name, values in block_numbers(profile).items()}
 
     def on_axis(self, values: array[float]) -> array[float]:
-        """Numbers of the last pass's blocks, each in its place among all blocks that were ever seen."""
-        own = () if self.profile is None else block_labels(self.profile)
+        """Return values of the last pass's blocks at their positions among all known blocks."""
+        labels = () if self.profile is None else block_labels(self.profile)
         axis = self.journal.history.layout.blocks
-        return values if own == axis else realigned_row(values, label_positions(own, axis), NOT_MEASURED)
+        return (
+            values if labels == axis else realigned_row(values, label_positions(labels, axis), NOT_MEASURED)
+        )
 
-    def _trace_back(self, step: int, profile: Profile) -> None:
-        """Say where what is not finite came from: the op of this pass, and what happened in the steps before."""
+    def _report_origin(self, step: int, profile: Profile) -> None:
+        """Record where a non-finite value came from: the op of this pass, and what happened in earlier steps."""
         first = profile.anomalies[0]
         data = {"op": first.op, "module": first.module, "direction": first.direction, "source": first.source}
-        good = None if self.last_good is None else self.last_good[0]
-        seen = () if first.source else profile.anomalies
-        cause = first_cause(self.journal.history, good=self._good, good_step=good, anomalies=seen)
+        finite_step = None if self.last_finite is None else self.last_finite[0]
+        anomalies = () if first.source else profile.anomalies
+        cause = first_cause(
+            self.journal.history,
+            good=self._last_finite_profile,
+            good_step=finite_step,
+            anomalies=anomalies,
+        )
         if cause is not None:
             data["timeline"] = render_timeline(cause)
-        self.journal.event(step, "non-finite", _origin(first), data)
+        self.journal.add_event(step, "non-finite", _origin_text(first), data)
 
-    def make_affordable(self) -> list[Alert]:
-        """Make the oldest report that is owed, if the account pays for it."""
-        if not self._owed or not self.table.affords(REPORT_PER_OP * len(self._owed[0][1].ops)):
+    def make_affordable_report(self) -> list[Alert]:
+        """Make the oldest waiting report if the budget pays for it; return the alerts that changed."""
+        if not self._waiting:
             return []
-        return self._make(*self._owed.pop(0))
+        if not self.schedule.affords(REPORT_SECONDS_PER_OP * len(self._waiting[0][1].ops)):
+            return []
+        return self._make_report(*self._waiting.pop(0))
 
-    def make_all(self) -> list[Alert]:
-        """When training is over, time costs nothing."""
-        owed, self._owed = self._owed, []
-        return [alert for each in owed for alert in self._make(*each)]
+    def make_all_reports(self) -> list[Alert]:
+        """Make every waiting report at the end of training, when time no longer matters."""
+        waiting, self._waiting = self._waiting, []
+        return [alert for each in waiting for alert in self._make_report(*each)]
 
-    def _make(self, step: int, seen: Trace) -> list[Alert]:
-        with preserve_process_state():  # what is imported on first use may draw random numbers
-            profile, coverage = read_trace(seen)
-        self.report = replace(make_report(seen, profile, coverage), target=f"step {step}")
+    def _make_report(self, step: int, trace: Trace) -> list[Alert]:
+        with preserve_process_state():  # modules that are imported on first use may draw random numbers
+            profile, coverage = read_trace(trace)
+        self.report = replace(make_report(trace, profile, coverage), target=f"step {step}")
         known = self.journal.history.layout
-        self.journal.lay_out(joined(known, layout_of(known.parameters, profile)))
-        return self.journal.report(step, self.report)
+        self.journal.set_layout(merge_layouts(known, layout_of(known.parameters, profile)))
+        return self.journal.add_report(step, self.report)
 
 
-def _is_over(profile: Profile, parameters: tuple[str, ...]) -> bool:
-    """The weights are no numbers any more: the pass shows what came of it, and not where it came from."""
+def _has_bad_weights(profile: Profile, parameters: tuple[str, ...]) -> bool:
+    """True if a weight is not finite: the pass then shows the consequences and not the cause."""
     return bool(profile.anomalies) and profile.anomalies[0].source in parameters
 
 
-def _origin(first: Anomaly) -> str:
+def _origin_text(first: Anomaly) -> str:
     if first.source:
-        return f"{first.direction}: {first.source} is not finite to begin with"
+        return f"{first.direction}: {first.source} was not finite before the pass"
     return f"{first.direction}: first at {first.op or 'the output'} in {first.module or 'the model'}"

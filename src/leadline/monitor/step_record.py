@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,157 +12,189 @@ from typing import Any
 
 from torch import Tensor
 
-from leadline.monitor.block_exits import Glance
+from leadline.checks._history import MAX_STEPS
+from leadline.monitor.block_exits import BlockMoments
 from leadline.monitor.budget import Level
-from leadline.monitor.clipping import RawGradients
-from leadline.monitor.parameters import Gauges
-from leadline.monitor.runfile.queue import Rows
+from leadline.monitor.clipping import RawGradients, clipped_share
+from leadline.monitor.norms import total
+from leadline.monitor.parameters import ParameterMeasurements, Vectors
+from leadline.monitor.runfile.queue import ScalarColumns
 from leadline.records import Trace
 
 
 @dataclass(slots=True)
-class Round:
-    """One step under way."""
+class StepRecord:
+    """One step and what was measured of it."""
 
     step: int
     level: Level
-    gauges: Gauges
-    began: float | None
-    """None for the first step: nobody knows when it began."""
+    parameters: ParameterMeasurements
+    start: float | None
+    """By `perf_counter`; None for the first step, whose start is unknown."""
     seconds: float = 0.0
-    plain: float = 0.0
-    """Seconds without ours."""
-    telling: float = 0.0
-    """Seconds that it took to be told of losses: part of every step, whatever its level."""
-    read: float = 0.0
-    """Seconds of reading the trace, which are among the costs of tracing."""
+    """Seconds of the whole step."""
+    training_seconds: float = 0.0
+    """Seconds without the watch."""
+    loss_seconds: float = 0.0
+    """Seconds of `Watch.loss`, which is part of every step at any level."""
+    read_seconds: float = 0.0
+    """Seconds of reading the trace, which belong to the cost of tracing."""
     losses: list[Tensor | float] = field(default_factory=list)
     unclipped: list[Tensor | float] = field(default_factory=list)
-    """Gradient norms before they were clipped, one an optimiser."""
+    """Gradient norms before clipping, one per optimizer."""
     costs: dict[Level, float] = field(default_factory=dict)
-    """Seconds of our own."""
+    """Seconds of the watch by level."""
     stepped: set[int] = field(default_factory=set)
+    """Ids of the optimizers that have stepped."""
     trace: Trace | None = None
-    glance: Glance | None = None
-    raw: RawGradients | None = None
-    clipped: float | None = None
+    block_moments: BlockMoments | None = None
+    raw_gradients: RawGradients | None = None
+    clipped_share: float | None = None
 
-    def took(self, level: Level, since: float) -> float:
-        """Note the time since then as a cost of this level; returns what time it is."""
+    def charge(self, level: Level, since: float) -> float:
+        """Charge the time since `since` to this level; return the current time."""
         now = perf_counter()
         self.costs[level] = self.costs.get(level, 0.0) + now - since
         return now
 
     @property
     def ready(self) -> bool:
-        """Nothing that was measured is still on its way from a device."""
-        told = all(not isinstance(each, Tensor) for each in self.losses)
-        return told and self.gauges.ready and (self.glance is None or self.glance.ready)
+        """True if no measurement is still computed on a device."""
+        has_losses = all(not isinstance(each, Tensor) for each in self.losses)
+        has_moments = self.block_moments is None or self.block_moments.ready
+        return has_losses and self.parameters.ready and has_moments
 
     @property
-    def own(self) -> float:
-        return sum(self.costs.values()) + self.telling
+    def watch_seconds(self) -> float:
+        return sum(self.costs.values()) + self.loss_seconds
+
+    def numbers(self, rate: float | None, loss_scale: float | None) -> tuple[dict[str, float], Vectors]:
+        """Return the scalars of the step and its vectors over parameters; waits for a device."""
+        scalars: dict[str, float] = {"step_seconds": self.seconds} if self.seconds else {}
+        loss = mean_loss(self.losses)
+        if loss is not None:
+            scalars["loss"] = loss
+        if rate is not None:
+            scalars["lr"] = rate
+        vectors = self.parameters.vectors()
+        for name, values in vectors.items():
+            scalars[name] = total([each for each in values if not each < 0])
+        share = clipped_share(self.unclipped, scalars.get("grad_norm"))
+        share = self.clipped_share if share is None else share
+        if share is not None:
+            scalars["grad_clip"] = share
+        if "grad_norm" in vectors:
+            scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
+        if loss_scale is not None:
+            scalars["loss_scale"] = loss_scale
+        return scalars, vectors
 
 
-# Closures that an optimiser is given: they make the gradients, and often the loss, while the step is under way.
+# Closures given to an optimizer: they compute the gradients, and often the loss, during the step.
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def with_closure(call: Call, ran: Callable[[Any], None]) -> Call | None:
-    """The call with its closure wrapped: `ran` is told what its first run returned. None if there is no closure."""
+def wrap_closure(call: Call, on_result: Callable[[Any], None]) -> Call | None:
+    """Return the call with its closure wrapped so that `on_result` gets its first result; None without a closure."""
     args, kwargs = call
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
     if not callable(closure):
         return None
-    wrapped = _telling(closure, ran)
+    wrapped = _with_callback(closure, on_result)
     if "closure" in kwargs:
         return args, kwargs | {"closure": wrapped}
     return (args[0], wrapped, *args[2:]), kwargs
 
 
-def _telling(closure: Callable[[], Any], ran: Callable[[Any], None]) -> Callable[[], Any]:
-    untold = [True]
+def _with_callback(closure: Callable[[], Any], on_result: Callable[[Any], None]) -> Callable[[], Any]:
+    is_first = [True]
 
     def run() -> Any:
-        found = closure()
-        if untold:
-            untold.clear()
-            ran(found)
-        return found
+        result = closure()
+        if is_first:
+            is_first.clear()
+            on_result(result)
+        return result
 
     return run
 
 
-# The least of every step, its loss and learning rate: kept whatever the budget, and handed over together.
+# Light steps: those of which only the loss and the learning rate are recorded.
 #
-# Whoever reads a run wants its loss without gaps, on the fastest loop too. So this is not bought from the
-# budget, and is
-# as cheap as can be: three appends a step. Everything that costs more is done for many steps at once.
+# A reader of a run wants its loss without gaps, on the fastest loop too. So recording it is not bought from the budget
+# and costs as little as possible: three appends per step. Everything else is done for many steps at once.
 
-MOST = 1024  # steps that wait at most; ours: as many as the history holds
+# Derived: more light steps than the history holds need not wait.
+MAX_LIGHT_STEPS = MAX_STEPS
 Losses = Sequence[Tensor | float]
 
 
-class Tally:
-    """Steps that nobody looked at more closely, in order."""
+class LightSteps:
+    """Steps of which only loss and learning rate are recorded, in order, until they are handed over together."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, float, Losses, float | None, float]] = []
-        self._counted = 0
+        self._charged = 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def is_full(self) -> bool:
-        return len(self._rows) >= MOST
+        return len(self._rows) >= MAX_LIGHT_STEPS
 
-    def add(self, step: int, now: float, losses: Losses, rate: float | None, own: float = 0.0) -> None:
-        """A step that ended at this moment, by `perf_counter`, and of which so many seconds were ours."""
-        self._rows.append((step, now, losses, rate, own))
+    def add(
+        self, step: int, end: float, losses: Losses, rate: float | None, watch_seconds: float = 0.0
+    ) -> None:
+        """Add a step that ended at `end` by `perf_counter`, of which the watch took `watch_seconds`."""
+        self._rows.append((step, end, losses, rate, watch_seconds))
 
-    def mark(self) -> None:
-        """What there is was entered into the account, or will be otherwise."""
-        self._counted = len(self._rows)
+    def mark_charged(self) -> None:
+        """Note that all present steps are charged to the budget, or will be elsewhere."""
+        self._charged = len(self._rows)
 
-    def since_mark(self, began: float | None) -> tuple[list[float], float]:
-        """What each step took since the last mark without ours, of which the first one began then; and what ours took.
+    def charge(self, start: float | None) -> tuple[list[float], float]:
+        """Return training seconds of each uncharged step, of which the first began at `start`, and watch seconds.
 
-        Ours is counted by its median: a few microseconds that now and then include milliseconds of another process.
+        Watch seconds are the median times the number of steps: a few microseconds that sometimes include milliseconds
+        of another process.
         """
-        rows = self._rows[self._counted :]
-        starts = [rows[0][1] if began is None else began, *(row[1] for row in rows[:-1])] if rows else []
-        self.mark()
-        took = [max(0.0, row[1] - start - row[4]) for start, row in zip(starts, rows, strict=True)]
-        return took, len(rows) * median(row[4] for row in rows) if rows else 0.0
+        rows = self._rows[self._charged :]
+        self.mark_charged()
+        if not rows:
+            return [], 0.0
+        starts = [rows[0][1] if start is None else start, *(row[1] for row in rows[:-1])]
+        training = [max(0.0, row[1] - begin - row[4]) for begin, row in zip(starts, rows, strict=True)]
+        return training, len(rows) * median(row[4] for row in rows)
 
-    def take(self, *, ready: bool = False) -> Rows:
-        """All that waited. With `ready`, not the last step if a device may still be at work on its loss."""
-        size = len(self._rows) - (ready and _is_coming(self._rows[-1][2]))
+    def take(self, *, ready: bool = False) -> ScalarColumns:
+        """Remove and return all steps; with `ready`, keep the last one if a device may still compute its loss."""
+        size = len(self._rows) - (ready and _is_on_device(self._rows[-1][2]))
         taken, self._rows = self._rows[:size], self._rows[size:]
-        self._counted = max(0, self._counted - size)
+        self._charged = max(0, self._charged - size)
         steps, ends, losses, rates, _ = zip(*taken, strict=True) if taken else ((), (), (), (), ())
-        since = time.time() - time.perf_counter()
-        columns = {"loss": tuple(map(mean, losses)), "lr": rates}
-        times = tuple(since + each for each in ends)
-        return Rows(steps, times, {name: each for name, each in columns.items() if each.count(None) < size})
+        clock_offset = time.time() - time.perf_counter()
+        columns = {"loss": tuple(map(mean_loss, losses)), "lr": rates}
+        times = tuple(clock_offset + each for each in ends)
+        known = {name: each for name, each in columns.items() if each.count(None) < size}
+        return ScalarColumns(steps, times, known)
 
 
-def _is_coming(losses: Losses) -> bool:
+def _is_on_device(losses: Losses) -> bool:
     return any(isinstance(each, Tensor) for each in losses)
 
 
-def number(loss: Tensor | float) -> Tensor | float:
-    """A float where that costs no wait; else a tensor of its own, off the graph."""
+def to_number(loss: Tensor | float) -> Tensor | float:
+    """Return a float if that needs no wait, else a new tensor without a graph."""
     if type(loss) is Tensor and loss.is_cpu and loss.numel() == 1:
         return float(loss.item())
     if not isinstance(loss, Tensor):
         return float(loss)
-    found = loss.detach().mean()
-    return float(found) if loss.device.type == "cpu" else found
+    mean = loss.detach().mean()
+    return float(mean) if loss.device.type == "cpu" else mean
 
 
-def mean(losses: Losses) -> float | None:
-    """Of the micro-batches of a step; None if no loss was told."""
+def mean_loss(losses: Losses) -> float | None:
+    """Return the mean over the micro-batches of a step; None if there is no loss."""
     return sum(float(each) for each in losses) / len(losses) if losses else None

@@ -1,4 +1,4 @@
-"""A step of training from the first optimiser's step to the last one's, and what is measured on the way."""
+"""The steps of training: each lasts from one optimizer step to the next, and is measured, charged and recorded."""
 
 from __future__ import annotations
 
@@ -12,380 +12,389 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.monitor import parameters as per_parameter
-from leadline.monitor.block_exits import Exits
-from leadline.monitor.budget import PAUSE, Level, Timetable
-from leadline.monitor.clipping import Intervention, RawGradients, removed
+from leadline.monitor.block_exits import BlockExits
+from leadline.monitor.budget import MIN_PAUSE_STEPS, PLAN_INTERVAL, Level, MeasurementSchedule
+from leadline.monitor.clipping import Intervention, RawGradients
 from leadline.monitor.journal import Journal
-from leadline.monitor.layout import AXIS, carried
-from leadline.monitor.mixed_precision import overflowed, pending_scale
-from leadline.monitor.norms import total
-from leadline.monitor.parameters import Gauges, Roster, highest_rate, make_roster
-from leadline.monitor.sampler import UNSEEN, Sampler, Samples, is_compiled
-from leadline.monitor.stalls import Troubles
-from leadline.monitor.step_record import Call, Round, Tally, mean, number, with_closure
+from leadline.monitor.layout import AXIS, move_layout
+from leadline.monitor.mixed_precision import has_overflow, pending_scale
+from leadline.monitor.parameters import (
+    ParameterMeasurements,
+    ParameterTable,
+    build_parameter_table,
+    max_learning_rate,
+)
+from leadline.monitor.sampler import NOT_CALLED, Sampler, Samples, is_compiled
+from leadline.monitor.step_problems import StepProblems
+from leadline.monitor.step_record import Call, LightSteps, StepRecord, mean_loss, to_number, wrap_closure
 from leadline.records import Trace
 from leadline.records.run import Alert
 
-TOGETHER = 64  # light steps that are entered into the account at once; ours: as many as between two plans
-PATIENCE = 4  # samples in a row in which the model was not called, before none is tried any more; ours
+# Derived: light steps that are charged together; as many as lie between two plans.
+LIGHT_STEPS_PER_CHARGE = PLAN_INTERVAL
+# Heuristic: samples in a row without a call of the model, after which no further one is tried.
+MAX_MISSED_SAMPLES = 4
 
 
 class Steps:
-    """Follows the optimisers' steps. A step is over when all of them have stepped, or one of them steps again."""
+    """Follows the optimizers' steps. A step ends when all of them have stepped, or one of them steps again."""
 
     def __init__(
         self,
         model: nn.Module,
         optimizers: Sequence[Optimizer],
         journal: Journal,
-        table: Timetable,
+        schedule: MeasurementSchedule,
         sampler: Sampler | None,
     ) -> None:
         self.model, self.optimizers = model, optimizers
-        self.journal, self.table, self.sampler = journal, table, sampler
-        self.samples = Samples(journal, table)
-        self.exits = Exits()
-        table.unable.add(Level.BLOCKS)
-        self.troubles = Troubles(model, journal)
-        self.scaling, self.patience = self.troubles.scaling, self.troubles.patience
+        self.journal, self.schedule, self.sampler = journal, schedule, sampler
+        self.samples = Samples(journal, schedule)
+        self.exits = BlockExits()
+        schedule.unavailable.add(Level.BLOCKS)
+        self.problems = StepProblems(model, journal)
+        self.scaler, self.stall = self.problems.scaler, self.problems.stall
         self.intervention: Intervention | None = None
-        self.told: list[Alert] = []
-        """Alerts that nobody was told of yet."""
-        self._roster = self._make_roster()
-        self._tally = Tally()
-        self._late: Round | None = None
-        self._written = 0.0
-        self._unseen = 0
-        self._until = table.first
+        self.new_alerts: list[Alert] = []
+        """Alerts that were not yet passed to the user."""
+        self._parameters = self._build_parameter_table()
+        self._light_steps = LightSteps()
+        self._unfinished: StepRecord | None = None
+        """The previous step, if a device still computed its measurements when it ended."""
+        self._writer_seconds = 0.0
+        self._missed_samples = 0
+        self._next_charge = schedule.first_step
+        """The step at which light steps are charged to the budget."""
         self.is_light = False
-        """Of the step under way nothing but the loss is wanted, and there is one optimiser and no scaler to follow."""
-        self.round = self._open(table.first, None)
+        """True if only the loss of the current step is recorded, with one optimizer and no scaler."""
+        self.current = self._open(schedule.first_step, None)
 
     def begin(self, optimizer: Optimizer, call: Call) -> Call | None:
-        """An optimiser is about to step; returns the arguments it is to be called with instead, if any."""
+        """Called before an optimizer steps; returns the arguments to call it with instead, if any."""
         start = perf_counter()
-        if self._late is not None:
-            self._finish(self._late)
-            self._late = None
-        if id(optimizer) in self.round.stepped:
+        self._finish_previous()
+        if id(optimizer) in self.current.stepped:
             self._end()
-        self.round.stepped.add(id(optimizer))
-        self.scaling.look()
-        changed = with_closure(call, partial(self._closure_ran, optimizer))
+        self.current.stepped.add(id(optimizer))
+        self.scaler.find_scaler()
+        changed = wrap_closure(call, partial(self._after_closure, optimizer))
         if changed is None:
-            start = self._read(optimizer, start)
+            start = self._measure(optimizer, start)
             if self.intervention is not None:
                 self._intervene(self.intervention, optimizer)
-        self.round.took(Level.ROW, start)
+        self.current.charge(Level.ROW, start)
         return changed
 
     def end(self, optimizer: Optimizer) -> None:
-        """An optimiser has stepped."""
-        if self.is_light and not self.round.stepped:
-            self.tick()
+        """Called after an optimizer has stepped."""
+        if self.is_light and not self.current.stepped:
+            self._end_light_step()
             return
         start = perf_counter()
         if self.intervention is not None:
             self.intervention.after(optimizer)
-        if self.round.level >= Level.UPDATES:
-            self.round.gauges.read_updates(optimizer)
-            self.round.took(Level.UPDATES, start)
-        if len(self.round.stepped) == len(self.optimizers):
+        if self.current.level >= Level.UPDATES:
+            self.current.parameters.measure_updates(optimizer)
+            self.current.charge(Level.UPDATES, start)
+        if len(self.current.stepped) == len(self.optimizers):
             self._end()
 
     def loss(self, loss: Tensor | float) -> None:
         start = perf_counter()
-        told, losses = number(loss), self.round.losses
-        losses.append(told)
-        if type(told) is float and not math.isfinite(told):
-            self.troubles.blame(self.round.step, loss)
-        if self.patience.wears_out(loss):
-            self.told += self.troubles.note_stall(self.round.step)
+        value, losses = to_number(loss), self.current.losses
+        losses.append(value)
+        if type(value) is float and not math.isfinite(value):
+            self.problems.locate_non_finite(self.current.step, loss)
+        if self.stall.add_loss(loss):
+            self.new_alerts += self.problems.report_stall(self.current.step)
             del losses[:-1]
-        self.round.telling += perf_counter() - start
+        self.current.loss_seconds += perf_counter() - start
 
     def unclipped(self, norm: Tensor | float) -> None:
-        self.round.unclipped.append(number(norm))
+        self.current.unclipped.append(to_number(norm))
 
-    def hand_over(self, *, ready: bool = False) -> None:
-        """Steps of which only the loss was kept become part of the history and of the run file."""
-        if self._tally:
-            self.journal.add_rows(self._tally.take(ready=ready))
+    def flush(self, *, ready: bool = False) -> None:
+        """Add the light steps to the history and the run file."""
+        if self._light_steps:
+            self.journal.add_light_steps(self._light_steps.take(ready=ready))
 
     def disarm(self) -> None:
-        """Nothing is left on the model or its parameters."""
+        """Remove every hook from the model and its parameters."""
         if self.sampler is not None:
             self.sampler.disarm()
-        if self.round.raw is not None:
-            self.round.raw.disarm()
+        if self.current.raw_gradients is not None:
+            self.current.raw_gradients.disarm()
         self.exits.disarm()
 
     def close(self) -> None:
-        """Finish what was begun: the last step, and the reports that are still owed."""
+        """Finish the last step and make the waiting reports."""
         self.disarm()
-        if self._late is not None:
-            self._finish(self._late)
-            self._late = None
-        if self.round.stepped:
-            self._finish(self.round)
-            self.round.stepped.clear()
-        self.hand_over()
-        self.told += self.troubles.at_end(self.round.step)
-        self.told += self.journal.ask(last=True)
-        self.told += self.samples.make_all()
+        self._finish_previous()
+        if self.current.stepped:
+            self._finish(self.current)
+            self.current.stepped.clear()
+        self.flush()
+        self.new_alerts += self.problems.report_end(self.current.step)
+        self.new_alerts += self.journal.update_alerts(last=True)
+        self.new_alerts += self.samples.make_all_reports()
 
-    def _open(self, step: int, began: float | None) -> Round:
-        """The next step, and the hooks it needs."""
-        opened = Round(step, self.table.level(step), Gauges(self._roster), began)
-        if opened.level >= Level.TRACE and self.sampler is not None:
+    def _finish_previous(self) -> None:
+        if self._unfinished is not None:
+            self._finish(self._unfinished)
+            self._unfinished = None
+
+    def _open(self, step: int, start: float | None) -> StepRecord:
+        """Return the record of the next step, and set the hooks it needs."""
+        record = StepRecord(step, self.schedule.level(step), ParameterMeasurements(self._parameters), start)
+        if record.level >= Level.TRACE and self.sampler is not None:
             self.sampler.arm()
-            if self.journal.ranks.world == 1:  # else gradients are made before they are averaged
-                held = [each for parameters in self._roster.held.values() for each in parameters]
-                opened.raw = RawGradients(held)
-                opened.raw.arm()
-        if opened.level is Level.BLOCKS:
+            if self.journal.ranks.world_size == 1:  # otherwise the hooks run before gradients are averaged
+                by_optimizer = self._parameters.by_optimizer.values()
+                record.raw_gradients = RawGradients(
+                    each for parameters in by_optimizer for each in parameters
+                )
+                record.raw_gradients.arm()
+        if record.level is Level.BLOCKS:
             self.exits.arm()
         else:
             self.exits.disarm()
-        return opened
+        return record
 
-    def tick(self) -> None:
-        """The end of a light step: keep its loss. What else there is to do is done for several steps together."""
-        now, here = perf_counter(), self.round
-        self._tally.add(here.step, now, here.losses, highest_rate(self.optimizers), here.telling)
-        if here.losses:
-            self._note_loss(here)
-            self.patience.stepped()
-            here.losses = []
-        here.step += 1
-        here.telling = perf_counter() - now  # of the next step, which has just begun
-        if here.step >= self._until or now >= self.journal.hand_over_at:
-            self._settle_ticks(here)
+    def _end_light_step(self) -> None:
+        """Record the loss. Everything else is done for several light steps together."""
+        now, record = perf_counter(), self.current
+        rate = max_learning_rate(self.optimizers)
+        self._light_steps.add(record.step, now, record.losses, rate, record.loss_seconds)
+        if record.losses:
+            self._check_loss(record)
+            self.stall.add_step()
+            record.losses = []
+        record.step += 1
+        record.loss_seconds = perf_counter() - now  # charged to the next step, which has just begun
+        if record.step >= self._next_charge or now >= self.journal.next_flush:
+            self._charge_light_steps(record)
 
-    def _settle_ticks(self, here: Round) -> None:
-        """Enter light steps into the account, hand them over if it is time, and see what the next one needs.
+    def _charge_light_steps(self, record: StepRecord) -> None:
+        """Charge light steps to the budget, flush them if it is time, and decide what the next step needs.
 
-        By processor time: who waits for the interpreter while another process has the machine waits anyway.
+        Costs are in processor time, because a wait for the interpreter while another process has the machine would
+        happen anyway.
         """
-        start, last = thread_time(), here.step - 1
-        took, own = self._tally.since_mark(here.began)
-        for seconds in took:
-            self.table.stepped(seconds)
-        if perf_counter() >= self.journal.hand_over_at or self._tally.is_full:
-            self._hand_over_ready()
-        if self.table.wants_plan(last, Level.LOSS):
+        start, last = thread_time(), record.step - 1
+        training, watch_seconds = self._light_steps.charge(record.start)
+        for seconds in training:
+            self.schedule.add_step(seconds)
+        if perf_counter() >= self.journal.next_flush or self._light_steps.is_full:
+            self._flush_ready()
+        if self.schedule.needs_plan(last, Level.LOSS):
             self._plan(last)
-        self.table.kept(own + thread_time() - start)
-        here.began, here.telling = perf_counter(), 0.0
-        if self.table.level(here.step) is Level.LOSS:
-            self._until = min(here.step + TOGETHER, *self.table.due.values())
+        self.schedule.add_base_cost(watch_seconds + thread_time() - start)
+        record.start, record.loss_seconds = perf_counter(), 0.0
+        if self.schedule.level(record.step) is Level.LOSS:
+            self._next_charge = min(record.step + LIGHT_STEPS_PER_CHARGE, *self.schedule.due.values())
         else:
-            self._go_on(here.step, here.began)
+            self._open_next(record.step, record.start)
 
-    def _note_loss(self, here: Round) -> None:
-        """A loss that is not finite is said at once, where reading it costs no wait."""
-        last = here.losses[-1]
-        if self.troubles.sick or (type(last) is float and not math.isfinite(last)):
-            if not self.troubles.sick:
-                self.hand_over()  # so that the timeline has this step
-            self._note_trouble(here.step, {"loss": mean(here.losses) or 0.0})
+    def _check_loss(self, record: StepRecord) -> None:
+        """Report a non-finite loss immediately if reading it needs no wait."""
+        last = record.losses[-1]
+        is_bad = type(last) is float and not math.isfinite(last)
+        if self.problems.is_non_finite or is_bad:
+            if not self.problems.is_non_finite:
+                self.flush()  # so that the timeline has this step
+            self._check_finite(record.step, {"loss": mean_loss(record.losses) or 0.0})
 
-    def _hand_over_ready(self) -> None:
-        """What waits becomes readable, and what was written since the last time is paid."""
-        self.hand_over(ready=True)
-        written, self._written = self._written, self.journal.seconds
-        self.table.kept(self._written - written)
+    def _flush_ready(self) -> None:
+        """Flush the light steps whose losses are known, and charge what the writer took since the last time."""
+        self.flush(ready=True)
+        self.schedule.add_base_cost(self._new_writer_seconds())
 
-    def _closure_ran(self, optimizer: Optimizer, found: Any) -> None:
-        """Gradients are there: they are read as those of other optimisers are before the step."""
+    def _new_writer_seconds(self) -> float:
+        before, self._writer_seconds = self._writer_seconds, self.journal.writer_seconds
+        return self._writer_seconds - before
+
+    def _after_closure(self, optimizer: Optimizer, result: Any) -> None:
+        """Measure the gradients that a closure has just computed, as before a step without a closure."""
         start = perf_counter()
-        if isinstance(found, Tensor | float) and not self.round.losses:
-            self.round.losses.append(number(found))
-        self.round.took(Level.ROW, self._read(optimizer, start))
+        if isinstance(result, Tensor | float) and not self.current.losses:
+            self.current.losses.append(to_number(result))
+        self.current.charge(Level.ROW, self._measure(optimizer, start))
 
-    def _read(self, optimizer: Optimizer, start: float) -> float:
-        """Gradients are there and the step has not been made."""
-        here = self.round
-        if here.level >= Level.GRADIENTS:
-            start = here.took(Level.ROW, start)
-            self._renew_roster(optimizer)
-            here.gauges.read_gradients(optimizer, pending_scale(optimizer))
-            start = here.took(Level.GRADIENTS, start)
-        if here.level >= Level.UPDATES:
-            here.gauges.keep_weights(optimizer)
-            start = here.took(Level.UPDATES, start)
-        if len(here.stepped) == len(self.optimizers):
-            if here.level >= Level.TRACE:
-                start = self._take(optimizer, start)
-            elif self.exits.listening:
-                scale, _ = self.scaling.read(peek=True)
-                here.glance = self.exits.take(scale or 1.0)
-                start = here.took(Level.BLOCKS, start - self.exits.inside)
-        if overflowed(optimizer):
-            self.journal.event(here.step, "skipped step", "the fused optimiser was told of an overflow")
+    def _measure(self, optimizer: Optimizer, start: float) -> float:
+        """Measure what is visible when gradients exist and the step is not yet made; return the current time."""
+        record = self.current
+        if record.level >= Level.GRADIENTS:
+            start = record.charge(Level.ROW, start)
+            self._update_parameter_table(optimizer)
+            record.parameters.measure_gradients(optimizer, pending_scale(optimizer))
+            start = record.charge(Level.GRADIENTS, start)
+        if record.level >= Level.UPDATES:
+            record.parameters.copy_weights(optimizer)
+            start = record.charge(Level.UPDATES, start)
+        if len(record.stepped) == len(self.optimizers):
+            if record.level >= Level.TRACE:
+                start = self._take_sample(optimizer, start)
+            elif self.exits.is_measuring:
+                scale, _ = self.scaler.read(peek=True)
+                record.block_moments = self.exits.take(scale or 1.0)
+                start = record.charge(Level.BLOCKS, start - self.exits.seconds)
+        if has_overflow(optimizer):
+            self.journal.add_event(
+                record.step,
+                "skipped step",
+                "the fused optimizer skips this step because gradients overflowed",
+            )
         return start
 
     def _intervene(self, intervention: Intervention, optimizer: Optimizer) -> None:
-        done = intervention.before(optimizer, self.round.gauges.latest_norm())
-        if done:
-            self.journal.event(self.round.step, "intervention", done)
+        action = intervention.before(optimizer, self.current.parameters.last_gradient_norm())
+        if action:
+            self.journal.add_event(self.current.step, "intervention", action)
 
-    def _take(self, optimizer: Optimizer | None, start: float) -> float:
-        """End the sample."""
-        if self.sampler is None or not self.sampler.armed:
+    def _take_sample(self, optimizer: Optimizer | None, start: float) -> float:
+        """Take the trace from the sampler; return the current time."""
+        if self.sampler is None or not self.sampler.is_armed:
             return start
         self.disarm()
-        if not self.round.losses and self.sampler.loss_of_output is not None:
-            self.round.losses.append(number(self.sampler.loss_of_output))
-        loss = mean(self.round.losses)
-        scale, _ = self.scaling.read(peek=True)
-        if self.round.raw is not None and len(self.optimizers) == 1:
-            self.round.clipped = self.round.raw.removed(self.round.gauges.latest_norm(), scale or 1.0)
-        gone = self._roster.used_up(self.round.stepped - {id(optimizer)})
-        norms = self.round.gauges.gradient_norms() if self.journal.ranks.sharded else None
-        self.round.trace = self.sampler.take(optimizer, loss, scale or 1.0, gone, norms)
-        return self.round.took(Level.TRACE, start - self.sampler.inside)
+        record = self.current
+        if not record.losses and self.sampler.model_loss is not None:
+            record.losses.append(to_number(self.sampler.model_loss))
+        loss = mean_loss(record.losses)
+        scale, _ = self.scaler.read(peek=True)
+        if record.raw_gradients is not None and len(self.optimizers) == 1:
+            norm = record.parameters.last_gradient_norm()
+            record.clipped_share = record.raw_gradients.clipped_share(norm, scale or 1.0)
+        without_gradient = self._parameters.without_gradient(record.stepped - {id(optimizer)})
+        norms = record.parameters.gradient_norms() if self.journal.ranks.sharded else None
+        record.trace = self.sampler.take(optimizer, loss, scale or 1.0, without_gradient, norms)
+        return record.charge(Level.TRACE, start - self.sampler.seconds)
 
     def _end(self) -> None:
-        """All optimisers have stepped: settle the account, write the step down, and open the next."""
-        here = self.round
-        self.patience.stepped()
-        if here.level >= Level.TRACE:
-            self._take(None, perf_counter())
-            self._note_unseen(here)
+        """End the step: charge it to the budget, record it, and open the next one."""
+        record = self.current
+        self.stall.add_step()
+        if record.level >= Level.TRACE:
+            self._take_sample(None, perf_counter())
+            self._count_missed_samples(record)
         start = perf_counter()
-        if here.began is not None:
-            here.seconds = start - here.began
-            here.plain = max(here.seconds - here.own, 0.0)
-        if here.level is Level.LOSS:
-            self._tally.add(here.step, start, here.losses, highest_rate(self.optimizers))
-            if here.losses:
-                self._note_loss(here)
-        elif here.ready:
-            self._finish(here)
+        if record.start is not None:
+            record.seconds = start - record.start
+            record.training_seconds = max(record.seconds - record.watch_seconds, 0.0)
+        if record.level is Level.LOSS:
+            self._light_steps.add(record.step, start, record.losses, max_learning_rate(self.optimizers))
+            if record.losses:
+                self._check_loss(record)
+        elif record.ready:
+            self._finish(record)
         else:
-            self._late = here
-        settled = perf_counter()
-        here.costs[Level.ROW] = here.costs.get(Level.ROW, 0.0) + settled - start - here.read
-        self._settle(here)
-        self._go_on(here.step + 1, settled)
+            self._unfinished = record
+        end = perf_counter()
+        record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + end - start - record.read_seconds
+        self._charge(record)
+        self._open_next(record.step + 1, end)
 
-    def _go_on(self, step: int, since: float) -> None:
-        """Open the next step; what was done since the last one was settled, hooking the model, say, is paid too."""
-        self.round = self._open(step, None)
+    def _open_next(self, step: int, since: float) -> None:
+        """Open the next step, and charge the time since the last one was charged, such as setting hooks."""
+        self.current = self._open(step, None)
         self.is_light = (
-            self.round.level is Level.LOSS
+            self.current.level is Level.LOSS
             and len(self.optimizers) == 1
-            and self._late is None
-            and not self.scaling.found
-            and not self.journal.ranks.sharded  # whose ranks must plan at the same steps, and these are settled by time
+            and self._unfinished is None
+            and not self.scaler.has_scaler
+            and not self.journal.ranks.sharded  # those ranks must plan at the same steps, and light steps go by time
         )
-        self._until = step + 1
-        self._tally.mark()
-        self.round.began = now = perf_counter()
-        self.table.kept(now - since)
+        self._next_charge = step + 1
+        self._light_steps.mark_charged()
+        self.current.start = now = perf_counter()
+        self.schedule.add_base_cost(now - since)
 
-    def _note_unseen(self, here: Round) -> None:
-        """A model whose parts are called one by one is never called itself: do not wait for it at every step."""
-        if here.trace is None and self.sampler is not None and self.sampler.taken:
-            self.table.soon(here.step)  # another watch has it: take the next
+    def _count_missed_samples(self, record: StepRecord) -> None:
+        """Stop sampling a model whose parts are called one by one, because the model itself is never called."""
+        if record.trace is None and self.sampler is not None and self.sampler.is_recorded_elsewhere:
+            self.schedule.trace_next(record.step)
             return
-        self._unseen = 0 if here.trace is not None else self._unseen + 1
-        if self._unseen == PATIENCE:
-            if self.table.every is None:
-                self.table.highest = Level.UPDATES
-            self.journal.event(here.step, "warning", UNSEEN)
+        self._missed_samples = 0 if record.trace is not None else self._missed_samples + 1
+        if self._missed_samples == MAX_MISSED_SAMPLES:
+            if self.schedule.every is None:
+                self.schedule.max_level = Level.UPDATES
+            self.journal.add_event(record.step, "warning", NOT_CALLED)
 
-    def _settle(self, done: Round) -> None:
-        """Enter the step into the account, and plan. What the writing thread takes counts as if it were ours."""
-        written, self._written = self._written, self.journal.seconds
-        done.costs[Level.ROW] = done.costs.get(Level.ROW, 0.0) + self._written - written
-        usual = self.table.step_seconds
-        if done.began is not None:
-            if done.level >= Level.BLOCKS and usual is not None:  # hooks cost more than what they do
-                done.plain -= self._paused(done, usual)
-                done.costs[done.level] = done.costs.get(done.level, 0.0) + max(0.0, done.plain - usual)
-                done.plain = min(done.plain, usual)
-            self.table.stepped(done.plain)
-        self.table.kept(done.telling)
-        for level, seconds in done.costs.items():
-            if done.level is Level.LOSS:
-                self.table.kept(seconds)
+    def _charge(self, record: StepRecord) -> None:
+        """Charge the step to the budget, and plan. The time of the writing thread counts like the watch's own."""
+        record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + self._new_writer_seconds()
+        usual = self.schedule.step_seconds
+        if record.start is not None:
+            if record.level >= Level.BLOCKS and usual is not None:  # hooks also slow down the pass itself
+                record.training_seconds -= self._pause_before_pass(record, usual)
+                slowdown = max(0.0, record.training_seconds - usual)
+                record.costs[record.level] = record.costs.get(record.level, 0.0) + slowdown
+                record.training_seconds = min(record.training_seconds, usual)
+            self.schedule.add_step(record.training_seconds)
+        self.schedule.add_base_cost(record.loss_seconds)
+        for level, seconds in record.costs.items():
+            if record.level is Level.LOSS:
+                self.schedule.add_base_cost(seconds)
             else:
-                self.table.cost(level, seconds)
-        self.table.ran(done.step, done.level)
-        if self.table.wants_plan(done.step, done.level):
-            self._plan(done.step)
+                self.schedule.add_cost(level, seconds)
+        self.schedule.add_measurement(record.step, record.level)
+        if self.schedule.needs_plan(record.step, record.level):
+            self._plan(record.step)
 
-    def _paused(self, done: Round, usual: float) -> float:
-        """Seconds of an evaluation, say, that lay between the last step and the pass that was followed."""
-        follower = self.exits if self.sampler is None or done.level is Level.BLOCKS else self.sampler
-        entered = follower.entered
-        waited = 0.0 if entered is None or done.began is None else entered - done.began
-        return waited if waited > PAUSE * usual else 0.0
+    def _pause_before_pass(self, record: StepRecord, usual: float) -> float:
+        """Return the seconds of an evaluation, say, between the last step and the measured pass; 0 if it was short."""
+        source = self.exits if self.sampler is None or record.level is Level.BLOCKS else self.sampler
+        if source.pass_start is None or record.start is None:
+            return 0.0
+        pause = source.pass_start - record.start
+        return pause if pause > MIN_PAUSE_STEPS * usual else 0.0
 
     def _plan(self, step: int) -> None:
-        self.table.plan(step)
-        self.journal.ranks.agree(self.table)
-        self.journal.gather()
+        self.schedule.plan(step)
+        self.journal.ranks.synchronize(self.schedule)
+        self.journal.collect_rank_events()
 
-    def _finish(self, done: Round) -> None:
-        """Write a step down and ask the alarms about it."""
+    def _finish(self, record: StepRecord) -> None:
+        """Record a measured step and run the checks."""
         start = perf_counter()
-        scalars, vectors = self._numbers(done)
-        placed = {name: (per_parameter.AXIS, values) for name, values in vectors.items()}
-        if done.trace is not None:
-            placed |= self.samples.add(done.step, done.trace, self._roster.names)
-            self._learn_exits(done.trace)
-            done.read = done.took(Level.TRACE, start) - start
-        if done.glance is not None:
-            numbers = done.glance.numbers()
-            placed |= {name: (AXIS, self.samples.on_axis(values)) for name, values in numbers.items()}
-        scalars["watch_seconds"] = done.own
-        self.hand_over()
-        self.told += self.journal.put(done.step, scalars, placed)
-        self._note_trouble(done.step, scalars)
-        self.told += self.samples.make_affordable()
+        loss_scale = self.problems.report_scale(record.step)
+        scalars, by_parameter = record.numbers(max_learning_rate(self.optimizers), loss_scale)
+        vectors = {name: (per_parameter.AXIS, values) for name, values in by_parameter.items()}
+        if record.trace is not None:
+            vectors |= self.samples.add(record.step, record.trace, self._parameters.names)
+            self._locate_exits(record.trace)
+            record.read_seconds = record.charge(Level.TRACE, start) - start
+        if record.block_moments is not None:
+            moments = record.block_moments.numbers()
+            vectors |= {name: (AXIS, self.samples.on_axis(values)) for name, values in moments.items()}
+        scalars["watch_seconds"] = record.watch_seconds
+        self.flush()
+        self.new_alerts += self.journal.add_step(record.step, scalars, vectors)
+        self._check_finite(record.step, scalars)
+        self.new_alerts += self.samples.make_affordable_report()
 
-    def _learn_exits(self, seen: Trace) -> None:
-        """From now on blocks can be looked at without a trace; not those of a compiled model, which has no hooks."""
+    def _locate_exits(self, trace: Trace) -> None:
+        """Make blocks measurable without a trace; not those of a compiled model, in which hooks do not run."""
         profile = self.samples.profile
         if self.sampler is not None and not is_compiled(self.sampler.model) and profile is not None:
-            self.exits.learn(self.sampler.model, seen, profile)
-            if self.exits.known:
-                self.table.unable.discard(Level.BLOCKS)
+            self.exits.locate(self.sampler.model, trace, profile)
+            if self.exits.is_located:
+                self.schedule.unavailable.discard(Level.BLOCKS)
 
-    def _numbers(self, done: Round) -> tuple[dict[str, float], per_parameter.Vectors]:
-        scalars: dict[str, float] = {"step_seconds": done.seconds} if done.seconds else {}
-        if (loss := mean(done.losses)) is not None:
-            scalars["loss"] = loss
-        if (rate := highest_rate(self.optimizers)) is not None:
-            scalars["lr"] = rate
-        vectors = done.gauges.vectors()
-        for name, values in vectors.items():
-            scalars[name] = total([each for each in values if not each < 0])
-        if done.clipped is not None:
-            scalars["grad_clip"] = done.clipped
-        if (share := removed(done.unclipped, scalars.get("grad_norm"))) is not None:
-            scalars["grad_clip"] = share
-        if "grad_norm" in vectors:
-            scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
-        if (scale := self.troubles.note_scale(done.step)) is not None:
-            scalars["loss_scale"] = scale
-        return scalars, vectors
+    def _check_finite(self, step: int, scalars: dict[str, float]) -> None:
+        """Report non-finite values, and trace the next pass to find their origin.
 
-    def _note_trouble(self, step: int, scalars: dict[str, float]) -> None:
-        """The next pass is followed to see where from, unless it is sharded: then all ranks look at the same steps."""
-        begins = self.troubles.note(step, scalars)
+        A sharded model is not traced out of order, because all ranks must measure the same steps.
+        """
+        begins = self.problems.report_non_finite(step, scalars)
         if begins and self.sampler is not None and not self.journal.ranks.sharded:
-            self.table.soon(step)
-            self._until = step
+            self.schedule.trace_next(step)
+            self._next_charge = step
 
-    def _make_roster(self) -> Roster:
-        roster = make_roster(self.model, self.optimizers)
-        self.journal.lay_out(carried(self.journal.history.layout, roster.names))
-        return roster
+    def _build_parameter_table(self) -> ParameterTable:
+        table = build_parameter_table(self.model, self.optimizers)
+        self.journal.set_layout(move_layout(self.journal.history.layout, table.names))
+        return table
 
-    def _renew_roster(self, optimizer: Optimizer) -> None:
-        if not self._roster.is_current(optimizer):
-            self._roster = self.round.gauges.roster = self._make_roster()
+    def _update_parameter_table(self, optimizer: Optimizer) -> None:
+        if not self._parameters.is_current(optimizer):
+            self._parameters = self.current.parameters.table = self._build_parameter_table()

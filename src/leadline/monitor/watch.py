@@ -1,4 +1,4 @@
-"""The watch: two hooks on each optimizer, and a way to end them whatever happens."""
+"""The watch: two hooks on each optimizer, which measure a training run and are removed in every case."""
 
 from __future__ import annotations
 
@@ -22,80 +22,84 @@ from leadline.checks._timeline import first_cause, render_timeline
 from leadline.errors import AlertError, InputError
 from leadline.monitor.arguments import (
     OnAlert,
-    answer,
-    checked_budget,
-    checked_every,
-    checked_on_alert,
-    checked_optimizers,
-    checked_store,
-    refuse_no_number,
-    without_escalated,
+    drop_escalation_clears,
+    handle_alert,
+    require_number,
+    validate_budget,
+    validate_every,
+    validate_on_alert,
+    validate_optimizers,
+    validate_store,
 )
-from leadline.monitor.budget import Level, Timetable
-from leadline.monitor.clipping import Intervention, Kind
+from leadline.monitor.budget import Level, MeasurementSchedule
+from leadline.monitor.clipping import Intervention, InterventionKind
 from leadline.monitor.distributed import Ranks
-from leadline.monitor.hooks import Doorway
+from leadline.monitor.hooks import DetachableHook
 from leadline.monitor.journal import Journal
-from leadline.monitor.non_finite import last_words
-from leadline.monitor.sampler import Sampler, why_unsampled
+from leadline.monitor.non_finite import last_values
+from leadline.monitor.sampler import Sampler, sampling_obstacle
 from leadline.monitor.steps import Steps
 from leadline.records.report import Report
 from leadline.records.run import Alert, Event, RunInfo
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.sharded import original_class, reshard_all
 
-Watched = TypeVar("Watched", Tensor, float)
+Number = TypeVar("Number", Tensor, float)
 
 
 class Watch:
-    """A training run under observation; `leadline.watch` makes one. Closing it takes every hook off again."""
+    """A training run under observation, started by `leadline.watch`. Closing it removes every hook."""
 
     def __init__(
         self,
         model: nn.Module,
         optimizers: Sequence[Optimizer],
         journal: Journal,
-        table: Timetable,
+        schedule: MeasurementSchedule,
         on_alert: OnAlert,
     ) -> None:
-        why = why_unsampled(model)
+        obstacle = sampling_obstacle(model)
         if on_alert in ("skip_step", "clip"):
-            table.lowest = Level.GRADIENTS
-        if why:
-            table.highest = min(table.highest, Level.UPDATES)
-        alone = (
-            journal.ranks.sharded and not journal.ranks.writes
-        )  # with the norms of shards, which all take together
-        sampler = None if why or alone else Sampler(model)
+            schedule.min_level = Level.GRADIENTS
+        if obstacle:
+            schedule.max_level = min(schedule.max_level, Level.UPDATES)
+        only_norms = (
+            journal.ranks.sharded and not journal.ranks.is_writer
+        )  # ranks that only join the norms of shards
+        sampler = None if obstacle or only_norms else Sampler(model)
         self.stopped = False
-        """True once an error was seen and `on_alert="stop"`: for loops that ask `if w.stopped: break`."""
+        """True once an error alert was raised with `on_alert="stop"`, for loops that test `if w.stopped: break`."""
         self.closed = False
         self.trouble = ""
-        """Why the watch gave up, if it did: an error of its own never becomes an error of the training loop."""
-        self._journal, self._table, self._on_alert = journal, table, on_alert
+        """The error after which the watch gave up, else "". The watch's own errors never reach the training loop."""
+        self._journal, self._schedule, self._on_alert = journal, schedule, on_alert
         self._process = os.getpid()
-        self._steps = Steps(model, optimizers, journal, table, sampler)
+        self._steps = Steps(model, optimizers, journal, schedule, sampler)
         if on_alert in ("skip_step", "clip"):
-            self._steps.intervention = Intervention(cast(Kind, on_alert))
+            self._steps.intervention = Intervention(cast(InterventionKind, on_alert))
             journal.history.skips_non_finite = True
-        if why:
-            journal.event(table.first, "warning", f"no pass of this model can be sampled: {why}")
+        if obstacle:
+            journal.add_event(
+                schedule.first_step, "warning", f"no pass of this model can be sampled because {obstacle}"
+            )
         self._handles: list[RemovableHandle] = []
-        self._doors = [(each, Doorway(self._before), Doorway(self._after)) for each in optimizers]
-        for each, before, after in self._doors:
+        self._hooks: list[DetachableHook] = []
+        for each in optimizers:
+            before, after = DetachableHook(self._before), DetachableHook(self._after)
+            self._hooks += [before, after]
             self._handles += [each.register_step_pre_hook(before), each.register_step_post_hook(after)]
-        self._at_exit = _closer(weakref.ref(self))
+        self._at_exit = _exit_handler(weakref.ref(self))
         atexit.register(self._at_exit)
 
     @property
     def step(self) -> int:
-        """The number of the step under way."""
-        return self._steps.round.step
+        """The number of the current step."""
+        return self._steps.current.step
 
     @property
     def overhead(self) -> float:
-        """Seconds that watching took for each second of training, so far."""
-        return self._table.overhead
+        """Seconds of watching per second of training, so far."""
+        return self._schedule.overhead
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -107,69 +111,71 @@ class Watch:
 
     @property
     def history(self) -> History:
-        """The recent past, as alarms see it: `w.history.scalars("grad_norm")`, `w.history.recent("grad_norm")`."""
-        self._safely(self._steps.hand_over)
+        """The recent steps that run checks read: `w.history.scalars("grad_norm")`, `w.history.recent("grad_norm")`."""
+        self._run_safely(self._steps.flush)
         return self._journal.history
 
     @property
     def report(self) -> Report | None:
-        """The last whole check of a sampled step; None if none was made yet."""
+        """The last report of a sampled step; None before the first one."""
         return self._steps.samples.report
 
-    def loss(self, loss: Watched) -> Watched:
-        """Tell the loss, and get it back: `w.loss(criterion(model(x), y)).backward()`.
+    def loss(self, loss: Number) -> Number:
+        """Record the loss and return it: `w.loss(criterion(model(x), y)).backward()`.
 
-        Optimisers never see a loss, so without this it is known only where a closure or the model returns it.
+        Optimizers never see a loss, so without this call it is known only if a closure or the model returns it.
         Several calls in one step (micro-batches) are averaged.
         """
         if self.closed:
             raise InputError(
                 expected="an open watch",
-                got="one that was closed",
-                fix="keep the training loop inside `with leadline.watch(...)`, or make a new watch",
+                got="a closed watch",
+                fix="keep the training loop inside `with leadline.watch(...)`, or start a new watch",
             )
         if not self.trouble:
-            try:  # as `_safely` does, and twice as fast
+            try:  # inlined from `_run_safely`, which takes twice as long
                 self._steps.loss(loss)
             except Exception as error:
-                refuse_no_number(loss, "loss")
+                require_number(loss, "loss")
                 self._give_up(error)
-            if self._steps.told:
-                self._tell()
+            if self._steps.new_alerts:
+                self._handle_alerts()
         return loss
 
-    def unclipped(self, norm: Watched) -> Watched:
-        """Tell the gradient's norm before clipping, and get it back: `w.unclipped(clip_grad_norm_(parameters, 1.0))`.
+    def unclipped(self, norm: Number) -> Number:
+        """Record the gradient norm before clipping and return it: `w.unclipped(clip_grad_norm_(parameters, 1.0))`.
 
-        Gradients are read when the optimiser steps, after you clipped them; with this the watch knows how much was
-        removed (T813).
+        The watch reads gradients when the optimizer steps, after they were clipped. This norm shows it how much
+        clipping removed (T813).
         """
         if not self.closed and not self.trouble:
-            refuse_no_number(norm, "norm")
-            self._safely(self._steps.unclipped, norm)
+            require_number(norm, "norm")
+            self._run_safely(self._steps.unclipped, norm)
         return norm
 
     def close(self) -> None:
-        """Take all hooks off, make the reports that are owed, and close the run file. May be called again."""
+        """Remove all hooks, make the waiting reports and close the run file. Further calls do nothing."""
         if self.closed or os.getpid() != self._process:
             return
         self.closed = True
-        self._unhook()
+        self._remove_hooks()
         atexit.unregister(self._at_exit)
         if not self.trouble:
-            self._safely(self._steps.close)
+            self._run_safely(self._steps.close)
         self._journal.close()
-        with contextlib.suppress(AlertError):  # training is over; another error may be on its way out
-            self._tell()
+        with contextlib.suppress(AlertError):  # training is over, possibly because of another error
+            self._handle_alerts()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"gave up ({self.trouble})" if self.trouble else "open"
+        state = f"gave up ({self.trouble})" if self.trouble else "open"
+        if self.closed:
+            state = "closed"
         return f"<leadline.Watch at step {self.step}, {state}, {len(self._journal.alerts)} alerts>"
 
     def __enter__(self) -> Watch:
         if self.closed:
             raise InputError(
-                expected="an open watch", got="one that was closed", fix="make a new one: leadline.watch(...)"
+                expected="an open watch", got="a closed watch", fix="start a new one: leadline.watch(...)"
             )
         return self
 
@@ -177,94 +183,84 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._note_crash(error)
+            self._record_crash(error)
         self.close()
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._steps.is_light and len(args) < 2 and not kwargs:  # no closure, and nothing to read: be quick
+        if self._steps.is_light and len(args) < 2 and not kwargs:  # no closure and nothing to measure
             return None
-        changed = self._safely(self._steps.begin, optimizer, (args, kwargs))
-        if self._steps.told:
-            self._tell()
+        changed = self._run_safely(self._steps.begin, optimizer, (args, kwargs))
+        if self._steps.new_alerts:
+            self._handle_alerts()
         return changed
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._safely(self._steps.end, optimizer)
-        if self._steps.told:
-            self._tell()
+        self._run_safely(self._steps.end, optimizer)
+        if self._steps.new_alerts:
+            self._handle_alerts()
 
-    def _safely(self, part: Callable[..., Any], *args: Any) -> Any:
-        """Run a part of our own: its errors cost the watch, and not the run."""
+    def _run_safely(self, part: Callable[..., Any], *args: Any) -> Any:
+        """Run a part of the watch; its errors end the watch and not the training."""
         try:
             return part(*args)
         except Exception as error:
             self._give_up(error)
             return None
 
-    def _tell(self) -> None:
-        told, self._steps.told = self._steps.told, []
-        for alert in without_escalated(told):
+    def _handle_alerts(self) -> None:
+        alerts, self._steps.new_alerts = self._steps.new_alerts, []
+        for alert in drop_escalation_clears(alerts):
             self.stopped |= self._on_alert == "stop" and alert.severity == "error" and alert.state == "raised"
-            answer(alert, self._on_alert)
+            handle_alert(alert, self._on_alert)
 
     def _give_up(self, error: Exception) -> None:
         if self.trouble:
             return
         self.trouble = f"{type(error).__name__}: {error}"
-        self._unhook()
-        self._journal.event(self.step, "warning", f"the watch gave up: {self.trouble}")
-        text = f"leadline stopped watching after an error of its own; training goes on. {self.trouble}"
-        with contextlib.suppress(RuntimeWarning):  # a filter may make errors of warnings
+        self._remove_hooks()
+        self._journal.add_event(self.step, "warning", f"the watch gave up: {self.trouble}")
+        text = f"leadline stopped watching after an internal error; training continues. Please report {self.trouble}"
+        with contextlib.suppress(RuntimeWarning):  # a warnings filter may turn this into an error
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
-    def _unhook(self) -> None:
-        for _, before, after in self._doors:
-            before.shut()
-            after.shut()
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.disable()
         for handle in self._handles:
             handle.remove()
         self._handles = []
         self._steps.disarm()
 
-    def _note_crash(self, error: BaseException) -> None:
+    def _record_crash(self, error: BaseException) -> None:
         if self.closed or isinstance(error, AlertError | GeneratorExit):
             return
-        good = self._steps.samples.last_good
-        data = last_words(self._journal.history) | {"error": type(error).__name__}
-        if (cause := first_cause(self._journal.history)) is not None:
+        last_finite = self._steps.samples.last_finite
+        data = last_values(self._journal.history) | {"error": type(error).__name__}
+        cause = first_cause(self._journal.history)
+        if cause is not None:
             data["timeline"] = render_timeline(cause)
-        if good is not None:
-            data["last_good_sample"] = good[0]
-        self._journal.event(self.step, "crash", f"{type(error).__name__}: {error}", data)
+        if last_finite is not None:
+            data["last_good_sample"] = last_finite[0]
+        self._journal.add_event(self.step, "crash", f"{type(error).__name__}: {error}", data)
 
     def __del__(self) -> None:
         if not getattr(self, "closed", True):
             self.close()
 
 
-def _closer(watch: weakref.ref[Watch]) -> Callable[[], None]:
-    """At the end of the process: a run that died of an error is noted as such."""
+def _exit_handler(reference: weakref.ref[Watch]) -> Callable[[], None]:
+    """Return a function that closes the watch when the process ends, and records the error it ended with."""
 
     def close() -> None:
-        alive = watch()
-        if alive is None or alive.closed:
+        watch = reference()
+        if watch is None or watch.closed:
             return
         error = getattr(sys, "last_value", None)
         if error is not None:
-            alive._note_crash(error)
-        alive.close()
+            watch._record_crash(error)
+        watch.close()
 
     return close
-
-
-# Watching a training run: what it costs is bounded, and it changes nothing.
-#
-# checks     what was passed, refused early            steps      from one optimiser step to the next
-# budget     what to measure at which step             gauges     gradients, updates and weights of all parameters
-# sampling   following a real pass, op by op           samples    block metrics and reports of a followed pass
-# replay     the same for compiled models              exits      second moments of blocks, between two samples
-# scaling    mixed precision                           journal    history, alarms, run file
-# closures   losses and gradients made by them         watcher    the hooks, and taking them off
 
 
 def start_watch(
@@ -276,25 +272,26 @@ def start_watch(
     every: int | None = None,
     on_alert: OnAlert = "log",
 ) -> Watch:
-    """Check the arguments and start a Watch; see `leadline.watch`."""
+    """Validate the arguments and start a Watch; see `leadline.watch`."""
     reshard_all(unwrap(model))
-    optimizers = checked_optimizers(model, optimizer)
-    limit, interval = checked_budget(budget), checked_every(every)
-    path, reaction = checked_store(store), checked_on_alert(on_alert)
+    optimizers = validate_optimizers(model, optimizer)
+    share, interval = validate_budget(budget), validate_every(every)
+    path, action = validate_store(store), validate_on_alert(on_alert)
     ranks = Ranks(model)
-    journal = Journal(
-        _info(unwrap(model), optimizers, limit if interval is None else None, ranks), path, ranks
-    )
-    table = Timetable(limit, interval, journal.first_step, ranks.highest)
-    return Watch(model, optimizers, journal, table, reaction)
+    info = _run_info(unwrap(model), optimizers, share if interval is None else None, ranks)
+    journal = Journal(info, path, ranks)
+    schedule = MeasurementSchedule(share, interval, journal.first_step, ranks.max_level)
+    return Watch(model, optimizers, journal, schedule, action)
 
 
-def _info(model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None, ranks: Ranks) -> RunInfo:
+def _run_info(
+    model: nn.Module, optimizers: Sequence[Optimizer], budget: float | None, ranks: Ranks
+) -> RunInfo:
     return RunInfo(
         model=original_class(model).__qualname__,
         optimizer=", ".join(dict.fromkeys(type(each).__name__ for each in optimizers)),
         parameters=sum(each.numel() for each in model.parameters() if each.requires_grad),
         budget=budget,
-        world_size=ranks.world,
+        world_size=ranks.world_size,
         rank=ranks.rank,
     )

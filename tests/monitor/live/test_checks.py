@@ -1,4 +1,4 @@
-"""A moment of a run is what was stored at it: profiles beside theory and the first check, and a page to keep."""
+"""The checks that a run stored: depth profiles next to theory and the first check, and a static report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.errors import SchemaError
-from leadline.monitor.live.checks import moment, nearest, profiles
+from leadline.monitor.live.stored_checks import depth_profiles, nearest_check, static_report
 from leadline.monitor.runfile import Run
 from leadline.report.html import render
 from tests.support import reports as samples
@@ -30,7 +30,7 @@ def checked(tmp_path):
 @pytest.mark.parametrize(("step", "stored"), [(0, 0), (5, 0), (6, 6), (99, 6)])
 def test_the_check_of_a_step_is_the_last_one_up_to_it(checked, step, stored):
     with Run(checked) as run:
-        assert nearest(run, step) == stored
+        assert nearest_check(run, step) == stored
 
 
 def test_a_moment_is_exported_as_the_report_that_was_stored(checked, serve):
@@ -44,7 +44,7 @@ def test_a_moment_is_exported_as_the_report_that_was_stored(checked, serve):
 
 def test_a_run_without_a_check_is_exported_as_a_whole(run):
     with Run(run) as opened:
-        name, text = moment(opened, 5)
+        name, text = static_report(opened, 5)
     assert name == "leadline-run.html"
     assert "Net" in text
 
@@ -62,13 +62,13 @@ def test_profiles_have_the_first_check_beside_them(checked, serve):
 
 def test_the_first_check_is_shown_without_itself(checked):
     with Run(checked) as run:
-        labels = [each["label"] for panel in profiles(run, 0)["panels"] for each in panel["series"]]
+        labels = [each["label"] for panel in depth_profiles(run, 0)["panels"] for each in panel["series"]]
     assert "step 0" not in labels
 
 
 def test_a_run_without_checks_has_no_profiles(run):
     with Run(run) as opened:
-        assert profiles(opened, 3) == {"step": None, "panels": []}
+        assert depth_profiles(opened, 3) == {"step": None, "panels": []}
 
 
 def test_a_check_that_cannot_be_read_is_said_so_and_the_server_goes_on(tmp_path, serve):
@@ -76,7 +76,7 @@ def test_a_check_that_cannot_be_read_is_said_so_and_the_server_goes_on(tmp_path,
     with begin(path) as writer:
         writer.report(0, '{"schema": "leadline.report/99"}')
     with Run(path) as run, pytest.raises(SchemaError):
-        profiles(run, 0)
+        depth_profiles(run, 0)
     served = serve(path)
     assert served.ask("/runs/0/check?step=0")[0] == 409
     assert served.ask("/")[0] == 200

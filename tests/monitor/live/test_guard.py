@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from leadline.errors import InputError
-from leadline.monitor.live.server import HOST, LARGEST_HEAD, LONGEST, prepare
+from leadline.monitor.live.server import HOST, MAX_HEADER_BYTES, MAX_URL_BYTES, prepare_server
 from tests.support.live_server import Serving, begin
 
 
@@ -15,7 +15,7 @@ from tests.support.live_server import Serving, begin
 def served(tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "run.leadline"
     begin(path).close()
-    serving = Serving(prepare([path]))
+    serving = Serving(prepare_server([path]))
     yield serving
     serving.stop()
 
@@ -70,9 +70,9 @@ def test_nothing_can_be_changed(served, method):
 
 
 def test_long_and_large_requests_are_refused(served):
-    assert served.ask("/?" + "x" * LONGEST)[0] == 414
+    assert served.ask("/?" + "x" * MAX_URL_BYTES)[0] == 414
     assert served.ask("/", body=b"x" * 10)[0] == 413
-    assert served.ask("/", X="y" * LARGEST_HEAD)[0] == 431
+    assert served.ask("/", X="y" * MAX_HEADER_BYTES)[0] == 431
 
 
 def test_every_answer_says_how_it_may_be_used(served):
@@ -84,11 +84,11 @@ def test_every_answer_says_how_it_may_be_used(served):
 
 
 def test_the_server_listens_on_the_loopback_interface_only(run):
-    server = prepare([run])
+    server = prepare_server([run])
     try:
-        assert server.listening.getsockname()[0] == HOST == "127.0.0.1"
+        assert server.listener.getsockname()[0] == HOST == "127.0.0.1"
     finally:
-        server.listening.close()
+        server.listener.close()
         server.shelf.close()
 
 
@@ -97,4 +97,4 @@ def test_a_port_that_is_taken_is_said_so(run):
         taken.bind((HOST, 0))
         taken.listen()
         with pytest.raises(InputError, match="a free port"):
-            prepare([run], taken.getsockname()[1])
+            prepare_server([run], taken.getsockname()[1])

@@ -12,7 +12,7 @@ from leadline.monitor.live.server import HOST
 
 
 def test_a_browser_that_stopped_reading_is_hung_up_on_without_a_word(serve, run, monkeypatch, capfd):
-    monkeypatch.setattr(server, "FAREWELL_SECONDS", 0.3)
+    monkeypatch.setattr(server, "MAX_SHUTDOWN_SECONDS", 0.3)
     served = serve(run)
     with socket.socket() as deaf, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -27,7 +27,7 @@ def test_a_browser_that_stopped_reading_is_hung_up_on_without_a_word(serve, run,
 
 
 def _wait_until_an_answer_is_held_up(served) -> None:
-    state = served.server.runner.server_state
+    state = served.server.http.server_state
     for _ in range(300):
         if any(connection.transport.get_write_buffer_size() for connection in state.connections):
             return

@@ -11,9 +11,9 @@ from array import array
 import pytest
 
 from leadline.errors import InputError
-from leadline.monitor.live import run_list as shelves
-from leadline.monitor.live.messages import MOST_COLUMNS, MOST_NEW, MOST_POINTS, whole
-from leadline.monitor.live.run_list import MOST_RUNS, Mark, Shelf
+from leadline.monitor.live import run_list
+from leadline.monitor.live.messages import MAX_COLUMNS, MAX_NEW_COLUMNS, MAX_POINTS, full_message
+from leadline.monitor.live.run_list import MAX_RUNS, PageCursor, RunList
 from leadline.monitor.runfile import Run
 from tests.support.live_server import BLOCKS, alert, begin, event, put
 
@@ -81,20 +81,20 @@ def test_whoever_connects_again_gets_only_what_was_missed_also_from_another_serv
 
 @pytest.mark.parametrize("token", ["", "nonsense", "x.1.2.3", "{}.99999", "{}.-1", "{}." + "9" * 30, "{}"])
 def test_a_token_that_does_not_fit_is_answered_with_everything(run, token):
-    shelf = Shelf([run])
-    name = shelf.token([Mark()]).split(".")[0]
-    (mark,) = shelf.marks(token.format(name))
-    message, _ = shelf.books[0].news(mark)
-    shelf.close()
+    runs = RunList([run])
+    name = runs.token([PageCursor()]).split(".")[0]
+    (cursor,) = runs.cursors(token.format(name))
+    message, _ = runs.runs[0].update(cursor)
+    runs.close()
     assert message["whole"]
 
 
 def test_a_reader_far_behind_is_told_everything_in_short(run, monkeypatch):
-    monkeypatch.setattr(shelves, "MOST_BEHIND", 3)
-    shelf = Shelf([run])
-    message, _ = shelf.books[0].news(Mark(cursor=1))
-    near, _ = shelf.books[0].news(Mark(cursor=shelf.books[0].read().cursor - 3))
-    shelf.close()
+    monkeypatch.setattr(run_list, "MAX_UPDATE_ENTRIES", 3)
+    runs = RunList([run])
+    message, _ = runs.runs[0].update(PageCursor(cursor=1))
+    near, _ = runs.runs[0].update(PageCursor(cursor=runs.runs[0].read().cursor - 3))
+    runs.close()
     assert message["whole"]
     assert not near["whole"]
 
@@ -102,13 +102,13 @@ def test_a_reader_far_behind_is_told_everything_in_short(run, monkeypatch):
 def test_a_resumed_run_is_told_anew_because_its_steps_may_have_changed(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path).close()
-    shelf = Shelf([path])
-    _, mark = shelf.books[0].news(Mark())
+    runs = RunList([path])
+    _, cursor = runs.runs[0].update(PageCursor())
     with begin(path, 0) as writer:
         put(writer, 5, loss=9.0)
         writer.flush()
-        message, _ = shelf.books[0].news(mark)
-    shelf.close()
+        message, _ = runs.runs[0].update(cursor)
+    runs.close()
     assert message["whole"]
     assert message["scalars"]["loss"][1][5] == 9.0
 
@@ -117,27 +117,27 @@ def test_a_file_that_is_replaced_is_read_anew_and_one_that_is_gone_is_read_on(tm
     path, other = tmp_path / "run.leadline", tmp_path / "other.leadline"
     begin(path).close()
     begin(other, 3, model="Other").close()
-    shelf = Shelf([path])
-    _, mark = shelf.books[0].news(Mark())
+    runs = RunList([path])
+    _, cursor = runs.runs[0].update(PageCursor())
     os.replace(other, path)
-    message, mark = shelf.books[0].news(mark)
+    message, cursor = runs.runs[0].update(cursor)
     assert message["header"]["model"] == "Other"
     path.unlink()
-    assert shelf.books[0].news(mark) == (None, mark)
-    shelf.close()
+    assert runs.runs[0].update(cursor) == (None, cursor)
+    runs.close()
 
 
 def test_a_file_that_is_replaced_by_something_else_is_trouble_told_once(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path).close()
-    shelf = Shelf([path])
-    _, mark = shelf.books[0].news(Mark())
+    runs = RunList([path])
+    _, cursor = runs.runs[0].update(PageCursor())
     (tmp_path / "text").write_text("no database" * 100)
     os.replace(tmp_path / "text", path)
-    message, mark = shelf.books[0].news(mark)
+    message, cursor = runs.runs[0].update(cursor)
     assert "not a run file" in message["trouble"]
-    assert shelf.books[0].news(mark)[0] is None
-    shelf.close()
+    assert runs.runs[0].update(cursor)[0] is None
+    runs.close()
 
 
 def test_several_runs_share_one_stream(serve, tmp_path):
@@ -153,17 +153,17 @@ def test_the_size_of_what_is_told_does_not_grow_with_the_run(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path, 5000).close()
     with Run(path) as run:
-        told = whole(run)
-        shelf = Shelf([path])
-        late, _ = shelf.books[0].news(Mark(cursor=run.cursor - 1000))
-        shelf.close()
+        told = full_message(run)
+        runs = RunList([path])
+        late, _ = runs.runs[0].update(PageCursor(cursor=run.cursor - 1000))
+        runs.close()
     steps, values = told["scalars"]["loss"]
-    assert len(steps) <= MOST_POINTS + 2
+    assert len(steps) <= MAX_POINTS + 2
     assert (steps[0], steps[-1], values[-1]) == (0, 4999, 3.0 - 49.99)
     shown = told["vectors"]["grad_norm"]["steps"]
-    assert len(shown) == MOST_COLUMNS
+    assert len(shown) == MAX_COLUMNS
     assert (shown[0], shown[-1]) == (0, 4999)
-    assert len(late["vectors"]["grad_norm"]["steps"]) == MOST_NEW
+    assert len(late["vectors"]["grad_norm"]["steps"]) == MAX_NEW_COLUMNS
 
 
 def test_zooming_in_brings_back_the_steps_that_were_left_out(tmp_path, serve):
@@ -181,10 +181,10 @@ def test_names_that_could_hide_something_are_spelled_out(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path, model="a\x1b[31m\u202eb").close()
     with Run(path) as run:
-        assert whole(run)["header"]["model"] == "a\\x1b[31m\\u202eb"
+        assert full_message(run)["header"]["model"] == "a\\x1b[31m\\u202eb"
 
 
-@pytest.mark.parametrize("count", [0, MOST_RUNS + 1])
+@pytest.mark.parametrize("count", [0, MAX_RUNS + 1])
 def test_no_run_and_too_many_are_refused(run, count):
     with pytest.raises(InputError, match="1 to 6 run files"):
-        Shelf([run] * count)
+        RunList([run] * count)

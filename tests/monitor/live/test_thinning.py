@@ -8,7 +8,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.monitor.live.messages import ranges, spread, squeeze, thin
+from leadline.monitor.live.messages import evenly_spaced, reduce_rows, row_ranges, thin
 
 NUMBERS = st.lists(st.floats(width=32), min_size=1, max_size=300)
 
@@ -35,7 +35,7 @@ def test_a_single_spike_among_many_is_kept():
 
 @given(count=st.integers(1, 500), most=st.integers(2, 100))
 def test_what_is_spread_is_in_order_and_has_both_ends(count, most):
-    found = spread(range(count), most)
+    found = evenly_spaced(range(count), most)
     assert len(found) == min(count, most)
     assert (found[0], found[-1]) == (0, count - 1)
     assert found == sorted(set(found))
@@ -43,16 +43,16 @@ def test_what_is_spread_is_in_order_and_has_both_ends(count, most):
 
 @given(length=st.integers(1, 500), rows=st.integers(1, 100))
 def test_rows_cover_an_axis_once(length, rows):
-    covered = [place for first, last in ranges(length, rows) for place in range(first, last)]
+    covered = [place for first, last in row_ranges(length, rows) for place in range(first, last)]
     assert covered == [*range(length)]
 
 
 def test_a_row_shows_its_largest_and_a_nan_wins():
-    assert squeeze([1.0, 5.0, 2.0, 3.0], 4, 2).tolist() == [5.0, 3.0]
-    odd = squeeze([1.0, math.nan, 2.0, 3.0], 4, 2)
+    assert reduce_rows([1.0, 5.0, 2.0, 3.0], 4, 2).tolist() == [5.0, 3.0]
+    odd = reduce_rows([1.0, math.nan, 2.0, 3.0], 4, 2)
     assert math.isnan(odd[0])
     assert odd[1] == 3.0
 
 
 def test_places_that_were_not_measured_are_marked_as_such():
-    assert squeeze(array("f", [1.0]), 3, 9).tolist() == [1.0, -1.0, -1.0]
+    assert reduce_rows(array("f", [1.0]), 3, 9).tolist() == [1.0, -1.0, -1.0]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from leadline.monitor.runfile import Run, Writer
-from leadline.monitor.runfile.write import LONGEST_PAUSE
+from leadline.monitor.runfile.write import MAX_PAUSE_SECONDS
 from leadline.records.run import RunInfo
 
 INFO = RunInfo(model="Net", parameters=10)
@@ -83,7 +83,7 @@ def test_no_step_that_was_flushed_is_lost_by_a_kill_at_any_moment(tmp_path):
 def test_what_a_kill_takes_from_an_unflushed_run_is_less_than_the_longest_pause(tmp_path):
     """`benchmarks/run_file_cost.py` measures how many steps it is in fact."""
     lost = kill_repeatedly(tmp_path / "a.leadline", times=10, pause=0.02, flushing=False)
-    assert max(lost) <= 1 + LONGEST_PAUSE / 0.02
+    assert max(lost) <= 1 + MAX_PAUSE_SECONDS / 0.02
 
 
 @pytest.mark.slow

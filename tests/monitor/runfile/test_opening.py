@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from leadline.errors import InputError
 from leadline.monitor.runfile import Run, Writer, access, owner
-from leadline.monitor.runfile.access import network_kind
-from leadline.monitor.runfile.owner import Owner, is_alive, myself, seems_alive
+from leadline.monitor.runfile.access import network_file_system
+from leadline.monitor.runfile.owner import Owner, current_owner, is_alive, seems_alive
 from leadline.records.run import RunInfo
 
 INFO = RunInfo(model="Net", parameters=10)
@@ -66,7 +66,9 @@ def test_a_number_written_twice_is_the_later_one_and_an_event_says_so_once(tmp_p
             writer.put(step, {"lr": 3.0})
     with Run(tmp_path / "a.leadline") as run:
         assert run.scalars("loss") == ([0, 1], [2.0, 2.0])
-        assert [event.message for event in run.events()] == ["step 0 was written twice; the later counts"]
+        assert [event.message for event in run.events()] == [
+            "step 0 was written twice; the later numbers replace the earlier ones"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_a_run_that_must_be_new_refuses_a_file_that_holds_one(tmp_path):
 def test_two_writers_of_one_process_on_one_file_are_refused(tmp_path):
     with (
         Writer(tmp_path / "a.leadline", INFO),
-        pytest.raises(InputError, match="this very process is writing"),
+        pytest.raises(InputError, match="this process is writing"),
     ):
         Writer(tmp_path / "a.leadline", INFO)
 
@@ -128,15 +130,15 @@ def with_owner(path: Path, who: Owner) -> None:
 
 
 def test_a_silent_writer_on_another_machine_is_taken_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(access, "PATIENCE_SECONDS", 0.3)
-    with_owner(tmp_path / "a.leadline", replace(myself(), host="elsewhere"))
+    monkeypatch.setattr(access, "MAX_SILENCE_SECONDS", 0.3)
+    with_owner(tmp_path / "a.leadline", replace(current_owner(), host="elsewhere"))
     write(tmp_path / "a.leadline", range(1, 2))
 
 
 def test_a_writer_on_another_machine_that_beats_is_refused(tmp_path, monkeypatch):
     """While this one waits, the other writes."""
     path = tmp_path / "a.leadline"
-    other = replace(myself(), host="elsewhere")
+    other = replace(current_owner(), host="elsewhere")
     with_owner(path, other)
     monkeypatch.setattr(access.time, "sleep", lambda _: with_owner_again(path, other))
     with pytest.raises(InputError, match="on elsewhere is writing"):
@@ -155,19 +157,19 @@ def test_a_writer_whose_file_was_taken_over_stops_and_says_so(tmp_path, recwarn)
     writer = Writer(path, INFO)
     writer.put(0, {"loss": 0.0})
     writer.flush()
-    with_owner_again(path, replace(myself(), host="elsewhere"))
+    with_owner_again(path, replace(current_owner(), host="elsewhere"))
     writer.put(1, {"loss": 1.0})
     writer.flush()
     writer.put(2, {"loss": 1.0})
     writer.close()
-    assert "taken the file over" in str(recwarn.pop(UserWarning).message)
-    assert "taken the file over" in writer.trouble
+    assert "taken over the file" in str(recwarn.pop(UserWarning).message)
+    assert "taken over the file" in writer.trouble
     with Run(path) as run:
         assert run.steps == [0]
 
 
 def test_a_process_number_used_again_is_not_the_writer():
-    me = myself()
+    me = current_owner()
     assert is_alive(me)
     assert not is_alive(replace(me, born="another time")) or me.born == ""
     assert is_alive(replace(me, host="elsewhere")) is None
@@ -226,7 +228,7 @@ def test_labels_that_change_are_told(tmp_path):
             writer.put(0, {})
     with Run(tmp_path / "a.leadline") as run:
         assert run.axes == {"blocks": ("a", "b")}
-        assert any("blocks are others now" in event.message for event in run.events())
+        assert any("blocks changed" in event.message for event in run.events())
 
 
 MOUNTS = "disk / ext4 rw 0 0\nserver:/home /home nfs4 rw 0 0\nssd /home/fast\\040disk ext4 rw 0 0\n"
@@ -236,4 +238,4 @@ MOUNTS = "disk / ext4 rw 0 0\nserver:/home /home nfs4 rw 0 0\nssd /home/fast\\04
     ("place", "kind"), [("/home/me/a", "nfs4"), ("/opt/a", ""), ("/home/fast disk/a", ""), ("/homes/a", "")]
 )
 def test_a_network_file_system_is_known_by_the_nearest_mount(place, kind):
-    assert network_kind(Path(place), MOUNTS) == kind
+    assert network_file_system(Path(place), MOUNTS) == kind

@@ -117,7 +117,7 @@ def test_what_is_written_again_comes_again_behind_the_cursor(tmp_path):
 
 def test_a_name_that_the_run_does_not_have_is_told_with_those_it_has(tmp_path):
     with Run(write(tmp_path / "a.leadline", 1)) as run:
-        with pytest.raises(InputError, match="scalar that the run has: loss"):
+        with pytest.raises(InputError, match="one of the run's scalars: loss"):
             run.scalars("grad_norm")
         with pytest.raises(InputError, match="vector that the run has: grad_norm"):
             run.vectors("loss")
@@ -146,12 +146,16 @@ BAD = {
     "missing": (lambda path: None, InputError, "no such file"),
     "a directory": (Path.mkdir, InputError, "a directory"),
     "empty": (Path.touch, SchemaError, "is empty"),
-    "text": (lambda path: path.write_text("loss,step\n" * 500), SchemaError, "no SQLite database"),
-    "another database": (make_foreign, SchemaError, "not a run of leadline"),
+    "text": (lambda path: path.write_text("loss,step\n" * 500), SchemaError, "not a SQLite database"),
+    "another database": (make_foreign, SchemaError, "not a run file of leadline"),
     "newer": (lambda path: change("PRAGMA user_version = 9", path), SchemaError, "version 9.*Upgrade"),
     "cut short": (cut, SchemaError, "damaged"),
     "without a table": (lambda path: change("DROP TABLE note", path), SchemaError, "no table 'note'"),
-    "without info": (lambda path: change("DELETE FROM run", path), SchemaError, "which run"),
+    "without info": (
+        lambda path: change("DELETE FROM run", path),
+        SchemaError,
+        "no information about its run",
+    ),
     "info damaged": (lambda path: change("UPDATE run SET value = '{]'", path), SchemaError, "damaged"),
     "info of another kind": (
         lambda path: change("UPDATE run SET value = '[]'", path),

@@ -8,18 +8,18 @@ import pytest
 
 from leadline.checks._history import History
 from leadline.monitor.runfile import Run, Writer
-from leadline.monitor.runfile.queue import Lost, Pending, Rows
-from leadline.monitor.runfile.store import AT_ONCE
+from leadline.monitor.runfile.queue import DroppedSteps, ScalarColumns, WriteQueue
+from leadline.monitor.runfile.store import ROWS_PER_INSERT
 from leadline.records.run import RunInfo, Sample
 
 INFO = RunInfo(model="m")
 
 
-def rows(first: int, count: int) -> Rows:
+def rows(first: int, count: int) -> ScalarColumns:
     """Losses, of which every third is missing and one is NaN, and a rate."""
     steps = tuple(range(first, first + count))
     losses = tuple(None if step % 3 == 0 else math.nan if step == first + 1 else step / 7 for step in steps)
-    return Rows(steps, tuple(map(float, steps)), {"loss": losses, "lr": (0.1,) * count})
+    return ScalarColumns(steps, tuple(map(float, steps)), {"loss": losses, "lr": (0.1,) * count})
 
 
 def content(path) -> tuple:
@@ -30,7 +30,7 @@ def content(path) -> tuple:
         return run.times(), numbers, [event.kind for event in run.events()], run.cursor
 
 
-@pytest.mark.parametrize("count", [1, AT_ONCE - 1, AT_ONCE, 3 * AT_ONCE + 5])
+@pytest.mark.parametrize("count", [1, ROWS_PER_INSERT - 1, ROWS_PER_INSERT, 3 * ROWS_PER_INSERT + 5])
 def test_steps_stored_together_are_as_if_stored_one_by_one(tmp_path, count):
     together, apart = tmp_path / "together.leadline", tmp_path / "apart.leadline"
     with Writer(together, INFO) as writer:
@@ -38,7 +38,7 @@ def test_steps_stored_together_are_as_if_stored_one_by_one(tmp_path, count):
         writer.rows(rows(1, count))
     with Writer(apart, INFO) as writer:
         writer.put(0, {"loss": 9.0})
-        for put in rows(1, count).apart():
+        for put in rows(1, count).split():
             writer.put(put.step, put.scalars, when=put.time)
     ours, theirs = content(together), content(apart)
     assert ours[1:] == theirs[1:]
@@ -51,8 +51,8 @@ def test_steps_that_a_resumed_run_makes_again_replace_the_old_ones(tmp_path):
         writer.put(0, {"loss": 9.0})
         writer.rows(rows(1, 200))
     with Writer(path, INFO) as writer:
-        writer.rows(Rows((100, 101), (0.0, 1.0), {"loss": (5.0, 6.0)}))
-        writer.rows(Rows((201,), (2.0,), {"loss": (7.0,)}))
+        writer.rows(ScalarColumns((100, 101), (0.0, 1.0), {"loss": (5.0, 6.0)}))
+        writer.rows(ScalarColumns((201,), (2.0,), {"loss": (7.0,)}))
     with Run(path) as run:
         assert run.scalars("loss", since=100, until=102) == ([100, 101], [5.0, 6.0])
         assert run.scalars("lr", since=100, until=102) == ([], [])
@@ -61,18 +61,18 @@ def test_steps_that_a_resumed_run_makes_again_replace_the_old_ones(tmp_path):
 
 
 def test_steps_that_found_no_room_are_counted_one_by_one():
-    pending = Pending(most_bytes=rows(0, 10).size)
-    pending.add(rows(0, 10))
-    pending.add(rows(10, 5))
-    assert pending.take().lost == Lost(10, 0, 9)
+    queue = WriteQueue(max_bytes=rows(0, 10).size)
+    queue.add(rows(0, 10))
+    queue.add(rows(10, 5))
+    assert queue.take().dropped == DroppedSteps(10, 0, 9)
 
 
 def test_a_history_of_rows_is_that_of_the_steps():
     together, apart = History(), History()
     found = rows(0, 50)
     together.add_rows(found.steps, found.scalars)
-    apart.extend(Sample(step=put.step, scalars=put.scalars) for put in found.apart())
+    apart.extend(Sample(step=put.step, scalars=put.scalars) for put in found.split())
     assert repr(together.scalars("loss")) == repr(apart.scalars("loss"))
-    assert (together.step, together.began) == (apart.step, apart.began) == (49, 0)
+    assert (together.step, together.first_step) == (apart.step, apart.first_step) == (49, 0)
     together.add_rows((10,), {"loss": (1.0,)})
     assert together.scalars("loss").steps == [10]  # a run that went back

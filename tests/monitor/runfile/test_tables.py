@@ -33,8 +33,8 @@ def run(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(export, "PIECE_STEPS", 3)
-    monkeypatch.setattr(export, "PIECE_VALUES", 4)
+    monkeypatch.setattr(export, "CHUNK_STEPS", 3)
+    monkeypatch.setattr(export, "CHUNK_VALUES", 4)
 
 
 def as_csv(table) -> list[dict[str, str]]:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from leadline.monitor.runfile import Run, Writer, access, schema
-from leadline.monitor.runfile.queue import MOST_NOTES, Note, Pending, Put
-from leadline.monitor.runfile.write import Keeper
+from leadline.monitor.runfile.queue import MAX_QUEUED_NOTES, Note, StepNumbers, WriteQueue
+from leadline.monitor.runfile.write import WriterThread
 from leadline.records.run import RunInfo
 
 INFO = RunInfo(model="Net", parameters=10)
@@ -146,7 +146,7 @@ def test_a_directory_that_vanishes_is_waited_for(tmp_path, recwarn):
     assert "No such file" in warned(recwarn)
     with Run(folder / "a.leadline") as run:
         assert run.steps == [3, 4, 5]
-        assert "steps up to 2 went with it" in run.events()[0].message
+        assert "steps up to 2" in run.events()[0].message
         assert run.info.id == writer.info.id
 
 
@@ -186,7 +186,7 @@ def test_a_file_system_without_shared_memory_is_written_without_log_and_told(tmp
 def test_on_a_network_file_system_there_is_no_log_and_files_may_be_numbered_anew(
     tmp_path, monkeypatch, recwarn
 ):
-    monkeypatch.setattr(access, "network_kind", lambda _: "nfs4")
+    monkeypatch.setattr(access, "network_file_system", lambda _: "nfs4")
     real = Path.stat
     with Writer(tmp_path / "a", INFO) as writer:
         put(writer, range(3))
@@ -226,35 +226,35 @@ def test_numbers_that_no_file_can_hold_are_dropped_and_the_next_are_stored(tmp_p
 
 
 def test_what_waits_is_bounded_and_what_was_let_go_is_told(tmp_path):
-    keeper = Keeper(tmp_path / "none" / "a.leadline", INFO, resume=True, most_bytes=100_000)
-    keeper.start()
+    thread = WriterThread(tmp_path / "none" / "a.leadline", INFO, resume=True, max_bytes=100_000)
+    thread.start()
     shutil.rmtree(tmp_path / "none")
-    keeper.ask(5.0)
+    thread.flush(5.0)
     for step in range(50):
-        keeper.pending.add(Put(step, 0.0, {"loss": 1.0}, {"v": ("blocks", BIG.tobytes())}))
-    assert len(keeper.pending) == 4
+        thread.queue.add(StepNumbers(step, 0.0, {"loss": 1.0}, {"v": ("blocks", BIG.tobytes())}))
+    assert len(thread.queue) == 4
     (tmp_path / "none").mkdir()
-    keeper.ask(5.0, closing=True)
+    thread.flush(5.0, closing=True)
     with Run(tmp_path / "none" / "a.leadline") as run:
         assert run.steps == [46, 47, 48, 49]
         assert "46 steps from 0 to 45" in run.events()[0].message
 
 
 def test_a_batch_given_back_stands_in_front_of_what_came_since():
-    pending = Pending()
+    queue = WriteQueue()
     for step in range(3):
-        pending.add(Put(step, 0.0, {}, {}))
-    batch = pending.take()
-    pending.add(Put(3, 0.0, {}, {}))
-    pending.give_back(batch)
-    assert [each.step for each in pending.take().puts] == [0, 1, 2, 3]
+        queue.add(StepNumbers(step, 0.0, {}, {}))
+    batch = queue.take()
+    queue.add(StepNumbers(3, 0.0, {}, {}))
+    queue.put_back(batch)
+    assert [each.step for each in queue.take().steps] == [0, 1, 2, 3]
 
 
 def test_notes_are_bounded_too():
-    pending = Pending()
-    for step in range(MOST_NOTES + 5):
-        pending.add(Note("event", step, ""))
-    assert [note.step for note in pending.take().notes][:1] == [5]
+    queue = WriteQueue()
+    for step in range(MAX_QUEUED_NOTES + 5):
+        queue.add(Note("event", step, ""))
+    assert [note.step for note in queue.take().notes][:1] == [5]
 
 
 def run_python(code: str, path: Path) -> subprocess.CompletedProcess[str]:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from leadline.monitor.live.checks import moment, profiles
-from leadline.monitor.live.messages import window
-from leadline.monitor.live.run_list import Book, Mark
+from leadline.monitor.live.messages import window_message
+from leadline.monitor.live.run_list import LiveRun, PageCursor
+from leadline.monitor.live.stored_checks import depth_profiles, static_report
 from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile import Run, Writer
 from leadline.monitor.runfile.export import layer_table, scalar_table, to_csv, to_jsonl
-from leadline.monitor.runfile.summary import summarise
+from leadline.monitor.runfile.summary import summarize
 from leadline.records import spell
 from leadline.records.run import Alert, Event, RunInfo
 from leadline.report.formats import FORMATS
@@ -106,11 +106,11 @@ CHANGES = st.lists(CELLS | CELLS | CELLS | SHAPES, min_size=1, max_size=3)
 
 
 def _show(path: Path) -> None:
-    book = Book(path)
+    run = LiveRun(path)
     try:
-        spell(book.news(Mark()))
+        spell(run.update(PageCursor()))
     finally:
-        book.close()
+        run.close()
 
 
 def _with_run(read: Callable[[Run], object]) -> Callable[[Path], None]:
@@ -133,14 +133,14 @@ def _resume(path: Path) -> None:
 
 
 READERS: dict[str, Callable[[Path], None]] = {
-    "list": lambda path: [summarise(path)],
+    "list": lambda path: [summarize(path)],
     "judge": _with_run(_judge),
     "export": _with_run(lambda run: to_csv(scalar_table(run), io.StringIO())),
     "export layers": _with_run(lambda run: to_jsonl(layer_table(run), io.StringIO())),
     "follow": _with_run(lambda run: run.since(0)),
     "show": _show,
-    "zoom": _with_run(lambda run: spell(window(run, 0, 3))),
-    "profiles": _with_run(lambda run: spell(profiles(run, 2))),
-    "moment": _with_run(lambda run: moment(run, 2)),
+    "zoom": _with_run(lambda run: spell(window_message(run, 0, 3))),
+    "profiles": _with_run(lambda run: spell(depth_profiles(run, 2))),
+    "moment": _with_run(lambda run: static_report(run, 2)),
     "resume": _resume,
 }

@@ -1,4 +1,4 @@
-"""Messages for the live page: a whole run, or what is new since a cursor, thinned to what a page can draw."""
+"""Messages to the live page: a whole run, or what is new since a cursor, thinned to what a page can draw."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from leadline.checks._history import ABSENT
-from leadline.monitor.runfile.read import LAST, Changes, Run
+from leadline.monitor.runfile.read import MAX_STEP, Changes, Run
 from leadline.records.run import Alert, Event
 from leadline.text import clean, count
 
 Item = TypeVar("Item")
 
 
-def thin(steps: Sequence[int], values: Sequence[float], most: int) -> tuple[list[int], list[float]]:
-    """About `most` points at the most: of each stretch the smallest, the largest and the first that is no number.
+def thin(steps: Sequence[int], values: Sequence[float], count: int) -> tuple[list[int], list[float]]:
+    """Return about `count` points: the smallest, the largest and the first non-finite value of each interval.
 
-    The first and the last point stay.
+    The first and the last point are always included.
     """
-    if len(steps) <= most:
+    if len(steps) <= count:
         return list(steps), list(values)
-    size = math.ceil(3 * len(steps) / most)
-    kept = {0, len(steps) - 1}
+    size = math.ceil(3 * len(steps) / count)
+    chosen = {0, len(steps) - 1}
     for start in range(0, len(steps), size):
-        kept.update(_outstanding(values, range(start, min(start + size, len(steps)))))
-    places = sorted(kept)
-    return [steps[place] for place in places], [values[place] for place in places]
+        chosen.update(_extreme_indices(values, range(start, min(start + size, len(steps)))))
+    indices = sorted(chosen)
+    return [steps[index] for index in indices], [values[index] for index in indices]
 
 
-def _outstanding(values: Sequence[float], stretch: range) -> set[int]:
-    finite = [place for place in stretch if math.isfinite(values[place])]
-    odd = next((place for place in stretch if not math.isfinite(values[place])), None)
-    found = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
-    return found if odd is None else found | {odd}
+def _extreme_indices(values: Sequence[float], interval: range) -> set[int]:
+    finite = [index for index in interval if math.isfinite(values[index])]
+    non_finite = next((index for index in interval if not math.isfinite(values[index])), None)
+    indices = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
+    return indices if non_finite is None else indices | {non_finite}
 
 
-def spread(items: Sequence[Item], most: int) -> list[Item]:
-    """At most `most` of them at even distances, the first and the last included."""
-    if len(items) <= most:
+def evenly_spaced(items: Sequence[Item], count: int) -> list[Item]:
+    """Return at most `count` items at even distances, including the first and the last."""
+    if len(items) <= count:
         return list(items)
-    return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
+    return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def squeeze(values: Sequence[float], length: int, rows: int) -> array[float]:
-    """One value for each of `rows` equal ranges of an axis of `length` places: the largest, or NaN if there is one.
+def reduce_rows(values: Sequence[float], length: int, rows: int) -> array[float]:
+    """Return the largest value, or NaN if there is one, in each of `rows` equal ranges of an axis of `length` labels.
 
-    Places of the axis that `values` does not reach were not measured.
+    Labels beyond the end of `values` count as not measured.
     """
     full = array("f", values[:length])
     full.extend([ABSENT] * (length - len(full)))
     if rows >= length:
         return full
-    return array("f", (_largest(full[first:last]) for first, last in ranges(length, rows)))
+    return array("f", (_largest(full[first:last]) for first, last in row_ranges(length, rows)))
 
 
-def ranges(length: int, rows: int) -> list[tuple[int, int]]:
-    """First and past-the-last place of each row, if an axis of `length` places is shown in `rows` rows at the most."""
+def row_ranges(length: int, rows: int) -> list[tuple[int, int]]:
+    """Return first and past-the-end index of each row if an axis of `length` labels is shown in at most `rows` rows."""
     rows = min(rows, length)
     return [(row * length // rows, (row + 1) * length // rows) for row in range(rows)]
 
@@ -71,65 +71,77 @@ def _largest(values: array[float]) -> float:
     return math.nan if any(map(math.isnan, values)) else max(values)
 
 
-# What a page is told of a run: all of it in short, or what is new since a cursor.
-
-MOST_POINTS = 1500  # of a curve; ours: three for each pixel column of a chart at usual widths
-MOST_COLUMNS = 256  # of a heat map; ours: fits the narrowest screen, and a map is then at most 140 kB
-MOST_ROWS = 140  # as many as a map has lines of pixels (heat.js, HEIGHT): no row is hidden by another
-MOST_NEW = 32  # columns in one piece of news; ours: a page cannot show more in the second between two
-MOST_NOTES = 200  # alerts or events that a page lists; ours: nobody reads more
-RECENT = 500  # recorded steps over which overhead is measured; ours: long enough to hold sampled ones
+# Heuristic: points per curve; three for each pixel column of a chart at usual widths.
+MAX_POINTS = 1500
+# Heuristic: columns per heat map; they fit the narrowest screen, and a map then has at most 140 kB.
+MAX_COLUMNS = 256
+# Derived: the pixel lines of a heat map (HEIGHT in heat.js), so that no row hides another.
+MAX_ROWS = 140
+# Heuristic: new columns per message; a page cannot show more in the half second between two messages.
+MAX_NEW_COLUMNS = 32
+# Heuristic: alerts or events that a page lists; nobody reads more.
+MAX_LISTED_NOTES = 200
+# Heuristic: steps over which the overhead is measured; enough to include sampled ones.
+OVERHEAD_STEPS = 500
 
 Message = dict[str, Any]
 Columns = tuple[Sequence[int], Sequence[Sequence[float]]]
 
 
-def whole(run: Run) -> Message:
-    """Everything that a page shows of a run, thinned so that its size does not grow with the run's length."""
+def full_message(run: Run) -> Message:
+    """Return everything that a page shows of a run, thinned so that its size does not grow with the run's length."""
     axes = run.axes
     message = {
-        **standing(run),
+        **status(run),
         "whole": True,
-        "axes": axes_of(axes),
-        "scalars": {name: thin(*run.scalars(name), MOST_POINTS) for name in run.scalar_names},
-        "vectors": {name: packed(axis, axes, _columns(run, name)) for name, axis in run.vector_axes.items()},
+        "axes": axis_rows(axes),
+        "scalars": {name: thin(*run.scalars(name), MAX_POINTS) for name in run.scalar_names},
+        "vectors": {
+            name: pack_columns(axis, axes, _read_columns(run, name)) for name, axis in run.vector_axes.items()
+        },
     }
-    return message | notes(run)
+    return message | alerts_and_events(run)
 
 
-def window(run: Run, first: int, last: int) -> Message:
-    """The steps from `first` to `last` as closely as they can be shown; news to a page that zooms in."""
+def window_message(run: Run, first: int, last: int) -> Message:
+    """Return the steps from `first` to `last` at the resolution of the page, for a page that zooms in."""
     axes = run.axes
     series = {name: run.scalars(name, first, last + 1) for name in run.scalar_names}
-    vectors = {name: (axis, _columns(run, name, first, last)) for name, axis in run.vector_axes.items()}
+    vectors = {name: (axis, _read_columns(run, name, first, last)) for name, axis in run.vector_axes.items()}
     return {
-        **standing(run),
+        **status(run),
         "whole": False,
-        "scalars": {name: thin(*each, MOST_POINTS) for name, each in series.items()},
-        "vectors": {name: packed(axis, axes, columns) for name, (axis, columns) in vectors.items()},
+        "scalars": {name: thin(*each, MAX_POINTS) for name, each in series.items()},
+        "vectors": {name: pack_columns(axis, axes, columns) for name, (axis, columns) in vectors.items()},
     }
 
 
-def news(run: Run, changes: Changes, *, axes_are_known: bool) -> Message:
-    """What was written since a cursor, and how the run stands."""
-    axes, homes = run.axes, run.vector_axes
+def update_message(run: Run, changes: Changes, *, axes_are_known: bool) -> Message:
+    """Return what was written since a cursor, and the status of the run."""
+    axes, axis_of = run.axes, run.vector_axes
     vectors = {
-        name: packed(homes[name], axes, (spread(steps, MOST_NEW), spread(columns, MOST_NEW)))
+        name: pack_columns(
+            axis_of[name],
+            axes,
+            (evenly_spaced(steps, MAX_NEW_COLUMNS), evenly_spaced(columns, MAX_NEW_COLUMNS)),
+        )
         for name, (steps, columns) in changes.vectors.items()
     }
     message = {
-        **standing(run),
+        **status(run),
         "whole": False,
-        "scalars": {name: thin(*series, MOST_POINTS) for name, series in changes.scalars.items()},
+        "scalars": {name: thin(*series, MAX_POINTS) for name, series in changes.scalars.items()},
         "vectors": vectors,
     }
     if not axes_are_known:
-        message["axes"] = axes_of(axes)
-    return message | notes(run) if changes.alerts or changes.events or changes.reports else message
+        message["axes"] = axis_rows(axes)
+    return (
+        message | alerts_and_events(run) if changes.alerts or changes.events or changes.reports else message
+    )
 
 
-def standing(run: Run) -> Message:
-    """What the head of the page says, and the alerts that stand."""
+def status(run: Run) -> Message:
+    """Return the header of the page and the active alerts."""
     info, (steps, last_step, updated) = run.info, run.extent
     return {
         "header": {
@@ -153,77 +165,77 @@ def standing(run: Run) -> Message:
 
 
 def overhead(run: Run, last_step: int | None) -> float | None:
-    """Seconds of watching for each second of training over the last recorded steps; None if it was not measured.
+    """Return the seconds of watching per second of training over the last steps; None if they were not measured.
 
-    Steps of which nothing was recorded cost next to nothing, and are counted as the usual step.
+    Steps of which nothing was recorded cost almost nothing and count as usual steps.
     """
     if last_step is None or not {"watch_seconds", "step_seconds"} <= {*run.scalar_names}:
         return None
-    steps, spent = run.scalars("watch_seconds", since=max(0, last_step - RECENT))
-    _, took = run.scalars("step_seconds", since=max(0, last_step - RECENT))
+    steps, spent = run.scalars("watch_seconds", since=max(0, last_step - OVERHEAD_STEPS))
+    _, took = run.scalars("step_seconds", since=max(0, last_step - OVERHEAD_STEPS))
     if len(steps) < 2 or not took:
         return None
     trained = (steps[-1] - steps[0] + 1) * statistics.median(took)
     return sum(spent) / trained if trained > 0 else None
 
 
-def notes(run: Run) -> Message:
+def alerts_and_events(run: Run) -> Message:
     return {
-        "alerts": [_alert(alert) for alert in run.alerts()[-MOST_NOTES:]],
-        "events": [_event(event) for event in run.events()[-MOST_NOTES:]],
+        "alerts": [_alert(alert) for alert in run.alerts()[-MAX_LISTED_NOTES:]],
+        "events": [_event(event) for event in run.events()[-MAX_LISTED_NOTES:]],
         "reports": run.reports,
     }
 
 
-def axes_of(axes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Names of the rows of each axis, and how many places it has."""
+def axis_rows(axes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the row labels of each axis and its number of labels."""
     return {
         name: {
             "count": len(labels),
-            "labels": [_row(labels, *each) for each in ranges(len(labels), MOST_ROWS)],
-            "starts": [first for first, _ in ranges(len(labels), MOST_ROWS)],
+            "labels": [_row_label(labels, *each) for each in row_ranges(len(labels), MAX_ROWS)],
+            "starts": [first for first, _ in row_ranges(len(labels), MAX_ROWS)],
         }
         for name, labels in axes.items()
     }
 
 
-def packed(axis: str, axes: Mapping[str, Sequence[str]], columns: Columns) -> Message:
-    """Columns of a heat map: float32, little-endian, one column after the other, as base64."""
+def pack_columns(axis: str, axes: Mapping[str, Sequence[str]], columns: Columns) -> Message:
+    """Return the columns of a heat map as base64 of little-endian float32, one column after the other."""
     length = len(axes.get(axis, ())) or max(map(len, columns[1]), default=0)
     data = array("f")
     for column in columns[1]:
-        data.extend(squeeze(column, length, MOST_ROWS))
+        data.extend(reduce_rows(column, length, MAX_ROWS))
     if sys.byteorder == "big":  # pragma: no cover  (the tests have no such machine)
         data.byteswap()
-    rows = min(length, MOST_ROWS)
+    rows = min(length, MAX_ROWS)
     return {"axis": axis, "steps": list(columns[0]), "rows": rows, "data": b64encode(data.tobytes()).decode()}
 
 
-def _columns(run: Run, name: str, first: int = 0, last: int = LAST) -> Columns:
-    """Read where they are shown, and nowhere else: a long run is larger than memory."""
+def _read_columns(run: Run, name: str, first: int = 0, last: int = MAX_STEP) -> Columns:
+    """Read only the columns that are shown, because a long run may exceed the memory."""
     measured = [step for step in run.vector_steps(name) if first <= step <= last]
     steps: list[int] = []
     columns: list[array[float]] = []
-    for step in spread(measured, MOST_COLUMNS):
-        found = run.vectors(name, step, step + 1)
-        steps += found[0]
-        columns += found[1]
+    for step in evenly_spaced(measured, MAX_COLUMNS):
+        new_steps, new_columns = run.vectors(name, step, step + 1)
+        steps += new_steps
+        columns += new_columns
     return steps, columns
 
 
-def _row(labels: Sequence[str], first: int, past: int) -> str:
+def _row_label(labels: Sequence[str], first: int, end: int) -> str:
     name = clean(labels[first])
-    return name if past - first == 1 else f"{name} … {clean(labels[past - 1])}"
+    return name if end - first == 1 else f"{name} … {clean(labels[end - 1])}"
 
 
 def _alert(alert: Alert) -> Message:
-    shown = ("code", "name", "severity", "message", "where", "layers", "since", "step", "trend", "forecast")
-    return _cleaned(asdict(alert), (*shown, "rank", "state"))
+    fields = ("code", "name", "severity", "message", "where", "layers", "since", "step", "trend", "forecast")
+    return _clean_fields(asdict(alert), (*fields, "rank", "state"))
 
 
 def _event(event: Event) -> Message:
-    return _cleaned(asdict(event), ("step", "time", "kind", "message"))
+    return _clean_fields(asdict(event), ("step", "time", "kind", "message"))
 
 
-def _cleaned(fields: Mapping[str, Any], shown: Iterable[str]) -> Message:
-    return {name: clean(fields[name]) if isinstance(fields[name], str) else fields[name] for name in shown}
+def _clean_fields(values: Mapping[str, Any], names: Iterable[str]) -> Message:
+    return {name: clean(values[name]) if isinstance(values[name], str) else values[name] for name in names}

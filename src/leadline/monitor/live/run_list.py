@@ -1,4 +1,4 @@
-"""The runs of one page. Reading never writes, and a file that goes away is waited for."""
+"""The runs of one live page; a file that is replaced is reopened, and one that disappears is waited for."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leadline.errors import InputError, LeadlineError
-from leadline.monitor.live.messages import Message, news, whole
+from leadline.monitor.live.messages import Message, full_message, update_message
 from leadline.monitor.runfile.read import Run
 from leadline.text import clean
 
-MOST_RUNS = 6  # as many ways as charts have to draw a line (charts.js, TONES) beside theory
-MOST_BEHIND = (
-    2000  # entries; ours: 2000 vectors of 1000 layers are 8 MB, and telling everything in short is less
-)
+# Derived: the number of line styles in charts.js (TONES) without that of theory.
+MAX_RUNS = 6
+# Heuristic: entries per update; 2000 vectors of 1000 layers have 8 MB, and a thinned full message has less.
+MAX_UPDATE_ENTRIES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """What a page was told of a run so far."""
+class PageCursor:
+    """How much of a run a page has received."""
 
     cursor: int | None = None
     state: str = ""
@@ -29,8 +29,8 @@ class Mark:
     trouble: str = ""
 
 
-class Book:
-    """One run file, opened again when another file takes its place."""
+class LiveRun:
+    """One run file, reopened when another file replaces it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,76 +41,78 @@ class Book:
         with self._lock:
             now = _identity(self.path)
             if now not in (None, self._file):
-                fresh = Run(self.path)
+                reopened = Run(self.path)
                 self._run.close()
-                self._run, self._file = fresh, now
+                self._run, self._file = reopened, now
             return self._run
 
-    def news(self, mark: Mark) -> tuple[Message | None, Mark]:
-        """What is new behind the mark, None if nothing is; and the mark behind it. Trouble with the file is news."""
+    def update(self, known: PageCursor) -> tuple[Message | None, PageCursor]:
+        """Return what the page does not know yet, None if nothing, and its new cursor. An unreadable file is news."""
         try:
-            return self._news(self.read(), mark)
+            return self._update(self.read(), known)
         except LeadlineError as error:
-            said = clean(" ".join(str(error).split()))
-            after = Mark(cursor=mark.cursor, trouble=said)
-            return (None if said == mark.trouble else {"trouble": said}), after
+            trouble = clean(" ".join(str(error).split()))
+            after = PageCursor(cursor=known.cursor, trouble=trouble)
+            return (None if trouble == known.trouble else {"trouble": trouble}), after
 
-    def _news(self, run: Run, mark: Mark) -> tuple[Message | None, Mark]:
+    def _update(self, run: Run, known: PageCursor) -> tuple[Message | None, PageCursor]:
         cursor, state = run.cursor, run.state
-        if (cursor, state) == (mark.cursor, mark.state):
-            return None, mark
+        if (cursor, state) == (known.cursor, known.state):
+            return None, known
         axes = {name: len(labels) for name, labels in run.axes.items()}
-        after = Mark(cursor=cursor, state=state, axes=axes)
-        if mark.cursor is None or not 0 <= cursor - mark.cursor <= MOST_BEHIND:
-            return whole(run), after
-        changes = run.since(mark.cursor)
-        if any(event.kind == "resume" for event in changes.events):  # steps may have been written anew
-            return whole(run), after
-        after = Mark(cursor=changes.cursor, state=state, axes=axes)
-        return news(run, changes, axes_are_known=mark.axes == axes), after
+        after = PageCursor(cursor=cursor, state=state, axes=axes)
+        if known.cursor is None or not 0 <= cursor - known.cursor <= MAX_UPDATE_ENTRIES:
+            return full_message(run), after
+        changes = run.since(known.cursor)
+        if any(event.kind == "resume" for event in changes.events):  # steps may have been written again
+            return full_message(run), after
+        after = PageCursor(cursor=changes.cursor, state=state, axes=axes)
+        return update_message(run, changes, axes_are_known=known.axes == axes), after
 
     def close(self) -> None:
         self._run.close()
 
 
-class Shelf:
+class RunList:
     """The runs of a page, in order."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        if not 1 <= len(paths) <= MOST_RUNS:
+        if not 1 <= len(paths) <= MAX_RUNS:
             raise InputError(
-                expected=f"1 to {MOST_RUNS} run files",
+                expected=f"1 to {MAX_RUNS} run files",
                 got=str(len(paths)),
                 fix="name the runs you want to see side by side; `leadline runs` lists them",
             )
-        self.books = [Book(path) for path in paths]
-        names = "\n".join(f"{book.path.absolute()} {book.read().info.id}" for book in self.books)
-        self._name = hashlib.sha256(names.encode()).hexdigest()[:12]
+        self.runs = [LiveRun(path) for path in paths]
+        names = "\n".join(f"{run.path.absolute()} {run.read().info.id}" for run in self.runs)
+        self._fingerprint = hashlib.sha256(names.encode()).hexdigest()[:12]
 
-    def token(self, marks: Sequence[Mark]) -> str:
-        """The marks in a word that a browser gives back when it connects again, also to another process."""
-        return ".".join([self._name, *("" if mark.cursor is None else str(mark.cursor) for mark in marks)])
+    def token(self, cursors: Sequence[PageCursor]) -> str:
+        """Return the cursors as a string that a browser sends when it reconnects, also to another process."""
+        return ".".join(
+            [self._fingerprint, *("" if each.cursor is None else str(each.cursor) for each in cursors)]
+        )
 
-    def marks(self, token: str) -> list[Mark]:
-        """What a token stands for. One of other runs, or a forged one, stands for nothing seen yet."""
-        name, *cursors = token.split(".")
-        if name != self._name or len(cursors) != len(self.books):
-            return [Mark() for _ in self.books]
-        return [Mark(cursor=int(each) if _is_cursor(each) else None) for each in cursors]
+    def cursors(self, token: str) -> list[PageCursor]:
+        """Return the cursors of a token; a token of other runs, or a forged one, gives empty cursors."""
+        fingerprint, *cursors = token.split(".")
+        if fingerprint != self._fingerprint or len(cursors) != len(self.runs):
+            return [PageCursor() for _ in self.runs]
+        return [PageCursor(cursor=int(each) if _is_cursor(each) else None) for each in cursors]
 
     def close(self) -> None:
-        for book in self.books:
-            book.close()
+        for run in self.runs:
+            run.close()
 
 
 def _is_cursor(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19  # SQLite's integers have 19 digits
+    return text.isascii() and text.isdigit() and len(text) < 19  # SQLite's integers have up to 19 digits
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is; None while there is none: the one that was there is then read on."""
+    """Return device and inode; None while there is no file, when the open one is read on."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""The live page: routes, request guard, event stream and the server process, on the loopback interface only."""
+"""The server of the live page: routes, request guard and event stream, on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leadline import __version__
 from leadline.errors import InputError, LeadlineError
-from leadline.monitor.live.checks import moment, profiles
-from leadline.monitor.live.messages import window
-from leadline.monitor.live.run_list import Shelf
+from leadline.monitor.live.messages import window_message
+from leadline.monitor.live.run_list import RunList
+from leadline.monitor.live.stored_checks import depth_profiles, static_report
 from leadline.records import spell
 from leadline.report.html.page import CHARTS, REPORT, STYLES, Kit, fill
 from leadline.text import clean
 
-LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
-LONGEST = 2048  # bytes of an address with its question; ours: the longest that a page sends has below 300
-LARGEST_HEAD = 16 * 1024  # bytes of all headers; ours: what browsers send is below 4 kB
-FRAMES = "frame-ancestors 'self' http://127.0.0.1:* http://localhost:* vscode-webview:"  # notebooks
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+# Heuristic: bytes of path and query; the longest that a page sends has fewer than 300.
+MAX_URL_BYTES = 2048
+# Heuristic: bytes of all headers; browsers send fewer than 4 kB.
+MAX_HEADER_BYTES = 16 * 1024
+# Notebooks may show the page in a frame.
+FRAME_ANCESTORS = "frame-ancestors 'self' http://127.0.0.1:* http://localhost:* vscode-webview:"
 
 HEADERS = (
-    (b"content-security-policy", FRAMES.encode()),
+    (b"content-security-policy", FRAME_ANCESTORS.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -46,8 +49,8 @@ HEADERS = (
 )
 
 
-class Guard:
-    """Refuses before anything is read; adds headers to every answer."""
+class RequestGuard:
+    """Refuses requests before anything is read, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -57,73 +60,75 @@ class Guard:
             await self.app(scope, receive, send)
             return
         refused = refusal(scope)
-        answer = self.app if refused is None else PlainTextResponse(refused[1] + "\n", status_code=refused[0])
-        await answer(scope, receive, _with_headers(send))
+        app = self.app if refused is None else PlainTextResponse(refused[1] + "\n", status_code=refused[0])
+        await app(scope, receive, _with_headers(send))
 
 
 def refusal(scope: Scope) -> tuple[int, str] | None:
-    """Status and reason, or None for a request that is answered."""
+    """Return status and reason of a refused request; None if it is accepted."""
     headers = Headers(scope=scope)
     if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
-        return 405, "only GET"
-    if _name(headers.get("host", "")) not in LOCAL:
-        return 403, "this page is for this machine only"
-    if not _is_own(headers):
-        return 403, "not for other sites"
-    if len(scope["raw_path"] or b"") + len(scope["query_string"]) > LONGEST:
-        return 414, "too long"
-    if sum(len(name) + len(said) for name, said in scope["headers"]) > LARGEST_HEAD:
-        return 431, "too many headers"
+        return 405, "only GET requests are accepted"
+    if _host_name(headers.get("host", "")) not in LOCAL_HOSTS:
+        return 403, "this page is available on this machine only"
+    if not _is_same_site(headers):
+        return 403, "requests from other sites are refused"
+    if len(scope["raw_path"] or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
+        return 414, "the URL is too long"
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+        return 431, "the headers are too long"
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        return 413, "a question has no body"
+        return 413, "requests must not have a body"
     return None
 
 
-def _is_own(headers: Headers) -> bool:
-    """From the page itself, from a program, or someone opening it: in a tab, or as a frame."""
+def _is_same_site(headers: Headers) -> bool:
+    """True for a request of the page itself, of a program, or of a user who opens it in a tab or frame."""
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{headers['host']}":
         return False
-    opened = headers.get("sec-fetch-mode") == "navigate"
-    return opened or headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+    is_opened = headers.get("sec-fetch-mode") == "navigate"
+    return is_opened or headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 
 
-def _name(host: str) -> str:
-    """The host without its port."""
+def _host_name(host: str) -> str:
+    """Return the host without its port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()
 
 
 def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
         await send(message)
 
-    return sending
+    return send_with_headers
 
 
-# News of the runs as server-sent events; each carries the cursor from which a browser goes on.
+# Updates of the runs as server-sent events; each carries the cursor from which a browser continues.
 
-POLL_SECONDS = 0.5  # ours: what comes twice a second looks live, and a look costs two short queries
-RETRY_MS = 1000  # how long a browser waits before it connects again
+# Heuristic: two updates per second look live, and each costs two short queries.
+POLL_SECONDS = 0.5
+# Heuristic: milliseconds that a browser waits before it reconnects.
+RETRY_MS = 1000
 
-Sent = dict[str, str | int]
+ServerEvent = dict[str, str | int]
 
 
-async def events(shelf: Shelf, token: str, is_leaving: Callable[[], bool]) -> AsyncIterator[Sent]:
-    """What the token does not cover yet, then what is written from now on, until the server leaves."""
-    marks = shelf.marks(token)
-    while not is_leaving():
-        for place, book in enumerate(shelf.books):
-            message, marks[place] = await run_sync(book.news, marks[place])
+async def events(runs: RunList, token: str, is_stopping: Callable[[], bool]) -> AsyncIterator[ServerEvent]:
+    """Yield what the token does not cover yet, then what is written from now on, until the server stops."""
+    cursors = runs.cursors(token)
+    while not is_stopping():
+        for index, run in enumerate(runs.runs):
+            message, cursors[index] = await run_sync(run.update, cursors[index])
             if message is not None:
-                data = json.dumps(spell({"run": place, **message}), allow_nan=False, separators=(",", ":"))
-                yield {"id": shelf.token(marks), "data": data, "retry": RETRY_MS}
+                data = json.dumps(spell({"run": index, **message}), allow_nan=False, separators=(",", ":"))
+                yield {"id": runs.token(cursors), "data": data, "retry": RETRY_MS}
         await anyio.sleep(POLL_SECONDS)
 
 
-# The page itself: the charts and styles of the static report, and scripts of its own that follow the stream.
+# The page: the charts and styles of the static report, and its own scripts that follow the stream.
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -135,66 +140,68 @@ LIVE = Kit(
 )
 
 
-def page(shelf: Shelf) -> str:
-    """Everything but the numbers, which come by the stream."""
-    names = [clean(book.path.name) for book in shelf.books]
+def page(runs: RunList) -> str:
+    """Return the HTML of the page without numbers, which come by the stream."""
+    names = [clean(run.path.name) for run in runs.runs]
     return fill("live.html", names, kit=LIVE, title=f"Leadline: {', '.join(names)}", version=__version__)
 
 
-# The addresses of the live page. Runs are named by their place: no address holds a path of a file.
+# The routes of the live page. Runs are named by their index, so no URL contains the path of a file.
 #
-# /                        the page
-# /stream                  news; goes on behind the header Last-Event-ID, or ?after=
-# /runs/0/check?step=N     depth profiles of the stored check nearest to a step
-# /runs/0/report?step=N    the same check as a static page, to save
+# /                            the page
+# /stream                      updates after the header Last-Event-ID, or after ?after=
+# /runs/0/window?first=&last=  the numbers of a range of steps at the page's resolution
+# /runs/0/check?step=N         depth profiles of the stored check nearest to a step
+# /runs/0/report?step=N        the same check as a static page, to save
 
-PING_SECONDS = 15  # ours: a connection that is gone is noticed within this
+# Heuristic: seconds between pings; a lost connection is noticed within this time.
+PING_SECONDS = 15
 
 
-def make_app(shelf: Shelf, is_leaving: Callable[[], bool]) -> Starlette:
-    """The page of these runs. Streams end when the server is leaving: it would wait for them."""
+def make_app(runs: RunList, is_stopping: Callable[[], bool]) -> Starlette:
+    """Return the page's application. Its streams end when the server stops, which would otherwise wait for them."""
 
     async def show(_: Request) -> Response:
-        return HTMLResponse(page(shelf))
+        return HTMLResponse(page(runs))
 
     async def stream(request: Request) -> Response:
         token = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return EventSourceResponse(events(shelf, token, is_leaving), ping=PING_SECONDS)
+        return EventSourceResponse(events(runs, token, is_stopping), ping=PING_SECONDS)
 
     async def check(request: Request) -> Response:
-        found = await run_sync(profiles, *_asked(shelf, request, "step"))
-        return JSONResponse(spell(found))
+        profiles = await run_sync(depth_profiles, *_run_and_steps(runs, request, "step"))
+        return JSONResponse(spell(profiles))
 
-    async def closer(request: Request) -> Response:
-        found = await run_sync(window, *_asked(shelf, request, "first", "last"))
-        return JSONResponse(spell(found))
+    async def window(request: Request) -> Response:
+        message = await run_sync(window_message, *_run_and_steps(runs, request, "first", "last"))
+        return JSONResponse(spell(message))
 
     async def report(request: Request) -> Response:
-        name, text = await run_sync(moment, *_asked(shelf, request, "step"))
+        name, text = await run_sync(static_report, *_run_and_steps(runs, request, "step"))
         return HTMLResponse(text, headers={"content-disposition": f'attachment; filename="{name}"'})
 
     return Starlette(
         routes=[
             Route("/", show),
             Route("/stream", stream),
-            Route("/runs/{place:int}/window", closer),
-            Route("/runs/{place:int}/check", check),
-            Route("/runs/{place:int}/report", report),
+            Route("/runs/{index:int}/window", window),
+            Route("/runs/{index:int}/check", check),
+            Route("/runs/{index:int}/report", report),
         ],
-        middleware=[Middleware(Guard)],
+        middleware=[Middleware(RequestGuard)],
         exception_handlers={LeadlineError: _unreadable},
     )
 
 
-def _asked(shelf: Shelf, request: Request, *names: str) -> tuple[Any, ...]:
-    """The run of an address, and the steps that it names."""
-    place = request.path_params["place"]
-    if place >= len(shelf.books):
+def _run_and_steps(runs: RunList, request: Request, *names: str) -> tuple[Any, ...]:
+    """Return the run of a request and the steps that its query names."""
+    index = request.path_params["index"]
+    if index >= len(runs.runs):
         raise HTTPException(404)
-    said = [request.query_params.get(name, "") for name in names]
-    if not all(each.isascii() and each.isdigit() and len(each) < 19 for each in said):
-        raise HTTPException(400, f"{' and '.join(names)}: numbers of steps")
-    return shelf.books[place].read(), *map(int, said)
+    values = [request.query_params.get(name, "") for name in names]
+    if not all(each.isascii() and each.isdigit() and len(each) < 19 for each in values):
+        raise HTTPException(400, f"{' and '.join(names)} must be step numbers")
+    return runs.runs[index].read(), *map(int, values)
 
 
 async def _unreadable(_: Request, error: Exception) -> Response:
@@ -204,79 +211,81 @@ async def _unreadable(_: Request, error: Exception) -> Response:
 # The server: one process, on the loopback interface only.
 
 HOST = "127.0.0.1"
-MOST_CONNECTIONS = 64  # ours: a few tabs; each has one stream
-FAREWELL_SECONDS = 3  # ours: streams end within a look at the file; who takes longer is hung up on
+# Heuristic: connections at the same time; a few tabs, each with one stream.
+MAX_CONNECTIONS = 64
+# Heuristic: seconds before open connections are aborted; streams end within one poll.
+MAX_SHUTDOWN_SECONDS = 3
 
 
-class Runner(uvicorn.Server):
-    """Leaves no connection behind, not of a browser that has stopped reading, nor one that came last."""
+class HttpServer(uvicorn.Server):
+    """A server that aborts every open connection when it stops, even if the browser no longer reads."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        hanging_up = asyncio.create_task(self._hang_up())
+        abort = asyncio.create_task(self._abort_connections())
         await super().shutdown(sockets)
-        hanging_up.cancel()
+        abort.cancel()
 
-    async def _hang_up(self) -> None:
-        await asyncio.sleep(FAREWELL_SECONDS)
+    async def _abort_connections(self) -> None:
+        await asyncio.sleep(MAX_SHUTDOWN_SECONDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """A server that holds its port and does not answer yet."""
+class LiveServer:
+    """The live page's server, which holds its port and does not answer before `run`."""
 
     url: str
-    runner: Runner
-    listening: socket.socket
-    shelf: Shelf
+    http: HttpServer
+    listener: socket.socket
+    runs: RunList
 
     def run(self) -> None:
-        """Answer until interrupted."""
+        """Answer requests until interrupted."""
         try:
-            self.runner.run(sockets=[self.listening])
+            self.http.run(sockets=[self.listener])
         finally:
-            self.listening.close()
-            self.shelf.close()
+            self.listener.close()
+            self.runs.close()
 
 
-def prepare(paths: Sequence[Path], port: int = 0) -> Server:
-    """Open the runs and take the port; 0 is any that is free."""
-    shelf = Shelf(paths)
+def prepare_server(paths: Sequence[Path], port: int = 0) -> LiveServer:
+    """Open the runs and bind the port; 0 takes any free port."""
+    runs = RunList(paths)
     try:
-        listening = _listen(port)
+        listener = _listen(port)
     except BaseException:
-        shelf.close()
+        runs.close()
         raise
     config = uvicorn.Config(
-        make_app(shelf, lambda: runner.should_exit),
+        make_app(runs, lambda: http.should_exit),
         log_level="warning",
         access_log=False,
         lifespan="off",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=LARGEST_HEAD,
-        timeout_graceful_shutdown=2 * FAREWELL_SECONDS,  # answers end soon after we hang up
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=2 * MAX_SHUTDOWN_SECONDS,  # responses end soon after the abort
         http="h11",
         ws="none",
     )
-    runner = Runner(config)
-    url = f"http://{HOST}:{listening.getsockname()[1]}/"
-    return Server(url=url, runner=runner, listening=listening, shelf=shelf)
+    http = HttpServer(config)
+    url = f"http://{HOST}:{listener.getsockname()[1]}/"
+    return LiveServer(url=url, http=http, listener=listener, runs=runs)
 
 
 def _listen(port: int) -> socket.socket:
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((HOST, port))
-        listening.listen()  # whoever asks before the server runs is answered when it does
+        listener.bind((HOST, port))
+        listener.listen()  # earlier requests wait until the server runs
     except OSError as error:
-        listening.close()
+        listener.close()
         raise InputError(
             expected=f"a free port on {HOST}",
             got=f"{port}: {error.strerror}",
-            fix="leave --port out: a free one is taken and printed",
+            fix="leave out --port to take a free port, which is printed",
         ) from None
-    return listening
+    return listener

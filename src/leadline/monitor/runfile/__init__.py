@@ -1,6 +1,6 @@
-"""Run files: what a watched training run leaves on disk, written without stopping it and read at any time.
+"""Run files: what a watched training run stores on disk, written without blocking it and readable at any time.
 
-Names are loaded on first use: a command that lists its options need not load a database.
+Names are loaded on first use, so that a command that prints its options does not load a database.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["SUFFIX", "Changes", "Run", "Writer"]
 
 SUFFIX = ".leadline"
-_HOMES = {
+_MODULES = {
     "Changes": "leadline.monitor.runfile.read",
     "Run": "leadline.monitor.runfile.read",
     "Writer": "leadline.monitor.runfile.write",
@@ -23,6 +23,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'leadline.monitor.runfile' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,97 +1,96 @@
-"""A run as tables, written as CSV, JSON lines or Parquet."""
+"""Exporting a run as tables in CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from leadline.monitor.runfile.read import Run
 
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from leadline.errors import InputError
 from leadline.records import spell
 from leadline.text import cell
 
-PIECE_STEPS = 1000  # ours: with 20 numbers a step, 20,000 cells at a time
-PIECE_VALUES = 100_000  # ours: of vectors, so many numbers at a time
+if TYPE_CHECKING:
+    from leadline.monitor.runfile.read import Run
+
+# Heuristic: steps per chunk; with 20 numbers per step these are 20,000 cells.
+CHUNK_STEPS = 1000
+# Heuristic: numbers of vectors per chunk; a few megabytes as Python objects.
+CHUNK_VALUES = 100_000
 
 Kind = Literal["integer", "real", "single", "word"]
 Cell = int | float | str | None
-Piece = list[Sequence[Cell]]
-"""One sequence a column, all of the same length."""
+Chunk = list[Sequence[Cell]]
+"""One sequence per column, all of the same length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Named columns, and their content piece by piece. A cell that was not measured is None."""
+class RunTable:
+    """Named columns and their content in chunks. A cell that was not measured is None."""
 
     columns: dict[str, Kind]
-    pieces: Iterator[Piece]
+    chunks: Iterator[Chunk]
 
 
-def scalar_table(run: Run) -> Table:
-    """A row a step: the step, when it was written (seconds since 1970), and every number of the whole model."""
+def scalar_table(run: Run) -> RunTable:
+    """Return one row per step: the step, when it was written (seconds since 1970), and every scalar."""
     names = run.scalar_names
     columns: dict[str, Kind] = {"step": "integer", "time": "real"}
     columns.update({_column(name): "real" for name in names})
-    return Table(columns=columns, pieces=_scalar_pieces(run, names))
+    return RunTable(columns=columns, chunks=_scalar_chunks(run, names))
 
 
-def layer_table(run: Run) -> Table:
-    """A row a number of a vector: step, metric, axis, index on the axis, its label, value."""
+def layer_table(run: Run) -> RunTable:
+    """Return one row per number of a vector: step, metric, axis, index on the axis, label, value."""
     columns: dict[str, Kind] = {"step": "integer", "metric": "word", "axis": "word", "index": "integer"}
     columns.update({"layer": "word", "value": "single"})
-    return Table(columns=columns, pieces=_layer_pieces(run))
+    return RunTable(columns=columns, chunks=_layer_chunks(run))
 
 
 def _column(name: str) -> str:
     return f"{name} (metric)" if name in ("step", "time") else name
 
 
-def _scalar_pieces(run: Run, names: Sequence[str]) -> Iterator[Piece]:
+def _scalar_chunks(run: Run, names: Sequence[str]) -> Iterator[Chunk]:
     times = run.times()
     steps = [*times]
-    for start in range(0, len(steps), PIECE_STEPS):
-        piece = steps[start : start + PIECE_STEPS]
-        columns: Piece = [piece, [times[step] for step in piece]]
+    for start in range(0, len(steps), CHUNK_STEPS):
+        chunk = steps[start : start + CHUNK_STEPS]
+        columns: Chunk = [chunk, [times[step] for step in chunk]]
         for name in names:
-            found = dict(zip(*run.scalars(name, piece[0], piece[-1] + 1), strict=True))
-            columns.append([found.get(step) for step in piece])
+            values = dict(zip(*run.scalars(name, chunk[0], chunk[-1] + 1), strict=True))
+            columns.append([values.get(step) for step in chunk])
         yield columns
 
 
-def _layer_pieces(run: Run) -> Iterator[Piece]:
+def _layer_chunks(run: Run) -> Iterator[Chunk]:
     axes, steps = run.axes, run.steps
     for metric, axis in run.vector_axes.items():
         labels = axes.get(axis, ())
-        length = max(1, PIECE_VALUES // max(1, len(labels)))
+        length = max(1, CHUNK_VALUES // max(1, len(labels)))
         for start in range(0, len(steps), length):
-            piece = steps[start : start + length]
-            yield from _vectors(run, metric, axis, labels, (piece[0], piece[-1] + 1))
+            chunk = steps[start : start + length]
+            yield from _vector_chunk(run, metric, axis, labels, (chunk[0], chunk[-1] + 1))
 
 
-def _vectors(
-    run: Run, metric: str, axis: str, labels: Sequence[str], between: tuple[int, int]
-) -> Iterator[Piece]:
+def _vector_chunk(
+    run: Run, metric: str, axis: str, labels: Sequence[str], steps: tuple[int, int]
+) -> Iterator[Chunk]:
     columns: list[list[Cell]] = [[] for _ in range(6)]
-    for step, values in zip(*run.vectors(metric, *between), strict=True):
+    for step, values in zip(*run.vectors(metric, *steps), strict=True):
         size = len(values)
-        named = [*labels[:size], *([None] * (size - len(labels)))]
+        names = [*labels[:size], *([None] * (size - len(labels)))]
         cells: list[Iterable[Cell]] = [
             [step] * size,
             [metric] * size,
             [axis] * size,
             range(size),
-            named,
+            names,
             values,
         ]
         for column, content in zip(columns, cells, strict=True):
@@ -100,15 +99,15 @@ def _vectors(
         yield [*columns]
 
 
-# The formats a table of a run can be written in: CSV, lines of JSON, Parquet.
+# The formats.
 
 Row = tuple[Cell, ...]
 
 
-def to_csv(table: Table, file: TextIO) -> None:
-    """A header and a line a row. An empty cell was not measured; NaN was measured, and was NaN.
+def to_csv(table: RunTable, file: TextIO) -> None:
+    """Write a header and one line per row. An empty cell was not measured; NaN was measured and was NaN.
 
-    Names are written so that neither a terminal nor a spreadsheet obeys them.
+    Names are escaped so that neither a terminal nor a spreadsheet executes them.
     """
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(cell, table.columns))
@@ -116,25 +115,25 @@ def to_csv(table: Table, file: TextIO) -> None:
         writer.writerow([_cell(value) for value in row])
 
 
-def to_jsonl(table: Table, file: TextIO) -> None:
-    """An object a row, without what was not measured. Strict JSON: NaN and infinities are names."""
+def to_jsonl(table: RunTable, file: TextIO) -> None:
+    """Write one object per row, without what was not measured. NaN and infinities are strings, as JSON requires."""
     names = [*table.columns]
     for row in _rows(table):
-        filled = {name: spell(value) for name, value in zip(names, row, strict=True) if value is not None}
-        file.write(json.dumps(filled, allow_nan=False) + "\n")
+        known = {name: spell(value) for name, value in zip(names, row, strict=True) if value is not None}
+        file.write(json.dumps(known, allow_nan=False) + "\n")
 
 
-TEXT_FORMATS: Mapping[str, Callable[[Table, TextIO], None]] = {"csv": to_csv, "jsonl": to_jsonl}
+TEXT_FORMATS: Mapping[str, Callable[[RunTable, TextIO], None]] = {"csv": to_csv, "jsonl": to_jsonl}
 FORMATS = (*TEXT_FORMATS, "parquet")
 
 
-def to_parquet(table: Table, path: Path) -> None:
-    """A Parquet file; null was not measured, NaN was NaN."""
+def to_parquet(table: RunTable, path: Path) -> None:
+    """Write a Parquet file; null was not measured, NaN was measured and was NaN."""
     pa, pq = _pyarrow()
     schema = pa.schema([(name, _arrow_type(pa, kind)) for name, kind in table.columns.items()])
     with pq.ParquetWriter(path, schema) as writer:
-        for piece in table.pieces:
-            arrays = [pa.array(column, field.type) for column, field in zip(piece, schema, strict=True)]
+        for chunk in table.chunks:
+            arrays = [pa.array(column, field.type) for column, field in zip(chunk, schema, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
@@ -145,7 +144,7 @@ def _pyarrow() -> tuple[Any, Any]:
         raise InputError(
             expected="pyarrow, which writes Parquet",
             got="it is not installed",
-            fix='pip install "leadline[parquet]", or write csv or jsonl',
+            fix='pip install "leadline[parquet]", or export csv or jsonl',
         ) from None
     return pa, pq
 
@@ -155,13 +154,13 @@ def _arrow_type(pa: Any, kind: Kind) -> Any:
     return {"integer": pa.int64(), "real": pa.float64(), "single": pa.float32(), "word": words}[kind]
 
 
-def _rows(table: Table) -> Iterator[Row]:
-    """Numbers that were stored as float32 with the nine digits that tell any two of them apart."""
-    singles = [place for place, kind in enumerate(table.columns.values()) if kind == "single"]
-    for piece in table.pieces:
-        for place in singles:
-            piece[place] = [None if value is None else float(f"{value:.9g}") for value in piece[place]]
-        yield from zip(*piece, strict=True)
+def _rows(table: RunTable) -> Iterator[Row]:
+    """Yield the rows; float32 numbers have nine digits, which distinguish any two of them."""
+    singles = [index for index, kind in enumerate(table.columns.values()) if kind == "single"]
+    for chunk in table.chunks:
+        for index in singles:
+            chunk[index] = [None if value is None else float(f"{value:.9g}") for value in chunk[index]]
+        yield from zip(*chunk, strict=True)
 
 
 def _cell(value: Cell) -> Cell:

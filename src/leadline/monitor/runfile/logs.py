@@ -1,4 +1,4 @@
-"""Plain logs as samples: a CSV file, or the events of TensorBoard. Columns are known by their names."""
+"""Reading logs of other tools: CSV files and TensorBoard events, whose columns are recognized by name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from leadline.errors import InputError
 from leadline.records.run import Sample
 
-EVENTS = "tfevents"  # in the name of every file that TensorBoard writes
+# Part of the name of every file that TensorBoard writes.
+EVENT_FILE_MARK = "tfevents"
 
-# What a column may be called, the best first; `_plain` has taken "train", case and punctuation away.
+# Column names of each metric, the best first; `_normalize` removes "train", case and punctuation.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "global_step", "steps", "iteration", "iter", "iterations"),
     "loss": ("loss", "loss_step", "loss_train", "total_loss"),
@@ -29,12 +30,12 @@ _PREFIX = re.compile(r"^(train(ing|er)?|optim|leadline)_")
 
 
 def is_log(path: Path) -> bool:
-    """A file that `read_log` reads, by its name; or a folder with events of TensorBoard."""
-    return path.suffix.lower() in (".csv", ".tsv") or EVENTS in path.name or bool(_event_files(path))
+    """True for a file name that `read_log` reads, or a folder with TensorBoard events."""
+    return path.suffix.lower() in (".csv", ".tsv") or EVENT_FILE_MARK in path.name or bool(_event_files(path))
 
 
 def read_log(path: Path, columns: Mapping[str, str]) -> list[Sample]:
-    """The numbers of the log, a sample a step. `columns` says which column a metric is in, where names do not."""
+    """Return one sample per step. `columns` names the column of a metric where its own name does not tell."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(
             expected="a log", got=f"{str(path)!r}, which is a pipe or a device", fix="name a file on a disk"
@@ -44,8 +45,8 @@ def read_log(path: Path, columns: Mapping[str, str]) -> list[Sample]:
 
 def _event_files(path: Path) -> list[Path]:
     if path.is_dir():
-        return sorted(each for each in path.iterdir() if EVENTS in each.name and each.is_file())
-    return [path] if EVENTS in path.name else []
+        return sorted(each for each in path.iterdir() if EVENT_FILE_MARK in each.name and each.is_file())
+    return [path] if EVENT_FILE_MARK in path.name else []
 
 
 def _read_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Sample]:
@@ -54,22 +55,24 @@ def _read_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Sample]:
             header = file.readline()
             delimiter = max(",;\t", key=header.count)
             names = next(csv.reader([header], delimiter=delimiter), [])
-            chosen = choose(names, columns, str(path))
-            yield from _joined(_rows(csv.reader(file, delimiter=delimiter), names, chosen, path))
+            chosen = choose_columns(names, columns, str(path))
+            yield from _merge_steps(_rows(csv.reader(file, delimiter=delimiter), names, chosen, path))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             expected=f"a CSV file that can be read: {path}",
             got=getattr(error, "strerror", None) or str(error),
-            fix="check the path, and that it is text in UTF-8",
+            fix="check the path, and save the file as UTF-8 text",
         ) from None
 
 
 def _rows(
     reader: Iterator[list[str]], names: Sequence[str], chosen: Mapping[str, str], path: Path
 ) -> Iterator[Sample]:
-    places = {metric: names.index(column) for metric, column in chosen.items()}
+    positions = {metric: names.index(column) for metric, column in chosen.items()}
     for index, row in enumerate(reader):
-        cells = {metric: row[place].strip() for metric, place in places.items() if place < len(row)}
+        cells = {
+            metric: row[position].strip() for metric, position in positions.items() if position < len(row)
+        }
         numbers = {
             metric: _number(text, chosen[metric], index + 2, path) for metric, text in cells.items() if text
         }
@@ -95,8 +98,8 @@ def _not_a_number(text: str, column: str, line: int, path: Path) -> InputError:
     )
 
 
-def _joined(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """Neighbours of the same step as one: some loggers write a row for each part of a step."""
+def _merge_steps(samples: Iterator[Sample]) -> Iterator[Sample]:
+    """Merge adjacent samples of the same step, because some loggers write several rows per step."""
     last: Sample | None = None
     for sample in samples:
         if last is not None and sample.step == last.step:
@@ -109,63 +112,63 @@ def _joined(samples: Iterator[Sample]) -> Iterator[Sample]:
         yield last
 
 
-def choose(names: Sequence[str], columns: Mapping[str, str], path: str) -> dict[str, str]:
-    """Metric to column: those that were told, and for the others the first alias that is there."""
+def choose_columns(names: Sequence[str], columns: Mapping[str, str], path: str) -> dict[str, str]:
+    """Return the column of each metric: the given ones, and the first matching alias for the others."""
     for metric, column in columns.items():
         if column not in names:
             raise InputError(
-                expected=f"a column of {path}: {', '.join(map(repr, names)) or 'there are none'}",
+                expected=f"a column of {path}: {', '.join(map(repr, names)) or 'none'}",
                 got=f"{metric}={column}",
                 fix="choose one of these",
             )
     chosen = dict(columns)
-    plain = {_plain(name): name for name in reversed(names)}  # of two that are alike, the first
+    by_name = {_normalize(name): name for name in reversed(names)}  # the first of two equal names wins
     for metric, aliases in ALIASES.items():
-        found = next((plain[alias] for alias in aliases if alias in plain), None)
-        if metric not in chosen and found is not None:
-            chosen[metric] = found
+        matches = [by_name[alias] for alias in aliases if alias in by_name]
+        if metric not in chosen and matches:
+            chosen[metric] = matches[0]
     if not set(chosen) - {"step"}:
         raise InputError(
-            expected=f"a column that is called loss, grad_norm or lr in {path}",
+            expected=f"a column named loss, grad_norm or lr in {path}",
             got=", ".join(map(repr, names)) or "no columns",
-            fix="say which it is, for instance --column loss=NAME",
+            fix="name the column, for instance with --column loss=NAME",
         )
     return chosen
 
 
-def _plain(name: str) -> str:
-    """`Train/Loss` and `training loss` as `loss`."""
+def _normalize(name: str) -> str:
+    """Return `loss` for `Train/Loss` and `training loss`."""
     return _PREFIX.sub("", re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_"))
 
 
 def _read_events(path: Path, columns: Mapping[str, str]) -> Iterator[Sample]:
-    found = _event_scalars(path)
-    chosen = choose([*found], columns, str(path))
+    scalars = _event_scalars(path)
+    chosen = choose_columns([*scalars], columns, str(path))
     merged: dict[int, dict[str, float]] = {}
     for metric, tag in chosen.items():
-        for step, value in found[tag]:
+        for step, value in scalars[tag]:
             merged.setdefault(step, {})[metric] = value
     for step in sorted(merged):
         yield Sample(step=step, scalars=merged[step])
 
 
 def _event_scalars(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Tag to steps and values, of every scalar in the files."""
+    """Return steps and values of every scalar in the files, by tag."""
     try:
         loader = import_module("tensorboard.backend.event_processing.event_accumulator")
         arrays = import_module("tensorboard.util.tensor_util")
     except ImportError:
         raise InputError(
-            expected="the package tensorboard, which reads its own events",
+            expected="the package tensorboard, which reads event files",
             got="it is not installed",
             fix='pip install "leadline[tensorboard]", or export the log as CSV',
         ) from None
-    everything = dict.fromkeys(("scalars", "tensors"), 0)
-    log = loader.EventAccumulator(str(path), size_guidance=everything)
+    no_limit = dict.fromkeys(("scalars", "tensors"), 0)
+    log = loader.EventAccumulator(str(path), size_guidance=no_limit)
     log.Reload()
-    found = {tag: [(each.step, each.value) for each in log.Scalars(tag)] for tag in log.Tags()["scalars"]}
+    scalars = {tag: [(each.step, each.value) for each in log.Scalars(tag)] for tag in log.Tags()["scalars"]}
     for tag in log.Tags()["tensors"]:
         values = [(each.step, arrays.make_ndarray(each.tensor_proto)) for each in log.Tensors(tag)]
         if all(value.size == 1 and value.dtype.kind in "fiu" for _, value in values):
-            found[tag] = [(step, float(value.item())) for step, value in values]
-    return found
+            scalars[tag] = [(step, float(value.item())) for step, value in values]
+    return scalars

@@ -1,4 +1,4 @@
-"""Who writes a run file: one process at a time, and how a dead one is told from a living one."""
+"""The process that writes a run file: one at a time, and how to tell whether it is still alive."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ import msgspec
 
 from leadline.errors import SchemaError
 
-BEAT_SECONDS = 2.0  # ours: a writer with nothing to write says this often that it lives
-PATIENCE_SECONDS = 10.0  # ours: five beats; a writer on another machine that is silent for so long is dead
+# Heuristic: interval at which an idle writer updates its heartbeat; one small transaction each.
+HEARTBEAT_SECONDS = 2.0
+# Heuristic: a writer on another machine that is silent for five heartbeats is dead.
+MAX_SILENCE_SECONDS = 5 * HEARTBEAT_SECONDS
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that writes, as the file remembers it."""
+    """The writing process, as stored in the file."""
 
     host: str
     pid: int
     born: str
-    """When the process began, in the system's own unit: process numbers are used again. "" where it is not known."""
+    """When the process started, in the system's unit, because process ids are reused; "" where it is unknown."""
     token: str
-    """Tells two writers of one process apart."""
+    """Distinguishes two writers of one process."""
     beat: float
-    """Seconds since 1970 at which it last wrote."""
+    """Time of its last write, in seconds since 1970."""
 
 
-def myself() -> Owner:
+def current_owner() -> Owner:
+    """Return an owner record of this process with a new token."""
     pid = os.getpid()
-    return Owner(host=socket.gethostname(), pid=pid, born=born(pid), token=uuid.uuid4().hex, beat=time.time())
+    return Owner(
+        host=socket.gethostname(), pid=pid, born=start_time(pid), token=uuid.uuid4().hex, beat=time.time()
+    )
 
 
-def born(pid: int) -> str:
-    """The 22nd field of /proc/PID/stat; the second is a name in brackets that may hold anything."""
+def start_time(pid: int) -> str:
+    """Return the 22nd field of /proc/PID/stat; the second field is a name in parentheses with any content."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -48,7 +53,7 @@ def read_owner(connection: sqlite3.Connection) -> Owner | None:
     try:
         return None if row is None else msgspec.json.decode(row[0], type=Owner)
     except (msgspec.DecodeError, TypeError):
-        raise SchemaError("the run file is damaged: who writes it cannot be read") from None
+        raise SchemaError("the run file is damaged: its writer record cannot be read") from None
 
 
 def write_owner(connection: sqlite3.Connection, owner: Owner) -> None:
@@ -58,21 +63,19 @@ def write_owner(connection: sqlite3.Connection, owner: Owner) -> None:
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """Whether that process still runs; None if it is on another machine, where only its beat can tell."""
-    if (
-        owner.host != socket.gethostname() or os.name == "nt"
-    ):  # there, os.kill(pid, 0) is no question but a Ctrl-C
+    """Return whether the process still runs; None if it is on another machine, where only its heartbeat tells."""
+    if owner.host != socket.gethostname() or os.name == "nt":  # on Windows, os.kill(pid, 0) sends a Ctrl-C
         return None
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is somebody else's process, and alive
-    return born(owner.pid) == owner.born
+        pass  # the process is alive and belongs to another user
+    return start_time(owner.pid) == owner.born
 
 
 def seems_alive(owner: Owner) -> bool:
-    """The same without waiting, for a display: a beat of another machine counts while it is fresh."""
+    """Return whether the process runs, without waiting: on another machine a recent heartbeat counts."""
     alive = is_alive(owner)
-    return time.time() - owner.beat < PATIENCE_SECONDS if alive is None else alive
+    return time.time() - owner.beat < MAX_SILENCE_SECONDS if alive is None else alive

@@ -1,4 +1,4 @@
-"""What waits to be written: bounded, so that a disk that takes nothing cannot fill the memory."""
+"""The queue of steps and notes to be written: bounded, so that a full disk cannot fill the memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Literal
 
 import msgspec
 
-MOST_BYTES = 64 * 2**20  # ours: about 1300 steps of 12 metrics x 1000 layers
-MOST_NOTES = (
-    1000  # ours: alerts, events and reports are few and wanted most, so they have a bound of their own
-)
-SCALAR_BYTES = 100  # a Python float in a dict, roughly
+# Heuristic: bytes of queued steps; about 1300 steps of 12 metrics over 1000 layers.
+MAX_QUEUE_BYTES = 64 * 2**20
+# Heuristic: alerts, events and reports are few and matter most, so they have their own limit.
+MAX_QUEUED_NOTES = 1000
+# Heuristic: rough size of a Python float in a dict.
+SCALAR_BYTES = 100
 
 
-class Put(msgspec.Struct, frozen=True):
-    """The numbers of a step; vectors as name -> (axis, float32 in little-endian order)."""
+class StepNumbers(msgspec.Struct, frozen=True):
+    """The numbers of one step; vectors as name -> (axis, little-endian float32)."""
 
     step: int
     time: float
@@ -33,8 +34,8 @@ class Put(msgspec.Struct, frozen=True):
         return (self.step,)
 
 
-class Rows(msgspec.Struct, frozen=True):
-    """Numbers of many steps, in order, that are worth little each: one column a metric, None where there is none."""
+class ScalarColumns(msgspec.Struct, frozen=True):
+    """Scalars of many steps in order: one column per metric, None where a value is missing."""
 
     steps: tuple[int, ...]
     times: tuple[float, ...]
@@ -44,11 +45,12 @@ class Rows(msgspec.Struct, frozen=True):
     def size(self) -> int:
         return SCALAR_BYTES * len(self.steps) * (len(self.scalars) + 1)
 
-    def apart(self) -> Iterator[Put]:
-        """One by one."""
-        for at, (step, time) in enumerate(zip(self.steps, self.times, strict=True)):
-            numbers = {name: values[at] for name, values in self.scalars.items()}
-            yield Put(step, time, {name: each for name, each in numbers.items() if each is not None}, {})
+    def split(self) -> Iterator[StepNumbers]:
+        """Yield the steps one by one."""
+        for index, (step, time) in enumerate(zip(self.steps, self.times, strict=True)):
+            numbers = {name: values[index] for name, values in self.scalars.items()}
+            known = {name: each for name, each in numbers.items() if each is not None}
+            yield StepNumbers(step, time, known, {})
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -59,89 +61,89 @@ class Note(msgspec.Struct, frozen=True):
     body: str
 
 
-class Lost(msgspec.Struct, frozen=True):
-    """Steps that were dropped because there was no room for them."""
+class DroppedSteps(msgspec.Struct, frozen=True):
+    """Steps that were dropped because the queue was full."""
 
     count: int = 0
     first: int = 0
     last: int = 0
 
-    def __add__(self, other: Lost) -> Lost:
-        """This, and what was lost after it."""
-        if not (self.count and other.count):
-            return self if self.count else other
-        return Lost(self.count + other.count, self.first, other.last)
+    def __add__(self, later: DroppedSteps) -> DroppedSteps:
+        """Return these steps and `later` ones together."""
+        if not (self.count and later.count):
+            return self if self.count else later
+        return DroppedSteps(self.count + later.count, self.first, later.last)
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """All that waited at one moment."""
+    """Everything that was queued at one moment."""
 
-    puts: tuple[Put | Rows, ...] = ()
+    steps: tuple[StepNumbers | ScalarColumns, ...] = ()
     notes: tuple[Note, ...] = ()
-    lost: Lost = Lost()
+    dropped: DroppedSteps = DroppedSteps()
 
     def __bool__(self) -> bool:
-        return bool(self.puts or self.notes)
+        return bool(self.steps or self.notes)
 
     @property
-    def steps(self) -> int:
-        return sum(len(put.steps) for put in self.puts)
+    def step_count(self) -> int:
+        return sum(len(each.steps) for each in self.steps)
 
 
-class Pending:
-    """Steps and notes in order of arrival. The oldest are dropped when there is no room, and counted."""
+class WriteQueue:
+    """Steps and notes in order of arrival. When it is full, the oldest steps are dropped and counted."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self.arrived = threading.Condition()
-        """Told when something comes in."""
-        self._most_bytes = most_bytes
-        self._puts: deque[Put | Rows] = deque()
-        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+    def __init__(self, max_bytes: int = MAX_QUEUE_BYTES) -> None:
+        self.changed = threading.Condition()
+        """Notified when the queue is no longer empty."""
+        self._max_bytes = max_bytes
+        self._steps: deque[StepNumbers | ScalarColumns] = deque()
+        self._notes: deque[Note] = deque(maxlen=MAX_QUEUED_NOTES)
         self._size = 0
-        self._lost = Lost()
-        self._is_shut = False
+        self._dropped = DroppedSteps()
+        self._is_closed = False
 
-    def shut(self) -> None:
-        """Nobody will write any more: what is there is let go, and nothing is taken in."""
+    def close(self) -> None:
+        """Discard what is queued and accept nothing more, because no writer will take it."""
         self.take()
-        self._is_shut = True
+        self._is_closed = True
 
-    def add(self, item: Put | Rows | Note) -> None:
-        with self.arrived:
-            if self._is_shut:
+    def add(self, item: StepNumbers | ScalarColumns | Note) -> None:
+        with self.changed:
+            if self._is_closed:
                 return
             if isinstance(item, Note):
                 self._notes.append(item)
             else:
-                self._puts.append(item)
+                self._steps.append(item)
                 self._size += item.size
-                self._make_room()
-            if len(self) == 1:  # or the thread knows already, and wakes when its pause is over
-                self.arrived.notify_all()
+                self._drop_oldest()
+            if len(self) == 1:  # otherwise the thread knows already and wakes after its pause
+                self.changed.notify_all()
 
-    def _make_room(self) -> None:
-        while self._size > self._most_bytes:
-            put = self._puts.popleft()
-            self._size -= put.size
-            self._lost += Lost(len(put.steps), put.steps[0], put.steps[-1])
+    def _drop_oldest(self) -> None:
+        while self._size > self._max_bytes:
+            oldest = self._steps.popleft()
+            self._size -= oldest.size
+            self._dropped += DroppedSteps(len(oldest.steps), oldest.steps[0], oldest.steps[-1])
 
     def take(self) -> Batch:
-        """All there is. What cannot be written is to be given back."""
-        with self.arrived:
-            batch = Batch(tuple(self._puts), tuple(self._notes), self._lost)
-            self._puts.clear()
+        """Remove and return everything; `put_back` returns what could not be written."""
+        with self.changed:
+            batch = Batch(tuple(self._steps), tuple(self._notes), self._dropped)
+            self._steps.clear()
             self._notes.clear()
-            self._size, self._lost = 0, Lost()
+            self._size, self._dropped = 0, DroppedSteps()
             return batch
 
-    def give_back(self, batch: Batch) -> None:
-        """Puts a batch in front of what came since, as far as there is room."""
-        with self.arrived:
-            self._puts.extendleft(reversed(batch.puts))
-            self._notes = deque((*batch.notes, *self._notes), maxlen=MOST_NOTES)
-            self._size += sum(put.size for put in batch.puts)
-            self._lost = batch.lost + self._lost
-            self._make_room()
+    def put_back(self, batch: Batch) -> None:
+        """Put a batch in front of what arrived since, as far as there is room."""
+        with self.changed:
+            self._steps.extendleft(reversed(batch.steps))
+            self._notes = deque((*batch.notes, *self._notes), maxlen=MAX_QUEUED_NOTES)
+            self._size += sum(each.size for each in batch.steps)
+            self._dropped = batch.dropped + self._dropped
+            self._drop_oldest()
 
     def __len__(self) -> int:
-        return len(self._puts) + len(self._notes)
+        return len(self._steps) + len(self._notes)

@@ -1,4 +1,4 @@
-"""A run file, read; also while another process writes it."""
+"""Reading a run file, also while another process writes it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ import msgspec
 
 from leadline.errors import InputError, SchemaError
 from leadline.monitor.runfile.owner import read_owner, seems_alive
-from leadline.monitor.runfile.schema import LAST_SEQ, connect, explained, read_info, recognise
+from leadline.monitor.runfile.schema import LAST_SEQ, connect, explain_error, holds_run, read_info
 from leadline.records.run import Alert, Event, RunInfo, note_from_json
 
 NAN = float("nan")
-LAST = 2**63 - 1  # the largest integer of SQLite
+# Derived: the largest integer of SQLite.
+MAX_STEP = 2**63 - 1
 
 Series = tuple[list[int], list[float]]
 State = Literal["writing", "ended", "broken off"]
@@ -30,7 +31,7 @@ VectorSeries = tuple[list[int], list["array[float]"]]
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written since a cursor, in the order of writing."""
+    """Everything written after a cursor, in the order of writing."""
 
     cursor: int
     scalars: dict[str, Series]
@@ -42,7 +43,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """One run. Everything is read from the file when it is asked for; nothing is ever written."""
+    """One run. Every property reads the file when it is accessed; nothing is ever written."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -65,7 +66,7 @@ class Run:
 
     @property
     def state(self) -> State:
-        """Whether a process writes it, has closed it, or broke off: was killed, or lost the file."""
+        """Whether a process writes the file, has closed it, or broke off because it was killed or lost the file."""
         with self._reading():
             owner = read_owner(self._connection)
         if owner is None:
@@ -74,7 +75,7 @@ class Run:
 
     @property
     def is_live(self) -> bool:
-        """A process is writing it."""
+        """True while a process writes the file."""
         return self.state == "writing"
 
     @property
@@ -85,7 +86,7 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, str | None]:
-        """Name to axis, None for a scalar. A name that is both (grad_norm, as a rule) shows its axis."""
+        """Axis by metric name, None for a scalar. A name that is both (usually grad_norm) shows its axis."""
         rows = self._all("SELECT name, axis FROM metric ORDER BY axis = '' DESC, id", kinds=(str, str))
         return {name: axis or None for name, axis in rows}
 
@@ -96,7 +97,7 @@ class Run:
 
     @property
     def vector_axes(self) -> dict[str, str]:
-        """Names of the vectors, each with its axis."""
+        """Axis by vector name."""
         rows = self._all("SELECT name, axis FROM metric WHERE axis <> '' ORDER BY id", kinds=(str, str))
         return dict(rows)
 
@@ -111,13 +112,13 @@ class Run:
 
     @property
     def extent(self) -> tuple[int, int | None, float | None]:
-        """How many steps there are, the last one, and when it was written."""
+        """The number of steps, the last step, and when it was written."""
         count, last = self._one("SELECT count(*), max(step) FROM step")
         row = self._one("SELECT time FROM step WHERE step = ?", last)
         return count, last, row and _number(row[0])
 
     def latest(self, name: str) -> float | None:
-        """The last value of a scalar; None if there is none."""
+        """Return the last value of a scalar; None if there is none."""
         row = self._one(
             "SELECT entry.value FROM entry JOIN metric ON entry.metric = metric.id"
             " WHERE metric.name = ? AND metric.axis = '' ORDER BY entry.step DESC LIMIT 1",
@@ -126,21 +127,21 @@ class Run:
         return None if row is None else _number(row[0])
 
     def times(self) -> dict[int, float]:
-        """When each step was written, in seconds since 1970."""
+        """Return when each step was written, in seconds since 1970."""
         return dict(self._all("SELECT step, time FROM step ORDER BY step", kinds=(int, float)))
 
     def scalars(self, name: str, since: int = 0, until: int | None = None) -> Series:
-        """Steps from `since` on and before `until`, and the values at them. Steps without a value are not there."""
+        """Return the steps from `since` to before `until` that have a value, and the values."""
         rows = self._entries(name, since, until, vector=False)
         return [step for step, _ in rows], [_number(value) for _, value in rows]
 
     def vectors(self, name: str, since: int = 0, until: int | None = None) -> VectorSeries:
-        """The same for a metric that has an axis: one array a step."""
+        """Return the steps and one array per step for a metric that has an axis."""
         rows = self._entries(name, since, until, vector=True)
-        return [step for step, _ in rows], [_unpacked(blob) for _, blob in rows]
+        return [step for step, _ in rows], [_unpack(blob) for _, blob in rows]
 
     def vector_steps(self, name: str) -> list[int]:
-        """The steps at which a vector was measured; its numbers are not read."""
+        """Return the steps at which a vector was measured, without reading its numbers."""
         key = self._metric(name, vector=True)
         rows = self._all("SELECT step FROM entry WHERE metric = ? ORDER BY step", key, kinds=(int,))
         return [step for (step,) in rows]
@@ -150,29 +151,29 @@ class Run:
             "SELECT step, value FROM entry WHERE metric = ? AND step >= ? AND step < ? ORDER BY step",
             self._metric(name, vector=vector),
             since,
-            LAST if until is None else until,
+            MAX_STEP if until is None else until,
             kinds=(int, object),
         )
 
     def _metric(self, name: str, *, vector: bool) -> int:
-        sign = "<>" if vector else "="
-        row = self._one(f"SELECT id FROM metric WHERE name = ? AND axis {sign} ''", name)
+        operator = "<>" if vector else "="
+        row = self._one(f"SELECT id FROM metric WHERE name = ? AND axis {operator} ''", name)
         if row is None:
             known = ", ".join(self.vector_axes if vector else self.scalar_names) or "none"
             raise InputError(
-                expected=f"a {'vector' if vector else 'scalar'} that the run has: {known}",
+                expected=f"one of the run's {'vectors' if vector else 'scalars'}: {known}",
                 got=repr(name),
                 fix="choose one of these",
             )
         return int(row[0])
 
     def alerts(self, since: int = 0) -> list[Alert]:
-        """Those told at step `since` or later, in the order of telling."""
+        """Return the alerts raised or cleared at step `since` or later, in order."""
         return [note_from_json(body, Alert) for body in self._notes("alert", since)]
 
     @property
     def standing(self) -> list[Alert]:
-        """Alerts that were raised and not cleared since the run was last started."""
+        """The active alerts: raised and not cleared since the run was last started."""
         query = "SELECT kind, body FROM note WHERE kind IN ('alert', 'event') ORDER BY seq"
         raised: dict[tuple[str, int], Alert] = {}
         for kind, body in self._all(query, kinds=(str, str)):
@@ -192,13 +193,13 @@ class Run:
 
     @property
     def reports(self) -> list[int]:
-        """Steps at which a whole check was stored."""
+        """Steps at which the report of a check was stored."""
         query = "SELECT DISTINCT step FROM note WHERE kind = 'report' ORDER BY step"
         rows = self._all(query, kinds=(int,))
         return [step for (step,) in rows]
 
     def report(self, step: int) -> str:
-        """The check stored at this step, as JSON: `Report.from_json` reads it."""
+        """Return the report stored at this step as JSON, which `Report.from_json` reads."""
         row = self._one("SELECT body FROM note WHERE kind = 'report' AND step = ? ORDER BY seq DESC", step)
         if row is None:
             raise InputError(
@@ -215,12 +216,12 @@ class Run:
 
     @property
     def cursor(self) -> int:
-        """Grows with everything that is written."""
+        """A number that grows with everything that is written."""
         (last,) = self._one(LAST_SEQ)
         return int(last)
 
     def since(self, cursor: int) -> Changes:
-        """All that was written behind a cursor, read at one moment."""
+        """Return everything written after a cursor, read in one transaction."""
         with self._reading():
             self._connection.execute("BEGIN")
             try:
@@ -240,7 +241,7 @@ class Run:
             last = max(last, seq)
             if axis:
                 steps, arrays = vectors.setdefault(name, ([], []))
-                arrays.append(_unpacked(value))
+                arrays.append(_unpack(value))
             else:
                 steps, values = scalars.setdefault(name, ([], []))
                 values.append(_number(value))
@@ -258,19 +259,17 @@ class Run:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """One thread at a time; what SQLite raises becomes an error that says what is wrong with the file."""
-        with self._lock, _translated(self.path):
+        """Let one thread read at a time, and translate SQLite's errors into what is wrong with the file."""
+        with self._lock, _translated_errors(self.path):
             yield
 
     def _all(self, query: str, *values: object, kinds: tuple[type, ...]) -> list[Any]:
-        """The rows. SQLite lets any column hold anything, so each cell is asked whether it is of its kind."""
+        """Return the rows, after a check of every cell's type, because SQLite lets any column hold any type."""
         with self._reading():
             rows = self._connection.execute(query, values).fetchall()
-        for place, kind in enumerate(kinds):
-            if not all(isinstance(row[place], kind) for row in rows):
-                raise SchemaError(
-                    f"{self.path} is damaged: where {kind.__name__} was expected is something else"
-                )
+        for column, kind in enumerate(kinds):
+            if not all(isinstance(row[column], kind) for row in rows):
+                raise SchemaError(f"{self.path} is damaged: a {kind.__name__} has another type")
         return rows
 
     def _one(self, query: str, *values: object) -> Any:
@@ -279,10 +278,10 @@ class Run:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    with _translated(path):
-        connection = _connected(path)
+    with _translated_errors(path):
+        connection = _connect_for_reading(path)
         try:
-            if recognise(connection, path):
+            if holds_run(connection, path):
                 return connection
             raise SchemaError(f"{path} is empty: no run was written to it yet")
         except BaseException:
@@ -290,8 +289,8 @@ def _open(path: Path) -> sqlite3.Connection:
             raise
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    """The file itself; a copy, if it was left open by its writer and lies where SQLite cannot make its index."""
+def _connect_for_reading(path: Path) -> sqlite3.Connection:
+    """Connect to the file, or to a copy if its writer left a log in a folder where SQLite cannot create its index."""
     log = path.with_name(path.name + "-wal")
     connection = connect(path, mode="ro")
     try:
@@ -300,15 +299,15 @@ def _connected(path: Path) -> sqlite3.Connection:
         connection.close()
         if os.access(path.parent, os.W_OK) or not os.access(path, os.R_OK) or path.is_dir():
             raise
-        return _copied(path, log)
+        return _copy_to_memory(path, log)
     return connection
 
 
-def _copied(path: Path, log: Path) -> sqlite3.Connection:
-    with TemporaryDirectory() as place:
-        copy = Path(shutil.copy(path, Path(place, "run")))
+def _copy_to_memory(path: Path, log: Path) -> sqlite3.Connection:
+    with TemporaryDirectory() as folder:
+        copy = Path(shutil.copy(path, Path(folder, "run")))
         if os.access(log, os.R_OK):
-            shutil.copy(log, Path(place, "run-wal"))
+            shutil.copy(log, Path(folder, "run-wal"))
         memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         with closing(connect(copy, mode="rw")) as connection:
             connection.backup(memory)
@@ -316,11 +315,11 @@ def _copied(path: Path, log: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translated_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise explained(error, path) from None
+        raise explain_error(error, path) from None
     except KeyError as error:
         raise SchemaError(f"{path} is damaged: it has no metric {error}") from None
 
@@ -329,7 +328,7 @@ def _labels(text: str) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(text, type=tuple[str, ...])
     except (msgspec.DecodeError, TypeError):
-        raise SchemaError("damaged run file: names of an axis were expected") from None
+        raise SchemaError("the run file is damaged: the labels of an axis cannot be read") from None
 
 
 def _number(value: object) -> float:
@@ -337,12 +336,12 @@ def _number(value: object) -> float:
         return NAN
     if isinstance(value, float | int):
         return float(value)
-    raise SchemaError(f"damaged run file: a number was expected, not {type(value).__name__}")
+    raise SchemaError(f"the run file is damaged: a number is a {type(value).__name__}")
 
 
-def _unpacked(blob: object) -> array[float]:
+def _unpack(blob: object) -> array[float]:
     if not isinstance(blob, bytes) or len(blob) % 4:
-        raise SchemaError("damaged run file: a vector of float32 was expected")
+        raise SchemaError("the run file is damaged: a vector does not hold float32 values")
     values = array("f", blob)
     if sys.byteorder == "big":  # pragma: no cover  (the tests have no such machine)
         values.byteswap()

@@ -1,4 +1,4 @@
-"""The file as its writer has it open: a batch is stored in one transaction, or not at all."""
+"""A run file that this process writes: each batch is stored in one transaction or not at all."""
 
 from __future__ import annotations
 
@@ -13,35 +13,34 @@ from pathlib import Path
 import msgspec
 
 from leadline.monitor.runfile.owner import Owner, read_owner, write_owner
-from leadline.monitor.runfile.queue import Batch, Lost, Note, Put, Rows
+from leadline.monitor.runfile.queue import Batch, DroppedSteps, Note, ScalarColumns, StepNumbers
 from leadline.monitor.runfile.schema import LAST_SEQ
 from leadline.records.run import Event, EventKind, RunInfo, note_to_json
 
-AT_ONCE = (
-    64  # rows a statement; ours: half the time of one by one, and far below SQLite's limit of 999 values
-)
+# Heuristic: rows per INSERT statement; half the time of single rows, and far below SQLite's limit of 999 values.
+ROWS_PER_INSERT = 64
 Axes = Mapping[str, tuple[str, ...]]
 
 
 class TakenOverError(Exception):
-    """Another process writes this file now."""
+    """Another process has become the writer of this file."""
 
 
-class Past(msgspec.Struct, frozen=True):
-    """What this start of the run has stored so far; outlives a file that had to be opened again."""
+class WriteProgress(msgspec.Struct, frozen=True):
+    """What this start of the run has stored so far; it outlives a file that had to be reopened."""
 
     last_step: int | None = None
-    """The last step that was there when the run was started."""
-    opening: int = 0
-    """The last `seq` that was there when the run was started."""
-    newest: int | None = None
-    """The largest step since then."""
-    doubles: int = 0
+    """The last step in the file when the run was started."""
+    first_seq: int = 0
+    """The last `seq` in the file when the run was started."""
+    newest_step: int | None = None
+    """The largest step written since then."""
+    duplicates: int = 0
     """Steps that were written twice since then."""
 
 
-class Store:
-    """A run file that this process writes."""
+class RunStore:
+    """An open run file with the writer's connection."""
 
     def __init__(
         self,
@@ -50,13 +49,13 @@ class Store:
         info: RunInfo,
         owner: Owner,
         *,
-        without_log: str = "",
+        no_wal_reason: str = "",
     ) -> None:
         self.path, self.info = path, info
-        self.without_log = without_log
+        self.no_wal_reason = no_wal_reason
         """Why there is no write-ahead log; "" if there is one."""
         self._connection, self._owner = connection, owner
-        self._vanished = ""
+        self._loss_message = ""
         self._inode = path.stat().st_ino
         run = connection.execute
         (last_step,) = run("SELECT max(step) FROM step").fetchone()
@@ -64,39 +63,39 @@ class Store:
         self._metrics: dict[tuple[str, str], int] = {
             (name, axis): key for key, name, axis in run("SELECT id, name, axis FROM metric")
         }
-        self.past = Past(last_step=last_step, opening=self._seq)
+        self.progress = WriteProgress(last_step=last_step, first_seq=self._seq)
 
     @property
     def last_step(self) -> int | None:
-        """The last step that the file held when the run was started."""
-        return self.past.last_step
+        """The last step in the file when the run was started."""
+        return self.progress.last_step
 
-    def go_on(self, past: Past) -> None:
-        """The file was open before, in the same start of the run."""
-        if past.newest is None:
+    def continue_from(self, progress: WriteProgress) -> None:
+        """Continue after the file was reopened in the same start of the run."""
+        if progress.newest_step is None:
             return
         if self._seq:
-            self.past = past
+            self.progress = progress
         else:
-            self._vanished = f"the file was gone; steps up to {past.newest} went with it"
+            self._loss_message = f"the file was deleted, and steps up to {progress.newest_step} with it"
 
     def save(self, batch: Batch, axes: Axes) -> None:
-        """All or nothing. An empty batch is a sign of life."""
-        self._check_place()
-        before = self._seq, dict(self._metrics), self.past
+        """Store the whole batch or nothing. An empty batch updates the heartbeat."""
+        self._check_file()
+        before = self._seq, dict(self._metrics), self.progress
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._check_owner()
             write_owner(self._connection, self._owner)
             self._save_axes(axes)
-            self._confess(batch.lost)
-            for put in batch.puts:
-                self._save_puts(put)
+            self._record_losses(batch.dropped)
+            for each in batch.steps:
+                self._save_steps(each)
             for note in batch.notes:
                 self._save_note(note)
             self._connection.execute("COMMIT")
         except BaseException:
-            self._seq, self._metrics, self.past = before
+            self._seq, self._metrics, self.progress = before
             self._roll_back()
             raise
 
@@ -105,68 +104,70 @@ class Store:
             text = json.dumps(labels)
             row = self._connection.execute("SELECT labels FROM axis WHERE name = ?", (name,)).fetchone()
             if row is not None and row[0] != text:
-                self.tell(
-                    "warning", self._now, f"the {name} are others now: vectors before this had other labels"
+                self._add_event(
+                    "warning", self._newest_step, f"the {name} changed: earlier vectors have other labels"
                 )
             self._connection.execute("INSERT OR REPLACE INTO axis VALUES (?, ?)", (name, text))
 
-    def _confess(self, lost: Lost) -> None:
-        if lost.count:
-            message = (
-                f"{lost.count} steps from {lost.first} to {lost.last} could not be written, and were let go"
-            )
-            self.tell("warning", lost.last, message, msgspec.structs.asdict(lost))
-        if self._vanished:
-            self.tell("warning", self._now, self._vanished)
-            self._vanished = ""
+    def _record_losses(self, dropped: DroppedSteps) -> None:
+        if dropped.count:
+            steps = f"{dropped.count} steps from {dropped.first} to {dropped.last}"
+            message = f"{steps} could not be written and were dropped"
+            self._add_event("warning", dropped.last, message, msgspec.structs.asdict(dropped))
+        if self._loss_message:
+            self._add_event("warning", self._newest_step, self._loss_message)
+            self._loss_message = ""
 
     @property
-    def _now(self) -> int:
-        newest = self.past.last_step if self.past.newest is None else self.past.newest
-        return newest or 0
+    def _newest_step(self) -> int:
+        newest = self.progress.newest_step
+        return (self.progress.last_step if newest is None else newest) or 0
 
-    def _save_puts(self, put: Put | Rows) -> None:
-        if isinstance(put, Put):
-            self._save_put(put)
-        elif self.past.newest is not None and put.steps[0] > max(self.past.newest, self.past.last_step or 0):
-            self._save_rows(put)
-        else:  # steps that were there before, or the first ones after a resume: each needs a look
-            for each in put.apart():
-                self._save_put(each)
+    def _save_steps(self, steps: StepNumbers | ScalarColumns) -> None:
+        newest = self.progress.newest_step
+        if isinstance(steps, StepNumbers):
+            self._save_step(steps)
+        elif newest is not None and steps.steps[0] > max(newest, self.progress.last_step or 0):
+            self._save_new_columns(steps)
+        else:  # steps that may exist already, or the first ones after a resume
+            for each in steps.split():
+                self._save_step(each)
 
-    def _save_rows(self, rows: Rows) -> None:
-        """New steps, of which nothing is known yet."""
-        self.past = msgspec.structs.replace(self.past, newest=rows.steps[-1])
-        self._insert("step", list(zip(rows.steps, rows.times, strict=True)))
-        for name, values in rows.scalars.items():
+    def _save_new_columns(self, columns: ScalarColumns) -> None:
+        """Store steps of which the file holds nothing yet."""
+        self.progress = msgspec.structs.replace(self.progress, newest_step=columns.steps[-1])
+        self._insert("step", list(zip(columns.steps, columns.times, strict=True)))
+        for name, values in columns.scalars.items():
             key, first = self._metric(name, ""), self._seq + 1
-            known = [(step, each) for step, each in zip(rows.steps, values, strict=True) if each is not None]
+            pairs = zip(columns.steps, values, strict=True)
+            known = [(step, each) for step, each in pairs if each is not None]
             self._seq += len(known)
             self._insert("entry", [(seq, key, *pair) for seq, pair in enumerate(known, first)])
 
     def _insert(self, table: str, rows: Sequence[tuple[float, ...]]) -> None:
-        """Many rows a statement: between two statements the interpreter's lock goes to and fro."""
-        whole = len(rows) - len(rows) % AT_ONCE
-        one = f"({', '.join('?' * len(rows[0]))})" if rows else ""
-        for start in range(0, whole, AT_ONCE):
-            values = list(chain.from_iterable(rows[start : start + AT_ONCE]))
-            self._connection.execute(f"INSERT INTO {table} VALUES {', '.join([one] * AT_ONCE)}", values)
+        """Insert many rows per statement, because the interpreter's lock changes hands between two statements."""
+        whole = len(rows) - len(rows) % ROWS_PER_INSERT
+        placeholders = f"({', '.join('?' * len(rows[0]))})" if rows else ""
+        for start in range(0, whole, ROWS_PER_INSERT):
+            values = list(chain.from_iterable(rows[start : start + ROWS_PER_INSERT]))
+            statement = f"INSERT INTO {table} VALUES {', '.join([placeholders] * ROWS_PER_INSERT)}"
+            self._connection.execute(statement, values)
         if rows[whole:]:
-            self._connection.executemany(f"INSERT INTO {table} VALUES {one}", rows[whole:])
+            self._connection.executemany(f"INSERT INTO {table} VALUES {placeholders}", rows[whole:])
 
-    def _save_put(self, put: Put) -> None:
-        newest, last_step = self.past.newest, self.past.last_step
+    def _save_step(self, numbers: StepNumbers) -> None:
+        step, newest, last_step = numbers.step, self.progress.newest_step, self.progress.last_step
         if newest is None:
-            self._tell_resumed(put.step)
-        if last_step is not None and put.step <= last_step:
-            self._forget(put.step)
-        elif newest is not None and put.step <= newest:
-            self._tell_double(put)
-        newest = put.step if newest is None else max(newest, put.step)
-        self.past = msgspec.structs.replace(self.past, newest=newest)
-        self._connection.execute("INSERT OR REPLACE INTO step VALUES (?, ?)", (put.step, put.time))
-        rows = [(self._metric(name, ""), put.step, value) for name, value in put.scalars.items()]
-        blobs = [(self._metric(name, axis), put.step, blob) for name, (axis, blob) in put.vectors.items()]
+            self._record_resume(step)
+        if last_step is not None and step <= last_step:
+            self._delete_old_numbers(step)
+        elif newest is not None and step <= newest:
+            self._record_duplicate(numbers)
+        newest = step if newest is None else max(newest, step)
+        self.progress = msgspec.structs.replace(self.progress, newest_step=newest)
+        self._connection.execute("INSERT OR REPLACE INTO step VALUES (?, ?)", (step, numbers.time))
+        rows = [(self._metric(name, ""), step, value) for name, value in numbers.scalars.items()]
+        blobs = [(self._metric(name, axis), step, blob) for name, (axis, blob) in numbers.vectors.items()]
         first, self._seq = self._seq + 1, self._seq + len(rows) + len(blobs)
         numbered = ((seq, *row) for seq, row in enumerate((*rows, *blobs), first))
         self._connection.executemany("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)", numbered)
@@ -183,40 +184,44 @@ class Store:
             self._connection.execute("INSERT INTO metric VALUES (?, ?, ?)", row)
         return self._metrics[name, axis]
 
-    def _forget(self, step: int) -> None:
-        """A step that an earlier start of the run had reached is written anew: none of its old numbers stays."""
-        old = ((metric, step, self.past.opening) for metric in self._metrics.values())
+    def _delete_old_numbers(self, step: int) -> None:
+        """Delete all numbers of a step from an earlier start of the run, because it is written again."""
+        old = ((metric, step, self.progress.first_seq) for metric in self._metrics.values())
         self._connection.executemany("DELETE FROM entry WHERE metric = ? AND step = ? AND seq <= ?", old)
 
-    def _tell_resumed(self, step: int) -> None:
+    def _record_resume(self, step: int) -> None:
         if self.last_step is None:
             return
-        again = f"; steps {step} to {self.last_step} are written again, the later counts"
-        message = f"resumed at step {step}{again if step <= self.last_step else ''}"
-        self.tell("resume", step, message, {"last": self.last_step})
+        rewritten = f"; steps {step} to {self.last_step} are written again and replace the earlier ones"
+        message = f"resumed at step {step}{rewritten if step <= self.last_step else ''}"
+        self._add_event("resume", step, message, {"last": self.last_step})
 
-    def _tell_double(self, put: Put) -> None:
-        """Once a start: who does it does it at every step."""
-        keys = [self._metrics.get((name, "")) for name in put.scalars]
-        keys += [self._metrics.get((name, axis)) for name, (axis, _) in put.vectors.items()]
+    def _record_duplicate(self, numbers: StepNumbers) -> None:
+        """Warn once per start, because a loop that writes a step twice does so at every step."""
+        keys = [self._metrics.get((name, "")) for name in numbers.scalars]
+        keys += [self._metrics.get((name, axis)) for name, (axis, _) in numbers.vectors.items()]
         query = "SELECT 1 FROM entry WHERE metric = ? AND step = ?"
-        if any(self._connection.execute(query, (key, put.step)).fetchone() for key in keys):
-            self.past = msgspec.structs.replace(self.past, doubles=self.past.doubles + 1)
-            if self.past.doubles == 1:
-                self.tell("warning", put.step, f"step {put.step} was written twice; the later counts")
+        if any(self._connection.execute(query, (key, numbers.step)).fetchone() for key in keys):
+            duplicates = self.progress.duplicates + 1
+            self.progress = msgspec.structs.replace(self.progress, duplicates=duplicates)
+            if duplicates == 1:
+                message = f"step {numbers.step} was written twice; the later numbers replace the earlier ones"
+                self._add_event("warning", numbers.step, message)
 
-    def tell(self, kind: EventKind, step: int, message: str, data: dict[str, object] | None = None) -> None:
-        """An event about the file itself. Only within a transaction."""
+    def _add_event(
+        self, kind: EventKind, step: int, message: str, data: dict[str, object] | None = None
+    ) -> None:
+        """Store an event about the file itself; call it only within a transaction."""
         event = Event(step=step, time=time.time(), kind=kind, message=message, data=data or {})
         self._save_note(Note("event", step, note_to_json(event)))
 
-    def _check_place(self) -> None:
-        """SQLite goes on writing to a file that was deleted; nobody would ever read that.
+    def _check_file(self) -> None:
+        """Raise if the file was deleted or replaced; SQLite would go on writing where no reader looks.
 
-        A network file system may number its files anew; there it is enough that one is there.
+        A network file system may renumber its files, so there it suffices that the file exists.
         """
-        if self.path.stat().st_ino != self._inode and not self.without_log:
-            raise FileNotFoundError(f"{self.path} is another file now")
+        if self.path.stat().st_ino != self._inode and not self.no_wal_reason:
+            raise FileNotFoundError(f"{self.path} was replaced by another file")
 
     def _check_owner(self) -> None:
         owner = read_owner(self._connection)
@@ -224,13 +229,13 @@ class Store:
             raise TakenOverError
 
     def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # of a full disk SQLite has rolled back by itself
+        with contextlib.suppress(sqlite3.Error):  # after a full disk SQLite has already rolled back
             self._connection.execute("ROLLBACK")
 
     def release(self) -> None:
-        """Let others write, and fold the log into the file: then it is one file that can be read anywhere."""
+        """Let others write, and merge the log into the file, which can then be copied and read alone."""
         run = self._connection.execute
-        self._check_place()
+        self._check_file()
         run("BEGIN IMMEDIATE")
         try:
             self._check_owner()
@@ -239,7 +244,7 @@ class Store:
         except BaseException:
             self._roll_back()
             raise
-        run("PRAGMA busy_timeout = 0")  # a reader may stay as long as it likes: then the log stays too
+        run("PRAGMA busy_timeout = 0")  # with an active reader the log stays
         run("PRAGMA wal_checkpoint(TRUNCATE)")
         run("PRAGMA journal_mode = DELETE")
 

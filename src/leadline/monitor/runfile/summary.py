@@ -1,4 +1,4 @@
-"""One line about a run: what it trains, how far it came, and whether it still does."""
+"""The summary of a run file: what it trains, how far it came, and whether it is still written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import msgspec
 from leadline.monitor.runfile import SUFFIX
 from leadline.monitor.runfile.read import Run, State
 
-__all__ = ["SUFFIX", "Summary", "find_runs", "summarise"]
 
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What `leadline runs` tells of a file."""
+class RunFileSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What `leadline runs` shows of a file."""
 
     path: str
     id: str
@@ -25,25 +23,25 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     started: float
     updated: float | None
-    """When its last step was written; None if it has none."""
+    """When the last step was written; None if there is none."""
     steps: int
-    """How many were recorded."""
+    """Number of recorded steps."""
     first_step: int | None
     last_step: int | None
     loss: float | None
-    """The last one; None if none was stored."""
+    """The last loss; None if none was stored."""
     alerts: int
-    """How many were ever raised."""
+    """Number of alerts that were ever raised."""
     standing: tuple[str, ...]
-    """Codes of those that stand."""
+    """Codes of the active alerts."""
     bytes: int
 
 
-def summarise(path: Path) -> Summary:
-    """Raises InputError or SchemaError if the file is no sound run."""
+def summarize(path: Path) -> RunFileSummary:
+    """Return the summary; raise InputError or SchemaError if the file is not an intact run file."""
     with Run(path) as run:
         info, (steps, last_step, updated) = run.info, run.extent
-        return Summary(
+        return RunFileSummary(
             path=str(path),
             id=info.id,
             model=info.model,
@@ -63,7 +61,7 @@ def summarise(path: Path) -> Summary:
 
 
 def find_runs(place: Path) -> Iterator[Path]:
-    """The file itself, or all run files below a folder; hidden folders are passed by."""
+    """Yield the file itself, or all run files below a folder except in hidden folders."""
     if not place.is_dir():
         yield place
         return

@@ -1,4 +1,4 @@
-"""The writer of a run file: takes numbers from the training loop at once; a thread stores them."""
+"""The writer of a run file: it takes numbers from the training loop without blocking, and a thread stores them."""
 
 from __future__ import annotations
 
@@ -16,53 +16,64 @@ from pathlib import Path
 
 from leadline.errors import LeadlineError
 from leadline.monitor.runfile.access import open_store
-from leadline.monitor.runfile.owner import BEAT_SECONDS, myself
-from leadline.monitor.runfile.queue import MOST_BYTES, Batch, Note, Pending, Put, Rows
-from leadline.monitor.runfile.store import Past, Store, TakenOverError
+from leadline.monitor.runfile.owner import HEARTBEAT_SECONDS, current_owner
+from leadline.monitor.runfile.queue import (
+    MAX_QUEUE_BYTES,
+    Batch,
+    Note,
+    ScalarColumns,
+    StepNumbers,
+    WriteQueue,
+)
+from leadline.monitor.runfile.store import RunStore, TakenOverError, WriteProgress
 from leadline.records.run import Alert, Event, RunInfo, note_to_json
 
-# Steps are stored together only to save what a transaction costs, which is no more than a step does. The pause behind a
-# transaction is such that this is a hundredth of the time, so that steps that are slower than it are stored at once.
-SHARE = 0.01  # ours, as the default budget of a watch
-LONGEST_PAUSE = 0.5  # ours, seconds: a bound on what is lost if the process is killed, however slow the disk
-FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # ours, seconds: doubled after each failure
+# Steps are stored together only to save the cost of transactions, which is about that of a step. The pause after a
+# transaction makes that cost one percent of the time, so steps that are slower than the pause are stored immediately.
+
+# Heuristic: share of the time for transactions, as the default budget of a watch.
+MAX_TRANSACTION_SHARE = 0.01
+# Heuristic: seconds between two transactions; bounds what a kill loses on a slow disk.
+MAX_PAUSE_SECONDS = 0.5
+# Heuristic: seconds before the first retry and the longest wait; the wait doubles after each failure.
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 
 
-class Keeper:
-    """Owns the connection. Others fill `pending` and ask; everything else is done by the thread."""
+class WriterThread:
+    """Owns the connection. Other threads fill `queue` and call `flush`; this thread does everything else."""
 
-    def __init__(self, path: Path, info: RunInfo, *, resume: bool, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, path: Path, info: RunInfo, *, resume: bool, max_bytes: int = MAX_QUEUE_BYTES) -> None:
         self.path, self.info = path, info
-        self.pending = Pending(most_bytes)
+        self.queue = WriteQueue(max_bytes)
         self.trouble = ""
-        """What keeps it from writing; "" while all is well."""
+        """What prevents writing; "" while there is no problem."""
         self.warning = ""
-        """The first trouble, in words for the user; stays."""
+        """The first problem, as a message to the user; it is never cleared."""
         self.last_step: int | None = None
         self.seconds = 0.0
-        """Processor time that storing took so far."""
+        """Processor time spent on storing so far."""
         self.turn_seconds = 0.0
-        """Of that, what the last turn took."""
+        """Processor time of the last transaction."""
         self._refusal: LeadlineError | None = None
-        self._resume, self._owner = resume, myself()
+        self._resume, self._owner = resume, current_owner()
         self._axes: dict[str, tuple[str, ...]] = {}
-        self._unsaved: set[str] = set()
-        self._store: Store | None = None
-        self._past = Past()
-        self._asked = self._answered = 0
+        self._unsaved_axes: set[str] = set()
+        self._store: RunStore | None = None
+        self._progress = WriteProgress()
+        self._requested = self._done = 0
         self._closing = self._ended = False
-        self._next, self._retry, self._cost = 0.0, FIRST_RETRY, 0.0
+        self._next, self._retry, self._cost = 0.0, MIN_RETRY_SECONDS, 0.0
         self._opened = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="leadline run file", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="leadline run file", daemon=True)
 
     @property
-    def is_mine(self) -> bool:
-        """False in a forked child, which has this object and not its thread."""
+    def is_own_process(self) -> bool:
+        """False in a forked child, which has this object but not its thread."""
         return os.getpid() == self._owner.pid
 
     def start(self) -> None:
-        """Opens the file. Raises what `open_store` refuses; goes on without a file if it cannot be written now."""
-        with contextlib.suppress(OSError):  # what is wrong with the folder is told by the file
+        """Open the file. Raise what `open_store` refuses; continue without a file that cannot be written now."""
+        with contextlib.suppress(OSError):  # opening the file reports what is wrong with the folder
             self.path.parent.mkdir(parents=True, exist_ok=True)
         self._thread.start()
         self._opened.wait()
@@ -70,117 +81,117 @@ class Keeper:
             raise self._refusal
 
     def set_axis(self, name: str, labels: tuple[str, ...]) -> None:
-        with self.pending.arrived:
+        with self.queue.changed:
             if self._axes.get(name) != labels:
                 self._axes[name] = labels
-                self._unsaved.add(name)
+                self._unsaved_axes.add(name)
 
-    def ask(self, patience: float, *, closing: bool = False) -> None:
-        """Have it store all now, and wait until it has tried."""
-        if not self.is_mine:
+    def flush(self, max_seconds: float, *, closing: bool = False) -> None:
+        """Store everything now, and wait until that was tried."""
+        if not self.is_own_process:
             return
-        with self.pending.arrived:
-            self._asked += 1
-            mine = self._asked
+        with self.queue.changed:
+            self._requested += 1
+            request = self._requested
             self._closing = self._closing or closing
-            self.pending.arrived.notify_all()
-            self.pending.arrived.wait_for(lambda: self._answered >= mine or self._ended, patience)
+            self.queue.changed.notify_all()
+            self.queue.changed.wait_for(lambda: self._done >= request or self._ended, max_seconds)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
             self._open()
         except LeadlineError as error:
             self._refusal, self._ended = error, True
         except Exception as error:
-            self._failed(error)
+            self._handle_failure(error)
         finally:
             self._opened.set()
         while not self._ended:
-            self._turn()
+            self._store_next()
 
-    def _turn(self) -> None:
-        asked, closing = self._wait()
-        started = time.thread_time()
-        steps = self._try()
-        took = time.thread_time() - started
-        self.seconds += took
+    def _store_next(self) -> None:
+        request, closing = self._wait()
+        start = time.thread_time()
+        steps = self._try_to_store()
+        seconds = time.thread_time() - start
+        self.seconds += seconds
         if steps:
-            self.turn_seconds = took
-            self._pause(took / steps)
+            self.turn_seconds = seconds
+            self._pause(seconds / steps)
         if closing:
             self._release()
-        with self.pending.arrived:
-            self._answered = asked
+        with self.queue.changed:
+            self._done = request
             self._ended = self._ended or closing
-            self.pending.arrived.notify_all()
+            self.queue.changed.notify_all()
 
     def _pause(self, cost: float) -> None:
-        """Of the last two costs the smaller counts: now and then SQLite folds its log into the file, a longer job."""
+        """Set the next transaction by the smaller of the last two costs, because a merge of the log takes longer."""
         usual, self._cost = min(cost, self._cost), cost
-        self._next = time.monotonic() + min(usual / SHARE, LONGEST_PAUSE)
+        self._next = time.monotonic() + min(usual / MAX_TRANSACTION_SHARE, MAX_PAUSE_SECONDS)
 
     def _wait(self) -> tuple[int, bool]:
-        """Until there is something to do: somebody asks, a step waits and the pause is over, or a beat is due."""
-        with self.pending.arrived:
-            while self._asked == self._answered:
-                idle = not (len(self.pending) or self.trouble)
-                rest = self._next + (BEAT_SECONDS if idle else 0.0) - time.monotonic()
+        """Wait for a request, for a queued step after the pause, or for the next heartbeat."""
+        with self.queue.changed:
+            while self._requested == self._done:
+                idle = not (len(self.queue) or self.trouble)
+                rest = self._next + (HEARTBEAT_SECONDS if idle else 0.0) - time.monotonic()
                 if rest <= 0:
                     break
-                self.pending.arrived.wait(rest)
-            return self._asked, self._closing
+                self.queue.changed.wait(rest)
+            return self._requested, self._closing
 
-    def _try(self) -> int:
-        """How many steps were stored, at least 1; 0 if that failed. Whatever is raised ends here."""
+    def _try_to_store(self) -> int:
+        """Return how many steps were stored, at least 1; 0 after a failure. Every error ends here."""
         batch = Batch()
         try:
             store = self._store or self._open()
-            with self.pending.arrived:
-                axes = {name: self._axes[name] for name in self._unsaved}
-            batch = self.pending.take()
+            with self.queue.changed:
+                axes = {name: self._axes[name] for name in self._unsaved_axes}
+            batch = self.queue.take()
             store.save(batch, axes)
-            self._saved(axes)
-            return max(batch.steps, 1)
+            self._mark_saved(axes)
+            return max(batch.step_count, 1)
         except TakenOverError:
-            self._failed(TakenOverError("another process has taken the file over"))
+            self._handle_failure(TakenOverError("another process has taken over the file"))
             self._ended = True
-            self.pending.shut()
+            self.queue.close()
         except (OSError, sqlite3.Error, LeadlineError) as error:
-            self.pending.give_back(batch)
-            self._failed(error)
-        except Exception as error:  # a batch that no file can hold: given back, it would fail for ever
-            self._failed(error)
+            self.queue.put_back(batch)
+            self._handle_failure(error)
+        except Exception as error:  # a batch that no file can hold is dropped, because it would fail forever
+            self._handle_failure(error)
         return 0
 
-    def _open(self) -> Store:
+    def _open(self) -> RunStore:
         store = open_store(self.path, self.info, self._owner, resume=self._resume)
-        if self._store is None and store.without_log and not self.warning:
-            self._warn(f"{store.without_log}: writing waits for readers, and costs more")
-        store.go_on(self._past)
+        if self._store is None and store.no_wal_reason and not self.warning:
+            self._warn(f"{store.no_wal_reason}, so writing waits for readers and costs more")
+        store.continue_from(self._progress)
         self.info, self.last_step, self._resume = store.info, store.last_step, True
         self._store = store
         return store
 
-    def _saved(self, axes: dict[str, tuple[str, ...]]) -> None:
-        self.trouble, self._retry = "", FIRST_RETRY
-        with self.pending.arrived:
-            self._unsaved -= {name for name, labels in axes.items() if self._axes[name] == labels}
+    def _mark_saved(self, axes: dict[str, tuple[str, ...]]) -> None:
+        self.trouble, self._retry = "", MIN_RETRY_SECONDS
+        with self.queue.changed:
+            self._unsaved_axes -= {name for name, labels in axes.items() if self._axes[name] == labels}
 
-    def _failed(self, error: Exception) -> None:
-        """Close the file; it is opened again at the next try, for which it may have to come back first."""
+    def _handle_failure(self, error: Exception) -> None:
+        """Close the file; the next attempt opens it again."""
         self.trouble = str(error)
-        self._warn(f"{error}; steps are kept in memory as far as they fit, and training goes on")
-        self._leave()
-        self._next, self._retry = time.monotonic() + self._retry, min(2 * self._retry, LAST_RETRY)
-        with self.pending.arrived:
-            self._unsaved = set(self._axes)
+        self._warn(f"{error}; steps wait in memory as far as they fit, and training continues")
+        self._close_store()
+        self._next, self._retry = time.monotonic() + self._retry, min(2 * self._retry, MAX_RETRY_SECONDS)
+        with self.queue.changed:
+            self._unsaved_axes = set(self._axes)
 
-    def _warn(self, why: str) -> None:
-        self.warning = self.warning or f"run file {self.path}: {why}"
+    def _warn(self, problem: str) -> None:
+        self.warning = self.warning or f"run file {self.path}: {problem}"
 
-    def _leave(self) -> None:
+    def _close_store(self) -> None:
         if self._store is not None:
-            self._past = self._store.past
+            self._progress = self._store.progress
             self._store.close()
             self._store = None
 
@@ -188,13 +199,12 @@ class Keeper:
         with contextlib.suppress(sqlite3.Error, OSError, TakenOverError):
             if self._store is not None:
                 self._store.release()
-        self._leave()
-        self.pending.shut()
+        self._close_store()
+        self.queue.close()
 
 
-# The writer of a run file: takes numbers from the training loop at once, and has a thread store them.
-
-PATIENCE_SECONDS = 30.0  # ours: how long `flush` and `close` wait for a disk that is slow but not broken
+# Heuristic: seconds that `flush` and `close` wait for a slow disk.
+MAX_FLUSH_SECONDS = 30.0
 
 Vectors = Mapping[str, tuple[str, "array[float]"]]
 
@@ -202,47 +212,47 @@ Vectors = Mapping[str, tuple[str, "array[float]"]]
 class Writer:
     """Appends to a run file.
 
-    Opening refuses a file that is not this run's: InputError or SchemaError. After that nothing here raises or waits
-    for the disk, but `flush` and `close`. What goes wrong is in `trouble`, and is warned of once. What is left is
-    stored when the writer is let go or the interpreter ends. In a forked child it does nothing.
+    Opening a file of another run raises InputError or SchemaError. After that nothing raises, and only `flush` and
+    `close` wait for the disk. Problems are in `trouble` and cause one warning. What is left is stored when the writer
+    is garbage-collected or the interpreter ends. In a forked child the writer does nothing.
     """
 
     def __init__(self, path: str | Path, info: RunInfo, *, resume: bool = True) -> None:
         self.path = Path(path)
-        self._keeper = Keeper(self.path, info, resume=resume)
-        self._keeper.start()
+        self._thread = WriterThread(self.path, info, resume=resume)
+        self._thread.start()
         self._has_warned = False
-        self._finish = weakref.finalize(self, self._keeper.ask, PATIENCE_SECONDS, closing=True)
+        self._finish = weakref.finalize(self, self._thread.flush, MAX_FLUSH_SECONDS, closing=True)
         self._warn_once()
 
     @property
     def info(self) -> RunInfo:
-        """As the file has it: a resumed run keeps its id and start."""
-        return self._keeper.info
+        """The RunInfo in the file; a resumed run retains its id and start."""
+        return self._thread.info
 
     @property
     def last_step(self) -> int | None:
-        """The last step the file held when it was opened; None if none. A resumed run goes on behind it."""
-        return self._keeper.last_step
+        """The last step in the file when it was opened, None if it had none; a resumed run continues after it."""
+        return self._thread.last_step
 
     @property
     def seconds(self) -> float:
-        """Processor time that the thread took so far, some of it from whoever shares the interpreter with it."""
-        return self._keeper.seconds
+        """Processor time of the thread so far; it shares the interpreter's lock with the training loop."""
+        return self._thread.seconds
 
     @property
     def turn_seconds(self) -> float:
-        """Processor time of its last turn, in which it stored all that waited; 0.0 before the first one."""
-        return self._keeper.turn_seconds
+        """Processor time of the thread's last transaction; 0.0 before the first one."""
+        return self._thread.turn_seconds
 
     @property
     def trouble(self) -> str:
-        """What keeps the numbers from the file; "" while all is well."""
-        return self._keeper.trouble
+        """What prevents the numbers from being stored; "" while there is no problem."""
+        return self._thread.trouble
 
     def axis(self, name: str, labels: Sequence[str]) -> None:
-        """Name what vectors run over: the labels in the order of the numbers."""
-        self._keeper.set_axis(name, tuple(labels))
+        """Name the labels that vectors run over, in the order of the numbers."""
+        self._thread.set_axis(name, tuple(labels))
 
     def put(
         self,
@@ -252,18 +262,18 @@ class Writer:
         *,
         when: float | None = None,
     ) -> None:
-        """The numbers of a step, which ended just now or `when`. May be called again for it with other metrics."""
-        packed = {name: (axis, _packed(values)) for name, (axis, values) in (vectors or {}).items()}
+        """Store the numbers of a step that ended now or at `when`. Further calls may add other metrics to the step."""
+        packed = {name: (axis, _pack(values)) for name, (axis, values) in (vectors or {}).items()}
         ended = time.time() if when is None else when
-        self._add(Put(step, ended, {name: float(value) for name, value in scalars.items()}, packed))
+        self._add(StepNumbers(step, ended, {name: float(value) for name, value in scalars.items()}, packed))
 
-    def rows(self, rows: Rows) -> None:
-        """Numbers of many steps at once, where each by itself would cost too much."""
-        if rows.steps:
-            self._add(rows)
+    def rows(self, columns: ScalarColumns) -> None:
+        """Store the scalars of many steps at once, which costs less than one call per step."""
+        if columns.steps:
+            self._add(columns)
 
     def report(self, step: int, text: str) -> None:
-        """A whole check at this step, as the JSON of a Report."""
+        """Store the report of a check at this step, as the JSON of a Report."""
         self._add(Note("report", step, text))
 
     def alert(self, alert: Alert) -> None:
@@ -273,12 +283,12 @@ class Writer:
         self._add(Note("event", event.step, note_to_json(event)))
 
     def flush(self) -> None:
-        """Wait until all is in the file, or it turns out that it cannot be now."""
-        self._keeper.ask(PATIENCE_SECONDS)
+        """Wait until everything is in the file, or until storing it has failed."""
+        self._thread.flush(MAX_FLUSH_SECONDS)
         self._warn_once()
 
     def close(self) -> None:
-        """Store what is left, and let others write the file. May be called again."""
+        """Store what is left and let others write the file. Further calls do nothing."""
         self._finish()
         self._warn_once()
 
@@ -288,20 +298,20 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _add(self, item: Put | Rows | Note) -> None:
-        if self._keeper.is_mine:
-            self._keeper.pending.add(item)
+    def _add(self, item: StepNumbers | ScalarColumns | Note) -> None:
+        if self._thread.is_own_process:
+            self._thread.queue.add(item)
             self._warn_once()
 
     def _warn_once(self) -> None:
-        """In the caller's thread; a filter that makes errors of warnings must not stop the training."""
-        if self._keeper.warning and not self._has_warned:
+        """Warn in the caller's thread; a filter that turns warnings into errors must not stop the training."""
+        if self._thread.warning and not self._has_warned:
             self._has_warned = True
             with contextlib.suppress(Warning):
-                warnings.warn(self._keeper.warning, stacklevel=3)
+                warnings.warn(self._thread.warning, stacklevel=3)
 
 
-def _packed(values: array[float]) -> bytes:
+def _pack(values: array[float]) -> bytes:
     numbers = values if isinstance(values, array) and values.typecode == "f" else array("f", values)
     if sys.byteorder == "big":  # pragma: no cover  (the tests have no such machine)
         numbers = array("f", numbers)

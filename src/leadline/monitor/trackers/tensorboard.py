@@ -1,17 +1,17 @@
-"""TensorBoard: scalars, one image, and alerts as text."""
+"""TensorBoard: scalars, one image per sample, and alerts as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from leadline.integrations.sinks.sink import PICTURE, PREFIX
-from leadline.monitor.arguments import sentence
+from leadline.monitor.arguments import alert_text
+from leadline.monitor.tracker_feed import PICTURE, PREFIX
 from leadline.records.run import Alert
 
 
 class TensorBoardSink:
-    """Writes to a `torch.utils.tensorboard.SummaryWriter` (or tensorboardX's) that you made."""
+    """Writes to a `torch.utils.tensorboard.SummaryWriter` or to tensorboardX's writer."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -21,12 +21,12 @@ class TensorBoardSink:
             self._writer.add_scalar(name, value, step)
 
     def picture(self, step: int, image: Any) -> None:
-        from numpy import asarray  # a dependency of TensorBoard itself
+        from numpy import asarray  # a dependency of TensorBoard, not of Leadline
 
         self._writer.add_image(PICTURE, asarray(image), step, dataformats="HWC")
 
     def alert(self, alert: Alert) -> None:
-        self._writer.add_text(f"{PREFIX}alerts", sentence(alert), alert.step)
+        self._writer.add_text(f"{PREFIX}alerts", alert_text(alert), alert.step)
 
     def close(self) -> None:
         self._writer.flush()

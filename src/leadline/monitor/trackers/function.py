@@ -1,4 +1,4 @@
-"""Any function of a dictionary and a step as a sink: `accelerator.log`, `logger.log_metrics`, your own."""
+"""A sink that calls a function: `accelerator.log`, `logger.log_metrics` or your own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leadline.records.run import Alert
 
 
 class FunctionSink:
-    """Calls `log(values, step)`; pictures go to `show(image, step)` and alerts to `tell(alert)`, if given."""
+    """Calls `log(values, step)`. If given, `show(image, step)` receives pictures and `tell(alert)` receives alerts."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Trackio, local or on a server: numbers, one image, and alerts as its own alerts."""
+"""Trackio, local or on a server: numbers, one image per sample, and alerts as Trackio alerts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from leadline.integrations.sinks.sink import PICTURE
-from leadline.monitor.arguments import sentence
+from leadline.monitor.arguments import alert_text
+from leadline.monitor.tracker_feed import PICTURE
 from leadline.records.run import Alert
 
 
 class TrackioSink:
-    """Logs to a run that `trackio.init` gave you."""
+    """Logs to a run that `trackio.init` returned."""
 
     def __init__(self, run: Any) -> None:
         self._run, self._trackio = run, import_module("trackio")
@@ -24,11 +24,11 @@ class TrackioSink:
         self._run.log({PICTURE: self._trackio.Image(image)}, step=step)
 
     def alert(self, alert: Alert) -> None:
-        """What is over is told as information, whatever it was while it stood."""
+        """Send a raised alert at its own severity and a cleared one as information."""
         levels = self._trackio.AlertLevel
-        loud = {"error": levels.ERROR, "warning": levels.WARN, "info": levels.INFO}
-        level = loud[alert.severity] if alert.state == "raised" else levels.INFO
-        self._run.alert(f"{alert.code} {alert.name}", text=sentence(alert), level=level, step=alert.step)
+        level_of_severity = {"error": levels.ERROR, "warning": levels.WARN, "info": levels.INFO}
+        level = level_of_severity[alert.severity] if alert.state == "raised" else levels.INFO
+        self._run.alert(f"{alert.code} {alert.name}", text=alert_text(alert), level=level, step=alert.step)
 
     def close(self) -> None:
         pass

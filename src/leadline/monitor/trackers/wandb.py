@@ -1,4 +1,4 @@
-"""Weights & Biases, also offline: numbers on their own step axis, one image, and alerts in the summary."""
+"""Weights & Biases, online or offline: numbers on their own step axis, one image per sample, alerts in the summary."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from leadline.integrations.sinks.sink import PICTURE, PREFIX
-from leadline.monitor.arguments import sentence
+from leadline.monitor.arguments import alert_text
+from leadline.monitor.tracker_feed import PICTURE, PREFIX
 from leadline.records.run import Alert
 
 STEP = f"{PREFIX}step"
 
 
 class WandbSink:
-    """Logs to a run that `wandb.init` gave you.
+    """Logs to a run that `wandb.init` returned.
 
-    W&B's own step counts calls of `log` and must not go back, so that two parties that log would get in each other's
-    way. Our numbers are drawn over `leadline/step` instead.
+    W&B's own step counts calls of `log` and must not decrease, so a second logger would conflict with the user's.
+    Leadline's numbers are drawn over `leadline/step` instead.
     """
 
     def __init__(self, run: Any) -> None:
@@ -33,7 +33,7 @@ class WandbSink:
         self._run.log({PICTURE: import_module("wandb").Image(image), STEP: step})
 
     def alert(self, alert: Alert) -> None:
-        self._alerts.append(sentence(alert))
+        self._alerts.append(alert_text(alert))
         self._run.summary[f"{PREFIX}alerts_told"] = self._alerts
 
     def close(self) -> None:
