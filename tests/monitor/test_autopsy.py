@@ -129,7 +129,7 @@ def test_a_watch_tells_the_op_of_a_step_that_it_did_not_trace():
     assert "log after a produced it from finite numbers" in alert.message
     said = [each for each in w.events if each.kind == "non-finite"]
     assert [each.step for each in said] == [7, 8]
-    assert said[1].message == "forward: a.weight is not finite to begin with"
+    assert said[1].message == "forward: a.weight was not finite before the pass"
 
 
 def test_a_graph_that_the_backward_pass_has_freed_blames_nobody():

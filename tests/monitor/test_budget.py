@@ -60,7 +60,7 @@ def test_what_is_spent_is_the_budget_and_at_most_the_first_look_and_a_credit(
 def test_a_trace_beyond_the_first_leaves_no_debt(row, gradients, updates, trace, budget):
     schedule, what = MeasurementSchedule(budget, None), costs(row, gradients, updates, trace)
     for step in range(1500):
-        level = simulate(schedule, what, 1, first_step=step)[0]
+        level = simulate(schedule, what, 1, first=step)[0]
         assert level < Level.TRACE or step == 0 or schedule.debt <= 64 * row
 
 

@@ -89,7 +89,7 @@ def test_the_server_listens_on_the_loopback_interface_only(run):
         assert server.listener.getsockname()[0] == HOST == "127.0.0.1"
     finally:
         server.listener.close()
-        server.shelf.close()
+        server.runs.close()
 
 
 def test_a_port_that_is_taken_is_said_so(run):

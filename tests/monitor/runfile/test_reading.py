@@ -119,7 +119,7 @@ def test_a_name_that_the_run_does_not_have_is_told_with_those_it_has(tmp_path):
     with Run(write(tmp_path / "a.leadline", 1)) as run:
         with pytest.raises(InputError, match="one of the run's scalars: loss"):
             run.scalars("grad_norm")
-        with pytest.raises(InputError, match="vector that the run has: grad_norm"):
+        with pytest.raises(InputError, match="one of the run's vectors: grad_norm"):
             run.vectors("loss")
         with pytest.raises(InputError, match="a step with a report: none"):
             run.report(0)
