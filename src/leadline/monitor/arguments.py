@@ -152,4 +152,5 @@ def alert_text(alert: Alert) -> str:
         return f"step {alert.step}: {alert.code} {alert.name} is over"
     where = f" ({alert.where})" if alert.where else ""
     forecast = f"; {alert.forecast}" if alert.forecast else ""
-    return f"step {alert.step}: {alert.code} {alert.name}{where}: {alert.message}{forecast}"
+    action = f". {alert.action}" if alert.action else ""
+    return f"step {alert.step}: {alert.code} {alert.name}{where}: {alert.message}{forecast}{action}"

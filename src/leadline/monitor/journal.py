@@ -183,6 +183,7 @@ def _as_alert(finding: Finding, step: int, rank: int) -> Alert:
         name=finding.name,
         severity=finding.severity,
         message=finding.message,
+        action=finding.action,
         where=finding.where,
         layers=finding.layers,
         since=step,

@@ -154,6 +154,7 @@ def _finding(alert: Alert) -> Finding:
         name=alert.name,
         severity=alert.severity,
         where=alert.where,
+        action=alert.action,
         message=alert.message + since + (f"; {alert.forecast}" if alert.forecast else ""),
         evidence=alert.evidence,
     )

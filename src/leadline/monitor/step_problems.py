@@ -69,7 +69,7 @@ def no_step_symptom(step: int, losses: int, *, has_stepped: bool) -> Symptom:
         where="the optimizer",
         since=step,
         message=f"the loop computed {losses} losses{since}, but the watched optimizer has not stepped",
-        action="Call `optimizer.step()`, watch the optimizer that steps, or find out why a GradScaler skips every step.",
+        action="Call `optimizer.step()`, watch the optimizer that steps, or find why a GradScaler skips every step.",
         forecast="" if has_stepped else "without steps nothing of this run is measured",
         evidence={"losses": float(losses)},
     )
