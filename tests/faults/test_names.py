@@ -193,7 +193,9 @@ def test_a_run_of_hostile_names_is_listed_exported_and_shown_without_obeying_the
 
 def test_an_alert_is_logged_spelled_out(caplog):
     caplog.set_level(logging.INFO)
-    handle_alert(Alert(code="T801", name=NAMES[1], severity="error", message=NAMES[0], since=1, step=2), "log")
+    handle_alert(
+        Alert(code="T801", name=NAMES[1], severity="error", message=NAMES[0], since=1, step=2), "log"
+    )
     assert orders(caplog.messages[0]) == []
 
 
