@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import leadline
 from leadline import Case
-from leadline.readings.theory.account import SLACK
+from leadline.readings.theory.account import MAX_OWN_ERROR
 from leadline.readings.theory.prediction import predict_moments
 from leadline.tracer.trace import trace
 
@@ -49,9 +49,11 @@ def test_the_output_of_routed_experts_is_predicted_forward_and_back(spread: floa
     assert len(adds) == 3
     for op in adds:
         value = seen.values[op.outputs[0]]
-        assert math.log(op.forward_ms_predicted / value.forward.ms) == pytest.approx(0, abs=SLACK["forward"])
+        assert math.log(op.forward_ms_predicted / value.forward.ms) == pytest.approx(
+            0, abs=MAX_OWN_ERROR["forward"]
+        )
         assert math.log(op.backward_ms_predicted / value.backward.ms) == pytest.approx(
-            0, abs=SLACK["backward"]
+            0, abs=MAX_OWN_ERROR["backward"]
         )
 
 

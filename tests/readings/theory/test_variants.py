@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.readings.theory.field import independent
+from leadline.readings.theory.moments.pointwise import replay, slopes
 from leadline.readings.theory.prediction import predict
-from leadline.readings.theory.replay import replay, slopes
-from leadline.readings.theory.signal import Sources, number
+from leadline.readings.theory.signal import Sources, constant_signal
 from leadline.tracer.trace import trace
 from tests.support.theory_bench import Bench, compare
 
@@ -22,37 +22,37 @@ CLASSES, LONG = torch.arange(8) % 4, torch.arange(8)
 CHOSEN = torch.arange(32).reshape(8, 4) % 3 == 0
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a diagonal": (lambda x: torch.einsum("ii,ij->j", x[:4], x[:4] * 2), "a diagonal in einsum"),
-    "a bias with a factor": (lambda x: torch.addmm(x, x, x[:4], beta=0.5), "a bias with a factor"),
+    "a bias with a factor": (lambda x: torch.addmm(x, x, x[:4], beta=0.5), "a bias multiplied by beta"),
     "a weighted loss": (
         lambda x: F.cross_entropy(x, CLASSES, weight=torch.ones(4)),
-        "a loss that weighs its classes or samples",
+        "a loss with weights",
     ),
     "weighted positives": (
         lambda x: F.binary_cross_entropy_with_logits(x, CHOSEN.float(), pos_weight=torch.ones(4)),
-        "a loss that weighs its classes or samples",
+        "a loss with weights",
     ),
     "a loss for each sample": (lambda x: F.cross_entropy(x, CLASSES, reduction="none"), "not reduced"),
     "targets as logarithms": (
         lambda x: F.kl_div(x.log_softmax(-1), x.detach(), log_target=True, reduction="sum"),
-        "targets as logarithms",
+        "targets given as logarithms",
     ),
     "the 1-norm": (lambda x: F.normalize(x, p=1.0), "a norm that is not Euclidean"),
     "the largest entry": (lambda x: x.norm(p=float("inf")), "a norm that is not Euclidean"),
-    "the norm of noughts": (lambda x: (x * 0.0).norm(), "the norm of nothing"),
-    "dropout of everything": (lambda x: F.dropout(x, 1.0), "dropout of everything"),
+    "the norm of zeros": (lambda x: (x * 0.0).norm(), "the norm of zeros"),
+    "dropout of all elements": (lambda x: F.dropout(x, 1.0), "dropout of all"),
     "copies in one row": (lambda x: x.repeat_interleave(2), "a repetition that flattens"),
     "a quotient of two": (lambda x: x[:4] / x[4:].exp(), "quotient"),
-    "a quotient by nought": (lambda x: x / torch.zeros(4), "a quotient by zero"),
-    "part of a copy": (lambda x: torch.zeros(8, 4).copy_(x[0] * 1.0), "replaces some of the elements"),
-    "several sources": (lambda x: torch.lerp(x, torch.roll(x, 1, 0), 0.5), "of different sources"),
+    "a quotient by zero": (lambda x: x / torch.zeros(4), "a quotient by zero"),
+    "part of a copy": (lambda x: torch.zeros(8, 4).copy_(x[0] * 1.0), "overwrites some of the elements"),
+    "several sources": (lambda x: torch.lerp(x, torch.roll(x, 1, 0), 0.5), "with different sources"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("title", REFUSED)
-def test_a_call_that_a_rule_does_not_cover_is_refused_by_name(title: str):
+def test_a_call_that_a_rule_does_not_cover_is_refused_with_its_reason(title: str):
     function, reason = REFUSED[title]
     found = compare(function, torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
-    assert any(reason in said for said in found.refusals.values()), found.refusals
+    assert any(reason in refusal for refusal in found.refusals.values()), found.refusals
 
 
 ROWS, COLUMNS = 512, 32
@@ -118,7 +118,7 @@ LATE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 def test_operands_that_do_not_match_are_refused_by_name(title: str):
     function, reason = LATE[title]
     found = compare(function, torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
-    assert any(reason in said for said in found.refusals.values()), found.refusals
+    assert any(reason in refusal for refusal in found.refusals.values()), found.refusals
 
 
 def test_an_op_that_torch_does_not_have_cannot_be_run_again_and_a_step_function_has_no_slope():
@@ -134,5 +134,5 @@ def test_numbers_have_no_covariance_and_a_tensor_has_its_variance_with_itself():
     sources = Sources()
     x = sources.gaussian(independent((4,), 1.0, 3.0))
     assert sources.covariance(x, x) == pytest.approx(2.0)
-    assert sources.covariance(x, number((4,), 2.0)) == 0.0
+    assert sources.covariance(x, constant_signal((4,), 2.0)) == 0.0
     assert sources.covariance(x, sources.gaussian(independent((4,), 0.0, 1.0))) == 0.0

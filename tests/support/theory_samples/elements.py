@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from leadline.ops.table import OP_TABLE
-from leadline.readings.theory.replay import function_of
+from leadline.readings.theory.moments.pointwise import function_of
 from tests.support.theory_samples.case import BIG, MANY, Case
 
 POSITIVE = "sqrt rsqrt log log2 log10 log1p reciprocal lgamma digamma logit acosh xlogy"

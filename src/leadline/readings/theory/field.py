@@ -1,11 +1,11 @@
-r"""A tensor as a random field over its axes: its mean, its second moment, and how much neighbours share.
+r"""A tensor as a random field over its axes: its mean, its second moment, and how much neighbors share.
 
 `share[a]` is $E[x_p x_{p'}]$ over pairs of elements that differ along axis $a$ only: for the tokens of a sentence what
 all tokens have in common, for the keys of a row of logits what softmax ignores, for features the squared mean.
-Second moments of linear maps, means, norms and attention need nothing else.
+The second moments of linear maps, means, norms and attention follow from these numbers alone.
 
-Pairs that differ along several axes are taken to share the least of these (`meet`): true where what is shared is a
-part common to all (a bias, a mean, a token type), an upper bound where correlations multiply.
+Pairs that differ along several axes are taken to share the least of these (`smallest_share`). That is exact where
+what is shared is a part common to all (a bias, a mean, a token type), and an upper bound where correlations multiply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 
 class RandomField(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Mean, second moment and shares of a tensor; a `share` of an axis of length 1 is the second moment."""
+    """Mean, second moment and shares of a tensor; the `share` of an axis of length 1 is the second moment."""
 
     shape: tuple[int, ...]
     mean: float
@@ -36,7 +36,7 @@ class RandomField(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def independent(shape: Sequence[int], mean: float, ms: float) -> RandomField:
-    """Elements that share nothing but their mean."""
+    """The field of elements that share only their mean."""
     return RandomField(
         shape=tuple(shape),
         mean=mean,
@@ -46,12 +46,12 @@ def independent(shape: Sequence[int], mean: float, ms: float) -> RandomField:
 
 
 def constant(shape: Sequence[int], value: float) -> RandomField:
-    """The same number everywhere."""
+    """The field of a tensor with one value everywhere."""
     return RandomField(shape=tuple(shape), mean=value, ms=value * value, share=(value * value,) * len(shape))
 
 
 def scaled(field: RandomField, factor: float) -> RandomField:
-    """Of `factor * x`."""
+    """The field of `factor * x`."""
     square = factor * factor
     return RandomField(
         shape=field.shape,
@@ -61,25 +61,26 @@ def scaled(field: RandomField, factor: float) -> RandomField:
     )
 
 
-def meet(shares: Iterable[float]) -> float:
-    """What pairs share that differ along several axes: the least; nothing where one axis makes them cancel."""
-    least = min(shares)
-    return least if least > 0 else 0.0
+def smallest_share(shares: Iterable[float]) -> float:
+    """What pairs share that differ along several axes: the smallest share, or zero if one is negative."""
+    smallest = min(shares)
+    return smallest if smallest > 0 else 0.0
 
 
-def between(field: RandomField, axes: Sequence[int]) -> float:
+def pair_moment(field: RandomField, axes: Sequence[int]) -> float:
     """$E[x_p x_{p'}]$ for pairs that differ along all of these axes."""
     if not axes:
         return field.ms
-    return field.share[axes[0]] if len(axes) == 1 else meet([field.share[axis] for axis in axes])
+    return field.share[axes[0]] if len(axes) == 1 else smallest_share([field.share[axis] for axis in axes])
 
 
-def within(field: RandomField, axes: Sequence[int], also: tuple[int, ...] = ()) -> float:
-    r"""The mean of $x_p x_{p'}$ over all pairs of places along `axes`, equal ones too: $E[\bar x^2]$.
+def mean_pair_moment(field: RandomField, axes: Sequence[int], also: tuple[int, ...] = ()) -> float:
+    r"""The mean of $x_p x_{p'}$ over all pairs of positions along `axes`, including equal ones: $E[\bar x^2]$.
 
-    Pairs differ along the axes of `also` in any case. What a pair shares is the least over the axes along which it
-    differs (`meet`): with axes in the order of their shares $s_1 \le s_2 \le \ldots$, lengths $n_k$, the first that
-    differs decides: $\sum_k s_k\,(1 - 1/n_k) \prod_{j<k} 1/n_j$, and what equal places share times $\prod_j 1/n_j$.
+    All pairs differ along the axes of `also`. What a pair shares is the least over the axes along which it differs
+    (`smallest_share`). With axes in the order of their shares $s_1 \le s_2 \le \ldots$ and lengths $n_k$, the first
+    axis that differs decides: $\sum_k s_k\,(1 - 1/n_k) \prod_{j<k} 1/n_j$, plus what equal positions share times
+    $\prod_j 1/n_j$.
     """
     shape, share = field.shape, field.share
     sides = sorted([(share[axis], shape[axis] or 1) for axis in axes])
@@ -89,17 +90,17 @@ def within(field: RandomField, axes: Sequence[int], also: tuple[int, ...] = ()) 
         if size > 1 and value > 0 and bound > 0:
             total += equal * (1 - 1 / size) * (value if value < bound else bound)
         equal /= size
-    total += equal * between(field, also)
-    if not also and sides and sides[0][0] < 0:  # along one axis alone nothing is cut off at 0
+    total += equal * pair_moment(field, also)
+    if not also and sides and sides[0][0] < 0:  # a share along a single axis may be negative
         total += sum(equal * (size - 1) * value for value, size in sides if value < 0)
     return total
 
 
 def averaged(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomField:
-    """Of the mean over some axes."""
+    """The field of the mean over some axes."""
     rest = [axis for axis in range(len(field.shape)) if axis not in axes]
-    ms = within(field, axes)
-    share = {axis: within(field, axes, (axis,)) for axis in rest}
+    ms = mean_pair_moment(field, axes)
+    share = {axis: mean_pair_moment(field, axes, (axis,)) for axis in rest}
     if keep:
         shape = tuple(1 if axis in axes else size for axis, size in enumerate(field.shape))
         return RandomField(
@@ -113,39 +114,40 @@ def averaged(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomFi
 
 
 def summed(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomField:
-    """Of the sum over some axes."""
+    """The field of the sum over some axes."""
     return scaled(averaged(field, axes, keep=keep), math.prod(field.shape[axis] for axis in axes))
 
 
 def broadcast(field: RandomField, shape: Sequence[int]) -> RandomField:
-    """Of the tensor expanded to `shape`: copies share everything."""
+    """The field of the tensor expanded to `shape`: copies share everything."""
     if field.shape == tuple(shape):
         return field
     missing = len(shape) - len(field.shape)
     share = []
     for axis, size in enumerate(shape):
         own = axis - missing
-        kept = own >= 0 and field.shape[own] == size
-        share.append(field.share[own] if kept else field.ms)
+        unchanged = own >= 0 and field.shape[own] == size
+        share.append(field.share[own] if unchanged else field.ms)
     return RandomField(shape=tuple(shape), mean=field.mean, ms=field.ms, share=tuple(share))
 
 
 def unbroadcast(field: RandomField, shape: Sequence[int]) -> RandomField:
-    """Of the sum over the axes along which a tensor of `shape` was expanded: how gradients come back."""
+    """The field of the sum over the axes along which a tensor of `shape` was expanded: how gradients pass back."""
     if field.shape == tuple(shape):
         return field
     missing = len(field.shape) - len(shape)
-    lost = list(range(missing))
-    lost += [
+    summed_axes = list(range(missing))
+    summed_axes += [
         axis
         for axis in range(missing, len(field.shape))
         if shape[axis - missing] == 1 and field.shape[axis] != 1
     ]
-    total = summed(field, lost, keep=True)
+    total = summed(field, summed_axes, keep=True)
     return RandomField(shape=tuple(shape), mean=total.mean, ms=total.ms, share=total.share[missing:])
 
 
 def permuted(field: RandomField, order: Sequence[int]) -> RandomField:
+    """The field of the tensor with its axes in another order."""
     return RandomField(
         shape=tuple([field.shape[axis] for axis in order]),
         mean=field.mean,
@@ -155,25 +157,25 @@ def permuted(field: RandomField, order: Sequence[int]) -> RandomField:
 
 
 def reshaped(field: RandomField, shape: Sequence[int]) -> RandomField:
-    """Of the tensor in another shape: a split axis gives its share to both parts, merged axes average theirs."""
+    """The field of the tensor in another shape: a split axis gives its share to both parts, merged axes average."""
     shape = tuple(shape)
     if shape == field.shape:
         return field
     share = [field.ms] * len(shape)
     if 0 not in shape:
         for old, new in _groups(field.shape, shape):
-            found = _merged(field, old)
+            merged = _merged_share(field, old)
             for axis in new:
-                share[axis] = field.ms if shape[axis] == 1 else found
+                share[axis] = field.ms if shape[axis] == 1 else merged
     return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share))
 
 
-def _merged(field: RandomField, axes: Sequence[int]) -> float:
+def _merged_share(field: RandomField, axes: Sequence[int]) -> float:
     long = [axis for axis in axes if field.shape[axis] > 1]
     if len(long) < 2:
         return field.share[long[0]] if long else field.ms
     size = math.prod(field.shape[axis] for axis in long)
-    return (size * within(field, long) - field.ms) / (size - 1)
+    return (size * mean_pair_moment(field, long) - field.ms) / (size - 1)
 
 
 @lru_cache(maxsize=4096)
@@ -200,30 +202,29 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
 
 
 def product(a: RandomField, b: RandomField) -> RandomField:
-    """Of the elementwise product of independent tensors of one shape."""
+    """The field of the elementwise product of independent tensors of one shape."""
     share = tuple(x * y for x, y in zip(a.share, b.share, strict=True))
     return RandomField(shape=a.shape, mean=a.mean * b.mean, ms=a.ms * b.ms, share=share)
 
 
 def contracted(a: RandomField, letters_a: str, b: RandomField, letters_b: str, out: str) -> RandomField:
-    r"""Of $\sum_s a_{\ldots s} b_{s \ldots}$ over independent tensors, in the letters of `einsum`.
+    r"""The field of $\sum_s a_{\ldots s} b_{s \ldots}$ over independent tensors, in the letters of `einsum`.
 
-    With $n$ summed places: $E[y^2] = n\,E[a^2]E[b^2] + n(n-1)\,a_s b_s$, where $a_s$ is what places of $a$ share along
-    $s$; a tensor without an index shares everything along it. The same along every axis of the result.
+    With $n$ summed positions: $E[y^2] = n\,E[a^2]E[b^2] + n(n-1)\,a_s b_s$, where $a_s$ is what positions of $a$ share
+    along $s$; a tensor without an index shares everything along it. The shares of the result follow in the same way.
     """
     plan = _plan(letters_a, a.shape, letters_b, b.shape, out)
     n = plan.summed
 
     def pairs(along: _Axes) -> float:
-        same = between(a, along.left) * between(b, along.right)
+        same = pair_moment(a, along.left) * pair_moment(b, along.right)
         apart = (
             _apart(a, plan.gone.left, along.left) * _apart(b, plan.gone.right, along.right) if n > 1 else 0.0
         )
         return n * same + n * (n - 1) * apart
 
-    ms = max(
-        pairs(_Axes()), 0.0
-    )  # shares that only roughly fit each other (a softmax that has collapsed) may cancel too far
+    # Shares that fit each other only roughly (a collapsed softmax) may make the sum negative.
+    ms = max(pairs(_Axes()), 0.0)
     share = tuple([ms if along is None else pairs(along) for along in plan.along])
     return RandomField(shape=plan.shape, mean=n * a.mean * b.mean, ms=ms, share=share)
 
@@ -236,14 +237,14 @@ class _Axes(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Which axes of which factor a contraction sums over, and which make the axes of the result."""
+    """Which axes of each factor a contraction sums over, and which become axes of the result."""
 
     shape: tuple[int, ...]
     summed: int
-    """Places that are summed over."""
+    """Number of positions that are summed over."""
     gone: _Axes
     along: tuple[_Axes | None, ...]
-    """For each axis of the result; None if it has length 1."""
+    """Axes of the factors for each axis of the result; None if it has length 1."""
 
 
 @lru_cache(maxsize=4096)
@@ -268,10 +269,10 @@ def _plan(
 
 
 def _apart(field: RandomField, gone: tuple[int, ...], fixed: tuple[int, ...]) -> float:
-    """The mean over pairs of different places along the summed axes; all pairs differ along the `fixed` ones."""
+    """The mean over pairs of different positions along the summed axes; all pairs differ along the `fixed` ones."""
     if len(gone) == 1:
-        return between(field, gone + fixed)
+        return pair_moment(field, gone + fixed)
     n = math.prod([field.shape[axis] for axis in gone])
     if n <= 1:
-        return between(field, fixed)
-    return (n * within(field, gone, fixed) - between(field, fixed)) / (n - 1)
+        return pair_moment(field, fixed)
+    return (n * mean_pair_moment(field, gone, fixed) - pair_moment(field, fixed)) / (n - 1)

@@ -1,8 +1,9 @@
-r"""Gradients in theory: independent noises from where the signal leaves a pointwise region, each times a function.
+r"""Gradients in theory: independent noises from the exits of a pointwise region, each times a function of the source.
 
-Behind a weight a gradient is taken to be noise $\epsilon$ that knows nothing of the signal. Inside a region of
+After a weight the gradient is taken to be noise $\epsilon$ that is independent of the signal. Inside a region of
 pointwise ops it is $\sum_e G_e(z)\,\epsilon_e$ over the exits $e$ of the region, with $G_e$ the derivative of the exit
-by this tensor: paths to the same exit add up before they are squared, so that a spelled-out GELU comes out right.
+with respect to this tensor. Paths to the same exit add up before they are squared, so that a GELU written as several
+ops has the right gradient.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Weight = float | Tensor
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):
-    """$G(z)\\,\\epsilon$: which noise, its field in the axes of this tensor, and the function."""
+    """$G(z)\\,\\epsilon$: the id of the noise, its field in the axes of this tensor, and the function $G$."""
 
     noise: int
     field: RandomField
@@ -30,21 +31,22 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Terms = tuple[Term, ...]
-_NUMBERS = count()
+_NOISE_IDS = count()
 
 
-def fresh(field: RandomField) -> Terms:
-    """A gradient that is noise of its own."""
-    return (Term(noise=next(_NUMBERS), field=field),)
+def new_noise(field: RandomField) -> Terms:
+    """A gradient that is a new, independent noise."""
+    return (Term(noise=next(_NOISE_IDS), field=field),)
 
 
 def weighted(terms: Terms, factor: Weight) -> Terms:
+    """The terms multiplied by a number or by a function of the source."""
     return tuple(replace(term, weight=term.weight * factor) for term in terms)
 
 
-def total(terms: Sequence[Term], signal: Signal) -> RandomField:
-    """The field of the whole gradient of a tensor: paths to one exit add, exits add in squares."""
-    fields = [_squared(term, signal) for term in _gathered(terms)]
+def gradient_field(terms: Sequence[Term], signal: Signal) -> RandomField:
+    """The field of the whole gradient of a tensor: paths to one exit add, different exits add in squares."""
+    fields = [_squared(term, signal) for term in _merge_paths(terms)]
     first = fields[0]
     if len(fields) == 1:
         return first
@@ -56,12 +58,12 @@ def total(terms: Sequence[Term], signal: Signal) -> RandomField:
     )
 
 
-def _gathered(terms: Sequence[Term]) -> list[Term]:
-    found: dict[int, Term] = {}
+def _merge_paths(terms: Sequence[Term]) -> list[Term]:
+    merged: dict[int, Term] = {}
     for term in terms:
-        before = found.get(term.noise)
-        found[term.noise] = term if before is None else replace(term, weight=before.weight + term.weight)
-    return list(found.values())
+        before = merged.get(term.noise)
+        merged[term.noise] = term if before is None else replace(term, weight=before.weight + term.weight)
+    return list(merged.values())
 
 
 def _squared(term: Term, signal: Signal) -> RandomField:

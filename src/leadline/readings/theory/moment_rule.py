@@ -1,4 +1,4 @@
-"""What a moment rule is: a pure function from the signals an op reads to those it writes, and the way back."""
+"""What a moment rule is: a pure function from the signals that an op reads to those it writes, and the way back."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from msgspec.structs import replace
 from leadline.ops.arguments import argument, sequence, value_of
 from leadline.readings.theory.field import RandomField, broadcast
 from leadline.readings.theory.gradient import Terms
-from leadline.readings.theory.signal import Signal, Sources, moved
+from leadline.readings.theory.signal import Signal, Sources, rearranged
 from leadline.records import Op, Trace, Value
 
 Back = Callable[[Sequence[Terms]], Mapping[int, Terms]]
-"""From the gradients of the outputs to contributions to the gradients of the inputs, by value id."""
+"""Maps the gradients of the outputs to contributions to the gradients of the inputs, by value id."""
 
 
 class MomentMap(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule says of one op: the signals of its outputs (None: nothing), and how gradients come back."""
+    """The result of a rule for one op: the signals of its outputs (None if unknown), and how gradients pass back."""
 
     outputs: tuple[Signal | None, ...]
     back: Back
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One executed op, with what is known of the tensors it read."""
+    """One executed op, with what is known about the tensors it reads."""
 
     op: Op
     trace: Trace
     signals: Mapping[int, Signal]
     sources: Sources
-    facts: dict[int, float] = msgspec.field(default_factory=dict)
-    """Of integer values: the share of elements that a loss is told to ignore."""
+    ignored_shares: dict[int, float] = msgspec.field(default_factory=dict)
+    """Share of the labels that a loss ignores, by value id."""
     causal: frozenset[int] = frozenset()
-    """Masks that hide what comes later."""
+    """Ids of masks that hide later positions."""
 
     def argument(self, name: str, position: int, default: Any = None) -> Any:
         return argument(self.op, name, position, default)
@@ -48,14 +48,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return value_of(self.argument(name, position))
 
     def signal(self, name: str, position: int) -> Signal | None:
-        found = self.id(name, position)
-        return None if found is None else self.signals.get(found)
+        value = self.id(name, position)
+        return None if value is None else self.signals.get(value)
 
     def read(self, position: int = 0) -> tuple[int, Signal]:
-        """The tensor operand at that place in the order of reading; refuses if nothing is known of it."""
+        """Id and signal of the tensor operand at that position; raises `UnpredictableError` if it is unknown."""
         value = self.op.inputs[position]
         if value not in self.signals:
-            raise UnpredictableError(f"nothing is known of what {self.op.name} reads")
+            raise UnpredictableError(f"nothing is known about the input of {self.op.name}")
         return value, self.signals[value]
 
     @property
@@ -71,7 +71,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnpredictableError(Exception):
-    """A rule does not cover this use of its op: prediction stops here, or goes on from what was measured."""
+    """A rule does not cover this use of its op: prediction stops here, or continues from the measured value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,55 +93,59 @@ def moment_rule(*, assumes: str = "") -> Callable[[Callable[[Call], MomentMap]],
     return decorate
 
 
-def one(signal: Signal | None, back: Back) -> MomentMap:
-    """A transfer with one output."""
+def single_output(signal: Signal | None, back: Back) -> MomentMap:
+    """A moment map with one output."""
     return MomentMap(outputs=(signal,), back=back)
 
 
-def arrangement(
+def rearrangement(
     call: Call, forth: Callable[[RandomField], RandomField], back: Callable[[RandomField], RandomField]
 ) -> MomentMap:
-    """An op that moves elements: the field in other axes, the same source."""
+    """The moment map of an op that only moves elements: the field in other axes, from the same source."""
     value, x = call.read()
 
     def pull(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         return {value: tuple(replace(term, field=back(term.field)) for term in grads[0])}
 
-    return one(moved(x, forth), pull)
+    return single_output(rearranged(x, forth), pull)
 
 
-def fitted(signal: Signal, shape: tuple[int, ...]) -> Signal:
-    """The signal expanded to a shape."""
-    return signal if signal.field.shape == shape else moved(signal, lambda field: broadcast(field, shape))
+def expanded(signal: Signal, shape: tuple[int, ...]) -> Signal:
+    """The signal broadcast to a shape."""
+    return (
+        signal if signal.field.shape == shape else rearranged(signal, lambda field: broadcast(field, shape))
+    )
 
 
-# What the trace tells beside statistics: which values carry a signal, need a gradient, or hold ignored labels.
+# Facts of the trace that are not statistics: which values carry a signal, need a gradient, or hold ignored labels.
 
-IGNORED = -100  # the label that PyTorch's losses leave out by default
+# Cited: the default `ignore_index` of PyTorch's losses.
+IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalFacts:
-    """By value id."""
+    """Facts about the values of a trace, by value id."""
 
     live: frozenset[int]
-    """Depends on the batch or on a parameter."""
+    """Values that depend on the batch or on a parameter."""
     trained: frozenset[int]
-    """Has a gradient: depends on a trainable parameter by a way that gradients go."""
+    """Values with a gradient: they depend on a trainable parameter without a `detach` in between."""
     ignored: dict[int, float]
-    """Of labels: the share that a loss leaves out."""
+    """Share of labels that a loss ignores."""
     causal: frozenset[int]
-    """Made by comparing positions or by cutting a triangle out: a mask that hides what comes later."""
+    """Masks that hide later positions, made by comparing positions or by cutting out a triangle."""
 
 
 def read_signal_facts(trace: Trace) -> SignalFacts:
+    """Read the facts in one pass over the ops."""
     trainable = {parameter.name for parameter in trace.parameters if parameter.trainable}
     live = {value.id for value in trace.values if value.source in ("input", "target", "parameter")}
     trained = {value.id for value in trace.values if value.source == "parameter" and value.name in trainable}
     ignored: dict[int, float] = {}
     causal: set[int] = set()
     for op in trace.ops:
-        if causal.intersection(op.inputs) or _hides_the_future(op, trace):
+        if causal.intersection(op.inputs) or _is_causal_mask(op, trace):
             causal.update(
                 value for value in op.outputs if value not in live or not trace.values[value].floating
             )
@@ -157,8 +161,8 @@ def read_signal_facts(trace: Trace) -> SignalFacts:
     )
 
 
-def _hides_the_future(op: Op, trace: Trace) -> bool:
-    """A triangle, or a comparison of two tensors of positions that spans a square."""
+def _is_causal_mask(op: Op, trace: Trace) -> bool:
+    """Whether an op makes a square mask by a triangle or by comparing two tensors of positions."""
     shape = trace.values[op.outputs[0]].shape
     square = len(shape) > 1 and shape[-1] == shape[-2] > 1
     compares = op.name in ("le", "lt", "ge", "gt") and len(op.inputs) == 2
@@ -166,11 +170,11 @@ def _hides_the_future(op: Op, trace: Trace) -> bool:
 
 
 def _ignored_by(op: Op, trace: Trace, known: dict[int, float]) -> float:
-    """Padding labels with the ignored one and cutting the other end off is how language models shift them."""
+    """Share of ignored labels after an op; language models shift labels by padding one end and cutting the other."""
     if not op.inputs or trace.values[op.outputs[0]].floating:
         return 0.0
     before = known.get(op.inputs[0], 0.0)
-    if op.name == "pad" and argument(op, "value", 3) == IGNORED:
+    if op.name == "pad" and argument(op, "value", 3) == IGNORED_LABEL:
         old, new = (max(trace.values[each].shape[-1:] or (1,)) for each in (op.inputs[0], op.outputs[0]))
         return before + (new - old) / new if new else before
     if op.name == "getitem" and before:

@@ -1,4 +1,4 @@
-"""From a trace to the same trace with predictions beside the measurements."""
+"""Fills a trace with predicted moments next to the measured ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from leadline.readings.theory.moment_rule import SignalFacts, read_signal_facts
 from leadline.readings.theory.signal import fluctuation
 from leadline.records import Op, Trace
 
-WIDEST = 2.0  # e-folds at two standard deviations: 5 L / n = 1, where single networks part (derived)
+# Derived: two standard deviations of ln E[x^2] at 5 L / n = 1, where single networks differ from the mean.
+MAX_BAND = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Prediction:
 
 
 def predict(trace: Trace, *, from_measured: bool = False) -> Prediction:
-    """Both passes; with `from_measured` every op reads measured values (see `predict_forward`)."""
+    """Run both passes; with `from_measured` every op reads measured values (see `predict_forward`)."""
     with torch.inference_mode(mode=False), torch.no_grad():
         facts = read_signal_facts(trace)
         forward = predict_forward(trace, facts, from_measured=from_measured)
@@ -38,37 +39,38 @@ def predict(trace: Trace, *, from_measured: bool = False) -> Prediction:
 def predict_moments(trace: Trace) -> Trace:
     """The trace with the predicted second moments of each op's first floating output and of its gradient.
 
-    None where there is no prediction: ops without a signal, without a rule, behind such ops where nothing was measured,
-    and where the finite-width band is wider than `WIDEST`.
+    They are None where there is no prediction: for ops without a signal or without a rule, for ops that depend on them
+    where nothing was measured, and where the finite-width band is wider than `MAX_BAND`.
     """
-    return filled(trace, predict(trace))
+    return fill_predictions(trace, predict(trace))
 
 
-def filled(trace: Trace, found: Prediction) -> Trace:
-    """The trace with the predictions in its ops."""
-    return msgspec.structs.replace(trace, ops=tuple(_filled(trace, op, found) for op in trace.ops))
+def fill_predictions(trace: Trace, prediction: Prediction) -> Trace:
+    """The trace with the predictions written into its ops."""
+    return msgspec.structs.replace(trace, ops=tuple(_fill_op(trace, op, prediction) for op in trace.ops))
 
 
 def first_floating(trace: Trace, op: Op) -> int | None:
+    """The id of the first floating-point output of an op."""
     return next((value for value in op.outputs if trace.values[value].floating), None)
 
 
-def _filled(trace: Trace, op: Op, found: Prediction) -> Op:
+def _fill_op(trace: Trace, op: Op, prediction: Prediction) -> Op:
     value = first_floating(trace, op)
-    if value is None or value not in found.forward.predicted or value not in found.facts.live:
+    if value is None or value not in prediction.forward.predicted or value not in prediction.facts.live:
         return op
-    band = _band(found, value)
-    if band > WIDEST:
+    band = _band(prediction, value)
+    if band > MAX_BAND:
         return msgspec.structs.replace(op, band=band)
-    ahead = found.forward.predicted[value].ms
-    back = found.backward.fields.get(value)
+    forward_ms = prediction.forward.predicted[value].ms
+    backward = prediction.backward.fields.get(value)
     return msgspec.structs.replace(
         op,
-        forward_ms_predicted=ahead if found.forward.signals[value].valid is None else None,
-        backward_ms_predicted=None if back is None or back.ms < 0 else back.ms,
+        forward_ms_predicted=forward_ms if prediction.forward.signals[value].visible_share is None else None,
+        backward_ms_predicted=None if backward is None or backward.ms < 0 else backward.ms,
         band=band,
     )
 
 
-def _band(found: Prediction, value: int) -> float:
-    return 2 * math.sqrt(max(fluctuation(found.forward.signals[value]), 0.0))
+def _band(prediction: Prediction, value: int) -> float:
+    return 2 * math.sqrt(max(fluctuation(prediction.forward.signals[value]), 0.0))

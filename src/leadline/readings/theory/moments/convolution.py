@@ -1,4 +1,4 @@
-"""Convolutions and transposed convolutions."""
+"""Moment rule of convolutions and transposed convolutions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from leadline.readings.theory.field import RandomField
-from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, fitted, moment_rule, one
-from leadline.readings.theory.moments.arithmetic import _sum
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.moment_rule import (
+    Call,
+    MomentMap,
+    UnpredictableError,
+    expanded,
+    moment_rule,
+    single_output,
+)
+from leadline.readings.theory.moments.arithmetic import add_signals
 from leadline.readings.theory.signal import Signal, fluctuation
 
 
@@ -21,7 +28,7 @@ def _per_axis(argument: object, axes: int, default: int) -> list[int]:
 
 
 def _inside(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> float:
-    """The mean number of taps of a window that lie in the image, over all windows."""
+    """The mean number of taps of a window that lie inside the image, over all windows."""
     taps = [
         min(max(math.ceil((size - start) / stride), 0), out) - min(max(math.ceil(-start / stride), 0), out)
         for start in (tap * dilation - padding for tap in range(kernel))
@@ -30,26 +37,24 @@ def _inside(size: int, out: int, kernel: int, stride: int, padding: int, dilatio
 
 
 def _connections(call: Call, x: Signal, weight: Signal) -> float:
-    """Products a output element sums: channels of a group times the taps that fall into the image."""
+    """Number of products that an output element sums: channels per group times taps inside the image."""
     axes = len(weight.field.shape) - 2
     kernel = weight.field.shape[2:]
     groups = int(call.argument("groups", 6, 1) or 1)
     stride = _per_axis(call.argument("stride", 3), axes, 1)
     dilation = _per_axis(call.argument("dilation", 5), axes, 1)
     given = call.argument("padding", 4)
-    same = given == "same"
-    padding = (
-        [(d * (k - 1)) // 2 for d, k in zip(dilation, kernel, strict=True)]
-        if same
-        else _per_axis(None if isinstance(given, str) else given, axes, 0)
-    )
+    if given == "same":
+        padding = [(d * (k - 1)) // 2 for d, k in zip(dilation, kernel, strict=True)]
+    else:
+        padding = _per_axis(None if isinstance(given, str) else given, axes, 0)
     sizes, outs = x.field.shape[-axes:], call.output.shape[-axes:]
     taps = math.prod(map(_inside, sizes, outs, kernel, stride, padding, dilation))
     return x.field.shape[-axes - 1] / groups * taps
 
 
 def _transposed_connections(call: Call, x: Signal, weight: Signal) -> float:
-    """By the same count seen from the other side: every input element is spread over the taps that stay inside."""
+    """As `_connections`, counted from the input: every input element reaches the taps that stay inside."""
     axes = len(weight.field.shape) - 2
     kernel = weight.field.shape[2:]
     stride = _per_axis(call.argument("stride", 3), axes, 1)
@@ -64,22 +69,22 @@ def _transposed_connections(call: Call, x: Signal, weight: Signal) -> float:
 
 @moment_rule(assumes="weights are independent of the signal and of each other")
 def convolution(call: Call) -> MomentMap:
-    r"""A linear layer at every place, over $n = C_\text{in} k / \text{groups}$ taps, less those in the zero padding:
+    r"""A linear layer at every position, over $n = C_\text{in} k / \text{groups}$ taps without the zero padding:
 
     $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2 s_x + E[b^2], \qquad
        g_x^2 = n \frac{|y|}{|x|} E[W^2]\,g_y^2 $$
-    with $|y| / |x|$ the number of outputs an input: every product is a connection in both directions. Places that
-    differ share what their windows share tap by tap.
+    with $|y| / |x|$ the number of outputs per input: every product is a connection in both directions. Different
+    positions share what their windows share tap by tap.
     """
     (value, x), (_, weight) = call.read(0), call.read(1)
     bias_id = call.id("bias", 2)
     axes = len(weight.field.shape) - 2
     if len(x.field.shape) < axes + 1:
-        raise UnpredictableError("a convolution of what has no channels")
+        raise UnpredictableError("a convolution of a tensor without channels")
     count = _transposed_connections if "transpose" in call.op.name else _connections
     n = count(call, x, weight)
     channel = len(x.field.shape) - axes - 1
-    field = _spread(x.field, call.output.shape, channel, n, weight.field)
+    field = _convolved(x.field, call.output.shape, channel, n, weight.field)
     out = product = call.sources.gaussian(field, fluctuation(x))
     if bias_id is not None and bias_id in call.signals:
         bias = call.signals[bias_id]
@@ -91,20 +96,20 @@ def convolution(call: Call) -> MomentMap:
                 share=bias.field.share + (bias.field.ms,) * axes,
             ),
         )
-        out = replace(_sum(call, product, fitted(lifted, call.output.shape)), noise=product.noise)
+        out = replace(add_signals(call, product, expanded(lifted, call.output.shape)), noise=product.noise)
     back_fan = n * math.prod(call.output.shape) / max(math.prod(x.field.shape), 1)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
-        return {value: fresh(_spread(g, x.field.shape, channel, back_fan, weight.field))}
+        g = gradient_field(grads[0], out)
+        return {value: new_noise(_convolved(g, x.field.shape, channel, back_fan, weight.field))}
 
-    return one(out, back)
+    return single_output(out, back)
 
 
-def _spread(
+def _convolved(
     x: RandomField, shape: tuple[int, ...], channel: int, n: float, weight: RandomField
 ) -> RandomField:
-    """A sum of `n` products with weights, at every place."""
+    """The field of a sum of `n` products with weights, at every position."""
     tilt = n * max(n - 1, 0.0) * weight.mean**2
     common = max(x.share[channel], 0.0) if x.shape[channel] > 1 else x.mean**2
     ms = n * weight.ms * x.ms + tilt * common

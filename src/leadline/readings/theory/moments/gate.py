@@ -1,4 +1,4 @@
-"""Gated linear units that are one op."""
+"""Moment rule of gated linear units that are one op."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from leadline.readings.theory import quadrature
 from leadline.readings.theory.field import RandomField, product
-from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.moment_rule import Call, MomentMap, moment_rule, one
-from leadline.readings.theory.signal import moved, nodes_of, standardised
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.moment_rule import Call, MomentMap, moment_rule, single_output
+from leadline.readings.theory.signal import nodes_of, rearranged, source_field
 
 
 @moment_rule(assumes="the two halves are independent")
@@ -23,24 +23,24 @@ def glu(call: Call) -> MomentMap:
     value, x = call.read()
     shape = call.output.shape
     axis = int(call.argument("dim", 1, -1)) % len(shape)
-    half = moved(x, lambda f: replace(f, shape=shape))
-    open_ = torch.sigmoid(nodes_of(half))
-    gate = call.sources.function(open_, half, standardised(half))
+    half = rearranged(x, lambda f: replace(f, shape=shape))
+    gate_values = torch.sigmoid(nodes_of(half))
+    gate = call.sources.function(gate_values, half, source_field(half))
     if gate is None:
-        return one(None, lambda grads: {})
-    steep = open_ * (1 - open_)
-    mean, ms = quadrature.moments(steep)
+        return single_output(None, lambda grads: {})
+    derivative = gate_values * (1 - gate_values)
+    mean, ms = quadrature.moments(derivative)
     slope = RandomField(
-        shape=shape, mean=mean, ms=ms, share=tuple(quadrature.kernel(steep, ms, half.correlations))
+        shape=shape, mean=mean, ms=ms, share=tuple(quadrature.kernel(derivative, ms, half.correlations))
     )
     out = call.sources.gaussian(product(half.field, gate.field), x.noise)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
+        g = gradient_field(grads[0], out)
         parts = product(g, gate.field), product(product(g, half.field), slope)
         share = tuple((a + b) / 2 for a, b in zip(parts[0].share, parts[1].share, strict=True))
         share = tuple(0.0 if each == axis else s for each, s in enumerate(share))
         ms = (parts[0].ms + parts[1].ms) / 2
-        return {value: fresh(RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=share))}
+        return {value: new_noise(RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=share))}
 
-    return one(out, back)
+    return single_output(out, back)

@@ -1,4 +1,4 @@
-"""Ops that put tensors together."""
+"""Moment rules of ops that join tensors or overwrite elements."""
 
 from __future__ import annotations
 
@@ -8,43 +8,49 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from leadline.readings.theory.field import RandomField, reshaped
-from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
-from leadline.readings.theory.signal import Signal, number
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.moment_rule import (
+    Call,
+    MomentMap,
+    UnpredictableError,
+    moment_rule,
+    single_output,
+)
+from leadline.readings.theory.signal import Signal, constant_signal
 
 
 @moment_rule()
 def cat(call: Call) -> MomentMap:
-    """Moments are weighted by size; pieces share only their means along the axis of joining."""
+    """Moments are weighted by size; along the joined axis pieces share only their means."""
     axis = int(call.argument("dim", 1, 0) or 0)
     return _joined(call, axis % max(len(call.output.shape), 1), stacked=False)
 
 
 @moment_rule()
 def stack(call: Call) -> MomentMap:
-    """A new axis along which the tensors lie."""
+    """The tensors along a new axis."""
     axis = int(call.argument("dim", 1, 0) or 0)
     return _joined(call, axis % max(len(call.output.shape), 1), stacked=True)
 
 
 def _joined(call: Call, axis: int, *, stacked: bool) -> MomentMap:
     shape = call.output.shape
-    read = [value for value in call.op.inputs if math.prod(call.value(value).shape)]
-    if any(value not in call.signals for value in read):
-        raise UnpredictableError("nothing is known of what is joined")
-    pieces = [_lifted(call.signals[value], axis) if stacked else call.signals[value] for value in read]
+    values = [value for value in call.op.inputs if math.prod(call.value(value).shape)]
+    if any(value not in call.signals for value in values):
+        raise UnpredictableError("nothing is known about a joined tensor")
+    pieces = [_with_axis(call.signals[value], axis) if stacked else call.signals[value] for value in values]
     if any(len(piece.field.shape) != len(shape) for piece in pieces):
         raise UnpredictableError("pieces with different numbers of axes")
     sizes = [piece.field.shape[axis] for piece in pieces]
     if len(pieces) == 1 and not stacked:
-        value = read[0]
-        return one(pieces[0], lambda grads: {value: tuple(grads[0])})
+        value = values[0]
+        return single_output(pieces[0], lambda grads: {value: tuple(grads[0])})
     out = _mixture(call, pieces, sizes, axis)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
-        found: dict[int, Terms] = {}
-        for value, piece in zip(read, pieces, strict=True):
+        g = gradient_field(grads[0], out)
+        contributions: dict[int, Terms] = {}
+        for value, piece in zip(values, pieces, strict=True):
             own = replace(
                 g,
                 shape=piece.field.shape,
@@ -52,13 +58,16 @@ def _joined(call: Call, axis: int, *, stacked: bool) -> MomentMap:
                     g.ms if size == 1 else s for size, s in zip(piece.field.shape, g.share, strict=True)
                 ),
             )
-            found[value] = (*found.get(value, ()), *fresh(reshaped(own, call.value(value).shape)))
-        return found
+            contributions[value] = (
+                *contributions.get(value, ()),
+                *new_noise(reshaped(own, call.value(value).shape)),
+            )
+        return contributions
 
-    return one(out, back)
+    return single_output(out, back)
 
 
-def _lifted(signal: Signal, axis: int) -> Signal:
+def _with_axis(signal: Signal, axis: int) -> Signal:
     shape = signal.field.shape
     return replace(
         signal,
@@ -79,7 +88,7 @@ def _mixture(call: Call, pieces: Sequence[Signal], sizes: Sequence[int], axis: i
     share = [mean([field.share[each] for field in fields]) for each in range(len(call.output.shape))]
     pairs = sum(size * (size - 1) * field.share[axis] for size, field in zip(sizes, fields, strict=True))
     same = {piece.key for piece in pieces if piece.key >= 0}
-    if len(same) == 1 and len(pieces) > 1:  # copies of one tensor: what lies side by side is alike
+    if len(same) == 1 and len(pieces) > 1:  # copies of one tensor: adjacent elements are alike
         crossed = fields[0].share[axis] * (whole**2 - sum(size**2 for size in sizes))
     else:
         crossed = sum(
@@ -96,9 +105,9 @@ def _mixture(call: Call, pieces: Sequence[Signal], sizes: Sequence[int], axis: i
     return replace(call.sources.gaussian(field, noise), exact=all(piece.exact for piece in pieces))
 
 
-@moment_rule(assumes="the padding is a number")
+@moment_rule(assumes="the padding is a constant")
 def pad(call: Call) -> MomentMap:
-    """Elements among a constant border."""
+    """Elements inside a constant border."""
     value, x = call.read()
     shape = call.output.shape
     part = math.prod(x.field.shape) / max(math.prod(shape), 1)
@@ -115,21 +124,21 @@ def pad(call: Call) -> MomentMap:
     out = call.sources.gaussian(field, x.noise)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
+        g = gradient_field(grads[0], out)
         share = tuple(g.ms if size == 1 else s for size, s in zip(x.field.shape, g.share, strict=True))
-        return {value: fresh(replace(g, shape=x.field.shape, share=share))}
+        return {value: new_noise(replace(g, shape=x.field.shape, share=share))}
 
-    return one(out, back)
+    return single_output(out, back)
 
 
 @moment_rule()
 def overwrite(call: Call) -> MomentMap:
-    """Some elements replaced: a copy of the whole is the new tensor, parts are not followed."""
+    """A copy into the whole tensor is the copied tensor; writes into a part are not predicted."""
     if call.op.name == "zero":
-        return one(number(call.output.shape, 0.0), lambda grads: {})
+        return single_output(constant_signal(call.output.shape, 0.0), lambda grads: {})
     if call.op.name == "copy" and len(call.op.inputs) > 1 and call.op.inputs[1] in call.signals:
         value = call.op.inputs[1]
         x = call.signals[value]
         if x.field.shape == call.output.shape:
-            return one(x, lambda grads: {value: tuple(grads[0])})
-    raise UnpredictableError(f"{call.op.name} replaces some of the elements")
+            return single_output(x, lambda grads: {value: tuple(grads[0])})
+    raise UnpredictableError(f"{call.op.name} overwrites some of the elements")

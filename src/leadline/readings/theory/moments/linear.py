@@ -1,4 +1,4 @@
-"""Products with a weight matrix, and of two signals: linear layers, matmul, einsum."""
+"""Moment rules of matrix products, with a weight or of two signals: linear layers, matmul, einsum."""
 
 from __future__ import annotations
 
@@ -8,35 +8,42 @@ from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
 from leadline.readings.theory.field import RandomField, contracted, unbroadcast
-from leadline.readings.theory.gradient import Terms, fresh, total, weighted
-from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, fitted, moment_rule, one
-from leadline.readings.theory.moments.arithmetic import _sum, _times
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise, weighted
+from leadline.readings.theory.moment_rule import (
+    Call,
+    MomentMap,
+    UnpredictableError,
+    expanded,
+    moment_rule,
+    single_output,
+)
+from leadline.readings.theory.moments.arithmetic import add_signals, scale_signal
 from leadline.readings.theory.signal import Signal, fluctuation
 
 LETTERS = "abcdefghijklmnopqrstuvw"
 Operand = tuple[int, Signal, str]
 
 
-def contraction(call: Call, a: Operand, b: Operand, out: str) -> tuple[Signal, dict[int, str]]:
-    """The signal of a sum of products over the letters that `out` lacks; Gaussian by the central limit."""
+def contraction(call: Call, a: Operand, b: Operand, out: str) -> Signal:
+    """The signal of a sum of products over the letters that `out` lacks; Gaussian by the central limit theorem."""
     field = contracted(a[1].field, a[2], b[1].field, b[2], out)
     noise = fluctuation(a[1]) + fluctuation(b[1])
-    return call.sources.gaussian(field, noise), {}
+    return call.sources.gaussian(field, noise)
 
 
-def pulled(g: RandomField, letters: str, a: Operand, b: Operand) -> dict[int, Terms]:
+def pull_back_factors(g: RandomField, letters: str, a: Operand, b: Operand) -> dict[int, Terms]:
     """Gradients of both factors: each is a contraction of the gradient with the other factor."""
-    found: dict[int, Terms] = {}
+    gradients: dict[int, Terms] = {}
     for (value, x, own), (_, other, its) in ((a, b), (b, a)):
         field = contracted(
             g, letters, other.field, its, "".join(each for each in own if each in letters + its)
         )
-        found[value] = fresh(_completed(field, own, letters + its, x.field))
-    return found
+        gradients[value] = new_noise(_completed(field, own, letters + its, x.field))
+    return gradients
 
 
 def _completed(field: RandomField, letters: str, present: str, like: RandomField) -> RandomField:
-    """Axes that were summed over on their own get the same gradient everywhere."""
+    """The gradient with the axes that were summed in one factor alone: it is equal along them."""
     if all(letter in present for letter in letters):
         return field
     share = iter(field.share)
@@ -50,39 +57,39 @@ def linear(call: Call) -> MomentMap:
 
     $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2\,\mu_x^2 + E[b^2], \qquad
        E[y y'] = n\,E[W^2]\,E[x x'] + \ldots + E[b^2], \qquad g_x^2 = m\,E[W^2]\,g_y^2 $$
-    for neighbours $x, x'$ (tokens, samples); all of them share the bias.
+    for neighbors $x, x'$ (tokens, samples); all of them share the bias.
     """
     (value, x), weight = call.read(), call.signal("weight", 1)
     weight_id = call.id("weight", 1)
     if weight is None or weight_id is None:
-        raise UnpredictableError("nothing is known of the weight")
+        raise UnpredictableError("nothing is known about the weight")
     letters = LETTERS[: len(x.field.shape)]
     out_letters = letters[:-1] + ("z" if len(weight.field.shape) == 2 else "")
     own = ("z" if len(weight.field.shape) == 2 else "") + letters[-1]
-    product, _ = contraction(call, (value, x, letters), (weight_id, weight, own), out_letters)
+    product = contraction(call, (value, x, letters), (weight_id, weight, own), out_letters)
     return biased(
         call, product, call.id("bias", 2), out_letters, (value, x, letters), (weight_id, weight, own)
     )
 
 
 def biased(call: Call, product: Signal, bias: int | None, letters: str, a: Operand, b: Operand) -> MomentMap:
-    """The product, and a bias added to it."""
+    """The moment map of a product plus a bias."""
     out = product
     if bias is not None:
         if bias not in call.signals:
-            raise UnpredictableError("nothing is known of the bias")
+            raise UnpredictableError("nothing is known about the bias")
         out = replace(
-            _sum(call, product, fitted(call.signals[bias], product.field.shape)), noise=product.noise
+            add_signals(call, product, expanded(call.signals[bias], product.field.shape)), noise=product.noise
         )
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
-        found = pulled(g, letters, a, b)
+        g = gradient_field(grads[0], out)
+        gradients = pull_back_factors(g, letters, a, b)
         if bias is not None:
-            found[bias] = fresh(unbroadcast(g, call.signals[bias].field.shape))
-        return found
+            gradients[bias] = new_noise(unbroadcast(g, call.signals[bias].field.shape))
+        return gradients
 
-    return one(out, back)
+    return single_output(out, back)
 
 
 @moment_rule(assumes="the two factors are independent")
@@ -90,7 +97,7 @@ def matmul(call: Call) -> MomentMap:
     r"""$y_{ik} = \sum_j a_{ij} b_{jk}$: $E[y^2] = n\,q_a q_b + n(n-1)\,a_j b_j$, with $a_j$ what $a$ shares along $j$.
 
     With rows of attention weights that sum to 1, $q_y = P_2 q_v + (1 - P_2)\,\bar v$, $P_2 = E\sum_j p_j^2$: attention
-    needs no rule of its own.
+    written as two products needs no extra rule.
     """
     (left, a), (right, b) = call.read(0), call.read(1)
     if call.op.args and value_of(call.op.args[0]) == right and left != right:
@@ -103,31 +110,31 @@ def matmul(call: Call) -> MomentMap:
 
 def _contract(call: Call, a: Operand, b: Operand, out: str) -> MomentMap:
     a, b = _without_ones(a, b), _without_ones(b, a)
-    made, _ = contraction(call, a, b, out)
-    if made.field.shape != call.output.shape:
-        made = replace(made, field=replace(made.field, shape=call.output.shape))
+    signal = contraction(call, a, b, out)
+    if signal.field.shape != call.output.shape:
+        signal = replace(signal, field=replace(signal.field, shape=call.output.shape))
     if a[0] == b[0]:
         raise UnpredictableError("a product of a tensor with itself")
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        found = pulled(total(grads[0], made), out, a, b)
+        gradients = pull_back_factors(gradient_field(grads[0], signal), out, a, b)
         return {
-            value: fresh(unbroadcast(terms[0].field, call.signals[value].field.shape))
-            for value, terms in found.items()
+            value: new_noise(unbroadcast(terms[0].field, call.signals[value].field.shape))
+            for value, terms in gradients.items()
         }
 
-    return one(made, back)
+    return single_output(signal, back)
 
 
 def _without_ones(operand: Operand, other: Operand) -> Operand:
-    """Batch axes of length 1 in the length of the other factor's."""
+    """The operand with batch axes of length 1 expanded to those of the other factor."""
     value, signal, letters = operand
     size = dict(zip(other[2], other[1].field.shape, strict=True))
     shape = tuple(
         size.get(letter, own) if own == 1 else own
         for letter, own in zip(letters, signal.field.shape, strict=True)
     )
-    return value, fitted(signal, shape), letters
+    return value, expanded(signal, shape), letters
 
 
 def _matmul_letters(left: int, right: int) -> tuple[str, str, str]:
@@ -139,7 +146,7 @@ def _matmul_letters(left: int, right: int) -> tuple[str, str, str]:
 
 @moment_rule(assumes="weights are independent of the signal and of each other")
 def addmm(call: Call) -> MomentMap:
-    """$y = b + x W$: a linear layer with its bias first."""
+    """$y = b + x W$: a linear layer with the bias as first argument."""
     names = {"addmm": ("input", "mat1", "mat2"), "addmv": ("input", "mat", "vec")}
     bias, left, right = (
         call.id(name, place)
@@ -147,27 +154,29 @@ def addmm(call: Call) -> MomentMap:
     )
     alpha, beta = (float(call.op.kwargs.get(name, 1)) for name in ("alpha", "beta"))
     if left is None or right is None or left not in call.signals or right not in call.signals:
-        raise UnpredictableError("nothing is known of the factors")
+        raise UnpredictableError("nothing is known about the factors")
     a, b = call.signals[left], call.signals[right]
     letters_a, letters_b, out = _matmul_letters(len(a.field.shape), len(b.field.shape))
     if beta != 1:
-        raise UnpredictableError("a bias with a factor")
-    a = _times(a, alpha)  # so that the product, and the gradient of the other factor, have it; its own below
-    product, _ = contraction(call, (left, a, letters_a), (right, b, letters_b), out)
-    made = biased(call, product, bias, out, (left, a, letters_a), (right, b, letters_b))
+        raise UnpredictableError("a bias multiplied by beta")
+    a = scale_signal(
+        a, alpha
+    )  # the product and the gradient of the other factor now contain it; the own gradient follows below
+    product = contraction(call, (left, a, letters_a), (right, b, letters_b), out)
+    with_bias = biased(call, product, bias, out, (left, a, letters_a), (right, b, letters_b))
     if alpha == 1:
-        return made
+        return with_bias
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        found = dict(made.back(grads))
-        return {**found, left: weighted(found[left], alpha)}
+        gradients = dict(with_bias.back(grads))
+        return {**gradients, left: weighted(gradients[left], alpha)}
 
-    return MomentMap(outputs=made.outputs, back=back)
+    return MomentMap(outputs=with_bias.outputs, back=back)
 
 
 @moment_rule(assumes="the two factors are independent")
 def einsum(call: Call) -> MomentMap:
-    """A sum of products in the letters given; two factors."""
+    """A sum of products of two factors, in the given letters."""
     equation = str(call.argument("equation", 0)).replace(" ", "")
     if "." in equation or "->" not in equation or len(call.op.inputs) != 2:
         raise UnpredictableError(f"einsum {equation!r}")
@@ -193,13 +202,15 @@ def bilinear(call: Call) -> MomentMap:
     out = call.sources.gaussian(field, fluctuation(a) + fluctuation(b))
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
-        found = {}
+        g = gradient_field(grads[0], out)
+        gradients = {}
         for value, x, other in ((left, a, b), (right, b, a)):
             factor = weight.field.shape[0] * other.field.shape[-1] * weight.field.ms
             share = [factor * s * o for s, o in zip(g.share[:-1], other.field.share[:-1], strict=True)]
             ms = factor * g.ms * other.field.ms
-            found[value] = fresh(RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=(*share, 0.0)))
-        return found
+            gradients[value] = new_noise(
+                RandomField(shape=x.field.shape, mean=0.0, ms=ms, share=(*share, 0.0))
+            )
+        return gradients
 
-    return one(out, back)
+    return single_output(out, back)

@@ -1,83 +1,88 @@
-"""Functions of single elements: activations, and the arithmetic that models spell activations and norms with."""
+"""Moment rules of functions of single elements: activations, and the arithmetic that activations and norms use."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.ops.arguments import value_of
 from leadline.readings.theory.field import RandomField, broadcast, constant, unbroadcast
-from leadline.readings.theory.gradient import Terms, fresh, total, weighted
-from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
-from leadline.readings.theory.replay import replay, slopes
-from leadline.readings.theory.signal import Signal, nodes_of, standardised
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise, weighted
+from leadline.readings.theory.moment_rule import (
+    Call,
+    MomentMap,
+    UnpredictableError,
+    moment_rule,
+    single_output,
+)
+from leadline.readings.theory.signal import Signal, nodes_of, source_field
+from leadline.records import Op
 
-MASKED = 1e4  # what is filled into logits so that softmax drops them; above any logit, below float16's 65504
+# Heuristic: masks fill logits with more, so that softmax drops them; above any logit, below the 65504 of float16.
+MIN_MASK_VALUE = 1e4
 
 
 def operands(call: Call) -> dict[int, Signal]:
-    """The tensors among the arguments, by value id; all must be known."""
-    wanted = [
-        value
-        for each in (*call.op.args, *call.op.kwargs.values())
-        if (value := value_of(each)) is not None and call.value(value).dtype != "bool"
-    ]
-    found = {value: call.signals[value] for value in wanted if value in call.signals}
-    if len(found) < len(set(wanted)):
-        raise UnpredictableError(f"nothing is known of what {call.op.name} reads")
-    return found
+    """Signals of the tensors among the arguments, by value id; raises `UnpredictableError` if one is unknown."""
+    values = [value_of(each) for each in (*call.op.args, *call.op.kwargs.values())]
+    tensors = [value for value in values if value is not None and call.value(value).dtype != "bool"]
+    if any(value not in call.signals for value in tensors):
+        raise UnpredictableError(f"nothing is known about the input of {call.op.name}")
+    return {value: call.signals[value] for value in tensors}
 
 
 def apply_pointwise(call: Call) -> MomentMap:
-    r"""$y = f(x)$ with $x = x(z)$, $z \sim N(0, 1)$: push the quadrature nodes of $z$ through the recorded op.
+    r"""$y = f(x)$ with $x = x(z)$, $z \sim N(0, 1)$: apply the recorded op to the quadrature nodes of $z$.
 
     $$ E[y] = \int f(x(z))\,Dz, \quad E[y^2] = \int f(x(z))^2\,Dz, \quad
        E[y y'] = \sum_k a_k^2 \rho^k, \quad a_k = \int f(x(z))\,h_k(z)\,Dz $$
-    with $h_k$ the normalised Hermite polynomials and $\rho$ the correlation of neighbours' $z$. Gradients:
-    $g_x = f'(x(z))\,g_y$, kept as a function of $z$. Several operands must be functions of the same source, or
-    numbers.
+    with $h_k$ the normalized Hermite polynomials and $\rho$ the correlation of the $z$ of neighbors. Gradients:
+    $g_x = f'(x(z))\,g_y$, as a function of $z$. Several operands must be functions of the same source, or constants.
     """
     given = operands(call)
-    live = {value: signal for value, signal in given.items() if not signal.tight}
+    live = {value: signal for value, signal in given.items() if not signal.deterministic}
     if len({signal.key for signal in live.values()}) > 1:
-        raise UnpredictableError(f"{call.op.name} of tensors of different sources")
+        raise UnpredictableError(f"{call.op.name} of tensors with different sources")
     shape = call.output.shape
     if not live:
-        return _of_numbers(call, given, shape)
+        return _of_constants(call, given, shape)
     first = next(iter(live.values()))
     points: dict[int, Tensor] = {
         value: nodes_of(signal) if value in live else torch.full_like(nodes_of(first), signal.field.mean)
         for value, signal in given.items()
     }
-    source = broadcast(standardised(first), shape)
+    source = broadcast(source_field(first), shape)
     out = call.sources.function(replay(call.op, points), first, source)
     if out is None:
-        raise UnpredictableError(f"{call.op.name} is no number for most of what it reads")
+        raise UnpredictableError(f"{call.op.name} is not finite for most of its input")
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        found = slopes(call.op, points)
-        return {value: returned(weighted(grads[0], found[value]), given[value]) for value in given}
+        derivatives = slopes(call.op, points)
+        return {value: pulled_back(weighted(grads[0], derivatives[value]), given[value]) for value in given}
 
-    return one(out, back)
+    return single_output(out, back)
 
 
-def returned(terms: Terms, signal: Signal) -> Terms:
-    """The terms in the axes of the tensor they belong to; where it was expanded, they add up to new noise.
+def pulled_back(terms: Terms, signal: Signal) -> Terms:
+    """The terms in the axes of the tensor they belong to; where it was expanded, they add up to a new noise.
 
-    The gradient of a number (a norm's scale) forgets which function of the source it was.
+    The gradient of a constant (the scale of a norm) is no longer a function of the source.
     """
     if not terms or terms[0].field.shape == signal.field.shape:
         return terms
     wide = Signal(field=terms[0].field, key=-1)
-    expanded = replace(wide, source=broadcast(standardised(signal), terms[0].field.shape))
-    return fresh(unbroadcast(total(terms, expanded), signal.field.shape))
+    expanded = replace(wide, source=broadcast(source_field(signal), terms[0].field.shape))
+    return new_noise(unbroadcast(gradient_field(terms, expanded), signal.field.shape))
 
 
-def _of_numbers(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...]) -> MomentMap:
-    r"""Of tensors as good as numbers, to first order: $f(\bar m)$, with variance $f'(\bar m)^2\,\mathrm{Var}(m)$."""
+def _of_constants(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...]) -> MomentMap:
+    r"""Of deterministic tensors, to first order: $f(\bar m)$ with variance $f'(\bar m)^2\,\mathrm{Var}(m)$."""
     points = {
         value: torch.full((1,), signal.field.mean, dtype=torch.float64, device="cpu")
         for value, signal in given.items()
@@ -93,15 +98,15 @@ def _of_numbers(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...])
     noise = max((signal.noise for signal in given.values()), default=0.0)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        return {value: returned(weighted(grads[0], slope[value]), given[value]) for value in given}
+        return {value: pulled_back(weighted(grads[0], slope[value]), given[value]) for value in given}
 
     origin = next((signal.origin for signal in given.values() if signal.origin >= 0), -1)
-    return one(Signal(field=field, key=-1, tight=True, noise=noise, origin=origin), back)
+    return single_output(Signal(field=field, key=-1, deterministic=True, noise=noise, origin=origin), back)
 
 
-def masked(call: Call, x: Signal, value: int, valid: float) -> MomentMap:
-    """Logits of which softmax will see a share only; their field is that of the rest."""
-    return one(replace(x, valid=valid), lambda grads: {value: tuple(grads[0])})
+def _masked(call: Call, x: Signal, value: int, visible_share: float) -> MomentMap:
+    """Logits of which softmax sees only a share; their field is that of the visible ones."""
+    return single_output(replace(x, visible_share=visible_share), lambda grads: {value: tuple(grads[0])})
 
 
 @moment_rule(assumes="the elements are Gaussian")
@@ -110,62 +115,121 @@ def pointwise(call: Call) -> MomentMap:
     return apply_pointwise(call)
 
 
-@moment_rule(assumes="masks hide what comes later, or nothing")
+@moment_rule(assumes="masks hide later positions, or nothing")
 def mask(call: Call) -> MomentMap:
-    """`where` and `masked_fill` with a huge number drop elements from a softmax; with 0 they thin the tensor out."""
+    """`where` and `masked_fill` with a huge number, which hide logits from a softmax; other fills are not predicted."""
     filler = call.argument("value", 2) if call.op.name == "masked_fill" else call.argument("other", 2)
     tensors = [value for value in call.op.inputs if call.value(value).dtype != "bool"]
     known = [value for value in tensors if value in call.signals]
-    live = [value for value in known if not call.signals[value].tight]
+    live = [value for value in known if not call.signals[value].deterministic]
     if len(live) != 1:
-        raise UnpredictableError(f"{call.op.name} between tensors of different sources")
+        raise UnpredictableError(f"{call.op.name} of tensors with different sources")
     number = filler if isinstance(filler, int | float) else None
     if number is None:
         others = [call.signals[value].field.mean for value in known if value not in live]
         number = others[0] if others else None
-    if number is None or abs(number) > MASKED:
-        return masked(call, call.signals[live[0]], live[0], valid_share(call))
+    if number is None or abs(number) > MIN_MASK_VALUE:
+        return _masked(call, call.signals[live[0]], live[0], mask_visible_share(call))
     raise UnpredictableError(f"{call.op.name} under a mask of unknown extent")
 
 
-def valid_share(call: Call) -> float:
-    """Of a mask of booleans nothing is measured: one that compares positions is causal, others let all pass."""
+def mask_visible_share(call: Call) -> float:
+    """The visible share of a boolean mask, which is not measured: a causal one hides half, others hide nothing."""
     columns = call.output.shape[-1]
     return (columns + 1) / (2 * columns) if call.causal.intersection(call.op.inputs) else 1.0
 
 
 @moment_rule(assumes="the other operand is a floor for masked logits")
 def extreme(call: Call) -> MomentMap:
-    """The elementwise extreme of a tensor and a number far beyond its values: the tensor itself."""
+    """The elementwise extreme of a tensor and a number far beyond its values, which is the tensor itself."""
     signals = operands(call)
-    live = {value: signal for value, signal in signals.items() if not signal.tight}
-    floors = [abs(signal.field.mean) for signal in signals.values() if signal.tight]
-    if len(live) != 1 or not floors or floors[0] < MASKED:
+    live = {value: signal for value, signal in signals.items() if not signal.deterministic}
+    floors = [abs(signal.field.mean) for signal in signals.values() if signal.deterministic]
+    if len(live) != 1 or not floors or floors[0] < MIN_MASK_VALUE:
         raise UnpredictableError(f"{call.op.name} over an axis, or of two tensors")
     (value, x), *_ = live.items()
-    return one(x, lambda grads: {value: tuple(grads[0])})
+    return single_output(x, lambda grads: {value: tuple(grads[0])})
 
 
 @moment_rule(assumes="the elements are Gaussian")
 def prelu(call: Call) -> MomentMap:
-    r"""$y = \max(x, 0) + a \min(x, 0)$ with learned slopes $a$ (0.25 at the start), or slopes drawn anew each time.
+    r"""$y = \max(x, 0) + a \min(x, 0)$ with learned slopes $a$ (0.25 at the start), or random ones.
 
     As a function of $x$ it has the slope $\sqrt{E[a^2]}$, with $E[a^2] = (l^2 + lu + u^2)/3$ for $a \sim U(l, u)$.
     """
     value, x = call.read()
-    steep = _negative_slope(call)
-    source, points = standardised(x), nodes_of(x)
-    out = call.sources.function(torch.where(points > 0, points, steep * points), x, source)
-    slopes_at = torch.where(points > 0, 1.0, steep).to(points.dtype)
-    return one(out, lambda grads: {value: weighted(grads[0], slopes_at)})
+    slope = _negative_slope(call)
+    source, points = source_field(x), nodes_of(x)
+    out = call.sources.function(torch.where(points > 0, points, slope * points), x, source)
+    slopes_at = torch.where(points > 0, 1.0, slope).to(points.dtype)
+    return single_output(out, lambda grads: {value: weighted(grads[0], slopes_at)})
 
 
 def _negative_slope(call: Call) -> float:
     if call.op.name == "prelu":
         slope = call.signal("weight", 1)
         if slope is None:
-            raise UnpredictableError("nothing is known of the slopes")
+            raise UnpredictableError("nothing is known about the slopes")
         return float(slope.field.ms**0.5) if slope.field.mean >= 0 else slope.field.mean
     low, high = float(call.argument("lower", 1, 1 / 8)), float(call.argument("upper", 2, 1 / 3))
-    drawn = bool(call.argument("training", 3))
-    return float(((low**2 + low * high + high**2) / 3) ** 0.5) if drawn else (low + high) / 2
+    is_random = bool(call.argument("training", 3))
+    return float(((low**2 + low * high + high**2) / 3) ** 0.5) if is_random else (low + high) / 2
+
+
+# Recorded ops applied to quadrature nodes instead of tensors.
+
+_REFLECTED = ("__rpow__", "__rdiv__", "__rtruediv__", "__rfloordiv__", "__rmod__")
+_IGNORED_KEYWORDS = frozenset(
+    {"inplace", "out", "dtype", "device", "memory_format", "non_blocking", "copy", "training"}
+)
+_NON_FINITE = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
+
+
+@cache
+def function_of(name: str) -> Callable[..., Tensor] | None:
+    """The torch function of a canonical op name; None if there is none."""
+    for home in (F, torch, torch.special, Tensor):
+        function: Callable[..., Tensor] | None = getattr(home, name, None)
+        if function is not None:
+            return function
+    return None
+
+
+def replay(op: Op, given: Mapping[int, Tensor | float]) -> Tensor:
+    """The recorded op applied to `given` in place of its tensors (by value id), with its recorded literals."""
+    function = function_of(op.name)
+    if function is None:
+        raise LookupError(op.name)
+    args = [_literal(each, given) for each in op.args]
+    if op.callable.endswith(_REFLECTED):
+        args.reverse()
+    kwargs = {key: _literal(each, given) for key, each in op.kwargs.items() if key not in _IGNORED_KEYWORDS}
+    return function(*_tensors_first(args), **kwargs).to(torch.float64)
+
+
+def slopes(op: Op, given: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """The derivative of the op with respect to each of its tensors, at the nodes."""
+    with torch.enable_grad():
+        leaves = {value: each.detach().clone().requires_grad_() for value, each in given.items()}
+        result = replay(op, leaves)
+        if not result.requires_grad:
+            return {value: torch.zeros_like(each) for value, each in given.items()}
+        grads = torch.autograd.grad(result.sum(), list(leaves.values()), allow_unused=True)
+    return {
+        value: torch.zeros_like(each) if grad is None else torch.nan_to_num(grad)
+        for (value, each), grad in zip(given.items(), grads, strict=True)
+    }
+
+
+def _literal(recorded: Any, given: Mapping[int, Tensor | float]) -> Any:
+    value = value_of(recorded)
+    if value is not None:
+        return given[value]
+    return _NON_FINITE.get(recorded, recorded) if isinstance(recorded, str) else recorded
+
+
+def _tensors_first(args: list[Any]) -> list[Any]:
+    """A number in the first place becomes a tensor, which functions such as `pow` and `where` require."""
+    if args and not isinstance(args[0], Tensor) and isinstance(args[0], float | int):
+        return [torch.tensor(float(args[0]), dtype=torch.float64, device="cpu"), *args[1:]]
+    return args

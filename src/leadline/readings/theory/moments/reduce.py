@@ -1,4 +1,4 @@
-"""Means, sums and variances over axes."""
+"""Moment rules of reductions over axes: means, sums, variances, norms."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from leadline.readings.theory.field import (
     averaged,
     broadcast,
     constant,
+    mean_pair_moment,
     reshaped,
     scaled,
-    within,
 )
-from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
-from leadline.readings.theory.moments.norm import centred
-from leadline.readings.theory.moments.softmax import weights_of
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.moment_rule import (
+    Call,
+    MomentMap,
+    UnpredictableError,
+    moment_rule,
+    single_output,
+)
+from leadline.readings.theory.moments.norm import centered
+from leadline.readings.theory.moments.softmax import softmax_moments
 from leadline.readings.theory.signal import Signal, slope_of
 
-SELF_AVERAGING = (
-    0.5  # relative variance of a mean below which it counts as a number; ours: 2/n of squares with n = 4
-)
+# Heuristic: a mean with a smaller relative variance counts as deterministic; 2/n of squares reaches it at n = 4.
+MAX_DETERMINISTIC_VARIANCE = 0.5
 
 
 def _axes(call: Call, x: Signal, position: int = 1) -> list[int]:
     rank = len(x.field.shape)
-    found = call.argument("dim", position)
-    if found is None or found == []:
+    given = call.argument("dim", position)
+    if given is None or given == [] or isinstance(given, bool | str):
         return list(range(rank))
-    if isinstance(found, bool | str):
-        return list(range(rank))
-    many = found if isinstance(found, list) else [found]
+    axes = given if isinstance(given, list) else [given]
     if call.op.name in ("mean", "sum") and "dim" not in call.op.kwargs and position == 1:
-        many = list(call.sequence("dim", 1) or many)
-        many = [each for each in many if isinstance(each, int) and not isinstance(each, bool)]
-    return [int(axis) % rank for axis in many]
+        axes = list(call.sequence("dim", 1) or axes)
+        axes = [each for each in axes if isinstance(each, int) and not isinstance(each, bool)]
+    return [int(axis) % rank for axis in axes]
 
 
-@moment_rule(assumes="places along the axis are alike")
+@moment_rule(assumes="positions along the axis are alike")
 def mean(call: Call) -> MomentMap:
-    r"""$y = \frac1n \sum x$: $E[y^2] = \frac1n q + \frac{n-1}{n} s$, with $s$ what places share; a sum is $n$ means.
+    r"""$y = \frac1n \sum x$: $E[y^2] = \frac1n q + \frac{n-1}{n} s$, with $s$ what positions share; a sum is $n$ means.
 
-    Where that leaves little variance beside the mean, the tensor is a number from here on. $g_x = g_y / n$, the same
-    for all places.
+    If little variance is left compared with the mean, the result counts as deterministic. $g_x = g_y / n$, equal for
+    all positions.
     """
     value, x = call.read()
     axes = _axes(call, x)
@@ -54,9 +57,9 @@ def mean(call: Call) -> MomentMap:
     factor = 1.0 if "mean" in call.op.name else float(n)
     kept = averaged(x.field, axes, keep=True)
     field = scaled(reshaped(kept, call.output.shape), factor)
-    tight = field.var <= SELF_AVERAGING * field.mean**2
+    tight = field.var <= MAX_DETERMINISTIC_VARIANCE * field.mean**2
     if tight:
-        out = Signal(field=field, key=-1, tight=True, noise=x.noise, origin=x.key)
+        out = Signal(field=field, key=-1, deterministic=True, noise=x.noise, origin=x.key)
     else:
         spread = slope_of(x)
         variance = max(kept.ms - kept.mean**2, 0.0)
@@ -65,22 +68,22 @@ def mean(call: Call) -> MomentMap:
     wide = kept.shape
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = scaled(reshaped(total(grads[0], out), wide), factor / n)
-        return {value: fresh(broadcast(g, x.field.shape))}
+        g = scaled(reshaped(gradient_field(grads[0], out), wide), factor / n)
+        return {value: new_noise(broadcast(g, x.field.shape))}
 
-    return one(out, back)
+    return single_output(out, back)
 
 
-@moment_rule(assumes="places along the axis are alike")
+@moment_rule(assumes="positions along the axis are alike")
 def variance(call: Call) -> MomentMap:
-    r"""$v = \frac{1}{n - 1}\sum (x - \bar x)^2$, a number where $n$ is large; $g_x = 2(x - \bar x) g_v/(n-1)$.
+    r"""$v = \frac{1}{n - 1}\sum (x - \bar x)^2$, a constant where $n$ is large; $g_x = 2(x - \bar x) g_v/(n-1)$.
 
     $E[v^2] = v^2 (1 + 2/(n-1))$ for Gaussians, and $E[\sqrt v^2] = v$. Biased ones divide by $n$.
     """
     value, x = call.read()
     axes = _axes(call, x)
     n = math.prod(x.field.shape[axis] for axis in axes)
-    inner = centred(x.field, axes)
+    inner = centered(x.field, axes)
     biased = call.argument("unbiased", 2) is False or call.argument("correction", 2) == 0
     divisor = n if biased else max(n - 1, 1)
     v = inner.ms * n / divisor
@@ -89,7 +92,7 @@ def variance(call: Call) -> MomentMap:
     first = Signal(
         field=flat if root else replace(flat, ms=flat.ms * (1 + 2 / max(n - 1, 1))),
         key=-1,
-        tight=True,
+        deterministic=True,
         noise=x.noise,
         origin=x.key,
     )
@@ -99,20 +102,20 @@ def variance(call: Call) -> MomentMap:
             call.sources.gaussian(reshaped(averaged(x.field, axes, keep=True), call.shapes[1]), x.noise)
         )
     wide = averaged(x.field, axes, keep=True).shape
-    steep = (1 / math.sqrt(v) if v else 0.0) if root else 2.0
+    derivative = (1 / math.sqrt(v) if v else 0.0) if root else 2.0
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         if not grads[0]:
             return {}
-        g = broadcast(reshaped(total(grads[0], first), wide), x.field.shape)
+        g = broadcast(reshaped(gradient_field(grads[0], first), wide), x.field.shape)
         share = tuple(a * b for a, b in zip(g.share, inner.share, strict=True))
         field = RandomField(shape=x.field.shape, mean=0.0, ms=g.ms * inner.ms, share=share)
-        return {value: fresh(scaled(field, steep / divisor))}
+        return {value: new_noise(scaled(field, derivative / divisor))}
 
     return MomentMap(outputs=tuple(outs), back=back)
 
 
-@moment_rule(assumes="the second moment averages itself")
+@moment_rule(assumes="the second moment does not fluctuate")
 def vector_norm(call: Call) -> MomentMap:
     r"""$\|x\| = \sqrt{n q}$; its gradient is $x / \|x\|$."""
     value, x = call.read()
@@ -123,20 +126,22 @@ def vector_norm(call: Call) -> MomentMap:
     n = math.prod(x.field.shape[axis] for axis in axes)
     size = math.sqrt(n * x.field.ms)
     if not size:
-        raise UnpredictableError("the norm of nothing")
-    out = Signal(field=constant(call.output.shape, size), key=-1, tight=True, noise=x.noise, origin=x.key)
+        raise UnpredictableError("the norm of zeros")
+    out = Signal(
+        field=constant(call.output.shape, size), key=-1, deterministic=True, noise=x.noise, origin=x.key
+    )
     wide = averaged(x.field, axes, keep=True).shape
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = broadcast(reshaped(total(grads[0], out), wide), x.field.shape)
+        g = broadcast(reshaped(gradient_field(grads[0], out), wide), x.field.shape)
         share = tuple(a * b for a, b in zip(g.share, x.field.share, strict=True))
         field = RandomField(shape=x.field.shape, mean=0.0, ms=g.ms * x.field.ms, share=share)
-        return {value: fresh(scaled(field, 1 / size))}
+        return {value: new_noise(scaled(field, 1 / size))}
 
-    return one(out, back)
+    return single_output(out, back)
 
 
-@moment_rule(assumes="places along the axis are alike")
+@moment_rule(assumes="positions along the axis are alike")
 def cumsum(call: Call) -> MomentMap:
     r"""$y_t = \sum_{s \le t} x_s$: $E[y^2] = \frac{n+1}{2}(q - s) + \frac{(n+1)(2n+1)}{6}s$ on average over $t$."""
     value, x = call.read()
@@ -151,31 +156,31 @@ def cumsum(call: Call) -> MomentMap:
         return replace(field, mean=field.mean * single, ms=ms, share=share)
 
     out = call.sources.gaussian(grown(x.field), x.noise)
-    return one(out, lambda grads: {value: fresh(grown(total(grads[0], out)))})
+    return single_output(out, lambda grads: {value: new_noise(grown(gradient_field(grads[0], out)))})
 
 
 @moment_rule(assumes="logits are Gaussian")
 def logsumexp(call: Call) -> MomentMap:
     r"""$E\ln \sum e^{x} = \mu + \ln n + \sigma^2/2 + \delta$ over $n$ logits; the gradient is softmax.
 
-    $\delta \le 0$ is what few keys lack, about $-(e^{\sigma^2} - 1)/2n$; by a fixed sample of Gaussian rows.
+    $\delta \le 0$ is the correction for few keys, about $-(e^{\sigma^2} - 1)/2n$; by a fixed sample of Gaussian rows.
     """
     value, x = call.read()
     axes = _axes(call, x)
     n = math.prod(x.field.shape[axis] for axis in axes)
-    spread = x.field.ms - within(x.field, axes)
-    weights = weights_of(n, spread, 1.0)
+    spread = x.field.ms - mean_pair_moment(x.field, axes)
+    weights = softmax_moments(n, spread, 1.0)
     level = x.field.mean + math.log(n) + spread / 2 + weights.excess
     out = Signal(
         field=constant(call.output.shape, level),
         key=-1,
-        tight=True,
+        deterministic=True,
         noise=x.noise,
     )
     wide = averaged(x.field, axes, keep=True).shape
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = broadcast(reshaped(total(grads[0], out), wide), x.field.shape)
-        return {value: fresh(scaled(g, math.sqrt(weights.squared / n)))}
+        g = broadcast(reshaped(gradient_field(grads[0], out), wide), x.field.shape)
+        return {value: new_noise(scaled(g, math.sqrt(weights.squared / n)))}
 
-    return one(out, back)
+    return single_output(out, back)

@@ -1,4 +1,4 @@
-"""Ops that take some of the elements."""
+"""Moment rules of ops that select, repeat or window elements."""
 
 from __future__ import annotations
 
@@ -10,40 +10,46 @@ from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
 from leadline.readings.theory.field import RandomField, broadcast, reshaped, scaled
-from leadline.readings.theory.gradient import Terms, fresh, total
-from leadline.readings.theory.moment_rule import Call, MomentMap, UnpredictableError, moment_rule, one
-from leadline.readings.theory.moments.choose import chosen_of, gathered_at
-from leadline.readings.theory.moments.pointwise import returned
-from leadline.readings.theory.signal import Signal, moved
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.moment_rule import (
+    Call,
+    MomentMap,
+    UnpredictableError,
+    moment_rule,
+    single_output,
+)
+from leadline.readings.theory.moments.pointwise import pulled_back
+from leadline.readings.theory.moments.topk import find_gathered_topk, select_largest
+from leadline.readings.theory.signal import Signal, rearranged
 
 
-def thinned(call: Call, axes: Sequence[int | None]) -> MomentMap:
-    """Some of the elements of a tensor; `axes` names for each axis of the result the axis it was taken from.
+def selection(call: Call, axes: Sequence[int | None]) -> MomentMap:
+    """The moment map of a part of the elements; `axes` gives the original axis of each axis of the result.
 
-    Moments stay. Elements that were not taken have no gradient, so that its mean square falls by the share taken.
+    Moments stay. Elements that were not selected have no gradient, so that its mean square falls by the selected share.
     """
     value, x = call.read()
     outs = []
     for place, shape in enumerate(call.shapes):
         tag = f"{call.op.name} {call.op.args[1:]} {sorted(call.op.kwargs.items())} {place}"
-        part = moved(x, lambda f, shape=shape: _taken(f, shape, axes))  # type: ignore[misc]
+        part = rearranged(x, lambda f, shape=shape: _selected_field(f, shape, axes))  # type: ignore[misc]
         same = math.prod(shape) == math.prod(x.field.shape)
         outs.append(part if same else replace(part, key=call.sources.view(x.key, tag)))
     back_axes = {old: new for new, old in enumerate(axes) if old is not None}
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        found: list[RandomField] = []
+        fields: list[RandomField] = []
         for terms, out in zip(grads, outs, strict=True):
             if terms:
-                found.append(_scattered(total(terms, out), x.field, back_axes))
-        if not found:
+                fields.append(_scattered(gradient_field(terms, out), x.field, back_axes))
+        if not fields:
             return {}
-        return {value: fresh(_sum(found))}
+        return {value: new_noise(_sum(fields))}
 
     return MomentMap(outputs=tuple(outs), back=back)
 
 
-def _taken(field: RandomField, shape: tuple[int, ...], axes: Sequence[int | None]) -> RandomField:
+def _selected_field(field: RandomField, shape: tuple[int, ...], axes: Sequence[int | None]) -> RandomField:
     share = tuple(
         field.ms if size == 1 else field.ms if axis is None else field.share[axis]
         for size, axis in zip(shape, axes, strict=True)
@@ -52,7 +58,7 @@ def _taken(field: RandomField, shape: tuple[int, ...], axes: Sequence[int | None
 
 
 def _scattered(g: RandomField, like: RandomField, axes: Mapping[int, int]) -> RandomField:
-    """A gradient among the zeros of what was not taken."""
+    """A gradient that is zero at the elements that were not selected."""
     part = math.prod(g.shape) / max(math.prod(like.shape), 1)
     share = []
     for axis, size in enumerate(like.shape):
@@ -77,10 +83,10 @@ def _sum(fields: Sequence[RandomField]) -> RandomField:
 
 @moment_rule()
 def getitem(call: Call) -> MomentMap:
-    """Indexing by numbers, slices, new axes, and by tensors of indices or booleans."""
+    """Indexing by integers, slices, new axes, and by tensors of indices or booleans."""
     _, x = call.read()
     index = call.argument("indices", 1)
-    return thinned(call, _axes_of_index(call, x, index))
+    return selection(call, _axes_of_index(call, x, index))
 
 
 def _axes_of_index(call: Call, x: Signal, index: Any) -> list[int | None]:
@@ -123,30 +129,31 @@ def _consumes(call: Call, part: Any) -> int:
 
 @moment_rule()
 def select(call: Call) -> MomentMap:
-    """One place along an axis."""
+    """One position along an axis."""
     _, x = call.read()
     axis = int(call.argument("dim", 1)) % len(x.field.shape)
-    return thinned(call, [each for each in range(len(x.field.shape)) if each != axis])
+    return selection(call, [each for each in range(len(x.field.shape)) if each != axis])
 
 
 @moment_rule()
 def subset(call: Call) -> MomentMap:
-    """Pieces along an axis; all axes stay."""
+    """Pieces along an axis; all axes stay. Selection by size or by a triangle is not predicted."""
     value, x = call.read()
-    if call.op.name in ("gather", "take_along_dim") and (found := gathered_at(call)) is not None:
-        axis, largest = found
-        return chosen_of(call, x, value, axis, largest=largest)
+    gathered_topk = find_gathered_topk(call) if call.op.name in ("gather", "take_along_dim") else None
+    if gathered_topk is not None:
+        axis, largest = gathered_topk
+        return select_largest(call, x, value, axis, largest=largest)
     if call.op.name in ("sort", "tril", "triu"):
-        raise UnpredictableError(f"{call.op.name} chooses by value or place")
-    return thinned(call, list(range(len(x.field.shape))))
+        raise UnpredictableError(f"{call.op.name} selects by value or position")
+    return selection(call, list(range(len(x.field.shape))))
 
 
 @moment_rule()
 def unbind(call: Call) -> MomentMap:
-    """All places along an axis, each by itself."""
+    """All positions along an axis, each as a tensor."""
     _, x = call.read()
     axis = int(call.argument("dim", 1, 0)) % len(x.field.shape)
-    return thinned(call, [each for each in range(len(x.field.shape)) if each != axis])
+    return selection(call, [each for each in range(len(x.field.shape)) if each != axis])
 
 
 @moment_rule()
@@ -154,18 +161,18 @@ def expand(call: Call) -> MomentMap:
     """Copies along an axis: the gradient is their sum."""
     value, x = call.read()
     shape = call.output.shape
-    out = moved(x, lambda f: broadcast(f, shape))
-    return one(out, lambda grads: {value: returned(grads[0], x)})
+    out = rearranged(x, lambda f: broadcast(f, shape))
+    return single_output(out, lambda grads: {value: pulled_back(grads[0], x)})
 
 
 @moment_rule()
 def repeat(call: Call) -> MomentMap:
-    """Copies one behind the other: pairs of copies share everything."""
+    """Copies one after the other: pairs of copies share everything."""
     value, x = call.read()
     shape = call.output.shape
     old = (1,) * (len(shape) - len(x.field.shape)) + x.field.shape
     if len(old) != len(shape):
-        raise UnpredictableError("a repetition that flattens")
+        raise UnpredictableError("a repetition that flattens the tensor")
     flat = reshaped(x.field, old)
     times = [new // size if size else 1 for new, size in zip(shape, old, strict=True)]
     share = tuple(
@@ -178,21 +185,21 @@ def repeat(call: Call) -> MomentMap:
         out = replace(call.sources.gaussian(out.field, x.noise), exact=x.exact)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
+        g = gradient_field(grads[0], out)
         n = math.prod(times)
         ms = n * g.ms
         for axis, count in enumerate(times):
             ms += n * (count - 1) * max(g.share[axis], 0.0)
         share = tuple(ms if size == 1 else n * s for size, s in zip(old, g.share, strict=True))
         field = RandomField(shape=old, mean=n * g.mean, ms=ms, share=share)
-        return {value: fresh(reshaped(field, x.field.shape))}
+        return {value: new_noise(reshaped(field, x.field.shape))}
 
-    return one(out, back)
+    return single_output(out, back)
 
 
-@moment_rule(assumes="windows are like the whole")
+@moment_rule(assumes="windows are like the whole tensor")
 def windows(call: Call) -> MomentMap:
-    """Overlapping windows: the moments of the whole, gradients counted as often as an element is read."""
+    """Overlapping windows: the moments of the whole tensor; gradients add up over the windows that read an element."""
     value, x = call.read()
     shape = call.output.shape
     field = RandomField(
@@ -205,8 +212,8 @@ def windows(call: Call) -> MomentMap:
     times = math.prod(shape) / max(math.prod(x.field.shape), 1)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = total(grads[0], out)
+        g = gradient_field(grads[0], out)
         flat = RandomField(shape=x.field.shape, mean=0.0, ms=g.ms, share=(0.0,) * len(x.field.shape))
-        return {value: fresh(scaled(flat, math.sqrt(times)))}
+        return {value: new_noise(scaled(flat, math.sqrt(times)))}
 
-    return one(out, back)
+    return single_output(out, back)

@@ -1,36 +1,36 @@
-"""Ops that move elements without changing them."""
+"""Moment rules of ops that move elements without changing them."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from leadline.readings.theory.field import RandomField, permuted, reshaped
-from leadline.readings.theory.gradient import fresh, total
+from leadline.readings.theory.gradient import gradient_field, new_noise
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
     UnpredictableError,
-    arrangement,
     moment_rule,
-    one,
+    rearrangement,
+    single_output,
 )
 
 
 @moment_rule()
 def reshape(call: Call) -> MomentMap:
-    """Another shape, dtype or place in memory."""
+    """Another shape, floating-point dtype or memory layout."""
     _, x = call.read()
     before, after = x.field.shape, call.output.shape
     if not call.output.floating:
         raise UnpredictableError("a cast to integers")
-    return arrangement(call, lambda f: reshaped(f, after), lambda f: reshaped(f, before))
+    return rearrangement(call, lambda f: reshaped(f, after), lambda f: reshaped(f, before))
 
 
 @moment_rule()
 def detach(call: Call) -> MomentMap:
-    """The same elements, without a way back."""
+    """The same elements, without a gradient."""
     _, x = call.read()
-    return one(x, lambda grads: {})
+    return single_output(x, lambda grads: {})
 
 
 @moment_rule()
@@ -38,7 +38,7 @@ def transpose(call: Call) -> MomentMap:
     """Axes in another order."""
     order = _order(call)
     back = [order.index(axis) for axis in range(len(order))]
-    return arrangement(call, lambda f: permuted(f, order), lambda f: permuted(f, back))
+    return rearrangement(call, lambda f: permuted(f, order), lambda f: permuted(f, back))
 
 
 def _order(call: Call) -> list[int]:
@@ -71,16 +71,18 @@ def _moved(call: Call, axes: list[int]) -> list[int]:
 
 @moment_rule()
 def shuffle(call: Call) -> MomentMap:
-    """Elements at other places: alike in distribution, but no longer beside themselves."""
+    """Elements at other positions: equal in distribution, but with a new source."""
     value, x = call.read()
     before, after = x.field.shape, call.output.shape
-    made = arrangement(call, lambda f: _alike(f, after), lambda f: _alike(f, before))
-    out = made.outputs[0]
+    shuffled = rearrangement(call, lambda f: _alike(f, after), lambda f: _alike(f, before))
+    out = shuffled.outputs[0]
     tag = f"{call.op.name} {call.op.args[1:]} {call.op.kwargs}"
     if out is None or out.key < 0:
-        return made
+        return shuffled
     moved = replace(out, key=call.sources.view(x.key, tag))
-    return one(moved, lambda grads: {value: fresh(_alike(total(grads[0], moved), before))})
+    return single_output(
+        moved, lambda grads: {value: new_noise(_alike(gradient_field(grads[0], moved), before))}
+    )
 
 
 def _alike(field: RandomField, shape: tuple[int, ...]) -> RandomField:
