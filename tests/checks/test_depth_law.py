@@ -45,19 +45,19 @@ def test_a_geometric_gradient_is_reported_exactly_beyond_its_reach(change: float
 @pytest.mark.parametrize(
     ("change", "severity"), [(-8.0, "warning"), (-15.0, "error"), (8.0, "warning"), (15.0, "error")]
 )
-def test_how_far_decides_how_bad(change: float, severity: str):
+def test_the_size_of_the_change_decides_the_severity(change: float, severity: str):
     (finding,) = found(with_e_folds(change))
     assert finding.severity == severity
 
 
-def test_the_evidence_gives_the_gain_a_block_and_the_depth_scale():
+def test_the_evidence_has_the_gain_per_block_and_the_depth_scale():
     (law,) = backward_laws(geometric(blocks=64, grad_gain=0.8))
     assert law.evidence()["gain_per_block"] == pytest.approx(0.8)
     assert law.evidence()["depth_scale_blocks"] == pytest.approx(-1 / math.log(0.8))
 
 
 @pytest.mark.parametrize("wider", [2, 0.5])
-def test_what_is_compared_is_the_power_of_a_gradient_and_not_its_mean_square(wider: float):
+def test_the_law_is_that_of_the_gradients_power_and_not_of_its_mean_square(wider: float):
     """Layers of which each is twice as wide as the last, and a gradient whose sum of squares stays."""
     sizes = [int(2.0**20 * wider**place) for place in range(18)]
     plain = profile_of([1.0] * 18, [1.0 / size for size in sizes])
@@ -72,7 +72,7 @@ def test_what_is_compared_is_the_power_of_a_gradient_and_not_its_mean_square(wid
     assert law.gain == pytest.approx(1 / wider, rel=1e-2)
 
 
-def test_a_gradient_that_underflows_to_zero_is_a_decay_that_went_all_the_way():
+def test_a_gradient_that_underflows_to_zero_is_a_decay():
     backward = [0.0] * 10 + [math.exp(-2.0 * (29 - depth)) for depth in range(10, 30)]
     (finding,) = found(profile_of([1.0] * 30, backward))
     assert (finding.code, finding.severity) == ("B201", "error")
@@ -83,7 +83,7 @@ def test_a_gradient_that_is_zero_by_construction_is_not_a_decay():
     assert found(profile_of([1.0] * 12, [0.0] * 6 + [1.0] * 6)) == []
 
 
-def test_normalised_stacks_may_amplify_gradients_up_to_the_far_threshold():
+def test_normalized_stacks_may_amplify_gradients_up_to_the_higher_limit():
     gain = math.exp(10 / 16)
     assert [f.code for f in found(geometric(blocks=17, grad_gain=gain))] == ["B202"]
     assert found(geometric(blocks=17, grad_gain=gain, norms=2)) == []
@@ -95,7 +95,7 @@ def test_three_blocks_are_too_few_for_a_law():
     assert list(forward_laws(geometric(blocks=3, forward_gain=1e9))) == []
 
 
-def test_nan_and_missing_values_are_passed_over():
+def test_nan_and_missing_values_are_skipped():
     forward = [2.0**depth if depth % 3 else None for depth in range(40)]
     forward[5] = math.nan
     (finding,) = found(profile_of(forward, [1.0] * 40))

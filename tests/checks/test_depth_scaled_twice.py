@@ -28,12 +28,12 @@ def codes(scheme: str, *, scaled: bool) -> set[str]:
 
 
 @pytest.mark.parametrize("scheme", ["layernorm-scaling", "residual-sqrt"])
-def test_a_scheme_that_scales_with_depth_and_a_scaled_init_are_one_too_many(scheme: str):
+def test_a_scheme_that_scales_with_depth_and_a_scaled_init_are_reported_together(scheme: str):
     assert "I306" in codes(scheme, scaled=True)
     assert "I306" not in codes(scheme, scaled=False)
 
 
-def test_scaled_init_alone_is_scaled_once():
+def test_scaled_init_alone_is_not_reported_as_scaled_twice():
     found = codes("gpt2-init", scaled=False)
     assert "I306" not in found
     assert "R406" in found

@@ -28,7 +28,7 @@ def findings(code: str, profile: Profile) -> list[Finding]:
 
 
 @pytest.mark.parametrize(("share", "found"), [(0.94, 0), (0.95, 0), (0.951, 1)])
-def test_one_block_dominates_a_step_only_above_nineteen_twentieths(share: float, found: int):
+def test_one_block_dominates_a_step_only_above_95_percent(share: float, found: int):
     assert len(findings("U505", stack_with_update(shares=[share, *[(1 - share) / 15] * 15]))) == found
 
 

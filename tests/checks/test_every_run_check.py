@@ -49,7 +49,7 @@ def test_alerts_say_where_since_when_and_carry_finite_evidence(each: Check):
 
 @pytest.mark.parametrize("seed", range(20))
 @each_run_check
-def test_symptoms_of_odd_histories_say_what_to_do_too(each: Check, seed: int):
+def test_symptoms_of_unusual_histories_say_what_to_do(each: Check, seed: int):
     """Other branches of a check have messages of their own."""
     draw = random.Random(seed)
     odd = [math.nan, 0.0, -1.0, -3.0, 1.0, 1e3]
@@ -63,13 +63,13 @@ def test_symptoms_of_odd_histories_say_what_to_do_too(each: Check, seed: int):
 
 
 @each_run_check
-def test_a_run_check_reads_a_history_that_has_nothing_in_it(each: Check):
+def test_a_run_check_is_silent_on_an_empty_history(each: Check):
     assert list(each(History())) == []
     assert list(each(scalar_history(700, unheard_of=constant(1.0)))) == []
 
 
 @each_run_check
-def test_a_run_check_does_not_choke_on_non_finite_numbers(each: Check):
+def test_a_run_check_does_not_fail_on_non_finite_numbers(each: Check):
     """Any course of what it needs may hold NaN, infinity, zero or a negative number."""
     for value in (math.nan, math.inf, -math.inf, 0.0, -1.0):
         history = rewritten(each.sick, lambda _, number, value=value: value)
@@ -92,7 +92,7 @@ def test_a_run_check_survives_any_mixture_of_numbers(each: Check, seed: int):
 
 
 @each_run_check
-def test_looking_twice_sees_the_same(each: Check):
+def test_a_second_look_gives_the_same_alerts(each: Check):
     assert list(each(each.sick)) == list(each(each.sick))
 
 
@@ -112,7 +112,7 @@ def test_the_unit_of_the_loss_and_of_the_weights_does_not_matter(each: Check, fa
 
 
 @each_run_check
-def test_counting_steps_from_another_number_shifts_the_alert_and_nothing_else(each: Check):
+def test_a_shift_of_all_steps_only_shifts_the_alert(each: Check):
     shifted = rewritten(each.sick, lambda _, number: number, shift=10_000)
     for before, after in zip(each(each.sick), each(shifted), strict=True):
         assert (after.since - before.since, after.step - before.step) == (10_000, 10_000)

@@ -42,7 +42,7 @@ def steps_of(found: list[int]) -> list[int]:
 
 
 @given(gaps)
-def test_the_last_recordings_are_kept_as_they_came_and_no_more(found):
+def test_only_the_last_recordings_are_stored_and_unchanged(found):
     steps = steps_of(found)
     history = filled(steps)
     assert history.scalars("loss").steps == steps[-MAX_STEPS:]
@@ -55,7 +55,7 @@ def test_the_last_recordings_are_kept_as_they_came_and_no_more(found):
     assert set(spaced) <= set(steps)
 
 
-def test_a_long_run_does_not_grow_a_history():
+def test_a_long_run_does_not_enlarge_a_history():
     history = filled(range(10 * MAX_STEPS))
     assert len(history.scalars("loss")) == MAX_STEPS
     assert len(history.recent("dead")) == MAX_RECENT_RECORDINGS
@@ -74,32 +74,32 @@ def test_the_start_of_a_run_stays_when_the_ring_has_moved_on():
     assert list(history.start("loss")) == [float(step) for step in range(START_STEPS)]
 
 
-def test_the_last_few_are_the_last_few():
+def test_a_window_has_the_last_values():
     history = filled(range(100))
     assert history.scalars("loss", 3).values == [97.0, 98.0, 99.0]
     assert history.scalars("loss", 1000).steps == list(range(100))
 
 
-def test_a_step_that_comes_again_begins_a_new_history():
+def test_a_repeated_step_starts_a_new_history():
     history = filled([*range(50), 20])
     assert history.scalars("loss").steps == [20]
     assert (history.first_step, history.step) == (20, 20)
 
 
-def test_what_was_never_measured_is_empty_and_not_zero():
+def test_a_metric_that_was_never_measured_is_empty_and_not_zero():
     history = filled(range(3))
     assert history.latest("grad_norm") is None
     assert len(history.scalars("grad_norm")) == len(history.recent("grad_norm")) == 0
     assert not history.has("grad_norm")
 
 
-def test_nan_is_kept_as_measured():
+def test_nan_is_stored_as_measured():
     history = History().extend([Sample(step=0, scalars={"loss": math.nan})])
     assert math.isnan(history.latest("loss"))
     assert list(history.start("loss")) == []
 
 
-def test_what_was_recorded_on_another_axis_is_found_by_name_on_the_new_one():
+def test_recordings_on_an_earlier_axis_move_to_the_new_one_by_name():
     history = History(Layout(parameters=("a", "b"), blocks=("x", "x", "y")))
     history.add(Sample(step=0, scalars={}, vectors={"grad_norm": [1.0, 2.0], "dead": [0.1, 0.2, 0.3]}))
     history.set_layout(Layout(parameters=("b", "new", "a"), blocks=("x", "w", "x", "y")))
@@ -107,7 +107,7 @@ def test_what_was_recorded_on_another_axis_is_found_by_name_on_the_new_one():
     assert [*history.spaced("dead").rows[0]] == pytest.approx([0.1, NOT_MEASURED, 0.2, 0.3])
 
 
-def test_what_was_not_measured_is_no_part_of_a_trend():
+def test_recordings_that_were_not_measured_are_not_part_of_a_trend():
     rows = [
         [0.5, NOT_MEASURED if step % 2 else 1.0 + step, NOT_MEASURED if step < 10 else 0.0]
         for step in range(16)

@@ -23,7 +23,7 @@ def findings(scale: float, shrink: float = 1.0) -> dict[str, leadline.Finding]:
     return {finding.code: finding for finding in report.findings}
 
 
-def test_a_scale_that_fits_is_let_pass():
+def test_a_loss_scale_that_fits_is_not_reported():
     assert "N705" not in findings(2.0**10)
 
 
@@ -40,5 +40,5 @@ def test_a_scale_at_which_gradients_still_vanish_is_too_low():
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0, 100.0])
-def test_a_loss_that_is_merely_weighted_is_not_scaled(scale: float):
+def test_a_weighted_loss_is_not_taken_for_a_scaled_one(scale: float):
     assert "N705" not in findings(scale, shrink=1e-5)

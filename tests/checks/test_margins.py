@@ -55,17 +55,17 @@ def test_every_margin_names_a_check():
     assert {"U509", "U521"} <= {each.code for each in margins(full)}
 
 
-def test_what_is_no_number_is_no_margin():
+def test_a_non_finite_quantity_is_not_a_margin():
     broken = replace(stack_with_step_size(), rehearsal=Rehearsal(losses=(2.3, math.nan)))
     assert "U509" not in {each.code for each in margins(broken)}
 
 
-def test_the_share_is_counted_towards_the_limit_from_either_side():
+def test_the_used_share_is_measured_toward_the_limit_from_either_side():
     assert Margin(code="X", quantity="", value=2.0, limit=8.0).used == 0.25
     assert Margin(code="X", quantity="", value=8.0, limit=2.0, side="above").used == 0.25
     assert Margin(code="X", quantity="", value=-1.0, limit=2.0).used is None
 
 
-def test_a_gradient_that_keeps_its_size_uses_nothing_of_its_margin():
+def test_a_gradient_of_constant_size_uses_nothing_of_its_margin():
     (share,) = used(geometric(blocks=16), "B201")
     assert share == 0

@@ -22,13 +22,13 @@ def severities(check, rehearsal):
 
 
 @pytest.mark.parametrize("check", FORECASTS, ids=lambda check: check.code)
-def test_a_network_that_learns_makes_notes_of_what_foretold_that_it_would_not(check):
+def test_a_network_that_learns_turns_findings_that_predicted_otherwise_into_notes(check):
     assert set(severities(check, LEARNS)) == {"info"}
     assert severities(check, STALLS) == severities(check, None)
 
 
 @pytest.mark.parametrize("check", FORECASTS, ids=lambda check: check.code)
-def test_a_network_that_was_thrown_about_refutes_nothing(check):
+def test_a_rehearsal_with_a_spike_refutes_nothing(check):
     assert severities(check, THROWN) == severities(check, None)
 
 
@@ -41,7 +41,7 @@ def test_a_loss_that_falls_step_by_step_refutes_only_that_steps_are_too_long(che
 @pytest.mark.parametrize(
     "check", [r for r in model_checks() if not r.refuted_by], ids=lambda check: check.code
 )
-def test_a_broken_part_is_broken_even_in_a_network_that_learns(check):
+def test_a_finding_about_a_broken_part_is_not_refuted_by_learning(check):
     before = list(check(check.sick))
     after = list(check(replace(check.sick, rehearsal=LEARNS)))
     assert after == before or check.code == "U509"
@@ -67,14 +67,14 @@ def test_the_rise_is_measured_from_the_lowest_loss_so_far():
     assert Rehearsal(losses=(4.0, math.inf)).rise == math.inf
 
 
-def test_the_way_to_a_constant_output_is_counted_in_steps_at_the_pace_so_far():
+def test_the_steps_to_a_constant_output_are_extrapolated_from_the_pace_so_far():
     assert Rehearsal(losses=(3.0, 2.9), constant=2.4).steps_to_constant == pytest.approx(5)
     assert Rehearsal(losses=(3.0, 3.1), constant=2.4).steps_to_constant == math.inf
     assert Rehearsal(losses=(3.0, 2.3), constant=2.4).steps_to_constant == 0
     assert Rehearsal(losses=(3.0, 2.9)).steps_to_constant == 0
 
 
-def test_a_network_hundreds_of_steps_from_a_constant_output_crawls():
+def test_a_network_hundreds_of_steps_from_a_constant_output_is_too_slow():
     (check,) = [each for each in model_checks() if each.code == "U522"]
     slow = Rehearsal(losses=(4.9, 4.89, 4.88), constant=3.4)
     assert severities(check, slow) == ["warning"]
@@ -83,7 +83,7 @@ def test_a_network_hundreds_of_steps_from_a_constant_output_crawls():
     assert not list(check(replace(check.healthy, rehearsal=STALLS)))
 
 
-def test_a_deep_post_norm_stack_that_does_not_start_is_named_at_any_rate():
+def test_a_deep_post_norm_stack_that_makes_no_progress_is_a_warning_at_any_rate():
     (check,) = [each for each in model_checks() if each.code == "R402"]
     assert not list(check(replace(check.healthy, rehearsal=LEARNS)))
     (found,) = check(replace(check.healthy, rehearsal=STALLS))

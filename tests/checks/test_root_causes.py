@@ -54,7 +54,7 @@ def test_a_note_does_not_explain_an_error():
     assert causes([finding("B201", "error"), finding("I301", "info")], CHECKS)["B201"] == ""
 
 
-def test_the_tree_with_the_worst_finding_comes_first_and_nothing_is_lost():
+def test_the_tree_with_the_worst_finding_comes_first_and_no_finding_is_lost():
     found = link_causes([finding("B201", "error"), finding("U999"), finding("I301")], CHECKS)
     trees = rooted(found)
     assert [root.code for root, _ in trees] == ["I301", "U999"]
@@ -74,7 +74,7 @@ def test_no_built_in_checks_explain_each_other_in_a_circle():
     assert cycle(list(model_checks())) == []
 
 
-def test_a_circle_is_seen():
+def test_a_circle_is_detected():
     turned = dataclasses.replace(CHECKS[2], explains=("I301",))
     assert cycle([*CHECKS[:2], turned]) == ["B201", "F101", "I301"]
 

@@ -23,19 +23,19 @@ def first(code: str, history: History):
     return next(iter(RUN_CHECKS[code](history)), None)
 
 
-def test_a_spike_names_the_layers_whose_update_was_out_of_line():
+def test_a_spike_names_the_layers_whose_update_stands_out():
     rows = {"update_norm": lambda step: [0.1, 0.1, 9.0 if step == 195 else 0.1, 0.1, 0.1, 0.1]}
     numbers = {"update_norm": lambda step: 9.0 if step == 195 else 0.25, "lr": constant(0.1)}
     alert = first("T801", vector_history(198, rows, numbers=numbers))
     assert (alert.since, alert.where, alert.layers) == (195, "layers.2.weight", (2, 2))
 
 
-def test_a_spike_of_the_rate_is_no_spike_of_the_update():
+def test_a_spike_of_the_learning_rate_is_not_a_spike_of_the_update():
     jump = {"lr": lambda step: 1.0 if step == 195 else 0.1}
     assert first("T801", scalar_history(198, update_norm=lambda step: 20 * jump["lr"](step), **jump)) is None
 
 
-def test_one_odd_batch_is_no_spike_of_the_loss_and_three_are():
+def test_one_odd_batch_is_not_a_spike_of_the_loss_but_three_are():
     def loss(odd):
         return lambda step: noisy(constant(2.0), 0.02)(step) * (5.0 if 200 - odd <= step else 1.0)
 
@@ -44,7 +44,7 @@ def test_one_odd_batch_is_no_spike_of_the_loss_and_three_are():
 
 
 @pytest.mark.parametrize("first_odd", range(300, 306))
-def test_a_spike_that_came_and_went_between_two_looks_is_seen(first_odd):
+def test_a_spike_between_two_looks_is_reported(first_odd):
     """A fast loop asks its alarms every few hundred steps; any three in a row count, wherever they fall."""
     calm = noisy(constant(2.0), 0.02)
     history, tracker = History(), AlertTracker(run_checks())
@@ -59,7 +59,7 @@ def test_a_spike_that_came_and_went_between_two_looks_is_seen(first_odd):
     assert train(200, 500) == ["T801"]
 
 
-def test_a_spike_that_was_judged_before_is_not_seen_again():
+def test_a_spike_is_reported_only_once():
     history = scalar_history(
         300, loss=lambda step: noisy(constant(2.0), 0.02)(step) * (5.0 if 200 <= step < 203 else 1.0)
     )
@@ -67,7 +67,7 @@ def test_a_spike_that_was_judged_before_is_not_seen_again():
     assert first("T801", history) is None
 
 
-def test_who_moved_first_is_said():
+def test_a_spike_names_the_metric_that_moved_first():
     numbers = {
         "update_norm": lambda step: 9.0 if step == 194 else noisy(constant(0.1), 0.05)(step),
         "loss": lambda step: noisy(constant(2.0), 0.02)(step) * (5.0 if step >= 196 else 1.0),
@@ -77,13 +77,13 @@ def test_who_moved_first_is_said():
     assert (alert.since, alert.severity) == (194, "error")
 
 
-def test_a_plateau_that_was_learnt_first_is_a_note():
+def test_a_plateau_after_learning_is_a_note():
     learnt = scalar_history(900, loss=lambda step: noisy(constant(3.0 if step < 200 else 0.5), 0.01)(step))
     assert first("T802", learnt).severity == "info"
     assert first("T802", scalar_history(900, loss=noisy(constant(3.0), 0.01))).severity == "warning"
 
 
-def test_a_rising_loss_is_a_divergence_and_no_plateau():
+def test_a_rising_loss_is_a_divergence_and_not_a_plateau():
     rising = scalar_history(
         600, loss=lambda step: noisy(constant(1.0), 0.05)(step) * math.exp(max(0, step - 400) / 60)
     )
@@ -100,27 +100,27 @@ def test_a_loss_that_rises_and_comes_back_does_not_diverge():
     assert first("T803", bump) is None
 
 
-def test_a_forecast_of_dying_units_is_where_the_line_goes():
+def test_the_forecast_of_dying_units_extrapolates_a_straight_line():
     dying = vector_history(401, {"dead": lambda step: [step / 800] * 6}, every=20)
     alert = first("T804", dying)
     assert alert.layers == (0, 5)
     assert int(alert.forecast.split()[-2]) == pytest.approx(800 - 380, abs=40)
 
 
-def test_frozen_parameters_are_never_asked_for_a_gradient():
+def test_frozen_parameters_need_no_gradient():
     rows = {"grad_norm": lambda _: [FROZEN, ABSENT, 1.0, 1.0, 1.0, 1.0]}
     alert = first("T812", vector_history(40, rows))
     assert (alert.where, alert.evidence["parameters"]) == ("layers.1.weight", 5.0)
 
 
-def test_a_gradient_that_stopped_coming_is_worse_than_one_that_never_came():
+def test_a_gradient_that_stopped_is_worse_than_one_that_never_was():
     stopped = vector_history(80, {"grad_norm": lambda step: [1.0 if step < 40 else ABSENT] + [1.0] * 5})
     alert = first("T812", stopped)
     assert alert.severity == "warning"
     assert 32 < alert.since <= 48
 
 
-def test_parameters_that_no_optimiser_holds_are_named_unless_only_a_head_is_trained():
+def test_parameters_that_no_optimizer_holds_are_named_unless_only_a_head_is_trained():
     def rows(unheld):
         return {
             "grad_norm": lambda _: [NOT_OPTIMIZED] * unheld + [1.0] * (6 - unheld),
@@ -139,7 +139,7 @@ def test_nothing_moving_at_all_is_an_error():
     assert first("T811", vector_history(40, rows, numbers={"lr": constant(0.0)})) is None
 
 
-def test_the_audit_of_clipping_counts_and_weighs():
+def test_the_audit_of_clipping_counts_steps_and_removed_shares():
     history = scalar_history(100, grad_clip=lambda step: 0.75 if step < 30 else 0.0, grad_norm=constant(4.0))
     found = audit_clipping(history)
     assert (found.steps, found.clipped, found.share, found.removed, found.removed_most) == (
@@ -161,7 +161,7 @@ def test_the_loss_of_one_batch_again_and_again_is_smooth():
     assert first("T810", scalar_history(100, loss=noisy(constant(2.0), 0.001))) is None
 
 
-def test_scale_invariance_must_be_known_for_a_drift_to_be_said():
+def test_a_drift_is_reported_only_if_scale_invariance_is_known():
     rows = {"weight_norm": lambda step: [math.exp(step / 200)] * 6}
     assert first("T805", vector_history(600, rows)) is None
 
@@ -215,7 +215,7 @@ def test_a_loss_that_passes_through_zero_has_a_trend_and_no_error():
     )
 
 
-def test_a_trend_is_no_noise():
+def test_a_trend_does_not_count_as_noise():
     rising = [0.01 * step for step in range(100)]
     assert noise(rising) < robust_deviation(rising) / 10
 
@@ -236,9 +236,9 @@ def test_a_loss_that_jumped_and_stays_there_has_diverged():
 
 
 @pytest.mark.parametrize(
-    ("now", "words"), [(2.0, "it never left its first value"), (1.86, "7% below its first value")]
+    ("now", "words"), [(2.0, "it never left its first value"), (1.86, "7 % below its first value")]
 )
-def test_a_plateau_is_no_nearer_to_its_start_than_it_says(now, words):
+def test_a_plateau_states_its_distance_from_the_start(now, words):
     history = scalar_history(700, loss=lambda step: 2.0 if step < 40 else noisy(constant(now), 0.01)(step))
     seen = first("T802", history)
     assert seen.severity == "warning"
@@ -258,7 +258,7 @@ def test_a_loss_scale_of_zero_has_collapsed_too(last):
 
 
 @pytest.mark.parametrize(("code", "metric"), [("T807", "branch_skip"), ("T808", "attention_logit")])
-def test_what_grows_by_factors_is_dated_and_foreseen_by_them(code, metric):
+def test_exponential_growth_is_dated_and_forecast_in_logarithms(code, metric):
     """Still for 400 steps, then doubling every 40: it did not begin when it was nearly there."""
     rows = {metric: lambda step: [1.6 * 2 ** (max(0, step - 400) / 40)]}
     seen = first(code, vector_history(640, rows, every=20))
@@ -288,7 +288,7 @@ def test_a_broken_loss_names_its_op_and_what_grew_before_it():
     )
 
 
-def test_nobody_asks_a_stepping_optimiser_whether_it_steps():
+def test_an_optimizer_that_steps_is_not_reported_as_still():
     rows = {"grad_norm": lambda _: [1.0] * 6, "update_norm": lambda _: [0.0] * 6}
     assert (
         "the optimizer steps but none of 6 parameters moves"
@@ -296,14 +296,14 @@ def test_nobody_asks_a_stepping_optimiser_whether_it_steps():
     )
 
 
-def test_nan_is_no_end_of_a_run_that_leaves_out_such_steps():
+def test_nan_is_not_an_error_in_a_run_that_skips_such_steps():
     history = scalar_history(60, loss=lambda step: math.nan if step == 59 else 2.0)
     assert first("T814", history).forecast
     history.skips_non_finite = True
     assert first("T814", history).forecast == ""
 
 
-def test_parameters_that_no_optimiser_holds_are_told_without_waiting_for_updates():
+def test_parameters_that_no_optimizer_holds_are_reported_without_updates():
     """Updates are dear, and a watch with a small budget measures few; who holds what is known for nothing."""
     rows = {"grad_norm": lambda _: [1.0] * 5 + [NOT_OPTIMIZED]}
     assert first("T811", vector_history(40, rows, every=20)).message.startswith("1 of 6 parameters")

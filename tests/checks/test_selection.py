@@ -3,14 +3,14 @@
 import pytest
 
 from leadline.checks import model_checks
-from leadline.checks._select import dropped, find_check
+from leadline.checks._select import find_check, unselected_codes
 from leadline.errors import InputError
 
 CODES = {check.code for check in model_checks()}
 
 
 def kept(select=(), ignore=()):
-    return CODES - dropped(select, ignore)
+    return CODES - unselected_codes(select, ignore)
 
 
 def beginning(*prefixes):
@@ -50,8 +50,8 @@ def test_every_check_can_be_chosen_alone_by_code_and_by_name(check):
         ("Q", "'Q'"),
     ],
 )
-def test_an_entry_that_no_check_has_is_an_error_and_not_nothing(entry, words):
+def test_an_entry_that_matches_no_check_is_an_error(entry, words):
     with pytest.raises(InputError, match=words):
-        dropped([entry], [])
+        unselected_codes([entry], [])
     with pytest.raises(InputError, match=words):
-        dropped([], [entry])
+        unselected_codes([], [entry])

@@ -12,7 +12,7 @@ def test_a_slope_needs_two_different_steps():
     assert relative_slope([0.0, 1.0], [1.0, 2.0], 0.0) == 0.0
 
 
-def test_only_what_is_positive_and_finite_has_a_logarithm():
+def test_only_positive_finite_values_have_a_logarithm():
     assert logs([1.0, 0.0, -1.0, math.inf, math.nan, math.e]) == [0.0, 1.0]
 
 

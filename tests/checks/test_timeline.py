@@ -58,7 +58,7 @@ def test_gradients_that_break_point_at_the_deepest_block_that_has_one():
     assert first_cause(history).step == 40
 
 
-def test_an_update_that_breaks_points_at_the_optimiser():
+def test_an_update_that_breaks_points_at_the_optimizer():
     broken = run()
     rows = {"update_norm": [0.1, math.inf, 0.1, 0.1], "weight_norm": [2.5, NAN, 2.5, 2.5]}
     broken.add(Sample(step=41, scalars={"update_norm": math.inf, "weight_norm": NAN}, vectors=rows))
@@ -72,7 +72,7 @@ def test_the_first_broken_step_wins_over_later_ones_that_break_more():
     assert (first_cause(history).step, first_cause(history).metric) == (40, "gradient")
 
 
-def test_a_step_that_mixed_precision_skipped_is_no_cause():
+def test_a_step_that_mixed_precision_skipped_is_not_the_cause():
     history = History()
     for step in range(20):
         broken = step == 10
@@ -89,7 +89,7 @@ def test_a_step_that_mixed_precision_skipped_is_no_cause():
     assert first_cause(history).metric == "loss"
 
 
-def test_what_grew_before_is_a_suspect_with_its_step():
+def test_a_metric_that_grew_before_is_a_suspect_with_its_step():
     history = run()
     for step in range(41, 46):
         grown = 0.05 * 3.0 ** (step - 40)
@@ -113,7 +113,7 @@ def test_a_trace_of_the_broken_step_names_the_op():
     assert "log in layers.2" in cause.sentence
 
 
-def test_the_last_good_profile_says_how_near_the_limit_was():
+def test_the_last_finite_profile_gives_the_distance_from_the_limit():
     precision = Precision(
         dtype="float16", parameters="float16", tiny=6e-8, huge=65504.0, largest=6550.4, largest_at="", lost=0.0,
         lost_at="",

@@ -57,7 +57,7 @@ def test_a_healthy_run_with_an_unused_head_gets_a_note_and_nothing_else():
     assert alerts[0].where == "unused.weight … unused.bias"
 
 
-def test_a_block_that_the_optimiser_was_not_given_is_named():
+def test_a_block_that_no_optimizer_holds_is_named():
     model = Net()
     del model.unused
     given = [each for name, each in model.named_parameters() if not name.startswith("blocks.2.")]
@@ -66,7 +66,7 @@ def test_a_block_that_the_optimiser_was_not_given_is_named():
     assert alert.where.startswith("blocks.2")
 
 
-def test_a_weight_that_becomes_nan_is_told_within_a_few_steps_with_the_step():
+def test_a_weight_that_becomes_nan_is_reported_within_a_few_steps():
     model = Net()
 
     def spoil(step: int) -> None:
@@ -78,7 +78,7 @@ def test_a_weight_that_becomes_nan_is_told_within_a_few_steps_with_the_step():
     assert alert.step < 25
 
 
-def test_the_same_batch_at_every_step_is_noticed():
+def test_the_same_batch_at_every_step_is_reported():
     model = Net()
     batch = torch.randn(32, 16, generator=torch.Generator().manual_seed(2))
     alerts = train(model, torch.optim.AdamW(model.parameters(), 1e-3), batch=batch, steps=100)
@@ -100,7 +100,7 @@ def test_one_gradient_a_hundred_times_too_large_is_a_spike():
     assert alert.since in (280, 281)
 
 
-def test_a_spike_of_a_fast_loop_is_told_at_the_latest_when_the_watch_is_closed():
+def test_a_spike_of_a_fast_loop_is_reported_when_the_watch_is_closed_at_the_latest():
     """Its alarms are asked so rarely that the loss has long come down again."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)

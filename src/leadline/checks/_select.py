@@ -48,7 +48,7 @@ def find_check(wanted: str, among: Sequence[Check] | None = None) -> Check:
     raise InputError(expected="the code or name of a check", got=repr(wanted), fix=_nearest(wanted, keys))
 
 
-def dropped(
+def unselected_codes(
     select: Sequence[str], ignore: Sequence[str], among: Sequence[Check] | None = None
 ) -> frozenset[str]:
     """Codes of the checks that do not count. Entries are prefixes of codes ("B", "B20") or names of checks.

@@ -109,8 +109,8 @@ def trends(recordings: Recordings) -> list[Trend]:
 
 def _measured(recordings: Recordings, index: int) -> tuple[list[int], list[float]]:
     pairs = zip(recordings.steps, recordings.rows, strict=True)
-    kept = [(step, row[index]) for step, row in pairs if not row[index] < 0]
-    return [step for step, _ in kept], [value for _, value in kept]
+    measured = [(step, row[index]) for step, row in pairs if not row[index] < 0]
+    return [step for step, _ in measured], [value for _, value in measured]
 
 
 def _trend(steps: Sequence[int], values: list[float], index: int) -> Trend:

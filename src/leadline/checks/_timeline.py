@@ -15,6 +15,8 @@ from leadline.records.run import FirstCause, NonFiniteMetric, StepScalars, Suspe
 MAX_SHOWN_STEPS = 12
 # Heuristic: what grew to twice its median before the end is a suspect.
 MIN_SUSPECT_GROWTH = 2.0
+# Heuristic: two recordings for the usual level, and the last two.
+MIN_SUSPECT_RECORDINGS = 4
 # Heuristic: the strongest suspects; a longer list hides them.
 MAX_SUSPECTS = 5
 SHOWN_METRICS = ("loss", "lr", "grad_norm", "update_norm", "weight_norm", "loss_scale")
@@ -143,8 +145,8 @@ def _sentence(history: History, step: int, metric: NonFiniteMetric, where: str, 
 def _moments(history: History, step: int) -> Iterator[StepScalars]:
     table: dict[int, dict[str, float]] = {}
     for name in SHOWN_METRICS:
-        found = history.scalars(name)
-        for at, value in zip(found.steps, found.values, strict=True):
+        series = history.scalars(name)
+        for at, value in zip(series.steps, series.values, strict=True):
             if at <= step:
                 table.setdefault(at, {})[name] = value
     for at in sorted(table)[-MAX_SHOWN_STEPS:]:
@@ -153,8 +155,8 @@ def _moments(history: History, step: int) -> Iterator[StepScalars]:
 
 def _suspects(history: History, step: int) -> Iterator[Suspect]:
     for name, word in (("loss", "the loss"), ("grad_norm", "the gradient"), ("update_norm", "the update")):
-        found = history.scalars(name)
-        yield from _grown(word, found.steps, found.values, step)
+        series = history.scalars(name)
+        yield from _grown(word, series.steps, series.values, step)
     for name, word in (("grad_norm", "gradient"), ("update_norm", "update"), ("weight_norm", "norm")):
         rows = history.recent(name)
         for index in range(len(rows.rows[-1]) if rows.rows else 0):
@@ -163,17 +165,17 @@ def _suspects(history: History, step: int) -> Iterator[Suspect]:
 
 
 def _grown(what: str, steps: Sequence[int], values: Sequence[float], end: int) -> Iterator[Suspect]:
-    kept = [
+    measured = [
         (s, v) for s, v in zip(steps, values, strict=True) if s <= end and math.isfinite(v) and v > ABSENT
     ]
-    if len(kept) < 4:
+    if len(measured) < MIN_SUSPECT_RECORDINGS:
         return
-    usual = median(value for _, value in kept[:-2])
-    last = kept[-1][1]
+    usual = median(value for _, value in measured[:-2])
+    last = measured[-1][1]
     if usual <= 0 or last < MIN_SUSPECT_GROWTH * usual:
         return
-    calm = [at for at, value in kept if value < MIN_SUSPECT_GROWTH * usual]
-    since = next((at for at, _ in kept if not calm or at > calm[-1]), kept[-1][0])
+    calm = [at for at, value in measured if value < MIN_SUSPECT_GROWTH * usual]
+    since = next((at for at, _ in measured if not calm or at > calm[-1]), measured[-1][0])
     yield Suspect(what=what, factor=last / usual, since=since)
 
 

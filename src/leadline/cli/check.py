@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from leadline.checks._select import all_checks, dropped
+from leadline.checks._select import all_checks, unselected_codes
 from leadline.cli.baseline import mark_known, read_known, write_known
 from leadline.cli.options import (
     FAILED,
@@ -231,7 +231,7 @@ def wishes(context: click.Context, target: str) -> TargetConfig:
 def _dropped(own: TargetConfig, select: Sequence[str], ignore: Sequence[str]) -> Collection[str]:
     """Codes of the rules that do not count for a target: its own choice, or else that of the project."""
     mine = select if own.select is None else own.select
-    return dropped(mine, ignore if own.ignore is None else own.ignore, all_checks())
+    return unselected_codes(mine, ignore if own.ignore is None else own.ignore, all_checks())
 
 
 def exit_code(report: Report, fail_on: FailOn) -> int:

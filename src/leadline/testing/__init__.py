@@ -52,10 +52,10 @@ def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to
     __tracebackhide__ = True  # pytest ends the traceback at the line that called this
     from leadline.api import check
     from leadline.checks._diagnosis import ignore_checks
-    from leadline.checks._select import dropped
+    from leadline.checks._select import unselected_codes
     from leadline.report.verdict import fails
 
-    allowed = dropped(select=(), ignore=[each for each in _listed(allow) if each != UNDECIDED])
+    allowed = unselected_codes(select=(), ignore=[each for each in _listed(allow) if each != UNDECIDED])
     _check_bar(fail_on)
     report = ignore_checks(check(model, inputs, targets, loss, optimizer), allowed)
     undecided = report.verdict == UNDECIDED and UNDECIDED not in allow

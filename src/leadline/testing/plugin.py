@@ -38,13 +38,15 @@ def trainable(request: pytest.FixtureRequest) -> Callable[..., Report]:
 
     `allow` or `fail_on` in the call take the place of both.
     """
-    from leadline.checks._select import dropped
+    from leadline.checks._select import unselected_codes
 
     project = _project(request.config)
     marks = [mark.kwargs for mark in request.node.iter_markers("leadline")]  # the nearest first
     allow = [each for mark in marks for each in mark.get("allow", ())]
     bar = next((mark["fail_on"] for mark in marks if "fail_on" in mark), project.fail_on)
-    return partial(assert_trainable, allow=(*dropped(project.select, project.ignore), *allow), fail_on=bar)
+    return partial(
+        assert_trainable, allow=(*unselected_codes(project.select, project.ignore), *allow), fail_on=bar
+    )
 
 
 @pytest.hookimpl(wrapper=True)

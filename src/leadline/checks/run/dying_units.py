@@ -61,7 +61,7 @@ def dying_units(history: History) -> Iterator[Symptom]:
         where=blocks.where,
         layers=blocks.layers,
         since=blocks.since,
-        message=f"dead units rose from {worst.first:.0%} to {worst.last:.0%} since step {blocks.since}",
+        message=f"dead units rose from {100 * worst.first:.0f} % to {100 * worst.last:.0f} % since step {blocks.since}",
         action="Lower the learning rate, or replace ReLU by an activation that always has a gradient, such as "
         "`nn.GELU()`.",
         trend=worst.slope / max(worst.last, 1e-9),

@@ -109,8 +109,8 @@ def heavy_clipping(history: History) -> Iterator[Symptom]:
         severity="warning" if audit.removed >= MIN_WARNING_SHARE else "info",
         where="clipping",
         since=history.scalars("grad_clip", WINDOW).steps[0],
-        message=f"clipping removed {audit.removed:.1%} of the gradient norm{norms} in {audit.share:.0%} of the last "
-        f"{audit.steps} steps",
+        message=f"clipping removed {100 * audit.removed:.1f} % of the gradient norm{norms} in "
+        f"{100 * audit.share:.0f} % of the last {audit.steps} steps",
         action="Raise `max_norm` of `clip_grad_norm_` to the usual gradient norm, or average the loss instead of "
         "summing it.",
         evidence={"clipped": audit.share, "removed": audit.removed, "removed_most": audit.removed_most},

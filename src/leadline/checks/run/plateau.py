@@ -93,7 +93,7 @@ def _progress(now: float, begin: float) -> str:
         return f"it never left its first value, {begin:.4g}"
     if share < 0:
         return f"it is above its first value, {begin:.4g}"
-    return f"it came no further than {share:.0%} below its first value, {begin:.4g}"
+    return f"it came no further than {100 * share:.0f} % below its first value, {begin:.4g}"
 
 
 def _is_rising(parts: list[float], error: float) -> bool:

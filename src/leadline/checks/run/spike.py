@@ -125,8 +125,10 @@ def _positive_values(history: History, name: str, last: int) -> Window:
         values = [value / rates[step] if rates.get(step, 0.0) > 0 else value for step, value in pairs]
     if all(0 < value < math.inf for value in values):
         return Window(steps=series.steps, values=values)
-    kept = [(step, value) for step, value in zip(series.steps, values, strict=True) if 0 < value < math.inf]
-    return Window(steps=[step for step, _ in kept], values=[value for _, value in kept])
+    positive = [
+        (step, value) for step, value in zip(series.steps, values, strict=True) if 0 < value < math.inf
+    ]
+    return Window(steps=[step for step, _ in positive], values=[value for _, value in positive])
 
 
 def _part(window: Window, first: int, end: int) -> Window:
@@ -186,5 +188,5 @@ def _layers(history: History, since: int) -> tuple[str, tuple[int, int] | None]:
 
 
 def _column_score(column: list[float], min_deviation: float) -> float:
-    kept = [math.log(each) for each in column if 0 < each < math.inf]
-    return score(kept[-1], kept[:-1], min_deviation=min_deviation) if len(kept) > RECENT_STEPS else 0.0
+    values = [math.log(each) for each in column if 0 < each < math.inf]
+    return score(values[-1], values[:-1], min_deviation=min_deviation) if len(values) > RECENT_STEPS else 0.0
