@@ -12,7 +12,7 @@ from leadline.fixes import all_fixes
 from tests.support import ROOT
 
 RELEASES = re.findall(r"^## \[(\d[\d.]*)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
-VERSIONS = {version.rpartition(".")[0] for version in (*RELEASES, __version__)}
+VERSIONS = {*RELEASES, __version__}
 
 
 @pytest.mark.parametrize("each", [*all_checks(), *all_fixes()], ids=lambda each: each.name)

@@ -143,7 +143,7 @@ def test_a_fix_has_a_page_of_the_usual_form(each: Fix):
 
 
 def test_a_fix_whose_metadata_is_malformed_is_caught():
-    @fix(name="Bad Name", answers=(), reach="advice", since="0.1")
+    @fix(name="Bad Name", answers=(), reach="advice", since="0.1.0")
     def bad(context: FixContext):
         """no heading"""
         return []
@@ -302,7 +302,7 @@ def test_looked_for_again_a_fix_that_was_made_has_nothing_more_to_change(each: F
 
 
 def test_a_fix_that_never_has_enough_is_noticed():
-    @fix(name="halving", answers=("I",), reach="init", since="0.1")
+    @fix(name="halving", answers=("I",), reach="init", since="0.1.0")
     def halving(context: FixContext):
         yield Plan(title="half of it", edits=(scale_edit("3.weight", 0.5),))
 

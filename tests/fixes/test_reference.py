@@ -142,7 +142,7 @@ def test_there_is_no_reference_for_several_inputs():
     )
 
 
-@fix(name="toy-quiet", answers=("U", "B", "F", "N"), reach="recipe", since="0.1")
+@fix(name="toy-quiet", answers=("U", "B", "F", "N"), reach="recipe", since="0.1.0")
 def toy_quiet(context):
     """Nothing is thrown about any more, because hardly anything moves."""
     yield Plan(title="rate times 1e-5", edits=(Edit(action="rate", options={"factor": 1e-5}),))

@@ -38,7 +38,7 @@ def test_the_untreated_model_is_traced_exactly_once_before_fixes_are_tried(monke
     record = trace._trace
     monkeypatch.setattr(trace, "_trace", lambda *args, **kwargs: traces.append(1) or record(*args, **kwargs))
 
-    @fix(name="toy-count", answers=("I", "B"), reach="init", since="0.1")
+    @fix(name="toy-count", answers=("I", "B"), reach="init", since="0.1.0")
     def toy_count(context):
         """Counts the traces that were made before it was asked."""
         counts.append(len(traces))
@@ -212,7 +212,7 @@ def test_two_causes_that_hide_each_other_are_repaired_together():
     assert math.isfinite(found.report.trial.treated[-1])
 
 
-@fix(name="toy-hasty", answers=("I", "B"), reach="init", since="0.1")
+@fix(name="toy-hasty", answers=("I", "B"), reach="init", since="0.1.0")
 def toy_hasty(context):
     """The right weights, and a rate at which no training of them holds."""
     edits = (*toys.scaled(context, toys.GAIN), Edit(action="rate", options={"factor": 30.0}))

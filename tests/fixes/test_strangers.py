@@ -280,7 +280,7 @@ def test_plans_for_a_fresh_model_are_marked_for_one_that_has_been_trained():
 
 
 def test_a_fix_that_refuses_is_told_with_its_reason():
-    @make_fix(name="toy-refusal", answers=("I",), reach="init", since="0.1")
+    @make_fix(name="toy-refusal", answers=("I",), reach="init", since="0.1.0")
     def refusing(seen: FixContext):
         """Refuses."""
         raise InputError(expected="another model", got="this one", fix="none")

@@ -47,38 +47,38 @@ def scaled(context: FixContext, factor: float) -> tuple[Edit, ...]:
     return tuple(Edit(action="scale", where=name, options={"factor": factor}) for name in matrices)
 
 
-@fix(name="toy-gain", answers=("I", "B"), reach="init", since="0.1")
+@fix(name="toy-gain", answers=("I", "B"), reach="init", since="0.1.0")
 def toy_gain(context: FixContext) -> Iterator[Plan]:
     """Weights as large as a ReLU needs them."""
     yield Plan(title="weights times 2.45", edits=scaled(context, GAIN), promise=0.9)
 
 
-@fix(name="toy-lie", answers=("I", "B"), reach="function", since="0.1")
+@fix(name="toy-lie", answers=("I", "B"), reach="function", since="0.1.0")
 def toy_lie(context: FixContext) -> Iterator[Plan]:
     """Claims to keep the function, and does not."""
     yield Plan(title="weights times 2.45, unseen", edits=scaled(context, GAIN))
 
 
-@fix(name="toy-placebo", answers=("I", "B"), reach="recipe", since="0.1")
+@fix(name="toy-placebo", answers=("I", "B"), reach="recipe", since="0.1.0")
 def toy_placebo(context: FixContext) -> Iterator[Plan]:
     """Changes nothing that matters."""
     yield Plan(title="a rate that is 1 % lower", edits=(Edit(action="rate", options={"factor": 0.99}),))
 
 
-@fix(name="toy-stop", answers=("I", "B"), reach="init", since="0.1")
+@fix(name="toy-stop", answers=("I", "B"), reach="init", since="0.1.0")
 def toy_stop(context: FixContext) -> Iterator[Plan]:
     """Removes the finding and, with it, all learning: a healthy signal at a rate of nearly nothing."""
     edits = (*scaled(context, GAIN), Edit(action="rate", options={"factor": 1e-6}))
     yield Plan(title="weights times 2.45 and no learning", edits=edits, promise=1.0)
 
 
-@fix(name="toy-mistake", answers=("I", "B"), reach="recipe", since="0.1")
+@fix(name="toy-mistake", answers=("I", "B"), reach="recipe", since="0.1.0")
 def toy_mistake(context: FixContext) -> Iterator[Plan]:
     """Names a parameter that is not there."""
     yield Plan(title="nowhere", edits=(Edit(action="scale", where="nowhere", options={"factor": 2.0}),))
 
 
-@fix(name="toy-advice", answers=("I", "B"), reach="advice", since="0.1")
+@fix(name="toy-advice", answers=("I", "B"), reach="advice", since="0.1.0")
 def toy_advice(context: FixContext) -> Iterator[Plan]:
     """Says what to do."""
     yield Plan(title="use a shallower network", code="# fewer layers")
@@ -87,7 +87,7 @@ def toy_advice(context: FixContext) -> Iterator[Plan]:
 TOYS = (toy_gain, toy_lie, toy_placebo, toy_mistake, toy_advice)
 
 
-@fix(name="toy-slow", answers=("U",), reach="recipe", since="0.1")
+@fix(name="toy-slow", answers=("U",), reach="recipe", since="0.1.0")
 def toy_slow(context: FixContext) -> Iterator[Plan]:
     """A thousandth of the rate."""
     yield Plan(title="rate times 0.001", edits=(Edit(action="rate", options={"factor": 1e-3}),))

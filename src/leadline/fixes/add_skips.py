@@ -31,7 +31,7 @@ from leadline.records import Edit
         "N70",
     ),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def add_skips(context: FixContext) -> Iterator[Plan]:
     r"""Turns the layers of a plain stack into residual branches: $x + \epsilon f(x)$.

@@ -10,7 +10,7 @@ from leadline.readings.symmetry.cone import combine_generators, find_balance
 from leadline.records import Edit
 
 
-@fix(name="balance", answers=("B204", "U505", "U503", "U502", "W601"), reach="function", since="0.1")
+@fix(name="balance", answers=("B204", "U505", "U503", "U502", "W601"), reach="function", since="0.1.0")
 def balance(context: FixContext) -> Iterator[Plan]:
     r"""Rescales layers relative to each other so that none outweighs the rest; the function stays the same.
 

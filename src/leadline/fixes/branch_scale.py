@@ -40,7 +40,7 @@ MAX_SCALED_SHARE = 3.0
         "F107",
     ),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def branch_scale(context: FixContext) -> Iterator[Plan]:
     r"""Multiplies every residual branch by a small number: $1/\sqrt N$, $1/N$, or a learned one.

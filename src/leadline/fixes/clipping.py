@@ -17,7 +17,7 @@ MAX_GRADIENT_NORM = 1.0
     name="clipping",
     answers=("B202", "B204", "B207", "U501", "U502", "U509", "U523", "U521"),
     reach="recipe",
-    since="0.1",
+    since="0.1.0",
 )
 def clipping(context: FixContext) -> Iterator[Plan]:
     r"""Limits the gradient before each step, as a whole or per unit.

@@ -15,7 +15,7 @@ CODE = """\
 """
 
 
-@fix(name="connect", answers=("B203",), reach="advice", since="0.1")
+@fix(name="connect", answers=("B203",), reach="advice", since="0.1.0")
 def connect(context: FixContext) -> Iterator[Plan]:
     r"""Shows what usually cuts a graph, and where to look for it.
 

@@ -33,7 +33,7 @@ from leadline.fixes._engine.lookup import is_fresh, weights
         "U52",
     ),
     reach="init",
-    since="0.1",
+    since="0.1.0",
 )
 def critical_init(context: FixContext) -> Iterator[Plan]:
     r"""Draws every weight layer anew, at the variance that preserves the size of signals and gradients.

@@ -12,7 +12,7 @@ from leadline.readings.weights import MIN_MATRIX_ENTRIES, is_constant
 from leadline.records import Edit, Parameter
 
 
-@fix(name="declone", answers=("I303", "R402", "F106", "F101"), reach="init", since="0.1")
+@fix(name="declone", answers=("I303", "R402", "F106", "F101"), reach="init", since="0.1.0")
 def declone(context: FixContext) -> Iterator[Plan]:
     r"""Draws every copy of a weight anew, at the variance it has.
 

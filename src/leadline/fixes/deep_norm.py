@@ -16,7 +16,7 @@ from leadline.records import Edit, Weight
     name="deep-norm",
     answers=("R402", "R405", "I305", "U501", "U509", "F106", "B201"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def deep_norm(context: FixContext) -> Iterator[Plan]:
     r"""Scales the branches of a post-norm stack as DeepNorm does, without a change of its code.

@@ -21,7 +21,7 @@ MIN_BATCH_NORM_SAMPLES = 8
     name="insert-norm",
     answers=("F101", "F102", "F103", "B201", "B202", "I301", "I302", "F104"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def insert_norm(context: FixContext) -> Iterator[Plan]:
     r"""Inserts a norm after every weight layer of a plain network.

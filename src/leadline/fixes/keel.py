@@ -24,7 +24,7 @@ CODE = """\
     name="keel",
     answers=("R402", "R405", "U501", "U509", "F106", "B201"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def keel(context: FixContext) -> Iterator[Plan]:
     r"""Turns a post-norm stack into Keel: $\mathrm{LN}(S x + f(\mathrm{LN}(x)))$ for $S$ sub-layers.

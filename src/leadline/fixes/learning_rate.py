@@ -28,7 +28,7 @@ MIN_RATE_CHANGE = 2.0
     name="learning-rate",
     answers=("U50", "U52", "B202", "B205", "I308", "R402", "N70", "F106", "F108"),
     reach="recipe",
-    since="0.1",
+    since="0.1.0",
 )
 def learning_rate(context: FixContext) -> Iterator[Plan]:
     r"""Changes the learning rate to the one that a measured step recommends for this model.

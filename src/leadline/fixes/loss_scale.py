@@ -18,7 +18,7 @@ loss = loss_fn(model(x), y)
 """
 
 
-@fix(name="loss-scale", answers=("N702", "N703", "N705"), reach="advice", since="0.1")
+@fix(name="loss-scale", answers=("N702", "N703", "N705"), reach="advice", since="0.1.0")
 def loss_scale(context: FixContext) -> Iterator[Plan]:
     r"""Shows how to keep gradients inside the range of their type.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # torch-free start
     name="lsuv-init",
     answers=("F101", "F102", "I301", "I302", "B201", "B202", "F104"),
     reach="init",
-    since="0.1",
+    since="0.1.0",
 )
 def lsuv_init(context: FixContext) -> Iterator[Plan]:
     r"""Draws every layer orthogonal and scales it so that its output has unit variance on the batch.

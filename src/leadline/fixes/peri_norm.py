@@ -24,7 +24,7 @@ CODE = """\
     name="peri-norm",
     answers=("R402", "F101", "F105", "F108", "B202", "N70"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def peri_norm(context: FixContext) -> Iterator[Plan]:
     r"""Adds a norm after every branch, in addition to the one before it: $x + \mathrm{LN}(f(\mathrm{LN}(x)))$.

@@ -29,7 +29,7 @@ CODE = """\
     name="pre-norm",
     answers=("R402", "R403", "F106", "U501", "U509", "U504", "I303"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def pre_norm(context: FixContext) -> Iterator[Plan]:
     r"""Moves the norms of a post-norm stack before its branches.

@@ -25,7 +25,7 @@ CODE = """\
     name="qk-norm",
     answers=("F107", "B202", "U501", "U502", "U503", "U504", "U509", "U523", "N70"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def qk_norm(context: FixContext) -> Iterator[Plan]:
     r"""Normalizes queries and keys per head, so that attention logits stay bounded throughout training.

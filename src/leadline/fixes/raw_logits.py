@@ -10,7 +10,7 @@ from leadline.fixes._engine.lookup import is_own_module
 from leadline.records import Op
 
 
-@fix(name="raw-logits", answers=("I309",), reach="architecture", since="0.1")
+@fix(name="raw-logits", answers=("I309",), reach="architecture", since="0.1.0")
 def raw_logits(context: FixContext) -> Iterator[Plan]:
     r"""Removes the softmax, sigmoid or ReLU between the last layer and the loss.
 

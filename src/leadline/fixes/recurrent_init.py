@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # torch-free start
         "N70",
     ),
     reach="init",
-    since="0.1",
+    since="0.1.0",
 )
 def recurrent_init(context: FixContext) -> Iterator[Plan]:
     r"""Draws state-to-state matrices orthogonal, or as the identity before a ReLU.

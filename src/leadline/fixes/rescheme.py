@@ -36,7 +36,7 @@ SCHEMES = {
         "F107",
     ),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def rescheme(context: FixContext) -> Iterator[Plan]:
     r"""Rewires the residual blocks of `leadline.nn` by another row of its scheme table.

@@ -20,7 +20,7 @@ from leadline.records import Attention, Edit
 TARGET_LOGIT_VARIANCE = 1.0
 
 
-@fix(name="scaled-attention", answers=("F107", "B202", "U523"), reach="init", since="0.1")
+@fix(name="scaled-attention", answers=("F107", "B202", "U523"), reach="init", since="0.1.0")
 def scaled_attention(context: FixContext) -> Iterator[Plan]:
     r"""Scales query and key weights so that attention logits have unit variance.
 

@@ -13,7 +13,7 @@ from leadline.records import Edit
 MIN_FACTOR = 2.0
 
 
-@fix(name="scaled-embedding", answers=("F108", "W603", "F101", "B202"), reach="init", since="0.1")
+@fix(name="scaled-embedding", answers=("F108", "W603", "F101", "B202"), reach="init", since="0.1.0")
 def scaled_embedding(context: FixContext) -> Iterator[Plan]:
     r"""Scales embeddings to unit size, so that the stream and the first branch are comparable.
 

@@ -16,7 +16,7 @@ TARGET_LOGIT_MS = 1.0
 MAX_LOGIT_MS = 4.0
 
 
-@fix(name="scaled-head", answers=("I308", "U523", "U50", "B202", "F101"), reach="init", since="0.1")
+@fix(name="scaled-head", answers=("I308", "U523", "U50", "B202", "F101"), reach="init", since="0.1.0")
 def scaled_head(context: FixContext) -> Iterator[Plan]:
     r"""Scales the weights of the last layer so that the first logits have unit size.
 

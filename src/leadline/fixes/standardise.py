@@ -16,7 +16,7 @@ MAX_INPUT_SIZE = 5.0
     name="standardise",
     answers=("F109", "I308", "F103", "F106", "B202", "U50", "U52", "F102", "B201"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def standardise(context: FixContext) -> Iterator[Plan]:
     r"""Subtracts the mean of the model's floating-point inputs and divides by their standard deviation.

@@ -23,7 +23,7 @@ REPLACEMENTS = {
     name="swap-activation",
     answers=("F103", "F104", "B201", "B206", "F106"),
     reach="architecture",
-    since="0.1",
+    since="0.1.0",
 )
 def swap_activation(context: FixContext) -> Iterator[Plan]:
     r"""Replaces a saturating or dying activation, and draws the weights for the new one.

@@ -8,7 +8,7 @@ from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.records import Edit
 
 
-@fix(name="thaw", answers=("B208",), reach="recipe", since="0.1")
+@fix(name="thaw", answers=("B208",), reach="recipe", since="0.1.0")
 def thaw(context: FixContext) -> Iterator[Plan]:
     r"""Makes every frozen parameter trainable, and gives it to the optimizer.
 

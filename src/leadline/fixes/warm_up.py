@@ -19,7 +19,7 @@ MAX_STEPS = 2000
     name="warm-up",
     answers=("U501", "U502", "U503", "U504", "U509", "U523", "R402", "R411"),
     reach="recipe",
-    since="0.1",
+    since="0.1.0",
 )
 def warm_up(context: FixContext) -> Iterator[Plan]:
     r"""Lets the first steps grow linearly to the full learning rate.

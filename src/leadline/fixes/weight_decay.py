@@ -11,7 +11,7 @@ from leadline.records import Edit
 TARGET_DECAY_PER_STEP = 1e-3
 
 
-@fix(name="weight-decay", answers=("U524", "U507", "W60"), reach="recipe", since="0.1")
+@fix(name="weight-decay", answers=("U524", "U507", "W60"), reach="recipe", since="0.1.0")
 def weight_decay(context: FixContext) -> Iterator[Plan]:
     r"""Lowers an excessive weight decay, and exempts norms, biases and gates from it.
 

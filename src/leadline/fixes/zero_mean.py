@@ -15,7 +15,7 @@ IMAGE_DIMS = 4
 """Dimensions of (batch, channels, height, width): features are at 1."""
 
 
-@fix(name="zero-mean", answers=("F105", "F101", "B202"), reach="architecture", since="0.1")
+@fix(name="zero-mean", answers=("F105", "F101", "B202"), reach="architecture", since="0.1.0")
 def zero_mean(context: FixContext) -> Iterator[Plan]:
     r"""Removes the mean of residual branches that end in an activation.
 
