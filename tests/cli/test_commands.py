@@ -4,15 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
+import click
 import pytest
 
 from leadline import __version__
 from leadline.checks._select import all_checks
-from leadline.cli import leadline, main
+from leadline.cli import COMMANDS, load_command, main
+from leadline.collect import collect
 from tests.support import reports as samples
-
-COMMANDS = sorted(leadline.commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -26,10 +27,28 @@ def test_the_version_is_told(run):
     assert run("--version").out == f"leadline, version {__version__}\n"
 
 
+def test_every_command_that_is_defined_is_listed():
+    packages = (import_module(name) for name in ("leadline.cli", "leadline.lab.commands"))
+    defined = {id(each): each for package in packages for each in collect(package, click.Command)}
+    groups = [each for each in defined.values() if isinstance(each, click.Group)]
+    members = {id(member) for group in groups for member in group.commands.values()}
+    names = {each.name for key, each in defined.items() if key not in members}
+    assert {load_command(name).name for name in COMMANDS} == names
+
+
+def test_help_imports_neither_torch_nor_the_renderers():
+    code = "import sys; from leadline.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not {"torch", "rich", "jinja2", "markdown_it", "leadline.report"} & set(done.stdout.split())
+
+
 WITHOUT_TORCH = """
 import sys
-from leadline.cli import leadline, main
-for command in leadline.commands:
+from leadline.cli import COMMANDS, load_command, main
+from leadline.collect import collect
+for command in COMMANDS:
     assert main([command, "--help"]) == 0, command
 assert main(["rules"]) == 0
 assert main(["explain", "gradient-decay"]) == 0

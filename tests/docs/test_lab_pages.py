@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import phase
 from benchmarks.result_files import load
-from leadline.cli import leadline
+from leadline.cli import load_command
 from leadline.lab.phase.page import draw
 from tests.support import ROOT
 
@@ -27,7 +27,7 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
             continue
         for line in text.splitlines():  # minutes each, so they are parsed and not run
             _, name, *arguments = shlex.split(line.removeprefix("$ "))
-            leadline.commands[name].make_context(name, arguments)
+            load_command(name).make_context(name, arguments)
 
 
 def test_pictures_of_diagrams_are_drawn_from_the_stored_results():

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from benchmarks import report_picture
 from benchmarks.result_files import load
-from leadline.cli import leadline
+from leadline.cli import load_command
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "report.md").read_text()
@@ -27,7 +27,7 @@ def test_the_page_shows_commands():
 
 @pytest.mark.parametrize(("command", "option"), COMMANDS)
 def test_a_command_on_the_page_has_its_option(command, option):
-    options = {name for each in leadline.commands[command].params for name in each.opts}
+    options = {name for each in load_command(command).params for name in each.opts}
     assert option in options
 
 

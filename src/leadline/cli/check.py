@@ -16,11 +16,8 @@ from msgspec.structs import replace
 
 from leadline.checks._select import all_checks, unselected_codes
 from leadline.cli.baseline import mark_known, read_known, write_known
+from leadline.cli.exit_codes import FAILED, FINE, FOUND, UNDECIDED
 from leadline.cli.options import (
-    FAILED,
-    FINE,
-    FOUND,
-    UNDECIDED,
     color_option,
     config_option,
     detail_options,

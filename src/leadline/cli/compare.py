@@ -8,10 +8,8 @@ from pathlib import Path
 import click
 
 from leadline.cli.check import look_back
+from leadline.cli.exit_codes import FINE, FOUND, UNDECIDED
 from leadline.cli.options import (
-    FINE,
-    FOUND,
-    UNDECIDED,
     color_option,
     detail_options,
     examples,

@@ -10,7 +10,8 @@ from importlib import metadata
 import click
 
 from leadline import __version__
-from leadline.cli.options import FINE, examples
+from leadline.cli.exit_codes import FINE
+from leadline.cli.options import examples
 from leadline.cli.output import emit
 
 

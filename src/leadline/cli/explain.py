@@ -10,7 +10,8 @@ from collections.abc import Iterable
 import click
 
 from leadline.checks import Check, all_checks, find_check
-from leadline.cli.options import FINE, color_option, examples
+from leadline.cli.exit_codes import FINE
+from leadline.cli.options import color_option, examples
 from leadline.cli.output import emit, look_for
 from leadline.fixes import Fix, all_fixes
 from leadline.report.formula import markdown

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from leadline.cli.options import FINE, examples, output_option
+from leadline.cli.exit_codes import FINE
+from leadline.cli.options import examples, output_option
 from leadline.cli.output import say
 from leadline.monitor.runfile.export import (
     FORMATS,

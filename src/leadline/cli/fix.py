@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leadline.cli.exit_codes import FAILED, FINE, FOUND, UNDECIDED
 from leadline.cli.options import (
-    FAILED,
-    FINE,
-    FOUND,
-    UNDECIDED,
     Progress,
     color_option,
     detail_options,

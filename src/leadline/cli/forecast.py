@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leadline.cli.exit_codes import FAILED, FINE
 from leadline.cli.options import (
-    FAILED,
-    FINE,
     Progress,
     color_option,
     detail_options,

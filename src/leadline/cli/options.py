@@ -16,8 +16,6 @@ from leadline.records import SEVERITIES
 from leadline.report.formats import FORMATS
 from leadline.text import clean
 
-FINE, FOUND, FAILED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 130
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 SQLITE = b"SQLite format 3\0"  # what every run file begins with
 

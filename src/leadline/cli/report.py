@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 import click
 
+from leadline.cli.exit_codes import FINE
 from leadline.cli.options import (
-    FINE,
     color_option,
     detail_options,
     examples,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import asdict
 
-from leadline.cli.options import FAILED, FINE, examples
+from leadline.cli.exit_codes import FAILED, FINE
+from leadline.cli.options import examples
 from leadline.cli.output import emit, say
 from leadline.errors import LeadlineError
 from leadline.records import spell

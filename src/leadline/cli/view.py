@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from leadline.cli.options import FINE, examples
+from leadline.cli.exit_codes import FINE
+from leadline.cli.options import examples
 from leadline.cli.output import emit, say
 from leadline.errors import InputError
 

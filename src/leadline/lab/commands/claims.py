@@ -13,9 +13,8 @@ from pathlib import Path
 import click
 
 from leadline import __version__
+from leadline.cli.exit_codes import FINE, FOUND
 from leadline.cli.options import (
-    FINE,
-    FOUND,
     Progress,
     color_option,
     detail_options,

@@ -8,16 +8,9 @@ from pathlib import Path
 import click
 
 from leadline.cli.check import TWIN, examine
+from leadline.cli.exit_codes import FINE
 from leadline.cli.fix import repair_target
-from leadline.cli.options import (
-    FINE,
-    Progress,
-    color_option,
-    detail_options,
-    examples,
-    file_option,
-    progress_bar,
-)
+from leadline.cli.options import Progress, color_option, detail_options, examples, file_option, progress_bar
 from leadline.cli.output import at_work, emit, look_for, say
 from leadline.records import Recipe
 from leadline.report.formats import FORMATS

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from leadline.cli.options import FINE, Progress, file_option, html_option, output_option, progress_bar
+from leadline.cli.exit_codes import FINE
+from leadline.cli.options import Progress, file_option, html_option, output_option, progress_bar
 from leadline.cli.output import emit, look_for
 from leadline.lab.sweeps import CellStore, Executor, find_executor
 from leadline.lab.sweeps.executors import EXECUTOR_NAMES
