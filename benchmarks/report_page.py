@@ -28,7 +28,8 @@ from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from leadline.lab.demo import deep_mlp
 from leadline.nn import LanguageModel
 from leadline.records.report import Report
-from leadline.report.html import render
+from leadline.report.pages.report import report_page
+from leadline.report.render import html
 
 OPENINGS = 9
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "chromium"
@@ -68,7 +69,7 @@ CASES: dict[str, Callable[[], Report]] = {
 def measure(build: Callable[[], Report]) -> dict[str, Any]:
     report = build()
     start = time.process_time()
-    page = render([report])
+    page = html.render([report_page(report)])
     seconds = time.process_time() - start
     opened = [_opened(page) for _ in range(OPENINGS)]
     return {

@@ -18,7 +18,8 @@ import torch
 from benchmarks.report_page import CHROMIUM, READY, demo
 from benchmarks.result_files import ROOT, save
 from leadline.records.report import Report
-from leadline.report.html import render
+from leadline.report.pages.report import report_page
+from leadline.report.render import html
 from leadline.report.verdict import headline
 
 PICTURE = ROOT / "docs" / "images" / "report.png"
@@ -41,7 +42,7 @@ def take(report: Report) -> None:
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "page.html"
-        path.write_text(render([report]), encoding="utf-8")
+        path.write_text(html.render([report_page(report)]), encoding="utf-8")
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         tab = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, offline=True).new_page()

@@ -20,7 +20,7 @@ from leadline.checks import Check, all_checks
 from leadline.fixes import Fix, all_fixes
 from leadline.lab.claims_page import render_markdown
 from leadline.records import Lab
-from leadline.report.repair import REACHES
+from leadline.report.pages.repair import REACH_NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
 
@@ -87,13 +87,13 @@ def fix_path(fix: Fix) -> str:
 def fix_page(fix: Fix) -> str:
     rules = [rule for rule in all_checks() if rule.code.startswith(fix.answers)]
     tried = ", ".join(f"[{rule.code} {rule.name}](../rules/{rule.code}.md)" for rule in rules)
-    told = f"It {REACHES[fix.reach]}." if fix.reach == "function" else f"Reach: {REACHES[fix.reach]}."
+    told = f"It {REACH_NAMES[fix.reach]}." if fix.reach == "function" else f"Reach: {REACH_NAMES[fix.reach]}."
     return f"# {fix.name}\n\n{fix.doc}\n\n---\n\n{told} Tried for {tried}. Since version {fix.since}.\n"
 
 
 def fixes_index(fixes: tuple[Fix, ...]) -> str:
     rows = "\n".join(
-        f"| [{each.name}]({each.name}.md) | {REACHES[each.reach]} | {each.summary} |" for each in fixes
+        f"| [{each.name}]({each.name}.md) | {REACH_NAMES[each.reach]} | {each.summary} |" for each in fixes
     )
     return FIXES_INDEX + rows + "\n"
 

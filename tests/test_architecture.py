@@ -241,7 +241,7 @@ BAD_SOURCES = [
     (imports_to_the_right, "leadline.nn.init", "from leadline.ops.table import measure"),
     (imports_to_the_right, "leadline.elsewhere", ""),
     (prints, "leadline.checks.f101", "def look(profile):\n    print(profile)"),
-    (prints, "leadline.report.terminal", "import sys\nsys.stdout.write('here')"),
+    (prints, "leadline.report.render.text", "import sys\nsys.stdout.write('here')"),
     (long_functions, "leadline.ops.table", "def long():\n" + "    x = 1\n" * MOST_BODY_LINES),
     (
         long_functions,

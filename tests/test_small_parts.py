@@ -27,10 +27,8 @@ from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.readings.symmetry.verification import relative_change
 from leadline.records import Facts, ParamGroup, Symmetry
 from leadline.report.charts.heat import Axis
-from leadline.report.notebook_cards import forecast_pictures
 from leadline.text import number, share
 from leadline.tracer import stats
-from tests.support import reports as samples
 
 
 def test_the_public_names_are_listed_and_others_are_refused():
@@ -96,14 +94,6 @@ def test_a_slow_start_ends_and_leaves_the_rate_to_its_owner():
         seen.append(optimizer.param_groups[0]["lr"])
         after(optimizer, (), {})
     assert seen == [0.5, 1.0, 1.0, 1.0]
-
-
-def test_a_forecast_without_a_rate_has_no_picture_of_rates():
-    usual = samples.forecast()
-    titles = [each.title for each in forecast_pictures(replace(usual, lr=None))]
-    assert "Safe rate over depth" not in titles
-    points = tuple(replace(each, function_change=None) for each in usual.points)
-    assert len(forecast_pictures(replace(usual, points=points))) == len(forecast_pictures(usual)) - 1
 
 
 def test_last_weights_are_compared_only_where_there_are_others():

@@ -6,13 +6,19 @@ import math
 import re
 import shlex
 
-FORMULA = ("=", "+", "-", "@")
+NOT_MEASURED = "n/a"
+
+# Characters at which a spreadsheet takes a cell for a formula.
+_FORMULA_SIGNS = ("=", "+", "-", "@")
+_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+_EXPONENT = re.compile(r"e([+-])0*(\d+)$")
+_CLAUSE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|[:;]\s")
 
 
 def clean(text: str) -> str:
-    """`text` on one line, with each character that could move the cursor, hide or reorder text spelled out.
+    """`text` on one line, with each character that could move the cursor or hide or reorder text spelled out.
 
-    Module names are the user's; one may hold a newline, an escape sequence or a right-to-left override.
+    Module names come from the user; one may hold a newline, an escape sequence or a right-to-left override.
     """
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
@@ -23,24 +29,35 @@ def clean_lines(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """`text`, or its beginning and how much is left out."""
+    """`text`, or its first `most` characters and how many are left out."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} characters more)"
 
 
 def cell(text: str) -> str:
     """`text` for a cell of a table that a spreadsheet may open: never a formula (CWE-1236)."""
-    return clean(f"'{text}" if text.startswith(FORMULA) else text)
+    return clean(f"'{text}" if text.startswith(_FORMULA_SIGNS) else text)
 
 
-# Numbers in words: three significant digits, and a spelling of its own for what is no number.
+def quoted(target: str) -> str:
+    """`target` as one word of a shell, cleaned first."""
+    return shlex.quote(clean(target))
 
-NOT_MEASURED = "n/a"
-_THOUSANDS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
-_EXPONENT = re.compile(r"e([+-])0*(\d+)$")
+
+def joined(*parts: str) -> str:
+    """Short facts in one line; empty ones are left out."""
+    return " · ".join(part for part in parts if part)
+
+
+def first_clause(text: str) -> str:
+    """`text` up to its first full stop, colon or semicolon; one inside a number or a name does not end it."""
+    return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")
+
+
+# Numbers in words.
 
 
 def number(value: float | None) -> str:
-    """`value` with three significant digits. None, NaN, infinity and exact zero each have a spelling of their own."""
+    """`value` with three significant digits; None is "n/a", and NaN, infinity and exact zero are named as such."""
     if value is None:
         return NOT_MEASURED
     if math.isnan(value):
@@ -51,18 +68,18 @@ def number(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """`value` as a change: with its sign, also if it is positive."""
-    said = number(value)
-    return f"+{said}" if value is not None and value > 0 else said
+    """`value` as a change: a positive one has its sign, too."""
+    words = number(value)
+    return f"+{words}" if value is not None and value > 0 else words
 
 
 def factor(value: float | None) -> str:
-    """`value` as something that is multiplied by."""
+    """`value` as a factor: ×0.154."""
     return NOT_MEASURED if value is None else f"×{number(value)}"
 
 
 def power(e_folds: float) -> str:
-    """The factor $e^x$, also where a float could not hold it: ×0.154, or ×10^-412."""
+    """The factor $e^x$, also if a float cannot hold it: ×0.154, or ×10^-412."""
     decades = e_folds / math.log(10)
     if math.isfinite(decades) and abs(decades) > 300:
         return f"×10^{decades:.0f}"
@@ -70,7 +87,7 @@ def power(e_folds: float) -> str:
 
 
 def share(part: float | None) -> str:
-    """A part of a whole in per cent: never more digits than say something, and zero only for zero."""
+    """A part of a whole in percent: no more digits than are meaningful, and "0 %" only for zero."""
     if part is None or not math.isfinite(part):
         return number(part)
     percent = 100 * part
@@ -85,31 +102,16 @@ def count(amount: int) -> str:
     """A whole number: exact below ten thousand, then with three digits and a unit."""
     if abs(amount) < 10_000:
         return str(amount)
-    size, unit = next((size, unit) for size, unit in _THOUSANDS if abs(amount) >= size)
+    size, unit = next((size, unit) for size, unit in _UNITS if abs(amount) >= size)
     return f"{_tidy(f'{amount / size:#.3g}')}{unit}"
 
 
 def plural(amount: int, noun: str) -> str:
-    """ "1 block", "2 blocks", "no blocks"."""
-    return f"{count(amount) if amount else 'no'} {noun}{'' if amount == 1 else 's'}"
+    """ "1 block", "2 blocks", "no blocks"; "2 fixes"."""
+    ending = "es" if noun.endswith("x") else "s"
+    return f"{count(amount) if amount else 'no'} {noun}{'' if amount == 1 else ending}"
 
 
 def _tidy(digits: str) -> str:
     """`1.00e-05` as `1.00e-5`, and `123.` as `123`."""
-    return _EXPONENT.sub(lambda found: f"e{found[1].strip('+')}{found[2]}", digits).rstrip(".")
-
-
-# Words and numbers for a report: hostile names made harmless, numbers with three significant digits.
-
-
-_CLAUSE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|[:;]\s")
-
-
-def first_clause(text: str) -> str:
-    """`text` up to its first full stop, colon or semicolon; one inside a number or a name does not end it."""
-    return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")
-
-
-def quoted(target: str) -> str:
-    """`target` as one word of a shell: what a terminal must not see is spelled out first."""
-    return shlex.quote(clean(target))
+    return _EXPONENT.sub(lambda match: f"e{match[1].strip('+')}{match[2]}", digits).rstrip(".")

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from leadline.report.charts.svg import even_ticks, fitted, log_ticks
-from leadline.report.html import render
 from leadline.text import number
 from tests.support import reports as samples
 from tests.support.browser_reports import page
+from tests.support.parsed_html import html_of
 
 
 def panel(opened, key):
@@ -145,16 +145,16 @@ def painted(opened, key, color):
 
 @pytest.mark.parametrize(("value", "color"), [(math.nan, "--alarm"), (math.inf, "--alarm"), (0.0, "--ink")])
 def test_what_has_no_place_on_a_logarithmic_axis_is_drawn(show, value, color):
-    clean = show(render([samples.report(samples.profile([1.0] * 30, [1.0] * 30))]))
+    clean = show(html_of(samples.report(samples.profile([1.0] * 30, [1.0] * 30))))
     assert painted(clean, "forward", color) == 0
     values = [1.0] * 10 + [value] * 10 + [1.0] * 10
-    opened = show(render([samples.report(samples.profile(values, [1.0] * 30))]))
+    opened = show(html_of(samples.report(samples.profile(values, [1.0] * 30))))
     assert painted(opened, "forward", color) >= 10 * 5
     assert painted(opened, "backward", color) == 0
 
 
 def test_a_chart_of_nothing_but_nan_is_still_a_chart(show):
-    opened = show(render([samples.report(samples.profile([math.nan] * 9, [math.nan] * 9))]))
+    opened = show(html_of(samples.report(samples.profile([math.nan] * 9, [math.nan] * 9))))
     assert opened.messages == []
     assert painted(opened, "forward", "--alarm") > 50
     assert "NaN in 9 blocks" in opened.locator("[data-key=forward] .note").inner_text()
@@ -162,7 +162,7 @@ def test_a_chart_of_nothing_but_nan_is_still_a_chart(show):
 
 def test_a_value_without_neighbours_is_a_point(show):
     values = [0.0 if place != 15 else 1.0 for place in range(30)]
-    opened = show(render([samples.report(samples.profile(values, [1.0] * 30))]))
+    opened = show(html_of(samples.report(samples.profile(values, [1.0] * 30))))
     assert painted(opened, "forward", "--accent") > 5
 
 

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from leadline.records.report import Report
-from leadline.report.html import render
 from leadline.text import clean
 from tests.support import browser_reports as reports
 from tests.support import reports as samples
 from tests.support.browser_reports import NAMES, page
+from tests.support.parsed_html import html_of
 
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 MEGABYTE = 1_000_000  # of the project's requirements, as is the number of layers
@@ -53,7 +53,7 @@ def test_a_page_that_is_too_wide_is_noticed(show):
     "name", [*samples.HOSTILE_NAMES, '"><img src=x onerror=alert(1)>', "</script><script>alert(1)</script>"]
 )
 def test_no_name_runs_anything_and_each_is_shown_as_it_is(show, name):
-    opened = show(render([samples.hostile(name)]))
+    opened = show(html_of(samples.hostile(name)))
     assert opened.dialogs == []
     assert opened.messages == []
     assert (
@@ -75,7 +75,7 @@ def test_the_policy_keeps_a_foreign_script_from_running(show):
 
 
 def test_a_thousand_layers_fit_in_a_megabyte_and_are_painted(show):
-    text = render([reports.deep(84)])
+    text = html_of(reports.deep(84))
     assert len(reports.deep(84).profile.blocks) >= 1000
     assert len(text.encode()) < MEGABYTE
     opened = show(text)
@@ -90,7 +90,7 @@ def test_a_thousand_layers_fit_in_a_megabyte_and_are_painted(show):
 
 def test_the_saved_json_is_the_report(show):
     report = reports.real()
-    opened = show(render([report]), accept_downloads=True)
+    opened = show(html_of(report), accept_downloads=True)
     with opened.expect_download() as caught:
         opened.get_by_role("button", name="Save as JSON").click()
     text = caught.value.path().read_text()
@@ -99,14 +99,14 @@ def test_the_saved_json_is_the_report(show):
 
 
 def test_the_saved_markdown_is_that_of_the_command_line(show):
-    opened = show(render([samples.sick()]), accept_downloads=True)
+    opened = show(html_of(samples.sick()), accept_downloads=True)
     with opened.expect_download() as caught:
         opened.get_by_role("button", name="Save as Markdown").click()
     assert caught.value.path().read_text().startswith("## DOES NOT TRAIN: the gradient keeps 0.154")
 
 
 def test_a_record_too_large_to_carry_is_carried_short_and_says_so(show):
-    opened = show(render([reports.deep(160)]), accept_downloads=True)
+    opened = show(html_of(reports.deep(160)), accept_downloads=True)
     assert opened.get_by_text("is shortened").count() == 1
     with opened.expect_download() as caught:
         opened.get_by_role("button", name="Save as JSON").click()

@@ -95,7 +95,7 @@ def test_runs_are_compared_by_their_last_report_and_their_losses(run, tmp_path):
     done = run("compare", first, second, "--html", "c.html")
     assert done.code == 1
     assert done.out.startswith("TRAINS → DOES NOT TRAIN")
-    assert "loss by step" in (tmp_path / "c.html").read_text()
+    assert "Loss by step" in (tmp_path / "c.html").read_text()
 
 
 def test_check_and_report_write_the_page_beside_their_result(run, tmp_path, saved):

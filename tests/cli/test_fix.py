@@ -82,7 +82,7 @@ def test_the_record_is_saved_and_shown_again_in_its_formats_and_in_no_other(sick
 def test_a_healthy_network_needs_nothing(run):
     done = run("fix", "nets.py:healthy", "--format", "md")
     assert done.code == 0
-    assert done.out.startswith("## TRAINS")
+    assert done.out.startswith("## NOTHING TO FIX")
 
 
 def test_what_no_fix_can_repair_is_told_with_exit_code_1(run):

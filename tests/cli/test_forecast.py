@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from leadline.report.forecast import render
+from leadline.report.formats import FORECAST_FORMATS
 from leadline.report.layout import Look
 from tests.support.reports import forecast
 
@@ -78,11 +78,11 @@ def test_a_saved_forecast_is_shown_again_in_its_formats_and_in_no_other(run, tmp
     saved.write_text(forecast().to_json())
     shown = run("report", str(saved), "--html", str(page))
     assert shown.code == 0
-    assert shown.out == render(forecast(), Look(width=80))
+    assert shown.out == FORECAST_FORMATS["text"](forecast(), Look(width=80))
     assert page.read_text().startswith("<!doctype html>")
     refused = run("report", str(saved), "--format", "sarif")
     assert refused.code == 2
-    assert "choose one of text, json, html" in refused.err
+    assert "choose one of text, json, md, html" in refused.err
 
 
 def test_a_forecast_of_a_later_version_is_refused_as_a_forecast(run, tmp_path):

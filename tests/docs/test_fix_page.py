@@ -11,7 +11,7 @@ from leadline.fixes import all_fixes
 from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH
 from leadline.fixes._engine.reference import HIDDEN_WIDTH
 from leadline.fixes._engine.trial import MAX_TRIAL_STEPS
-from leadline.report.repair import REACHES
+from leadline.report.pages.repair import REACH_NAMES
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "fix.md").read_text()
@@ -38,7 +38,7 @@ def test_every_block_of_the_page_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_numbers_of_the_page_are_those_of_the_code():
     assert f"At most {CONFIRMATION_LENGTH * MAX_TRIAL_STEPS} are read" in PAGE
-    assert all(f"| {each} |" in PAGE for each in REACHES.values())
+    assert all(f"| {each} |" in PAGE for each in REACH_NAMES.values())
     assert f"one hidden layer of {HIDDEN_WIDTH} units" in PAGE
     assert f"If {MAX_TRIAL_STEPS} steps decide nothing" in PAGE
 

@@ -30,7 +30,7 @@ from leadline.report.layout import Look
 from leadline.report.saved import formats_of
 from tests.lab.pages.test_pages import lab
 from tests.lab.test_standings import made_up
-from tests.report.test_repair import repair
+from tests.report.pages.test_repair import repair
 from tests.support import reports as samples
 from tests.support.faults import runs
 from tests.support.faults.damage import at, places, replaced, spoilt

@@ -15,8 +15,8 @@ from leadline.errors import SchemaError
 from leadline.records import Finding
 from leadline.records.report import Report
 from leadline.report.formats import FORMATS
-from leadline.report.formats.record import read_reports
 from leadline.report.layout import Look
+from leadline.report.saved import read_reports
 from leadline.text import clean
 from tests.support import reports as samples
 from tests.support.parsed_html import read

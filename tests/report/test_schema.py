@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from leadline.report.schema import report_schema
+from leadline.report.saved import report_schema
 from tests.support import reports as samples
 
 REPORTS = [

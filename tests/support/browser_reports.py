@@ -17,10 +17,10 @@ from leadline.records import Attribution, DepthBlock, Outcome, Profile, Recipe, 
 from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.compare import compare
-from leadline.report.html import render, render_repair
-from leadline.report.html.compared import render_comparison
-from leadline.report.html.forecasted import render_forecast
+from leadline.report.pages.comparison import comparison_page
+from leadline.report.render import html
 from tests.support import reports as samples
+from tests.support.parsed_html import html_of
 
 LAYERS = 5
 _NUMBER = re.compile(r"\d+")
@@ -175,13 +175,13 @@ def page(name: str) -> str:
     both = (samples.sick(), samples.healthy())
     match name:
         case "real":
-            return render([real()])
+            return html_of(real())
         case "several":
-            return render(both)
+            return html_of(*both)
         case "repaired":
-            return render_repair(repaired())
+            return html_of(repaired())
         case "compared":
-            return render_comparison(compare(*both), both)
+            return html.render([comparison_page(compare(*both), both)])
         case "forecast":
-            return render_forecast(samples.forecast())
-    return render([getattr(samples, name)()])
+            return html_of(samples.forecast())
+    return html_of(getattr(samples, name)())

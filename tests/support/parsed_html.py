@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
+from leadline.report.pages import page_of
+from leadline.report.render import html
+
 SILENT = ("script", "style", "title")
 BREAKS = ("p", "li", "h1", "h2", "h3", "h4", "h5", "tr", "dt", "dd", "figcaption", "summary", "pre", "div")
 
@@ -40,6 +43,11 @@ class Page(HTMLParser):
             self.words += text.replace("\n", " ") if text.strip() else " "
         elif self.inside[-1] == "script":
             self.scripts[-1] += text
+
+
+def html_of(*records: object) -> str:
+    """Records as articles of one HTML file."""
+    return html.render([page_of(each) for each in records])
 
 
 def read(text: str) -> Page:

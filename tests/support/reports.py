@@ -195,7 +195,7 @@ def whole() -> Report:
         depth_scale=DepthScale(chi=1.02, xi=50.0, phase="critical", trainable_depth=434.0),
     )
     found = finding(
-        "U501", name="step-too-long", severity="warning", where="the optimiser", message="half of it is lost"
+        "U501", name="step-too-long", severity="warning", where="the optimizer", message="half of it is lost"
     )
     return report(shape, found, verdict="poor")
 

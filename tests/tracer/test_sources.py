@@ -11,7 +11,7 @@ from torch import nn
 
 import leadline
 from leadline.records import Source
-from leadline.report.place import lasting, place_of
+from leadline.report.place import place_of, stable_where
 from leadline.tracer.sources import find_source, repository_root
 from tests.support import reports as samples
 
@@ -123,6 +123,6 @@ def test_a_finding_is_placed_at_the_nearest_module_of_the_users_own(where, file)
 
 
 def test_the_ends_of_a_range_may_drift_and_a_single_layer_may_not():
-    assert lasting("layers.58 … layers.0") == lasting("layers.57 … layers.1")
-    assert lasting("layers.58") != lasting("layers.57")
-    assert lasting("encoder.5 … encoder.0") != lasting("decoder.5 … decoder.0")
+    assert stable_where("layers.58 … layers.0") == stable_where("layers.57 … layers.1")
+    assert stable_where("layers.58") != stable_where("layers.57")
+    assert stable_where("encoder.5 … encoder.0") != stable_where("decoder.5 … decoder.0")

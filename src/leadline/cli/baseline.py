@@ -16,7 +16,7 @@ from leadline.errors import InputError
 from leadline.records import Finding, Severity, decode, severity_rank
 from leadline.records.codec import read_text
 from leadline.records.report import Report
-from leadline.report.place import lasting
+from leadline.report.place import stable_where
 from leadline.targets import locate
 from leadline.text import clean, plural
 
@@ -109,7 +109,7 @@ def _marked(finding: Finding, left: list[Entry]) -> Finding:
 
 
 def _same_place(entry: Entry, finding: Finding) -> bool:
-    return entry.code == finding.code and lasting(entry.where) == lasting(finding.where)
+    return entry.code == finding.code and stable_where(entry.where) == stable_where(finding.where)
 
 
 def _worse(finding: Finding, entry: Entry) -> bool:

@@ -23,10 +23,10 @@ from leadline.monitor.runfile import SUFFIX, Run
 from leadline.records.codec import read_text
 from leadline.records.report import Report, ReportComparison
 from leadline.report.compare import compare as against
-from leadline.report.comparing import render
-from leadline.report.formats.record import read_reports
-from leadline.report.html.compared import Losses, render_comparison
+from leadline.report.formats import comparison_formats
 from leadline.report.layout import FailOn
+from leadline.report.pages.comparison import Losses
+from leadline.report.saved import read_reports
 from leadline.report.verdict import fails
 
 SAVED = click.Path(dir_okay=False, exists=True, path_type=Path)
@@ -87,12 +87,10 @@ def compare(
     loaded = _load(first), _load(second)
     reports = loaded[0].report, loaded[1].report
     found = against(*reports, names=(str(first), str(second)))
-    if page is not None or form == "html":
-        made = render_comparison(found, reports, _losses(*loaded))
+    formats = comparison_formats(found, reports, _losses(*loaded))
     if page is not None:
-        emit(made, page)
-    said = {"text": lambda: render(found, reports, look), "json": lambda: found.to_json() + "\n"}
-    emit(made if form == "html" else said[form](), output)
+        emit(formats["html"](look), page)
+    emit(formats[form](look), output)
     return exit_code(found, fail_on)
 
 

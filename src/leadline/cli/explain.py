@@ -15,7 +15,7 @@ from leadline.cli.options import color_option, examples
 from leadline.cli.output import emit, look_for
 from leadline.fixes import Fix, all_fixes
 from leadline.report.formula import markdown
-from leadline.report.repair import REACHES
+from leadline.report.pages.repair import REACH_NAMES
 
 
 @click.command(
@@ -41,7 +41,9 @@ def _check_page(check: Check) -> str:
 
 def _fix_page(fix: Fix) -> str:
     codes = ", ".join(check.code for check in all_checks() if check.code.startswith(fix.answers))
-    return f"**{fix.name}** ({REACHES[fix.reach]})\n\n{fix.doc}\n\n## Findings that it is tried for\n{codes}"
+    return (
+        f"**{fix.name}** ({REACH_NAMES[fix.reach]})\n\n{fix.doc}\n\n## Findings that it is tried for\n{codes}"
+    )
 
 
 format_option = click.option(
@@ -71,7 +73,7 @@ def fixes(form: str) -> int:
     if form == "json":
         emit(json.dumps([_fix_row(fix) for fix in all_fixes()], indent=2) + "\n")
     else:
-        emit(_table((fix.name, REACHES[fix.reach], fix.summary) for fix in all_fixes()))
+        emit(_table((fix.name, REACH_NAMES[fix.reach], fix.summary) for fix in all_fixes()))
     return FINE
 
 

@@ -27,7 +27,7 @@ from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
 from leadline.fixes import all_fixes
 from leadline.records.repair import RepairReport
-from leadline.report.repair_formats import REPAIR_FORMATS
+from leadline.report.formats import REPAIR_FORMATS
 from leadline.report.snippet import split_imports
 from leadline.targets import load, locate, move_case, source_file
 from leadline.tracer.sources import repository_root

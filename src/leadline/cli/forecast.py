@@ -90,7 +90,7 @@ def forecast(
     except Exception as error:
         say(explain_crash(error))
         return FAILED
-    from leadline.report.saved import FORECAST_FORMATS
+    from leadline.report.formats import FORECAST_FORMATS
 
     if page is not None:
         emit(FORECAST_FORMATS["html"](found, look), page)

@@ -130,10 +130,10 @@ def progress_bar(*, quiet: bool, first: str = "tracing") -> Iterator[Progress | 
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as FailOn
+    from rich.progress import Progress as ProgressBar
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with FailOn(*columns, console=Console(stderr=True), transient=True) as bar:
+    with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(first, total=None)
 
         def show(done: int, total: int, text: str) -> None:

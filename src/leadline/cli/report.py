@@ -20,8 +20,7 @@ from leadline.cli.options import (
 )
 from leadline.cli.output import emit, look_for
 from leadline.records.codec import read_stream
-from leadline.report.saved import Kind, formats_of
-from leadline.report.schema import report_schema
+from leadline.report.saved import Kind, formats_of, report_schema
 
 RECORD_PACKAGES = ("leadline.report.saved", "leadline.lab.record_formats")
 """Where the kinds of records are declared. By name, because nothing outside the lab imports the lab."""

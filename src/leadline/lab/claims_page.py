@@ -19,11 +19,12 @@ from rich.text import Text
 from leadline.lab.articles import ARTICLES, SourceArticle, experiments_of
 from leadline.lab.html_page import markdown_to_html
 from leadline.records import Experiment, Lab, Party, Plot, PredictionCheck, Ruling
-from leadline.report.charts.lines import Line, line_chart
-from leadline.report.charts.svg import CHART_TONES, Kind, element, words
+from leadline.report.charts.lines import line_chart
+from leadline.report.charts.svg import CHART_TONES, element, words
 from leadline.report.formula import FORMULA, in_signs
-from leadline.report.html.page import STATIC, Kit, fill
 from leadline.report.layout import QUIET, TONES, Look
+from leadline.report.page import Fact, ScaleKind, Series, facts
+from leadline.report.render.html import STATIC, Kit, fill
 from leadline.text import number
 
 TITLES: dict[Ruling, str] = {
@@ -151,7 +152,7 @@ THEORY_TONES = ("theory", "fifth", "sixth")
 
 def draw_plot(plot: Plot) -> str:
     """The figure as HTML with inline SVG."""
-    kind: Kind = "log" if plot.log else "linear"
+    kind: ScaleKind = "log" if plot.log else "linear"
     drawn = chart_lines(plot)
     said = f"{plot.title}, over {plot.across}"
     chart = line_chart(drawn, label=said, kind=kind, size=SIZE, names=plot.names)
@@ -159,16 +160,16 @@ def draw_plot(plot: Plot) -> str:
     return element("figure", element("figcaption", keys, class_="note"), chart, class_="wide")
 
 
-def chart_lines(plot: Plot) -> list[Line]:
+def chart_lines(plot: Plot) -> list[Series]:
     """The lines of a figure, each in a tone of its own: what is predicted is dashed."""
     tones = {False: iter(MEASURED_TONES * 3), True: iter(THEORY_TONES * 3)}
     return [
-        Line(values=each.values, label=each.label, tone=next(tones[each.theory]), sparse=True)
+        Series(values=each.values, label=each.label, tone=next(tones[each.theory]), sparse=True)
         for each in plot.lines
     ]
 
 
-def _key(line: Line) -> str:
+def _key(line: Series) -> str:
     tone = CHART_TONES[line.tone]
     dash = {"stroke_dasharray": tone.dash} if tone.dash else {}
     stroke = element(
@@ -212,7 +213,7 @@ def render_html(lab: Lab) -> str:
         title="What the articles say, what we measured",
         lab=lab,
         summary=verdict_counts(lab.experiments),
-        meanings=[(TITLES[ruling], said) for ruling, said in MEANINGS.items()],
+        meanings=facts(*(Fact(label=TITLES[ruling], value=said) for ruling, said in MEANINGS.items())),
         disagrees=DISAGREES,
         sections=sections,
     )

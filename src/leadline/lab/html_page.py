@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from leadline.report.formula import FORMULA, plain
-from leadline.report.html.page import Kit, fill
+from leadline.report.render.html import Kit, fill
 
 KIT = Kit(scripts=())
 

@@ -1,52 +1,36 @@
-"""How each kind of record looks as text, as a notebook card and as an HTML page. Records come here to be shown."""
+"""How records look when Python, rich or a notebook shows them: the other side of `leadline.records.display`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import singledispatch
 
 from rich.text import Text
 
-from leadline.records import Forecast, Update
+from leadline.records import Forecast
 from leadline.records.repair import RepairReport
 from leadline.records.report import Report
-from leadline.report import repair as repair_page
-from leadline.report import terminal
-from leadline.report.html import render, render_repair
-from leadline.report.html.notebook import card_of, repair_card
 from leadline.report.layout import Look
-from leadline.report.notebook_cards import forecast_card, update_card
+from leadline.report.pages import page_of
+from leadline.report.pages.report import report_page
+from leadline.report.render import html, notebook, text
 
 
-def text_page(record: Report | RepairReport) -> str:
+def text_page(record: object) -> str:
     """A page of plain text, 80 columns wide."""
-    rendered = (
-        repair_page.render(record, Look())
-        if isinstance(record, RepairReport)
-        else terminal.render(record, Look())
-    )
-    return rendered.rstrip("\n")
+    return text.render(page_of(record), Look()).rstrip("\n")
 
 
-def rich_lines(record: Report | RepairReport, width: int) -> Iterable[Text]:
+def rich_lines(record: object, width: int) -> Iterable[Text]:
     """The same page in color, as wide as the console."""
-    if isinstance(record, RepairReport):
-        return repair_page.lines(record, Look(width=width))
-    return terminal.lines(record, Look(width=width))
+    return text.lines(page_of(record), Look(width=width))
 
 
-@singledispatch
 def notebook_card(record: object) -> str:
     """A small page of HTML for the cell of a notebook."""
-    raise TypeError(f"no notebook card for {type(record).__name__}")
-
-
-notebook_card.register(Report, card_of)
-notebook_card.register(RepairReport, repair_card)
-notebook_card.register(Update, update_card)
-notebook_card.register(Forecast, forecast_card)
+    return notebook.render(page_of(record))
 
 
 def html_page(record: Report | RepairReport, forecast: Forecast | None = None) -> str:
-    """One self-contained page for the browser; `forecast` is that of the model's family, if there is one."""
-    return render_repair(record) if isinstance(record, RepairReport) else render([record], forecast)
+    """One self-contained page for the browser; `forecast`: of the family that a report's model belongs to."""
+    page = report_page(record, forecast) if isinstance(record, Report) else page_of(record)
+    return html.render([page])

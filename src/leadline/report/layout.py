@@ -1,4 +1,4 @@
-"""The lines of a terminal page: labels in one column, text wrapped beside them; and the choices of the reader."""
+"""The layout of terminal pages: widths, styles, labels with wrapped text, and the choices of the reader."""
 
 from __future__ import annotations
 
@@ -10,15 +10,34 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+# Cells of a terminal page: of the label at the left of a line, and of a number ("-1.23e-300" is the longest).
 LABEL = 11
-"""Cells for the label at the left of each line."""
+NUMBER = 10
+# Narrower pages break names into pieces; wider ones are hard to read.
+MIN_WIDTH, MAX_WIDTH = 50, 120
+# Heuristic: what fits on a screen.
+MAX_PAGE_LINES = 40
+
 ACCENT = "cyan"
 QUIET = "dim"
-TONES = {"error": "bold red", "warning": "bold yellow", "info": "bold", "trains": "bold green"}
+_GOOD, _FAIR, _BAD, _NEUTRAL = "bold green", "bold yellow", "bold red", "bold"
+TONES = {
+    "trains": _GOOD,
+    "poor": _FAIR,
+    "fails": _BAD,
+    "undecided": _NEUTRAL,
+    "info": _NEUTRAL,
+    "warning": _FAIR,
+    "error": _BAD,
+    "verified": _GOOD,
+    "refuted": _BAD,
+    "not run": QUIET,
+}
+"""The style of a verdict, of a severity, and of the state of a fix."""
 
 
 def labelled(label: str, body: Text | str, width: int, *, most: int | None = None) -> list[Text]:
-    """`body` wrapped in the column right of `label`; with `most`, cut after that many lines and marked so."""
+    """`body` wrapped in the column right of `label`; with `most`, cut after that many lines and marked with "…"."""
     lines = wrapped(body, width - LABEL, most=most)
     heads = [Text(label[:LABEL].ljust(LABEL), style=QUIET), *(Text(" " * LABEL) for _ in lines[1:])]
     return [Text.assemble(head, line) for head, line in zip(heads, lines, strict=True)]
@@ -39,7 +58,7 @@ def wrapped(body: Text | str, width: int, *, most: int | None = None) -> list[Te
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` terminal cells; what is cut is cut from the middle, where names differ least."""
+    """`text` in at most `width` terminal cells, cut in the middle, where names differ least."""
     if cell_len(text) <= width:
         return text
     for kept in range(width - 1, 0, -1):
@@ -47,11 +66,6 @@ def shorten(text: str, width: int) -> str:
         if cell_len(candidate) <= width:
             return candidate
     return "…"[:width]
-
-
-def joined(*parts: str) -> str:
-    """Short facts in one line."""
-    return " · ".join(part for part in parts if part)
 
 
 # How a report is shown: the choices a reader makes, in one value.

@@ -1,4 +1,4 @@
-"""Where a finding is: in the repository, and in words that stay the same when its numbers drift."""
+"""The place of a finding: in the repository, and in words that stay the same when its numbers drift."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NUMBER = re.compile(r"\d+")
 
 
 def place_of(report: Report, finding: Finding) -> Source | None:
-    """Where the class of the first module that the finding names is written, or of the nearest one around it.
+    """Where the class of the first module that the finding names is written, or of the nearest module around it.
 
-    Layers of PyTorch have no place in the user's repository: then it is the module that holds them that is shown, and
-    in the end the model itself. None if not even that is written there.
+    Layers of PyTorch have no place in the user's repository, so the module that contains them is used, and in the end
+    the model itself. None if not even the model is written there.
     """
     path = _END_OF_PATH.split(finding.where, maxsplit=1)[0]
     while path and path not in report.sources:
@@ -24,17 +24,14 @@ def place_of(report: Report, finding: Finding) -> Source | None:
     return report.sources.get(path)
 
 
-def lasting(where: str) -> str:
-    """`where` without what small drift changes: at which layer a range of them begins and ends."""
+def stable_where(where: str) -> str:
+    """`where` without the numbers of a range of layers, whose ends shift with small changes of the signal."""
     return _NUMBER.sub("N", where) if RANGE in where else where
 
 
-# The rules that a report speaks of.
-
-
-def rules_of(report: Report) -> list[CheckRow]:
-    """Those that were asked, then any other that has a finding: a report made by hand need not list its rules."""
-    rules = {rule.code: rule for rule in report.rules}
+def checks_of(report: Report) -> list[CheckRow]:
+    """The checks that ran, then any other with a finding: a report made by hand need not list its checks."""
+    checks = {check.code: check for check in report.rules}
     for finding in (*report.findings, *report.ignored):
-        rules.setdefault(finding.code, CheckRow(code=finding.code, name=finding.name, summary=finding.name))
-    return [*rules.values()]
+        checks.setdefault(finding.code, CheckRow(code=finding.code, name=finding.name, summary=finding.name))
+    return [*checks.values()]

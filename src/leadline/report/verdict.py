@@ -1,4 +1,4 @@
-"""The headline of a report: the verdict, and one sentence with the number that decided it."""
+"""The verdict of a report in words: its title, the sentence that says what decided it, and the order of findings."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ TITLES = {"trains": "TRAINS", "poor": "TRAINS POORLY", "fails": "DOES NOT TRAIN"
 
 
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
-    """The worst first; otherwise in the order of the rules."""
+    """The worst first; otherwise in the order of the checks."""
     return sorted(findings, key=lambda finding: -severity_rank(finding.severity))
 
 
 def rooted(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
-    """Each root with its consequences, however far: the tree that holds the worst finding first."""
+    """Each root finding with all of its direct and indirect consequences; the tree with the worst finding first."""
     ordered = by_severity(findings)
     codes = {finding.code for finding in findings}
-    said = {each.code: each.explained_by for each in findings if each.explained_by in codes}
-    causes = {code: cause for code, cause in said.items() if _root(code, said) not in said}  # no circles
+    links = {each.code: each.explained_by for each in findings if each.explained_by in codes}
+    causes = {code: cause for code, cause in links.items() if _root(code, links) not in links}  # no cycles
     below: dict[str, list[Finding]] = {}
     for each in ordered:
         if each.code in causes:
@@ -41,9 +41,18 @@ def _root(code: str, causes: Mapping[str, str]) -> str:
     return code
 
 
-def fails(finding: Finding, bar: FailOn) -> bool:
-    """Whether this finding is a reason to stop: as severe as the bar, and not one that the baseline lists."""
-    return not finding.known and bar != "never" and severity_rank(finding.severity) >= severity_rank(bar)
+def fails(finding: Finding, fail_on: FailOn) -> bool:
+    """Whether the finding makes a check fail: it is at least as severe as `fail_on`, and not in the baseline."""
+    return (
+        not finding.known and fail_on != "never" and severity_rank(finding.severity) >= severity_rank(fail_on)
+    )
+
+
+def message_with_action(finding: Finding) -> str:
+    """What was measured, and then what to do."""
+    if not finding.action:
+        return finding.message
+    return f"{finding.message.rstrip('.')}. {finding.action}"
 
 
 def headline(report: Report) -> str:
@@ -52,15 +61,15 @@ def headline(report: Report) -> str:
 
 
 def sentence(report: Report) -> str:
-    """Why the verdict is what it is, to be read behind it and a colon; and what the user told not to count."""
+    """What decided the verdict, as a clause to follow it and a colon; then which findings were ignored."""
     reason = _reason(report)
     if report.profile.predicted:
         reason = f"{reason.removesuffix(' (predicted)')} (predicted, not measured)"
-    return f"{reason}{_left_out(report.ignored)}"
+    return f"{reason}{_ignored_words(report.ignored)}"
 
 
-def _left_out(ignored: Sequence[Finding]) -> str:
-    """How many findings would have decided otherwise, perhaps; notes never decide."""
+def _ignored_words(ignored: Sequence[Finding]) -> str:
+    """How many findings were ignored that could have changed the verdict; an info never does."""
     serious = [finding for finding in ignored if finding.severity != "info"]
     codes = ", ".join(dict.fromkeys(clean(finding.code) for finding in serious))
     return f" ({plural(len(serious), 'finding')} ignored: {codes})" if serious else ""
@@ -69,38 +78,38 @@ def _left_out(ignored: Sequence[Finding]) -> str:
 def _reason(report: Report) -> str:
     course, undecided = report.course, report.verdict == "undecided"
     if course is not None and (undecided or (report.verdict == "trains" and course.last_loss is not None)):
-        return _what_the_course_says(course, undecided=undecided)
-    if report.verdict == "undecided":
-        return _what_is_missing(report)
+        return _course_words(course, undecided=undecided)
+    if undecided:
+        return missing_evidence(report)
     if report.verdict == "trains" or not report.findings:
         return _evidence_of_health(report)
     root, below = rooted(report.findings)[0]
     worst = by_severity([root, *below])[0]
-    told = first_clause(clean(worst.message))
-    return told if worst is root else f"{told}, because of {root.code} {clean(root.name)}"
+    clause = first_clause(clean(worst.message))
+    return clause if worst is root else f"{clause}, because of {root.code} {clean(root.name)}"
 
 
-def _what_the_course_says(course: RunSummary, *, undecided: bool) -> str:
+def _course_words(course: RunSummary, *, undecided: bool) -> str:
     if course.last_loss is None:
-        return f"{steps_of(course)}, and no loss among their numbers"
-    went = f"the loss went from {number(course.first_loss)} to {number(course.last_loss)}"
-    over = f"over {steps_of(course)} {went}"
-    return f"{over}: too few to judge" if undecided else f"{over}, and none of {course.alarms} alarms stands"
+        return f"{steps_of(course)} without a recorded loss"
+    change = f"the loss went from {number(course.first_loss)} to {number(course.last_loss)}"
+    words = f"over {steps_of(course)} {change}"
+    return f"{words}: too few to judge" if undecided else f"{words}, and none of {course.alarms} checks fired"
 
 
 def steps_of(course: RunSummary) -> str:
-    """How many were recorded; of how many, if not all were."""
+    """How many steps were recorded, and of how many if some were not."""
     part = f"{count(course.steps)} of " if course.steps < course.seen else ""
     return f"{part}{plural(max(course.seen, course.steps), 'step')}"
 
 
-def _what_is_missing(report: Report) -> str:
+def missing_evidence(report: Report) -> str:
+    """Why there is no verdict."""
     profile, coverage = report.profile, report.coverage
     if profile.predicted:
         known = sum(each.backward_ms_predicted is not None for each in profile.blocks)
-        return (
-            f"theory follows the signal and its gradient to {known} of {plural(len(profile.blocks), 'block')}"
-        )
+        blocks = plural(len(profile.blocks), "block")
+        return f"theory predicts the signal and its gradient in only {known} of {blocks}"
     if not profile.backward_ran:
         return "the backward pass did not run, so nothing is known about the gradients"
     if not profile.blocks:
@@ -115,7 +124,7 @@ def _evidence_of_health(report: Report) -> str:
     profile = report.profile
     forward, backward = gains(profile, 0) if profile.streams else (None, None)
     if forward is None or backward is None:
-        found = "nothing worse than a note" if report.findings else "nothing"
-        return f"{len(report.rules)} rules found {found} in {plural(len(profile.blocks), 'block')}"
-    depth = plural(profile.streams[0].blocks, "block")
-    return f"over {depth} the signal changes {factor(forward)} a block, its gradient {factor(backward)}"
+        result = "nothing worse than a note" if report.findings else "nothing"
+        return f"{len(report.rules)} checks found {result} in {plural(len(profile.blocks), 'block')}"
+    blocks = plural(profile.streams[0].blocks, "block")
+    return f"over {blocks} the signal changes {factor(forward)} per block, its gradient {factor(backward)}"

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from leadline.errors import SchemaError
 from leadline.monitor.live.stored_checks import depth_profiles, nearest_check, static_report
 from leadline.monitor.runfile import Run
-from leadline.report.html import render
 from tests.support import reports as samples
 from tests.support.live_server import begin
+from tests.support.parsed_html import html_of
 
 LATER = replace(samples.sick(), reason="It became no better.")
 
@@ -38,8 +38,8 @@ def test_a_moment_is_exported_as_the_report_that_was_stored(checked, serve):
     status, headers, text = served.ask("/runs/0/report?step=7")
     assert status == 200
     assert headers["content-disposition"] == 'attachment; filename="leadline-step-6.html"'
-    assert text == render([LATER])
-    assert served.ask("/runs/0/report?step=3")[2] == render([samples.sick()])
+    assert text == html_of(LATER)
+    assert served.ask("/runs/0/report?step=3")[2] == html_of(samples.sick())
 
 
 def test_a_run_without_a_check_is_exported_as_a_whole(run):

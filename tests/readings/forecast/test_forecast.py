@@ -24,7 +24,7 @@ from leadline.readings.depth_law import (
     student_quantile,
 )
 from leadline.records import DepthLimit, Exponent
-from leadline.report.forecast import render
+from leadline.report.formats import FORECAST_FORMATS
 from leadline.report.layout import Look
 
 DEPTHS = (8, 16, 32)
@@ -133,10 +133,10 @@ def test_a_signal_that_decays_geometrically_limits_the_depth_where_its_reach_end
 
 def test_a_forecast_survives_json_and_is_printed_within_the_width(decaying: Forecast):
     assert Forecast.from_json(decaying.to_json()) == decaying
-    page = render(decaying, Look(width=80))
+    page = FORECAST_FORMATS["text"](decaying, Look(width=80))
     assert f"TRAINS UP TO DEPTH {decaying.max_depth}" in page
     assert max(map(len, page.splitlines())) <= 80
-    assert len(render(decaying, Look(detail="verdict")).splitlines()) == 1
+    assert len(FORECAST_FORMATS["text"](decaying, Look(detail="verdict")).splitlines()) == 1
 
 
 def test_a_flat_family_has_no_limit():
@@ -160,7 +160,7 @@ def test_a_single_model_is_extrapolated_from_its_blocks():
     assert found.depths == (16,)
     assert found.exponents["loss_change"].low is None
     assert all(limit.extrapolated for limit in found.limits)
-    assert "extrapolated" in render(found, Look())
+    assert "extrapolated" in FORECAST_FORMATS["text"](found, Look())
 
 
 def test_progress_is_reported_before_each_network_and_at_the_end():
@@ -266,7 +266,7 @@ def test_a_forecast_is_undecided_where_the_seeds_disagree():
     assert found.max_depth is None
     assert found.max_depth_high > 4 * found.max_depth_low
     assert "more seeds or depths" in found.advice[0]
-    assert render(found, Look()).startswith("UNDECIDED")
+    assert FORECAST_FORMATS["text"](found, Look()).startswith("UNDECIDED")
 
 
 def test_the_advice_for_a_plain_network_mentions_no_branches():

@@ -13,9 +13,10 @@ from leadline.cli.fix import repair_target
 from leadline.cli.options import Progress, color_option, detail_options, examples, file_option, progress_bar
 from leadline.cli.output import at_work, emit, look_for, say
 from leadline.records import Recipe
-from leadline.report.formats import FORMATS
+from leadline.report.formats import FORMATS, REPAIR_FORMATS
 from leadline.report.layout import LABEL, Look
-from leadline.report.repair import render, render_curves
+from leadline.report.pages.repair import loss_elements
+from leadline.report.render.text import render_elements
 
 DEMO = "leadline.lab.demo:deep_mlp"
 STEPS = 300
@@ -46,7 +47,7 @@ def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bo
     _tell(f"\nRunning: leadline fix {DEMO}\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
         repaired = repair_target(DEMO, None, seed=0, progress=progress)
-    emit(render(repaired.report, look))
+    emit(REPAIR_FORMATS["text"](repaired.report, look))
     _tell(f"\nTraining both for {steps} steps, as anybody would\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
         emit(_race(repaired.recipe, steps, progress, look))
@@ -67,4 +68,4 @@ def _race(recipe: Recipe, steps: int, progress: Progress | None, look: Look) -> 
 
     trial, right = race(recipe, steps, progress)
     told = f"{'right':<{LABEL}}{right[0]:.0%} of the points untreated, {right[1]:.0%} repaired\n"
-    return render_curves(trial, look) + told
+    return render_elements(loss_elements(trial), look) + told

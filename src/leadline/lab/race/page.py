@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from leadline.lab.html_page import Figure, HtmlPage, Section, figure, render_html_page
 from leadline.lab.race.record import Race, RateTransfer, SeedInterval, Standing
-from leadline.report.charts.lines import Line, line_chart
+from leadline.report.charts.lines import line_chart
 from leadline.report.layout import Look, wrapped
+from leadline.report.page import Series
 from leadline.text import clean, clean_lines, number, plural
 
 LEAGUE_HEADER = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
@@ -155,9 +156,11 @@ def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
 def _pictures(row: Standing, steps: int) -> list[Figure]:
     losses = [loss if math.isfinite(loss) else math.inf for _, loss in row.by_rate]
     names = [f"{rate:g}" for rate, _ in row.by_rate]
-    rates = line_chart([Line(values=losses)], label=f"{row.scheme}: loss by rate", kind="linear", names=names)
+    rates = line_chart(
+        [Series(values=losses)], label=f"{row.scheme}: loss by rate", kind="linear", names=names
+    )
     curve = line_chart(
-        [Line(values=row.curve)],
+        [Series(values=row.curve)],
         label=f"{row.scheme}: loss by step",
         kind="linear",
         names=last_steps(steps, len(row.curve)),

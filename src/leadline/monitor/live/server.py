@@ -29,7 +29,7 @@ from leadline.monitor.live.messages import window_message
 from leadline.monitor.live.run_list import RunList
 from leadline.monitor.live.stored_checks import depth_profiles, static_report
 from leadline.records import spell
-from leadline.report.html.page import CHARTS, REPORT, STYLES, Kit, fill
+from leadline.report.render.html import CHART_SCRIPTS, REPORT_KIT, STYLES, Kit, fill
 from leadline.text import clean
 
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -133,10 +133,16 @@ async def events(runs: RunList, token: str, is_stopping: Callable[[], bool]) -> 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 LIVE = Kit(
-    scripts=(*CHARTS, STATIC / "heat.js", STATIC / "memory.js", STATIC / "notes.js", STATIC / "live.js"),
+    scripts=(
+        *CHART_SCRIPTS,
+        STATIC / "heat.js",
+        STATIC / "memory.js",
+        STATIC / "notes.js",
+        STATIC / "live.js",
+    ),
     styles=(*STYLES, STATIC / "live.css"),
-    templates=(HERE / "templates", *REPORT.templates),
-    rules=("connect-src 'self'",),
+    templates=(HERE / "templates", *REPORT_KIT.templates),
+    policies=("connect-src 'self'",),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 
 from leadline.monitor.live.messages import Message
@@ -10,10 +11,12 @@ from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile.read import Run
 from leadline.records import Profile
 from leadline.records.report import Report
-from leadline.report.html import render
-from leadline.report.html.article import numbers, spec
-from leadline.report.html.panel import Panel, Series, axis_of
-from leadline.report.html.panels import panels_of
+from leadline.report.page import Chart, Series
+from leadline.report.pages.profiles import profiles_of
+from leadline.report.pages.report import report_page
+from leadline.report.render import html
+from leadline.report.render.html import chart_data
+from leadline.text import clean
 
 
 def nearest_check(run: Run, step: int) -> int | None:
@@ -28,17 +31,22 @@ def depth_profiles(run: Run, step: int) -> Message:
     if nearest is None:
         return {"step": None, "panels": []}
     first = run.reports[0]
-    profile = _profile(run, nearest)
-    first_panels = [] if first == nearest else panels_of(_profile(run, first))
-    axis = axis_of(profile)
+    profiles = profiles_of(_profile(run, nearest))
+    first_charts = () if first == nearest else profiles_of(_profile(run, first)).charts
+    axis = profiles.axis
     return {
         "step": nearest,
         "first": first,
-        "names": axis.names,
-        "blocks": numbers(axis),
+        "names": [*map(clean, axis.names)],
+        "blocks": axis.block_numbers,
         "panels": [
-            {"title": panel.title, "unit": panel.unit, "notes": panel.notes, **spec(panel, axis)}
-            for panel in _with_first_check(panels_of(profile), first_panels, first)
+            {
+                "title": chart.title,
+                "unit": clean(chart.unit),
+                "notes": [*map(clean, chart.notes)],
+                **chart_data(chart, axis),
+            }
+            for chart in _with_first_check(profiles.charts, first_charts, first)
         ],
     }
 
@@ -47,22 +55,23 @@ def static_report(run: Run, step: int) -> tuple[str, str]:
     """Return file name and HTML of the check nearest to the step, or of the whole run if no check was stored."""
     nearest = nearest_check(run, step)
     if nearest is None:
-        return "leadline-run.html", render([judge_run(run)])
-    return f"leadline-step-{nearest}.html", render([Report.from_json(run.report(nearest))])
+        return "leadline-run.html", html.render([report_page(judge_run(run))])
+    report = Report.from_json(run.report(nearest))
+    return f"leadline-step-{nearest}.html", html.render([report_page(report)])
 
 
 def _profile(run: Run, step: int) -> Profile:
     return Report.from_json(run.report(step)).profile
 
 
-def _with_first_check(panels: list[Panel], first_panels: list[Panel], step: int) -> list[Panel]:
-    """Add to each panel the curve that its first series had in the first check."""
-    by_key = {panel.key: panel.series for panel in first_panels}
+def _with_first_check(charts: Sequence[Chart], first_charts: Sequence[Chart], step: int) -> list[Chart]:
+    """Add to each chart the curve that its first series had in the first check."""
+    by_key = {chart.key: chart.series for chart in first_charts}
     return [
         replace(
-            panel, series=(*panel.series, *_same_series(panel.series[0], by_key.get(panel.key, ()), step))
+            chart, series=(*chart.series, *_same_series(chart.series[0], by_key.get(chart.key, ()), step))
         )
-        for panel in panels
+        for chart in charts
     ]
 
 

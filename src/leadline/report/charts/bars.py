@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from leadline.report.charts.svg import ACCENT, CHART_TONES, INK, QUIET, element, fitted, picture, words
+from leadline.report.page import Bar, BarChart, Mark, Ruler
 
+# Width and height of a bar in its own units; on the screen it is as wide as its row.
 WIDE, BAR = 1000.0, 12.0
-"""The bar's own units: its width is the whole row's, whatever that is on the screen."""
 COLORS = {"part": ACCENT, "quiet-part": QUIET, "total": INK}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One value with its name. `tone`: a key of COLORS; `theory`: where the bar should end, from its start."""
-
-    label: str
-    value: float | None
-    said: str
-    tone: str = "part"
-    theory: float | None = None
-    hint: str = ""
-    """What a pointer that rests on the row is told."""
-
-
-def bars(rows: Sequence[Bar], *, label: str) -> str:
-    """A bar a row, each from zero. What is not finite has no bar, and is said."""
-    return _rows(rows, [0.0] * len(rows), label)
-
-
-def waterfall(parts: Sequence[Bar], total: Bar, *, label: str) -> str:
-    """A bar a contribution, each from where the last one ended, and their sum. All values must be finite."""
-    starts = [0.0, *accumulate(part.value or 0.0 for part in parts)]
-    return _rows([*parts, total], [*starts[: len(parts)], 0.0], label)
+def draw_bars(chart: BarChart) -> str:
+    """One bar per row. A value that is not finite has no bar, only its words."""
+    starts = [0.0] * len(chart.rows)
+    if chart.waterfall:
+        starts = [0.0, *accumulate(row.value or 0.0 for row in chart.rows[:-1])]
+        starts[-1] = 0.0
+    return _rows(chart.rows, starts, chart.label)
 
 
 def _rows(rows: Sequence[Bar], starts: Sequence[float], label: str) -> str:
@@ -76,7 +61,7 @@ def _row(row: Bar, start: float, zero: float, x: Callable[[float], float]) -> st
         aria_hidden="true",
     )
     name = element("span", words(row.label), class_="ll-name")
-    amount = element("span", words(row.said), class_="ll-amount")
+    amount = element("span", words(row.amount), class_="ll-amount")
     hint = {"title": row.hint} if row.hint else {}
     return element("div", name, bar, amount, class_=f"ll-row ll-{row.tone}-row", **hint)
 
@@ -84,22 +69,13 @@ def _row(row: Bar, start: float, zero: float, x: Callable[[float], float]) -> st
 # A few positive values as marks on one logarithmic axis.
 
 ROW, WIDTH, EDGE = 22.0, 430.0, 14.0
-LETTER = 7.0  # width of a letter, about: a name that would leave the picture stands left of its mark
+# Heuristic: mean width of a letter in pixels; a label that would leave the picture stands left of its mark.
+LETTER = 7.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A place on the ruler. `main`: the one that the others are there for."""
-
-    label: str
-    value: float
-    said: str
-    main: bool = False
-
-
-def ruler(marks: Sequence[Mark], *, label: str) -> str:
-    """Each mark on a line of its own, so that no two names collide."""
-    shown = sorted((mark for mark in marks if 0 < mark.value < math.inf), key=lambda mark: mark.value)
+def draw_ruler(ruler: Ruler) -> str:
+    """One row per mark, so that no two labels collide."""
+    shown = sorted((mark for mark in ruler.marks if 0 < mark.value < math.inf), key=lambda mark: mark.value)
     scale = fitted([mark.value for mark in shown], "log")
     base = ROW * len(shown) + 8
 
@@ -116,20 +92,20 @@ def ruler(marks: Sequence[Mark], *, label: str) -> str:
         )
     for place, mark in enumerate(shown):
         drawn.append(_mark(mark, x(scale.place(mark.value) or 0.0), place * ROW + 10, base))
-    return picture(*drawn, width=WIDTH, height=base + 24, label=label)
+    return picture(*drawn, width=WIDTH, height=base + 24, label=ruler.label)
 
 
 def _mark(mark: Mark, x: float, y: float, base: float) -> str:
     kind = "main" if mark.main else "second"
     tone = CHART_TONES[kind]
-    right = x + 8 + LETTER * len(f"{mark.label} {mark.said}") < WIDTH
+    right = x + 8 + LETTER * len(f"{mark.label} {mark.amount}") < WIDTH
     return element(
         "g",
         element("path", d=f"M{x:.1f} {y:.1f}V{base:.1f}", stroke=tone.color, class_=f"ll-{kind}"),
         element("circle", cx=x, cy=y, r=3.5, fill=tone.color, class_=f"ll-{kind}-dot"),
         element(
             "text",
-            words(f"{mark.label} {mark.said}"),
+            words(f"{mark.label} {mark.amount}"),
             x=x + (8 if right else -8),
             y=y + 4,
             text_anchor="start" if right else "end",

@@ -11,7 +11,6 @@ from leadline.report.charts.svg import (
     CHART_TONES,
     INK,
     QUIET,
-    Kind,
     Scale,
     element,
     fitted,
@@ -19,39 +18,32 @@ from leadline.report.charts.svg import (
     thinned,
     words,
 )
+from leadline.report.page import Chart, ScaleKind, Series
 
-Values = Sequence[float | None]
-
+# Margins of the frame, in pixels.
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 6.0, 10.0, 20.0
-WIDEST = 300.0  # e-folds of a band that are drawn: no frame is higher
-RAIL = 9.0  # height of the strip, above and below the lines, in which the marks stand
-POINTS = 240  # of a line, at most: about one each two pixels
-FEW = 6  # places that all get a label
-DOTS = 24  # a line of at most so many values also shows its points
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """Values in order of depth. `band`: half-width in e-folds around each; `tone`: a key of TONES."""
-
-    values: Values
-    label: str = ""
-    tone: str = "main"
-    band: Values | None = None
-    sparse: bool = False
-    """Not every block has one: the line goes on over those that have none."""
+# Heuristic: half-width of a band in e-folds; beyond it the band leaves every frame.
+MAX_BAND = 300.0
+# Height of the strips above and below the lines in which the marks stand, in pixels.
+RAIL = 9.0
+# Heuristic: about one point per two pixels.
+MAX_POINTS = 240
+# Heuristic: up to this many places all get a label.
+MAX_LABELS = 6
+# Heuristic: a line of at most this many values also shows its points.
+MAX_DOTS = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The room that lines are drawn in."""
+    """The area that lines are drawn in."""
 
     width: float
     height: float
     count: int
     scale: Scale
     names: Sequence[str] = ()
-    """What stands below each place; none: its number."""
+    """The label below each place; its number if there are none."""
 
     def x(self, place: int) -> float:
         room = self.width - LEFT - RIGHT
@@ -64,14 +56,14 @@ class Frame:
 
 
 def line_chart(
-    lines: Sequence[Line],
+    lines: Sequence[Series],
     *,
     label: str,
-    kind: Kind = "log",
+    kind: ScaleKind = "log",
     size: tuple[float, float] = (520.0, 190.0),
     names: Sequence[str] = (),
 ) -> str:
-    """The lines over one axis, as SVG. `names`: what stands below each place; its number if there are none."""
+    """The lines over one axis, as SVG. `names`: the label below each place; its number if there are none."""
     width, height = size
     shown = [value for line in lines for value in line.values]
     count = max((len(line.values) for line in lines), default=0)
@@ -80,8 +72,14 @@ def line_chart(
     return picture(*_axes(frame), *drawn, width=width, height=height, label=label)
 
 
-def marked(value: float | None, kind: Kind) -> str | None:
-    """The kind of mark that stands for `value`; None if it lies on the axis, or was not measured."""
+def draw_chart(chart: Chart, size: tuple[float, float] = (520.0, 190.0)) -> str:
+    """A chart of the page model, as SVG."""
+    label = f"{chart.title}: {chart.unit}" if chart.unit else chart.title
+    return line_chart(chart.series, label=label, kind=chart.kind, size=size, names=chart.names)
+
+
+def marked(value: float | None, kind: ScaleKind) -> str | None:
+    """The kind of mark for `value`; None if it lies on the axis or was not measured."""
     if value is None:
         return None
     if math.isnan(value):
@@ -115,15 +113,15 @@ def _axes(frame: Frame) -> Iterator[str]:
 
 
 def _labelled(count: int) -> list[int]:
-    """Places that get a label: all, if they are few, else both ends and the middle."""
-    return list(range(count)) if count <= FEW else [0, (count - 1) // 2, count - 1]
+    """Places that get a label: all if they are few, otherwise both ends and the middle."""
+    return list(range(count)) if count <= MAX_LABELS else [0, (count - 1) // 2, count - 1]
 
 
-def _line(line: Line, frame: Frame) -> Iterator[str]:
+def _line(line: Series, frame: Frame) -> Iterator[str]:
     tone = CHART_TONES[line.tone]
     if line.band is not None:
         yield element("path", d=_band(line, frame), fill=QUIET, fill_opacity=0.18, class_="ll-band")
-    kept = thinned(line.values, POINTS)
+    kept = thinned(line.values, MAX_POINTS)
     points = [
         (frame.x(place), frame.y(line.values[place]))
         for place in kept
@@ -140,7 +138,7 @@ def _line(line: Line, frame: Frame) -> Iterator[str]:
         class_=f"ll-{line.tone}",
         **dash,
     )
-    if len(points) <= DOTS and not tone.dash:
+    if len(points) <= MAX_DOTS and not tone.dash:
         dots = [(x, y) for x, y in points if y is not None]
         yield from (
             element("circle", cx=x, cy=y, r=1.8, fill=tone.color, class_=f"ll-{line.tone}-dot")
@@ -149,7 +147,7 @@ def _line(line: Line, frame: Frame) -> Iterator[str]:
     yield from _marks(line, kept, frame)
 
 
-def _marks(line: Line, kept: Sequence[int], frame: Frame) -> Iterator[str]:
+def _marks(line: Series, kept: Sequence[int], frame: Frame) -> Iterator[str]:
     """A cross for NaN and a triangle for infinity above the lines, a ring for zero below them."""
     top, bottom = TOP + RAIL / 2, frame.height - BOTTOM - RAIL / 2
     for place in kept:
@@ -165,10 +163,10 @@ def _marks(line: Line, kept: Sequence[int], frame: Frame) -> Iterator[str]:
                 yield element("circle", cx=x, cy=bottom, r=2.2, fill="none", stroke=INK, class_="ll-zero")
 
 
-def _band(line: Line, frame: Frame) -> str:
-    """One closed outline a run of neighbours that have both a value and a band."""
+def _band(line: Series, frame: Frame) -> str:
+    """One closed outline per run of neighbors that have both a value and a band."""
     runs: list[list[int]] = [[]]
-    for place in thinned(line.values, POINTS):
+    for place in thinned(line.values, MAX_POINTS):
         band = line.band[place] if line.band is not None else None
         if frame.y(line.values[place]) is None or band is None or not math.isfinite(band):
             runs.append([])
@@ -177,12 +175,12 @@ def _band(line: Line, frame: Frame) -> str:
     return "".join(_outline(line, run, frame) for run in runs if len(run) > 1)
 
 
-def _outline(line: Line, run: Sequence[int], frame: Frame) -> str:
-    """Along the upper edge, and back along the lower one; cut off where the frame ends."""
+def _outline(line: Series, run: Sequence[int], frame: Frame) -> str:
+    """The upper edge, and back along the lower one; cut off where the frame ends."""
 
     def edge(place: int, sign: int) -> tuple[float, float]:
         value, band = line.values[place], line.band[place] if line.band is not None else None
-        y = frame.y((value or 0.0) * math.exp(sign * min(max(band or 0.0, 0.0), WIDEST)))
+        y = frame.y((value or 0.0) * math.exp(sign * min(max(band or 0.0, 0.0), MAX_BAND)))
         lowest, highest = frame.height - BOTTOM, TOP
         return frame.x(place), min(max(y if y is not None else lowest, highest), lowest)
 
@@ -192,7 +190,7 @@ def _outline(line: Line, run: Sequence[int], frame: Frame) -> str:
 
 
 def _runs(points: Sequence[tuple[float, float | None]]) -> str:
-    """Lines through neighbours, broken where there is nothing."""
+    """Lines through neighbors, broken where there is no value."""
     drawn: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
         if y is None:
@@ -204,51 +202,3 @@ def _runs(points: Sequence[tuple[float, float | None]]) -> str:
 
 def _move(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-# What a notebook shows: a heading, a few facts, and small charts in a grid. CSS and inline SVG, no script.
-#
-# A notebook's own style decides fonts and text colour, light or dark; one that strips style sheets (a code host's
-# preview) still shows every line, since colours are attributes too.
-
-SIZE = (320.0, 130.0)
-STYLE = """
-.ll-card{font:14px/1.45 system-ui,sans-serif;max-width:60rem;overflow-wrap:anywhere}
-.ll-card h4{font-size:1.1em;margin:.2em 0}
-.ll-card p{margin:.2em 0}
-.ll-card .ll-facts{opacity:.75}
-.ll-grid-of{display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:.75rem 1.25rem;margin:.6rem 0}
-.ll-grid-of figure{margin:0}
-.ll-grid-of figcaption{font-size:.86em}
-.ll-card svg{width:100%;height:auto;display:block}
-.ll-card ul{margin:.2em 0;padding-left:1.2em}
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """One small chart: its lines, and the words above it."""
-
-    title: str
-    lines: Sequence[Line]
-    note: str = ""
-    kind: Kind = "log"
-    names: Sequence[str] = ()
-    """What stands below each place of the axis; none: its number."""
-
-
-def card(title: str, facts: Sequence[str], pictures: Sequence[Picture], items: Sequence[str] = ()) -> str:
-    """A heading, facts below it, the charts, and a list. All words are taken as words."""
-    inside = [element("style", STYLE), element("h4", words(title))]
-    inside += [element("p", words(fact), class_="ll-facts") for fact in facts if fact]
-    if pictures:
-        inside.append(element("div", *map(_figure, pictures), class_="ll-grid-of"))
-    if items:
-        inside.append(element("ul", *(element("li", words(item)) for item in items)))
-    return element("div", *inside, class_="ll-card")
-
-
-def _figure(picture: Picture) -> str:
-    said = f"{picture.title} · {picture.note}" if picture.note else picture.title
-    drawn = line_chart(picture.lines, label=said, kind=picture.kind, size=SIZE, names=picture.names)
-    return element("figure", element("figcaption", words(said)), drawn)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import Literal
 
+from leadline.report.page import ScaleKind
 from leadline.text import clean
 
 Attribute = str | float | int
@@ -16,18 +16,18 @@ Attribute = str | float | int
 
 def element(name: str, *inside: str, **attributes: Attribute) -> str:
     """`<name attributes>inside</name>`; `class_` is class, and `stroke_width` is stroke-width."""
-    said = "".join(f' {_spelled(key)}="{escape(clean(_short(value)))}"' for key, value in attributes.items())
+    pairs = "".join(f' {_spelled(key)}="{escape(clean(_short(value)))}"' for key, value in attributes.items())
     body = "".join(inside)
-    return f"<{name}{said}>{body}</{name}>" if body else f"<{name}{said}/>"
+    return f"<{name}{pairs}>{body}</{name}>" if body else f"<{name}{pairs}/>"
 
 
 def words(text: str) -> str:
-    """`text` as what an element says: letters only, whatever it holds."""
+    """`text` as what an element says: nothing in it is markup."""
     return escape(clean(text), quote=False)
 
 
 def picture(*inside: str, width: float, height: float, label: str) -> str:
-    """An image of its own, as wide as its place allows, with words for those who do not see it."""
+    """An image as wide as its place allows, with a label for screen readers."""
     return element(
         "svg",
         element("title", words(label)),
@@ -48,13 +48,13 @@ def _spelled(key: str) -> str:
 
 
 def _short(value: Attribute) -> str:
-    """A tenth of a pixel is more than anybody sees."""
+    """One decimal: nobody sees a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-# The few colours of all pictures. Told apart by lightness and dashes too, so that no eye needs the hue.
+# The few colors of all pictures. They also differ in lightness and dashes, so that no reader needs the hue.
 #
-# Given as attributes, which any style sheet overrides by class: a notebook that strips styles still shows them.
+# They are attributes, which a style sheet overrides by class: a notebook that strips styles still shows them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,29 +80,34 @@ CHART_TONES = {
     "fifth": Tone(color=INK, dash="6 3", width=1.0),
     "sixth": Tone(color=QUIET, dash="1 3"),
 }
-"""By what the line is: the thing itself, what theory says, and up to five more beside it."""
+"""By the role of a line: the main one, the prediction of theory, and up to five others."""
 
 
 # Axes: where a value lies between two ends, and where ticks with readable labels go.
 #
-# The browser draws the same axes (`ticks` in report/html/static/charts.js); a test compares the two.
+# The browser draws the same axes (`ticks` in report/render/static/charts.js); a test compares the two.
 
-Kind = Literal["log", "linear", "share"]
 Tick = tuple[float, str]
 
-LEAST_DECADES = 1.0  # less than a factor of ten fills only part of the height: noise is no cliff
-PADDING = 0.06  # of the span, above and below, so that no line lies on the frame
-MOST_TICKS = 6
-FARTHEST = 1e300  # on a linear axis: beyond, the distance between two values is no number any more
-STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 100)  # decades between two ticks
-PLAIN = range(-3, 4)  # powers of ten that are written out: 0.001 to 1000
+# Heuristic: a change by less than a factor of ten fills only part of the height; noise must not look like a cliff.
+MIN_DECADES = 1.0
+# Share of the span above and below the lines, so that none lies on the frame.
+PADDING = 0.06
+# Heuristic: more labels would touch each other.
+MAX_TICKS = 6
+# Derived: beyond this value on a linear axis, the distance between two values overflows.
+MAX_LINEAR = 1e300
+# Decades between two ticks.
+TICK_DECADES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
+# Powers of ten that are written out: 0.001 to 1000.
+PLAIN_EXPONENTS = range(-3, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """An axis from `low` to `high`, both in the units in which it is linear: decades, if it is logarithmic."""
 
-    kind: Kind
+    kind: ScaleKind
     low: float
     high: float
     empty: bool = False
@@ -117,36 +122,36 @@ class Scale:
         """Places from 0 to 1, each with its label."""
         if self.empty:
             return []
-        found = log_ticks(self.low, self.high) if self.kind == "log" else even_ticks(self.low, self.high)
-        return [((at - self.low) / (self.high - self.low), label) for at, label in found]
+        ticks = log_ticks(self.low, self.high) if self.kind == "log" else even_ticks(self.low, self.high)
+        return [((at - self.low) / (self.high - self.low), label) for at, label in ticks]
 
 
-def position(value: float | None, kind: Kind) -> float | None:
+def position(value: float | None, kind: ScaleKind) -> float | None:
     """`value` in the units of its axis; None if it is not measured, not finite, or has no logarithm."""
     if value is None or not math.isfinite(value):
         return None
     if kind != "log":
-        return min(max(value, -FARTHEST), FARTHEST)
+        return min(max(value, -MAX_LINEAR), MAX_LINEAR)
     return math.log10(value) if value > 0 else None
 
 
-def fitted(values: Iterable[float | None], kind: Kind) -> Scale:
-    """The axis on which all of `values` can be seen. A share goes from 0 to 1, whatever is on it."""
+def fitted(values: Iterable[float | None], kind: ScaleKind) -> Scale:
+    """The axis on which all of `values` can be seen. A share always goes from 0 to 1."""
     if kind == "share":
         return Scale(kind=kind, low=-PADDING, high=1 + PADDING)
-    found = [at for value in values if (at := position(value, kind)) is not None]
-    low, high = (min(found), max(found)) if found else (0.0, 0.0)
-    least = LEAST_DECADES if kind == "log" else max(abs(high), 1e-12) * 1e-3
+    places = [place for value in values if (place := position(value, kind)) is not None]
+    low, high = (min(places), max(places)) if places else (0.0, 0.0)
+    least = MIN_DECADES if kind == "log" else max(abs(high), 1e-12) * 1e-3
     spread = max(high - low, least)
     middle, half = (low + high) / 2, spread * (0.5 + PADDING)
-    return Scale(kind=kind, low=middle - half, high=middle + half, empty=not found)
+    return Scale(kind=kind, low=middle - half, high=middle + half, empty=not places)
 
 
 def log_ticks(low: float, high: float) -> list[Tick]:
     """Powers of ten between `low` and `high` decades; where there are few, also twice and five times these."""
     span = high - low
     if span >= 2:
-        step = next((each for each in STEPS if each >= span / MOST_TICKS), STEPS[-1])
+        step = next((each for each in TICK_DECADES if each >= span / MAX_TICKS), TICK_DECADES[-1])
         first = math.ceil(low / step) * step
         return [(float(at), power_label(at)) for at in range(first, math.floor(high) + 1, step)]
     decades = range(math.floor(low), math.ceil(high) + 1)
@@ -156,7 +161,7 @@ def log_ticks(low: float, high: float) -> list[Tick]:
 
 def even_ticks(low: float, high: float) -> list[Tick]:
     """Round numbers at even distances: a power of ten, or twice or five times one, apart."""
-    step = round_step((high - low) / MOST_TICKS)
+    step = round_step((high - low) / MAX_TICKS)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [(at * step, _even_label(at * step)) for at in range(first, last + 1)]
@@ -170,7 +175,7 @@ def round_step(least: float) -> float:
 
 def power_label(exponent: int, digit: int = 1) -> str:
     """`digit` x 10^`exponent`, written out where that is short."""
-    if exponent not in PLAIN:
+    if exponent not in PLAIN_EXPONENTS:
         return f"{digit}e{exponent}"
     return f"{digit * 10.0**exponent:.{max(-exponent, 0)}f}"
 
@@ -180,9 +185,9 @@ def _even_label(value: float) -> str:
 
 
 def thinned(values: Sequence[float | None], most: int) -> list[int]:
-    """Places of at most `most` of the values, the smallest and the largest of each group of neighbours among them.
+    """Indices of at most `most` values, with the smallest and the largest of each group of neighbors.
 
-    A value that has no place on the axis is never dropped in favour of one that has.
+    A value without a place on the axis is never dropped in favor of one with a place.
     """
     count = len(values)
     if count <= most:
@@ -197,7 +202,7 @@ def thinned(values: Sequence[float | None], most: int) -> list[int]:
 
 
 def _rank(value: float | None) -> tuple[int, float]:
-    """Not measured first, then numbers by size, then what is no number: the ends of a group are what is kept."""
+    """Order within a group, whose two ends are shown: not measured, finite by size, infinite, NaN."""
     if value is None:
         return (0, 0.0)
     if math.isnan(value):

@@ -1,0 +1,343 @@
+"""The page of a report: one function per section, which decides once what every medium shows of it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from typing import Literal
+
+from leadline.records import DepthScale, Finding, Forecast, Profile, RunSummary
+from leadline.records.report import Report
+from leadline.report.depth import block_summary
+from leadline.report.layout import shorten
+from leadline.report.page import (
+    Command,
+    Commands,
+    Element,
+    Fact,
+    Facts,
+    FindingItem,
+    Findings,
+    Page,
+    Paragraph,
+    Profiles,
+    Section,
+    Step,
+    Steps,
+    Title,
+    facts,
+)
+from leadline.report.pages.chain_rule import chain_rule_section
+from leadline.report.pages.evidence import (
+    MAX_DEPTH_NAMED,
+    coverage_section,
+    limits_section,
+    margins_section,
+    symmetry_section,
+)
+from leadline.report.pages.profiles import departure, profiles_of
+from leadline.report.pages.signal import block_table, signal_elements
+from leadline.report.pages.step import rate_advice, step_section
+from leadline.report.place import place_of
+from leadline.report.verdict import TITLES, by_severity, rooted, sentence, steps_of
+from leadline.text import count, factor, joined, number, plural, quoted, share
+
+# Large changes across one block that are named.
+JUMPS_SHOWN = 3
+# Checks that the commands of a page explain.
+CHECKS_EXPLAINED = 3
+# Characters of the name of a block in a line of text.
+BLOCK_CHARACTERS = 40
+
+
+def report_page(report: Report, forecast: Forecast | None = None) -> Page:
+    """The page of a report; `forecast`: how its family of models changes with depth."""
+    return page_with(
+        report,
+        steps=steps_to_take(report),
+        profiles=profiles_of(report.profile),
+        forecast=forecast,
+    )
+
+
+def page_with(
+    report: Report,
+    *,
+    steps: Sequence[Step],
+    profiles: Profiles,
+    more: Sequence[Section] = (),
+    forecast: Forecast | None = None,
+) -> Page:
+    """The page of a report with these steps to take and charts; `more`: sections that follow what to do."""
+    profile = report.profile
+    sure = report.confidence
+    return Page(
+        subject=report.target or profile.model,
+        titles=(Title(words=TITLES[report.verdict], tone=report.verdict),),
+        sentence=sentence(report),
+        note="" if sure is None else f"(confidence {100 * sure:.0f} %)",
+        facts=_facts(report),
+        sections=(
+            _what_to_do(report, steps),
+            *more,
+            _depth_section(profile, profiles),
+            _theory_section(profile),
+            chain_rule_section(profile),
+            step_section(profile.update, profile.rehearsal),
+            symmetry_section(profile.symmetry),
+            _findings_section(report),
+            limits_section(profile, forecast),
+            margins_section(report.margins),
+            coverage_section(report.coverage, profile.theory),
+        ),
+        version=report.leadline,
+        record=report,
+        reproduce=reproducing_code(report),
+    )
+
+
+def _facts(report: Report) -> Facts:
+    profile, sure = report.profile, report.confidence
+    rows = _course_facts(report.course)
+    if report.course is None or report.coverage.ops:
+        rows += _model_facts(profile)
+    certainty = "" if sure is None else f"{share(sure)} of such verdicts came true"
+    return facts(*rows, Fact(label="Confidence", value=certainty))
+
+
+def _course_facts(course: RunSummary | None) -> list[Fact]:
+    """Which steps the report of a run is about."""
+    if course is None:
+        return []
+    losses = f"{number(course.first_loss)} to {number(course.last_loss)}"
+    return [
+        Fact(label="Training", value=joined(course.source, course.state), line="run"),
+        Fact(
+            label="Steps",
+            value=f"{steps_of(course)} ({course.first_step} to {course.last_step})",
+            line="run",
+        ),
+        Fact(label="Loss of the run", value=losses, phrase=f"loss {losses}", line="run"),
+    ]
+
+
+def _model_facts(profile: Profile) -> list[Fact]:
+    frozen = profile.parameters - profile.trainable
+    frozen_words = f" ({count(frozen)} frozen)" if frozen else ""
+    mode = "training" if profile.training else "evaluation"
+    loss = number(profile.loss)
+    return [
+        Fact(label="Model", value=profile.model, line="model", is_name=True),
+        Fact(
+            label="Parameters",
+            value=f"{count(profile.parameters)}{frozen_words}",
+            phrase=f"{plural(profile.parameters, 'parameter')}{frozen_words}",
+            line="model",
+        ),
+        Fact(label="Depth", value=block_summary(profile.blocks), line="depth"),
+        Fact(label="Loss", value=loss, phrase=f"loss {loss}", line="loss"),
+        Fact(label="Optimizer", value=_optimizer(profile), line="loss"),
+        Fact(label="Mode", value=mode, phrase=f"{mode} mode", line="model"),
+    ]
+
+
+def _optimizer(profile: Profile) -> str:
+    if profile.optimizer is None:
+        return ""
+    rates = {group.lr for group in profile.optimizer.groups if group.lr is not None}
+    rate = f", rate {' to '.join(map(number, sorted({min(rates), max(rates)})))}" if rates else ""
+    return f"{profile.optimizer.name}{rate}"
+
+
+# What to do.
+
+
+def _what_to_do(report: Report, steps: Sequence[Step]) -> Section:
+    undecided = report.verdict == "undecided"
+    nothing = (
+        "First look at what could not be checked: it is listed below."
+        if undecided
+        else "Nothing: no check found more than a note."
+    )
+    commands = Commands(rows=tuple(next_commands(report)))
+    advice: Element = Steps(items=tuple(steps)) if steps else Paragraph(words=nothing)
+    return Section(
+        key="do",
+        title="What to do",
+        brief=(commands,),
+        body=(advice, commands),
+        is_last_in_terminal=True,
+    )
+
+
+def steps_to_take(report: Report) -> list[Step]:
+    """The action of each root finding that is worse than a note, and a lower rate if one step needs it."""
+    roots = [
+        _step(report, root)
+        for root, _ in rooted(report.findings)
+        if root.severity != "info" and not root.known
+    ]
+    return roots + rate_advice(report.profile.update)
+
+
+def _step(report: Report, root: Finding) -> Step:
+    """What the finding says to do; a finding without an action is left to the search for a fix."""
+    check = f"{root.code} {root.name}"
+    if root.action:
+        return Step(title=root.action, why=f"{check}: {root.message}")
+    if _can_be_fixed(report):
+        return Step(title=f"Search for a fix of {check}: leadline fix {report.target}", why=root.message)
+    return Step(title=f"Read about {check}: leadline explain {root.code}", why=root.message)
+
+
+def _can_be_fixed(report: Report) -> bool:
+    """`leadline fix` needs a target that it can load and train."""
+    return bool(report.target) and report.course is None and not report.profile.predicted
+
+
+def next_commands(report: Report) -> list[Command]:
+    """The commands that explain the first findings, and the one that searches for a fix."""
+    codes = list(dict.fromkeys(root.code for root, _ in rooted(report.findings)))[:CHECKS_EXPLAINED]
+    if not codes:
+        if report.verdict == "undecided":
+            return [Command(line="leadline check TARGET -v", purpose="lists everything that was not checked")]
+        return [Command(line="leadline rules", purpose="lists what was checked")]
+    commands = [
+        Command(line=f"leadline explain {shlex.quote(code)}", purpose="explains this finding")
+        for code in codes
+    ]
+    if _can_be_fixed(report):
+        fix = Command(line=f"leadline fix {quoted(report.target)}", purpose="finds a fix and proves it")
+        return [fix, *commands]
+    return commands
+
+
+def reproducing_code(report: Report) -> str:
+    """The command or the code that makes the HTML page again."""
+    if report.target:
+        flags = " --no-weights" if report.profile.predicted and not report.target.endswith(".json") else ""
+        return f"leadline check {quoted(report.target)}{flags} --html report.html"
+    if report.profile.predicted:
+        return 'report = leadline.predict(build)\nreport.to_html("report.html")'
+    arguments = "model, inputs, targets, loss" + (", optimizer" if report.profile.optimizer else "")
+    return f'report = leadline.check({arguments})\nreport.to_html("report.html")'
+
+
+# The signal over depth.
+
+
+def _depth_section(profile: Profile, profiles: Profiles) -> Section:
+    signal = signal_elements(profile)
+    jumps = [
+        Fact(
+            label="Jump",
+            value=f"{factor(jump.factor)} {jump.direction} across {shorten(jump.block, BLOCK_CHARACTERS)}",
+            line="jumps",
+        )
+        for jump in profile.jumps[:JUMPS_SHOWN]
+    ]
+    blocks = (block_table(profile),) if profile.blocks else ()
+    return Section(
+        key="depth",
+        title="Depth profiles",
+        lead=f"One place per block, from the input to the loss, in order of execution. {_legend(profile, profiles)}",
+        brief=(*signal, facts(*jumps)),
+        verbose=(*signal, *blocks, facts(*jumps)),
+        body=(profiles,) if profiles.charts else (),
+    )
+
+
+def _legend(profile: Profile, profiles: Profiles) -> str:
+    labels = [series.label for series in profiles.charts[0].series] if profiles.charts else []
+    if "after" in labels:
+        return "Before and after the repair."
+    if profile.predicted:
+        return "The model has no weights: every value is predicted by theory."
+    return "Dashed: what theory predicts; shaded: its finite-width band, two standard deviations."
+
+
+def _theory_section(profile: Profile) -> Section:
+    """How well theory agrees with measurement; a browser shows the same in the charts."""
+    theory = profile.theory
+    if theory is None or not theory.ops:
+        return Section(key="theory", title="Theory")
+    agreements = [("forward", theory.forward), ("backward", theory.backward)]
+    words = joined(
+        f"predicts {count(theory.with_rule)}/{count(theory.ops)} ops",
+        *(_deviation(direction, each.median) for direction, each in agreements if each is not None),
+        _depth_limit(profile.depth_scale),
+    )
+    parting = theory.forward_parting or theory.backward_parting
+    first = "" if parting is None else f"{parting.direction} {departure(parting)}"
+    rows = (
+        Fact(label="Theory", value=words, line="theory"),
+        Fact(label="Departure", value=first, line="departure"),
+    )
+    return Section(key="theory", title="Theory", brief=(facts(*rows),))
+
+
+def _deviation(direction: str, median: float) -> str:
+    """The median factor between prediction and measurement, as a percentage while it is less than double."""
+    ratio = math.exp(median)
+    return (
+        f"{direction} within {100 * (ratio - 1):.0f} %"
+        if ratio < 2
+        else f"{direction} off by {factor(ratio)}"
+    )
+
+
+def _depth_limit(scale: DepthScale | None) -> str:
+    if scale is None:
+        return ""
+    limit = ""
+    if scale.trainable_depth < MAX_DEPTH_NAMED:
+        limit = f", trainable to about {plural(round(scale.trainable_depth), 'block')}"
+    return f"{scale.phase} (χ {number(scale.chi)}){limit}"
+
+
+# Findings.
+
+
+def _findings_section(report: Report) -> Section:
+    seen = {finding.code for finding in (*report.findings, *report.ignored)}
+    findings = Findings(
+        items=tuple(finding_item(report, root, below) for root, below in rooted(report.findings)),
+        none=f"{plural(len(report.rules), 'check')} found nothing" if report.rules else "none",
+        ignored=tuple(finding_item(report, each, mark="ignored") for each in by_severity(report.ignored)),
+        silent=tuple(rule for rule in report.rules if rule.code not in seen),
+    )
+    return Section(key="findings", title="Findings", brief=(findings,), body=(findings,))
+
+
+def finding_item(
+    report: Report | None,
+    finding: Finding,
+    below: Sequence[Finding] = (),
+    mark: Literal["", "ignored"] = "",
+) -> FindingItem:
+    """A finding with its consequences; `report`: where its source place and the page of its check are looked up."""
+    rules = () if report is None else report.rules
+    return FindingItem(
+        severity=finding.severity,
+        code=finding.code,
+        name=finding.name,
+        where=finding.where,
+        message=finding.message,
+        action=finding.action,
+        mark=mark or ("known" if finding.known else ""),
+        source=None if report is None else place_of(report, finding),
+        evidence=() if report is None else _evidence(finding),
+        check_page=next((rule.page for rule in rules if rule.code == finding.code), ""),
+        consequences=tuple(finding_item(report, each) for each in below),
+    )
+
+
+def _evidence(finding: Finding) -> tuple[Fact, ...]:
+    pairs = finding.evidence.items()
+    return tuple(Fact(label=key.replace("_", " "), value=_amount(value)) for key, value in pairs)
+
+
+def _amount(value: float) -> str:
+    """Whole numbers as counts, all others with three digits."""
+    return count(int(value)) if math.isfinite(value) and value == int(value) else number(value)

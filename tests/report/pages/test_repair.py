@@ -1,0 +1,171 @@
+"""The page of a repair: verdicts, what was tried, both trainings; harmless names; Markdown."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from leadline.errors import SchemaError
+from leadline.records import Edit, Measure, Outcome, Recipe, Trial
+from leadline.records.repair import RepairReport
+from leadline.report.charts.sparkline import loss_curve
+from leadline.report.formats import REPAIR_FORMATS
+from leadline.report.layout import Look
+from leadline.report.snippet import put_together
+from tests.support import reports as samples
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TRIAL = Trial(untreated=(2.0, 2.0, 2.0, 2.0), treated=(2.0, 1.5, 1.0, 0.5), fresh=True)
+EDIT = Edit(action="scale", where="0.weight", options={"factor": 2.5})
+
+
+def render(record: RepairReport, look: Look) -> str:
+    return REPAIR_FORMATS["text"](record, look)
+
+
+def to_markdown(record: RepairReport) -> str:
+    return REPAIR_FORMATS["md"](record, Look())
+
+
+def outcome(**changes) -> Outcome:
+    plain = Outcome(
+        fix="critical-init",
+        title="12 layers drawn at the critical point of relu",
+        reach="init",
+        answers=("I302", "B201"),
+        state="verified",
+        why="loss 0.5 after 4 steps, 2 without it",
+        edits=(EDIT,),
+        code='model.get_parameter("0.weight").data.mul_(2.5)',
+        verdict="trains",
+        gone=("B201", "I302"),
+        measures=(Measure(name="gradient, change a block", before=0.15, after=1.01),),
+        trial=TRIAL,
+        kept=True,
+    )
+    return replace(plain, **changes)
+
+
+def repair(**changes) -> RepairReport:
+    healthy = samples.report(samples.profile([1.0] * 8, [1.0] * 8), verdict="trains")
+    plain = RepairReport(
+        leadline="0.1.0",
+        before=samples.sick(),
+        after=healthy,
+        outcomes=(
+            outcome(
+                fix="learning-rate",
+                title="rate times 3",
+                reach="recipe",
+                state="refuted",
+                kept=False,
+                trial=None,
+                why="I302 still found on the second trace",
+            ),
+            outcome(),
+            outcome(
+                fix="add-skips",
+                title="skips past 10 layers",
+                reach="architecture",
+                state="not run",
+                kept=False,
+                trial=None,
+                why="another fix was verified before its turn",
+            ),
+        ),
+        recipe=Recipe(leadline="0.1.0", model="Sequential", edits=(EDIT,)),
+        trial=TRIAL,
+        learns=True,
+        code='model.get_parameter("0.weight").data.mul_(2.5)',
+        optimizer="Adam",
+        notes=("all steps saw the one batch there was",),
+        budget=60.0,
+        seconds=12.5,
+    )
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [("repair.txt", lambda: render(repair(), Look())), ("repair.md", lambda: to_markdown(repair()))],
+)
+def test_the_page_is_as_it_was(name, made):
+    assert made() == (GOLDEN / name).read_text()
+
+
+def test_a_repair_survives_json_and_says_what_it_is():
+    record = repair(trial=Trial(untreated=(2.0, math.inf), treated=(1.0,)))
+    assert RepairReport.from_json(record.to_json()) == record
+    assert (record.verdict_before, record.verdict_after, record.ok) == ("fails", "trains", True)
+    assert "fails before, trains after" in repr(record)
+    with pytest.raises(SchemaError, match=r"leadline\.repair/1"):
+        RepairReport.from_json("{}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "head"),
+    [
+        ({}, "DOES NOT TRAIN → TRAINS: "),
+        ({"after": None}, "NOT REPAIRED: "),
+        (
+            {
+                "after": None,
+                "before": samples.report(samples.profile([1.0] * 4, [1.0] * 4), verdict="trains"),
+            },
+            "NOTHING TO FIX: ",
+        ),
+        (
+            {
+                "after": None,
+                "learns": False,
+                "before": samples.report(samples.profile([1.0] * 4, [1.0] * 4), verdict="trains"),
+            },
+            "UNDECIDED: ",
+        ),
+    ],
+)
+def test_the_first_line_says_how_it_ended(changes, head):
+    assert render(repair(**changes), Look(detail="verdict")).startswith(head)
+
+
+@pytest.mark.parametrize("detail", ["verdict", "page", "everything"])
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_no_line_is_wider_than_the_page(detail, width):
+    many = repair(
+        outcomes=tuple(
+            outcome(fix=f"fix-{i}", title="word " * 60, why="word " * 90, kept=False) for i in range(9)
+        ),
+        code="",
+    )
+    assert max(map(len, render(many, Look(width=width, detail=detail)).splitlines())) <= width
+
+
+def test_names_of_the_user_cannot_move_the_cursor_or_become_markdown():
+    nasty = "evil\x1b[2Jname|<script>```"
+    found = repair(outcomes=(outcome(title=nasty, why=nasty),), notes=(nasty,), code=nasty)
+    assert "\x1b" not in render(found, Look())
+    outside, fenced, behind = to_markdown(found).split("````")
+    assert "<script>" in fenced
+    assert "<script>" not in outside + behind
+
+
+def test_a_curve_fills_its_width_and_marks_where_training_broke():
+    assert loss_curve((2.0, 1.0, 0.0), (), 3) == "█▅▁"
+    assert loss_curve((2.0, math.nan), (2.0, 1.0, 0.0, 0.0), 4) == "█!  "
+    assert loss_curve((9.0,) * 8, (2.0, 0.0), 4) == "████"
+    assert loss_curve((1.0, math.inf), (), 2)[1] == "∞"
+
+
+def test_snippets_are_put_together_with_each_import_once_and_first():
+    assert (
+        put_together(["import a\nx = 1", "", "import a\nimport b\ny = 2"])
+        == "import a\nimport b\nx = 1\ny = 2"
+    )
+
+
+def test_a_repair_without_a_trial_has_no_table_of_losses():
+    assert "loss over" in to_markdown(repair())
+    assert "loss over" not in to_markdown(repair(trial=None))
