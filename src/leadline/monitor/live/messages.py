@@ -229,7 +229,19 @@ def _row_label(labels: Sequence[str], first: int, end: int) -> str:
 
 
 def _alert(alert: Alert) -> Message:
-    fields = ("code", "name", "severity", "message", "where", "layers", "since", "step", "trend", "forecast")
+    fields = (
+        "code",
+        "name",
+        "severity",
+        "message",
+        "action",
+        "where",
+        "layers",
+        "since",
+        "step",
+        "trend",
+        "forecast",
+    )
     return _clean_fields(asdict(alert), (*fields, "rank", "state"))
 
 

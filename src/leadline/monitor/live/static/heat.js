@@ -1,17 +1,17 @@
-/* Heat maps: depth downwards, steps to the right, colour on a log scale. One small canvas a map, however deep the model.
+/* Heat maps: depth downwards, steps to the right, color on a log scale. One small canvas per map at any depth.
 
    heat(host, {onmove(step), onleave(), onpick(step)})   draws into `host`
-     .show({steps, columns, rows}, [first, last], [low, high])   the steps in sight; decades from dark to bright
-     .point(step), .pin(step)                             lines at a step, or null
-   heat.span(maps)                                        [low, high] decades that hold all positive numbers
+     .show({steps, columns, rows}, [first, last], [low, high])   the visible steps; decades from dark to bright
+     .point(step), .pin(step)                             vertical lines at a step, or null
+   heat.span(maps)                                        [low, high] decades of all positive numbers
    heat.color(share)                                      [red, green, blue] for 0 to 1
 
-   Lightness rises from dark blue over grey to yellow, so the order is seen with any colour vision and in print.
-   Not a number is the colour of alarms; exactly zero is black; what was not measured is left out. */
+   Lightness rises from dark blue over gray to yellow, so the order is visible with any color vision and in print.
+   NaN and infinity have the alarm color; zero is black; what was not measured is transparent. */
 "use strict";
 const heat = (() => {
   const STOPS = [[8, 29, 74], [44, 70, 110], [92, 101, 117], [138, 134, 119], [189, 171, 101], [250, 229, 76]];
-  const MOST_DECADES = 12; // what is further below the largest is drawn as the darkest
+  const MAX_DECADES = 12; // smaller values have the darkest color
   const HEIGHT = 140;
 
   function color(share) {
@@ -26,10 +26,10 @@ const heat = (() => {
         for (const value of column) if (value > 0 && value < Infinity) { if (value < low) low = value; if (value > high) high = value; }
     if (low > high) return [-1, 0];
     const [bottom, top] = [Math.log10(low), Math.log10(high)];
-    return top - bottom < 0.1 ? [bottom - 0.05, top + 0.05] : [Math.max(bottom, top - MOST_DECADES), top];
+    return top - bottom < 0.1 ? [bottom - 0.05, top + 0.05] : [Math.max(bottom, top - MAX_DECADES), top];
   }
 
-  /* The colour of a number as it stands in an image; 0 is transparent. */
+  /* Returns the function from a number to its packed color; 0 is transparent. */
   function painter([low, high], alarm) {
     const table = Array.from({ length: 256 }, (_, i) => pack(color(i / 255)));
     const odd = pack(alarm), black = pack([0, 0, 0]), scale = 255 / (high - low);
@@ -41,7 +41,7 @@ const heat = (() => {
     };
   }
 
-  /* What several steps below one pixel show: the largest of each row; no number wins. */
+  /* Several steps in one pixel show the largest value of each row; NaN wins. */
   function largest(columns, first, last) {
     if (first === last) return columns[last];
     return columns[last].map((_, row) => {
@@ -54,8 +54,8 @@ const heat = (() => {
   const pack = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 
   function rgb(name) {
-    const said = getComputedStyle(document.documentElement).getPropertyValue(name).trim().slice(1);
-    return [0, 2, 4].map((i) => parseInt(said.slice(i, i + 2), 16));
+    const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim().slice(1);
+    return [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16));
   }
 
   function make(host, { onmove, onleave, onpick }) {

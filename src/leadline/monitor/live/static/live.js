@@ -1,20 +1,20 @@
-/* The live page: follows the stream, and draws what the memory holds. */
+/* The live page: follows the stream and draws what memory.js holds. */
 "use strict";
 (() => {
   const CURVES = {
     loss: ["Loss", "", "auto"], grad_norm: ["Gradient", "norm", "log"], update_norm: ["Update", "norm", "log"], lr: ["Learning rate", "", "level"],
-    weight_norm: ["Weights", "norm", "log"], grad_clip: ["Clipping", "share of the gradient removed", "share"], step_seconds: ["Time of a step", "seconds", "log"],
-    loss_scale: ["Loss scale", "", "log"], non_finite: ["Gradients that are no number", "parameters", "linear"],
+    weight_norm: ["Weights", "norm", "log"], grad_clip: ["Clipping", "share of the gradient norm removed", "share"], step_seconds: ["Step time", "seconds", "log"],
+    loss_scale: ["Loss scale", "", "log"], non_finite: ["Non-finite gradients", "parameters", "linear"],
   };
   const MAPS = {
     grad_norm: ["Gradient", "norm of each parameter"], update_norm: ["Update", "norm of each parameter"], weight_norm: ["Weight", "norm of each parameter"],
-    forward_ms: ["Signal forward", "mean square after each block"], backward_ms: ["Signal backward", "mean square of the gradient at each block"],
-    branch_skip: ["Branch against skip", "ratio"], likeness: ["Likeness of the samples", "share of the signal"], dead: ["Dead units", "share"],
-    saturated: ["Saturated units", "share"], attention_logit: ["Attention logits", "largest"], attention_entropy: ["Attention entropy", "nats"],
+    forward_ms: ["Forward signal", "mean square after each block"], backward_ms: ["Backward signal", "mean square of the gradient at each block"],
+    branch_skip: ["Branch / skip", "ratio of RMS values"], likeness: ["Similarity of samples", "share of the signal"], dead: ["Dead units", "share"],
+    saturated: ["Saturated units", "share"], attention_logit: ["Attention logits", "maximum"], attention_entropy: ["Attention entropy", "nats"],
   };
-  const UNSEEN = new Set(["watch_seconds"]); // the head of the page says what watching costs
-  const ONLY_IF_ANY = new Set(["non_finite", "grad_clip"]);
-  const TONES = ["main", "second", "fourth", "third", "fifth", "sixth"], MOST_CURVES = 16, MOST_MAPS = 16, FEW = 256; // a run of fewer steps is here in full
+  const HIDDEN = new Set(["watch_seconds"]); // the page header shows the cost of watching
+  const ONLY_IF_NONZERO = new Set(["non_finite", "grad_clip"]);
+  const TONES = ["main", "second", "fourth", "third", "fifth", "sixth"], MAX_CURVES = 16, MAX_MAPS = 16, MAX_COMPLETE_STEPS = 256; // a run of at most so many steps is not thinned
 
   const find = (id) => document.getElementById(id);
   const known = memory(JSON.parse(find("data").textContent)), { runs } = known, several = runs.length > 1;
@@ -28,17 +28,17 @@
       find("reset").hidden = range === null;
       drawMaps();
       const wanted = range ? `first=${Math.max(0, Math.floor(range[0]))}&last=${Math.max(0, Math.ceil(range[1]))}` : "";
-      if (wanted === refined) return; // charts tell their zoom again behind every update
+      if (wanted === refined) return; // charts repeat their zoom after every update
       refined = wanted;
       clearTimeout(waiting);
       if (wanted) waiting = setTimeout(refine, 250, wanted);
     },
   });
 
-  /* Brings back what was left out of a long run, for the steps in sight. */
+  /* Loads the visible steps of a long run at full resolution. */
   function refine(wanted) {
     runs.forEach(async (run, place) => {
-      if (!run.header || run.header.steps <= FEW) return;
+      if (!run.header || run.header.steps <= MAX_COMPLETE_STEPS) return;
       const answer = await fetch(`runs/${place}/window?${wanted}`).catch(() => null);
       if (!answer?.ok) return;
       known.absorb({ run: place, ...(await answer.json()) });
@@ -49,12 +49,12 @@
   function point(step) {
     pointed.step = step;
     for (const map of maps.values()) for (const each of map.heats) each.point(step);
-    tell();
+    showReadout();
   }
 
-  function tell() {
-    const said = [pointed.step === null || pointed.step === undefined ? "" : `step ${Math.round(pointed.step)}`, pointed.depth].filter(Boolean).join(" · ");
-    find("readout").textContent = said || find("readout").dataset.idle;
+  function showReadout() {
+    const text = [pointed.step === null || pointed.step === undefined ? "" : `step ${Math.round(pointed.step)}`, pointed.depth].filter(Boolean).join(" · ");
+    find("readout").textContent = text || find("readout").dataset.idle;
   }
 
   const latest = () => Math.max(0, ...runs.map((run) => run.header?.last_step ?? 0));
@@ -89,12 +89,12 @@
 
   const ordered = (order, present) => [...Object.keys(order).filter((name) => present.has(name)), ...[...present].filter((name) => !(name in order)).sort()];
 
-  const isAny = (name) => curves.has(name) || runs.some((run) => run.scalars.get(name)?.values.some((value) => value !== 0));
+  const isNonzero = (name) => curves.has(name) || runs.some((run) => run.scalars.get(name)?.values.some((value) => value !== 0));
 
   function renderCurves() {
     const present = new Set(runs.flatMap((run) => [...run.scalars.keys()])), union = new Set();
-    for (const name of present) if (UNSEEN.has(name) || (ONLY_IF_ANY.has(name) && !isAny(name))) present.delete(name);
-    const names = ordered(CURVES, present).slice(0, MOST_CURVES);
+    for (const name of present) if (HIDDEN.has(name) || (ONLY_IF_NONZERO.has(name) && !isNonzero(name))) present.delete(name);
+    const names = ordered(CURVES, present).slice(0, MAX_CURVES);
     for (const run of runs) for (const name of names) for (const step of run.scalars.get(name)?.steps || []) union.add(step);
     if (!union.size) return;
     xs = [...union].sort((a, b) => a - b);
@@ -113,12 +113,12 @@
     const behind = names.slice(names.indexOf(name) + 1).map((each) => find("curves").querySelector(`[data-name="${CSS.escape(each)}"]`)).find(Boolean);
     find("curves").insertBefore(made, behind || null);
     const chart = leadline.chart(plot, spec, steps);
-    picks(chart);
+    pinOnClick(chart);
     return chart;
   }
 
-  /* A click that was no drag pins the step below it. */
-  function picks(chart) {
+  /* A click without a drag pins the step under the pointer. */
+  function pinOnClick(chart) {
     let from = null;
     chart.plot.over.addEventListener("mousedown", (event) => { from = event.clientX; });
     chart.plot.over.addEventListener("mouseup", (event) => {
@@ -133,7 +133,7 @@
       const group = leadline.group({ onmove(index) {
         const { starts, labels } = longest(axis);
         pointed.depth = index === null || labels[index] === undefined ? "" : `${axis === "parameters" ? "parameter" : "block"} ${starts[index]}  ${labels[index]}`;
-        tell();
+        showReadout();
       } });
       depths.set(axis, group);
     }
@@ -146,7 +146,7 @@
   }
 
   function profileSpec(name, axis) {
-    const { starts } = longest(axis), length = starts.length, said = [], series = [];
+    const { starts } = longest(axis), length = starts.length, labels = [], series = [];
     runs.forEach((run, k) => {
       const own = run.axes[axis]?.starts || [], numbers = (column) => {
         const values = new Array(length).fill(null);
@@ -154,18 +154,18 @@
         return values;
       };
       const vector = run.vectors.get(name), place = vector ? memory.at(vector, pin ?? Infinity) : 0;
-      said.push(`${several ? `${run.file}, ` : ""}step ${vector ? vector.steps[place] : "n/a"}`);
+      labels.push(`${several ? `${run.file}, ` : ""}step ${vector ? vector.steps[place] : "n/a"}`);
       series.push({ label: "", tone: TONES[k], values: vector ? numbers(vector.columns[place]) : [], sparse: true });
       if (several) return;
-      said.push(vector ? `step ${vector.steps[0]}` : "");
+      labels.push(vector ? `step ${vector.steps[0]}` : "");
       series.push({ label: "", tone: "second", values: vector ? numbers(vector.columns[0]) : [], sparse: true });
     });
-    return { spec: { kind: "log", x: starts, series }, said };
+    return { spec: { kind: "log", x: starts, series }, labels };
   }
 
   function renderMaps() {
     const homes = new Map(runs.flatMap((run) => [...run.vectors].map(([name, vector]) => [name, vector.axis])));
-    const names = ordered(MAPS, new Set(homes.keys())).slice(0, MOST_MAPS);
+    const names = ordered(MAPS, new Set(homes.keys())).slice(0, MAX_MAPS);
     find("maps-section").hidden = !names.length;
     for (const name of names) {
       const axis = homes.get(name);
@@ -183,7 +183,7 @@
     left.plot.className = "heats";
     const scale = notes.element("p", "", "scale");
     left.made.append(scale);
-    const { spec, said } = profileSpec(name, axis), right = notes.figure(`${title} along the depth`, "", spec.series.map((each, k) => ({ ...each, label: said[k] })));
+    const { spec, labels } = profileSpec(name, axis), right = notes.figure(`${title} over depth`, "", spec.series.map((each, k) => ({ ...each, label: labels[k] })));
     right.made.tabIndex = 0;
     row.append(left.made, right.made);
     const behind = names.slice(names.indexOf(name) + 1).map((each) => find("maps").querySelector(`[data-name="${CSS.escape(each)}"]`)).find(Boolean);
@@ -222,17 +222,17 @@
   }
 
   function legend(host, [low, high], found) {
-    const said = [leadline.number(10 ** low), leadline.number(10 ** high)];
+    const limits = [leadline.number(10 ** low), leadline.number(10 ** high)];
     const any = (test) => found.some(({ columns }) => columns.some((column) => column.some(test)));
-    const marks = [["nan", "no number", any((value) => Number.isNaN(value) || value === Infinity)], ["zero", "zero", any((value) => value === 0)]].filter((each) => each[2]);
-    const key = JSON.stringify([said, marks]);
+    const marks = [["nan", "NaN or infinity", any((value) => Number.isNaN(value) || value === Infinity)], ["zero", "zero", any((value) => value === 0)]].filter((each) => each[2]);
+    const key = JSON.stringify([limits, marks]);
     if (host.dataset.key === key) return;
     host.dataset.key = key;
     const bar = document.createElement("canvas");
     [bar.width, bar.height] = [64, 1];
     const ink = bar.getContext("2d");
     for (let x = 0; x < 64; x++) { ink.fillStyle = `rgb(${heat.color(x / 63)})`; ink.fillRect(x, 0, 1, 1); }
-    host.replaceChildren(said[0], bar, said[1], ...marks.map(([kind, words]) => { const one = notes.element("span"); one.append(notes.element("i", "", `swatch ${kind}`), words); return one; }));
+    host.replaceChildren(limits[0], bar, limits[1], ...marks.map(([kind, words]) => { const one = notes.element("span"); one.append(notes.element("i", "", `swatch ${kind}`), words); return one; }));
   }
 
   function renderProfiles() {
@@ -240,8 +240,8 @@
       const pairs = [];
       for (const map of maps.values()) {
         if (map.axis !== axis) continue;
-        const { spec, said } = profileSpec(map.name, axis);
-        map.rename(said);
+        const { spec, labels } = profileSpec(map.name, axis);
+        map.rename(labels);
         pairs.push([map.profile, spec]);
       }
       group.update(pairs);
@@ -252,7 +252,7 @@
   function renderPinned() {
     for (const map of maps.values()) for (const each of map.heats) each.pin(pin);
     find("follow").hidden = pin === null;
-    find("pinned").textContent = pin === null ? "" : `pinned at step ${pin}`;
+    find("pinned").textContent = pin === null ? "" : `Pinned at step ${pin}`;
     renderProfiles();
     renderCheck();
   }
@@ -261,7 +261,7 @@
     const place = Number(find("chosen").value || 0), run = runs[place], step = pin ?? latest();
     const stored = run.reports.filter((each) => each <= step).pop() ?? run.reports[0];
     find("export").href = `runs/${place}/report?step=${step}`;
-    find("export").title = stored === undefined ? "no check was stored: a report of the run as a whole" : `the check stored at step ${stored}, as a page to keep`;
+    find("export").title = stored === undefined ? "No check was stored: downloads a report of the whole run" : `Downloads the check stored at step ${stored} as a web page`;
     find("check-section").hidden = stored === undefined;
     const wanted = `${place}:${stored}`;
     if (stored === undefined || wanted === shownCheck) return;
@@ -287,7 +287,7 @@
     if (kept) checkGroup.zoom(...kept);
   }
 
-  // ---- all of it, once a frame --------------------------------------------------------------------------------------
+  // ---- everything, once per frame --------------------------------------------------------------------------------------
   function render() {
     notes.put(find("runs"), runs.map((run, k) => notes.card(run, TONES[k], several)));
     notes.alerts(find("alerts"), find("past"), runs);
@@ -312,7 +312,7 @@
       soon();
     };
     source.onerror = () => {
-      link.textContent = "no connection to the server; trying again";
+      link.textContent = "connection lost; trying again";
       link.className = "lost";
       if (source.readyState !== EventSource.CLOSED) return;
       source.close();
@@ -342,6 +342,6 @@
   const groups = () => [steps, ...depths.values(), ...(checkGroup ? [checkGroup] : [])];
   addEventListener("resize", later(() => { groups().forEach((each) => each.resize()); drawMaps(); }));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { groups().forEach((each) => each.redraw()); drawMaps(); });
-  tell();
+  showReadout();
   connect();
 })();

@@ -1,12 +1,12 @@
-/* What the page knows of each run, and how news is put to it.
+/* What the page knows of each run, and how updates are merged into it.
 
    memory(names)        {runs, absorb(message)}; a run is {file, header, scalars, vectors, axes, standing, alerts, events, reports}
                         scalars: name -> {steps, values};  vectors: name -> {axis, rows, steps, columns: [Float32Array]}
-   at(vector, step)     the column measured last up to a step, else the first
-   What grows is thinned as the server does it (leadline/live/thinning.py), so that a page can stay open for days. */
+   at(vector, step)     index of the last column measured up to a step, else of the first
+   Growing data is thinned as in the server (monitor/live/messages.py), so that a page can stay open for days. */
 "use strict";
 const memory = (() => {
-  const MOST_POINTS = 1500, MOST_COLUMNS = 256;
+  const MAX_POINTS = 1500, MAX_COLUMNS = 256;
 
   const empty = (file) => ({ file, header: null, scalars: new Map(), vectors: new Map(), axes: {}, standing: [], alerts: [], events: [], reports: [], trouble: "" });
 
@@ -15,7 +15,7 @@ const memory = (() => {
     return new Float32Array(bytes.buffer);
   }
 
-  /* Puts rising `more` behind or into rising `steps`; a step that is there already is replaced. */
+  /* Inserts the sorted `more` into the sorted `steps`; a step that exists is replaced. */
   function merge(steps, values, more, news) {
     more.forEach((step, i) => {
       let place = steps.length;
@@ -26,8 +26,8 @@ const memory = (() => {
   }
 
   function thinned({ steps, values }) {
-    if (steps.length <= 2 * MOST_POINTS) return { steps, values };
-    const size = Math.ceil((3 * steps.length) / MOST_POINTS), kept = new Set([0, steps.length - 1]);
+    if (steps.length <= 2 * MAX_POINTS) return { steps, values };
+    const size = Math.ceil((3 * steps.length) / MAX_POINTS), kept = new Set([0, steps.length - 1]);
     for (let start = 0; start < steps.length; start += size) {
       let least = null, most = null, odd = null;
       for (let i = start; i < Math.min(start + size, steps.length); i++) {
@@ -43,7 +43,7 @@ const memory = (() => {
   }
 
   function halved(vector) {
-    if (vector.steps.length <= 2 * MOST_COLUMNS) return vector;
+    if (vector.steps.length <= 2 * MAX_COLUMNS) return vector;
     const kept = (_, i) => i % 2 === 0 || i === vector.steps.length - 1;
     return { ...vector, steps: vector.steps.filter(kept), columns: vector.columns.filter(kept) };
   }

@@ -1,4 +1,4 @@
-/* The words of the page: head, alerts, events. Everything is put in as text, never as markup. */
+/* The text of the page: header, alerts, events. Everything is inserted as text, never as markup. */
 "use strict";
 const notes = (() => {
   const element = (tag, words = "", kind = "") => {
@@ -10,10 +10,10 @@ const notes = (() => {
   const { number } = leadline;
   const share = (part) => (part === null ? "n/a" : typeof part === "number" ? `${Number((100 * part).toPrecision(3))} %` : part);
   const clock = (seconds) => new Date(1000 * seconds).toLocaleString(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
-  const STATES = { writing: "live", ended: "ended", "broken off": "broken off" };
-  const state = (run) => (run.trouble ? "not readable" : run.header ? STATES[run.header.state] : "waiting");
+  const STATES = { writing: "live", ended: "ended", "broken off": "interrupted" };
+  const state = (run) => (run.trouble ? "unreadable" : run.header ? STATES[run.header.state] : "waiting");
 
-  /* Replaces what stands in `host` only if it says something else: a selection or a screen reader is not disturbed. */
+  /* Replaces the content of `host` only if it changed, so that a selection or a screen reader is not disturbed. */
   function put(host, children) {
     const next = document.createElement("div");
     next.append(...children);
@@ -51,10 +51,10 @@ const notes = (() => {
     if (head.note) box.append(element("p", head.note, "note"));
     box.append(facts([
       ["model, parameters", `${head.model || "n/a"}, ${head.parameters}`],
-      ["optimiser", head.optimizer || "n/a"],
+      ["optimizer", head.optimizer || "n/a"],
       ["last step", head.last_step === null ? "none yet" : `${head.last_step}`],
       ["loss", number(head.loss)],
-      ["cost of watching", head.budget === null ? share(head.overhead) : `${share(head.overhead)} of ${share(head.budget)} allowed`],
+      ["watch overhead", head.budget === null ? share(head.overhead) : `${share(head.overhead)} (budget ${share(head.budget)})`],
       ["started", clock(head.started)],
       ...(head.ranks > 1 ? [["ranks", String(head.ranks)]] : []),
     ]));
@@ -72,7 +72,8 @@ const notes = (() => {
     head.append(element("span", alert.severity === "info" ? "note" : alert.severity, `severity ${alert.severity}`), element("strong", `${alert.code} ${alert.name}`),
                 element("span", [several ? run.file : "", layers(alert, run), `since step ${alert.since}`].filter(Boolean).join(" · "), "where"));
     item.append(head, element("p", alert.message));
-    const trend = alert.trend === null ? "" : `${alert.trend > 0 ? "+" : ""}${share(alert.trend)} a step`;
+    if (alert.action) item.append(element("p", alert.action));
+    const trend = alert.trend === null ? "" : `${alert.trend > 0 ? "+" : ""}${share(alert.trend)} per step`;
     const more = [trend && `trend ${trend}`, alert.forecast].filter(Boolean).join(" · ");
     if (more) item.append(element("p", more, "note"));
     return item;
@@ -83,20 +84,20 @@ const notes = (() => {
   function alerts(host, past, runs) {
     const several = runs.length > 1;
     const now = runs.flatMap((run) => run.standing.map((alert) => alertItem(alert, run, several)));
-    put(host, now.length ? now : [element("li", "Nothing stands.", "quiet")]);
+    put(host, now.length ? now : [element("li", "No active alerts", "quiet")]);
     const over = runs.flatMap((run) => run.alerts.filter((alert) => alert.state === "raised" && !run.standing.some((each) => same(each, alert))).map((alert) => alertItem(alert, run, several)));
     past.hidden = !over.length;
-    past.querySelector("summary").textContent = over.length === 1 ? "1 that is over" : `${over.length} that are over`;
+    past.querySelector("summary").textContent = over.length === 1 ? "1 past alert" : `${over.length} past alerts`;
     put(past.querySelector("ul"), over.reverse());
   }
 
   function events(section, host, runs) {
     const rows = runs.flatMap((run) => run.events.map((event) => ({ ...event, file: runs.length > 1 ? run.file : "" })));
-    const told = rows.filter((event) => event.kind !== "sample").sort((a, b) => b.time - a.time), sampled = rows.length - told.length;
+    const listed = rows.filter((event) => event.kind !== "sample").sort((a, b) => b.time - a.time), sampled = rows.length - listed.length;
     section.hidden = !rows.length;
-    section.querySelector("table").hidden = !told.length;
+    section.querySelector("table").hidden = !listed.length;
     section.querySelector(".note").textContent = sampled ? `${sampled === 1 ? "One step was" : `${sampled} steps were`} sampled op by op.` : "";
-    put(host, told.slice(0, 200).map((event) => {
+    put(host, listed.slice(0, 200).map((event) => {
       const row = element("tr");
       row.append(element("td", String(event.step), "number"), element("td", event.kind), element("td", [event.file, event.message].filter(Boolean).join(": ")));
       return row;
