@@ -164,11 +164,11 @@ def test_an_axis_that_theory_does_not_reach_is_undecided():
 def test_an_input_that_cannot_be_followed_is_taken_as_standardised_and_that_is_said():
     report = leadline.predict(deep_mlp)
     assert report.verdict == "fails"
-    assert any("standard normal ones are assumed" in gap.why for gap in report.coverage.gaps)
+    assert any("standard normal values are assumed" in gap.why for gap in report.coverage.gaps)
 
 
 def test_a_built_model_is_refused():
-    with pytest.raises(InputError, match="pass the constructor"):
+    with pytest.raises(InputError, match="pass a function that builds the model"):
         leadline.predict(nn.Linear(3, 3))
 
 
@@ -207,7 +207,7 @@ def test_an_empty_batch_is_refused():
 
 
 def test_the_advice_for_a_built_model_works():
-    with pytest.raises(leadline.InputError, match="pass the constructor"):
+    with pytest.raises(leadline.InputError, match="pass a function that builds the model"):
         leadline.predict(torch.nn.Linear(64, 1))
     report = leadline.predict(
         lambda: leadline.Case(torch.nn.Linear(64, 1), torch.randn(8, 64), loss=lambda y: y.square().mean())

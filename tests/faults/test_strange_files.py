@@ -18,7 +18,7 @@ from leadline.lab.sweeps.store import CellStore
 from leadline.monitor.runfile import Run
 from leadline.monitor.runfile.logs import is_log, read_log
 from leadline.records import codec
-from leadline.tracer.weightless.configs import MOST_LAYERS, build_model, read_config
+from leadline.tracer.weightless.configs import MAX_LAYERS, build_model, read_config
 from tests.support import reports as samples
 
 ENDLESS = Path("/dev/zero")
@@ -106,7 +106,7 @@ def test_what_is_no_text_is_refused_with_words(tmp_path, read):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"n_layer": MOST_LAYERS + 1}, {"n_layer": -1}, {"vocab_size": 0}, {"vocab_size": 10**400}],
+    [{"n_layer": MAX_LAYERS + 1}, {"n_layer": -1}, {"vocab_size": 0}, {"vocab_size": 10**400}],
     ids=["endless", "less than nothing", "no words", "too many words"],
 )
 def test_a_config_of_impossible_sizes_is_refused_before_it_is_built(fields):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from leadline.tracer.weightless.build import Initial, build_without_weights
+from leadline.tracer.weightless.build import InitialMoments, build_without_weights
 
 SIGMAS = 5.0  # a correct law fails one comparison in about two million
 FEWEST = 40  # elements: with fewer, the spread of the draw is itself a guess
@@ -22,9 +22,9 @@ class Holder(nn.Module):
         self.weight = nn.Parameter(tensor)
 
 
-def followed(make: Callable[[], nn.Module]) -> dict[str, Initial]:
+def followed(make: Callable[[], nn.Module]) -> dict[str, InitialMoments]:
     built = build_without_weights(make)
-    log = built.log(built.made)
+    log = built.log(built.result)
     return {**log.parameters, **log.buffers}
 
 
@@ -34,7 +34,7 @@ def drawn(make: Callable[[], nn.Module]) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def disagreement(initial: Initial, tensor: Tensor) -> float:
+def disagreement(initial: InitialMoments, tensor: Tensor) -> float:
     """How many standard errors lie between the law's moments and those of one draw; infinite if it was not followed."""
     if initial.mean is None or initial.ms is None:
         return math.inf

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leadline.tracer.stats import ROWS, fetch_attention, measure_attention
+from leadline.tracer.stats import MAX_QUERY_ROWS, fetch_attention, measure_attention
 
 SHAPE = (2, 3, 9, 8)
 
@@ -31,7 +31,7 @@ def test_purity_and_entropy_are_those_of_the_last_rows_written_out(how):
         "float mask": {"attn_mask": torch.zeros(9, 9).masked_fill(~causal, -math.inf)},
     }[how]
     (found,) = fetch_attention([measure_attention(q, k, v, **given)])
-    weights = written_out(q, k, mask).softmax(-1)[..., -ROWS:, :]
+    weights = written_out(q, k, mask).softmax(-1)[..., -MAX_QUERY_ROWS:, :]
     assert found.keys == 9
     assert found.purity == pytest.approx(weights.square().sum(-1).mean().item(), rel=1e-5)
     assert found.entropy == pytest.approx(-torch.xlogy(weights, weights).sum(-1).mean().item(), rel=1e-5)
@@ -41,7 +41,7 @@ def test_grouped_queries_are_measured_against_their_own_keys():
     torch.manual_seed(0)
     q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
     (found,) = fetch_attention([measure_attention(q, k, v, enable_gqa=True)])
-    weights = written_out(q, k.repeat_interleave(2, 1)).softmax(-1)[..., -ROWS:, :]
+    weights = written_out(q, k.repeat_interleave(2, 1)).softmax(-1)[..., -MAX_QUERY_ROWS:, :]
     assert found.purity == pytest.approx(weights.square().sum(-1).mean().item(), rel=1e-5)
 
 

@@ -110,7 +110,7 @@ BAD: dict[str, tuple[Callable[[], object], list[str]]] = {
     ),
     "a Case and a batch": (
         lambda: leadline.trace(leadline.Case(layer(), X, loss=energy), X),
-        ["a Case and, beside it, inputs", "replace"],
+        ["a Case and also inputs", "replace"],
     ),
     "token ids beyond the vocabulary": (
         lambda: leadline.trace(reader(), torch.tensor([[1, 12]]), loss=energy),

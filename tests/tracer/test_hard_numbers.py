@@ -113,7 +113,7 @@ DETOURS = {
         lambda x: torch.nested.as_nested_tensor([x[:2], x[2:]]),
         lambda x: x.to_padded_tensor(0.0).flatten(0, 1)[:6],
     ),
-    "quantised": (
+    "quantized": (
         lambda x: torch.quantize_per_tensor(x.detach(), 0.1, 0, torch.qint8),
         lambda x: x.dequantize(),
     ),

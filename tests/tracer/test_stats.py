@@ -176,24 +176,24 @@ def test_a_nested_tensor_is_measured_or_said_to_be_unobservable(layout: torch.la
         assert_agrees(measure(nested), reference(torch.cat(parts)))
 
 
-def test_a_tensor_whose_memory_was_given_back_is_said_to_be_unobservable():
-    """Sharding and some pipelines do that; whoever reads it ends the process."""
+def test_a_tensor_whose_memory_was_freed_is_unobservable():
+    """Sharding and some pipelines free the memory of tensors; reading such a tensor crashes the process."""
     freed = torch.ones(8)
     freed.untyped_storage().resize_(0)
-    assert stats.unobservable(freed) == "its memory was given back"
+    assert stats.unobservable(freed) == "its memory was freed"
     assert stats.unobservable(torch.empty(0)) == ""
 
 
-def test_a_meta_tensor_is_said_to_be_unobservable():
+def test_a_meta_tensor_is_unobservable():
     assert "meta" in stats.unobservable(torch.empty(2, device="meta"))
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-def test_a_quantised_tensor_is_said_to_be_unobservable():
-    assert "quantised" in stats.unobservable(torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.quint8))
+def test_a_quantized_tensor_is_unobservable():
+    assert "quantized" in stats.unobservable(torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.quint8))
 
 
-def test_what_a_function_transform_holds_is_said_to_be_unobservable():
+def test_what_a_function_transform_holds_is_unobservable():
     reasons: list[str] = []
     torch.func.vmap(lambda row: (reasons.append(stats.unobservable(row)), row * 2)[1])(torch.randn(3, 2))
     assert "transform" in reasons[0]

@@ -110,9 +110,9 @@ def _fused(group: list[Tensor]) -> Tensor:
 
 def _two_level_norm(tensor: Tensor) -> Tensor:
     flat = tensor.reshape(-1)
-    in_rows = flat.numel() // stats.ROW * stats.ROW
+    in_rows = flat.numel() // stats.ROW_SIZE * stats.ROW_SIZE
     dtype = torch.float32 if tensor.dtype in _HALF_PRECISION else None
-    rows = torch.linalg.vector_norm(flat[:in_rows].view(-1, stats.ROW), dim=1, dtype=dtype)
+    rows = torch.linalg.vector_norm(flat[:in_rows].view(-1, stats.ROW_SIZE), dim=1, dtype=dtype)
     rest = torch.linalg.vector_norm(flat[in_rows:], dtype=dtype)
     norm: Tensor = torch.linalg.vector_norm(torch.cat((rows, rest.reshape(1))))
     return norm

@@ -1,6 +1,6 @@
-"""What Leadline knows, as frozen records without torch: a Trace, the Profile read off it, and Findings.
+"""The records of Leadline, frozen and without torch: a Trace, the Profile read from it, Findings, Reports.
 
-Every record survives JSON without loss. "Not measured" is null, and is never the same as zero.
+Every record survives JSON without loss. "Not measured" is null, which is never the same as zero.
 """
 
 from leadline.records.codec import decode, encode, parse, spell

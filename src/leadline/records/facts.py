@@ -1,4 +1,4 @@
-"""Facts about parts of a model that rules judge beside the depth axis: weights, attention, inputs, the loss's head."""
+"""Facts about parts of a model that checks use in addition to the depth axis: weights, attention, inputs, the head."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    r"""A weight layer as the pass used it: its matrix, and what that does to a signal's second moment."""
+    r"""A weight layer as the pass uses it: its matrix, and its effect on the second moment of the signal."""
 
     block: int
     name: str
@@ -17,7 +17,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     variance: float
     r"""$\sigma_w^2 = n\,E[W^2]$, $n$ the fan-in: the factor by which independent weights scale a second moment."""
     constant: bool = False
-    """All entries are the same number."""
+    """All entries are equal."""
     trainable: bool = True
     residual: bool = False
     """It lies on the branch of a residual block."""
@@ -26,22 +26,22 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     activation: str = ""
     """The activation that reads its output; "" if something else does."""
     norm: str = ""
-    """The norm that reads its output; "" if something else does. A norm that is spelled out has its last op's name."""
+    """The norm that reads its output; "" if something else does. A norm written op by op is named after its last op."""
     role: Literal["", "query", "key", "value"] = ""
-    """What its output alone is in an attention."""
+    """The role of its output in an attention."""
     bias: str = ""
     """Name of its bias."""
     grad_ms: float | None = None
-    """Mean square of its gradient; None if none arrived."""
+    """Mean square of its gradient; None if it has no gradient."""
     grad_unseen: bool = False
-    """Its gradient arrived and could not be read: an optimiser inside of the backward pass had used it up."""
+    """Its gradient arrived but could not be read, because an optimizer inside the backward pass had consumed it."""
 
 
 class Clones(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of different layers that start with the very same numbers."""
+    """Weights of different layers that start with exactly the same numbers."""
 
     names: tuple[str, ...]
-    """The first and the last of them, and those between, at most eight."""
+    """Names in order, at most eight, including the first and the last."""
     count: int
     layers: tuple[int, int] | None
 
@@ -55,11 +55,11 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     purity: float
     r"""Mean of $\sum p^2$."""
     uniform: float
-    """What the purity would be if every query gave all keys it may see the same."""
+    """What the purity would be if every query gave equal weight to all keys that it may see."""
     logit_var: float | None
-    """Variance of the logits of a query over the keys; None if they were not seen."""
+    """Variance of a query's logits over the keys; None if not measured."""
     logit_max: float | None = None
-    """Largest magnitude of a logit; None if it was not seen."""
+    """Largest magnitude of a logit; None if not measured."""
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,26 +72,26 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
     variance: float
     r"""$\sigma_w^2 = n\,E[W^2]$ of the state-to-state matrix."""
     slope_ms: float | None
-    r"""$E[\phi'^2]$ at the states that were measured; None for gated cells."""
+    r"""$E[\phi'^2]$ at the measured states; None for gated cells."""
 
 
 class InputSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """A floating-point batch input, as the first op that does more than shift and scale it finds it."""
+    """A floating-point input, as it reaches the first op that does more than shift and scale it."""
 
     name: str
     ms: float
     normalised: bool
-    """A norm comes before, or right behind, the first weight that reads it."""
+    """A norm comes before, or directly after, the first weight that reads it."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loss reads, and what it makes of it."""
+    """The end of the model: what the loss reads, and its value."""
 
     loss: str
-    """Name of the op: "cross_entropy", "mse_loss"; "" if the loss is spelled out."""
+    """Name of the op: "cross_entropy", "mse_loss"; "" if the loss consists of several ops."""
     value: float
     classes: int | None
-    """Of a cross entropy: the number of logits."""
+    """The number of logits of a cross entropy; None for other losses."""
     logit_ms: float | None
     logit_max: float | None
     behind: str
@@ -99,27 +99,29 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):
-    """The dtype that the pass ran in, and how near to its limits gradients and activations came."""
+    """The dtype of the pass, and how close gradients and activations came to its limits."""
 
     dtype: str
     parameters: str
-    """The dtype that most of the trainable weights are kept in."""
+    """The dtype of most trainable weights."""
     tiny: float
-    """Smallest number that is not zero, subnormal ones included."""
+    """Smallest positive number of the dtype, including subnormal ones."""
     huge: float
-    """Largest number."""
+    """Largest number of the dtype."""
     largest: float
     """Largest magnitude of any activation or gradient."""
     largest_at: str
     lost: float
-    """Share of the gradient's entries that are zero in this dtype, or would be: a Gaussian of the measured size below
-    half of `tiny`. The worst of all values that the loss depends on."""
+    """Largest share, over all values that the loss depends on, of gradient entries that are rounded to zero.
+
+    It is computed for Gaussian entries of the measured size: the share below half of `tiny`.
+    """
     lost_at: str
-    """The module whose output loses most."""
+    """The module whose output has this share."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All of these of one model."""
+    """All facts about one model."""
 
     weights: tuple[Weight, ...] = ()
     clones: tuple[Clones, ...] = ()

@@ -8,11 +8,11 @@ import msgspec
 
 Severity = Literal["info", "warning", "error"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
-"""The one order of severities, the least severe first."""
+"""All severities, the least severe first."""
 
 
 def severity_rank(severity: Severity) -> int:
-    """The rank of a severity, for sorting: 0 for an info, 2 for an error."""
+    """Return the rank of a severity, for sorting: 0 for an info, 2 for an error."""
     return SEVERITIES.index(severity)
 
 
@@ -20,7 +20,7 @@ Verdict = Literal["trains", "poor", "fails", "undecided"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, with the numbers that say so."""
+    """One thing that is wrong, with the numbers that show it."""
 
     code: str
     name: str
@@ -32,15 +32,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What to do about it, in one imperative sentence."""
     evidence: dict[str, float]
     known: bool = False
-    """The baseline lists it: it was there before, and does not fail the check."""
+    """The baseline lists it, so it does not fail the check."""
     layers: tuple[int, int] | None = None
-    """First and last block it is about, as indices in `Profile.blocks`; None: the whole model, or no block."""
+    """First and last block that it is about, as indices in `Profile.blocks`; None: the whole model, or no block."""
     explained_by: str = ""
     """Code of the finding that this one is a consequence of; "" if it is a root."""
 
 
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A check that ran, whether or not it found something: one row of a report."""
+    """One check that ran, whether or not it found something."""
 
     code: str
     name: str
@@ -50,7 +50,7 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Margin(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured quantity beside its limit: the evidence behind a verdict that finds nothing wrong."""
+    """A measured quantity and its limit: the evidence for a verdict that finds nothing wrong."""
 
     code: str = ""
     """Code of the check that reads it; "" until the check adds it."""
@@ -62,6 +62,6 @@ class Margin(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> float | None:
-        """The used share of the way to the limit; above 1 the limit is exceeded; None where a ratio is meaningless."""
+        """The value as a share of its limit, above 1 if the limit is exceeded; None where a ratio is meaningless."""
         near, far = (self.value, self.limit) if self.side == "below" else (self.limit, self.value)
         return near / far if far > 0 and near >= 0 else None

@@ -1,4 +1,4 @@
-"""The Trace: every op of one forward and backward pass, without torch."""
+"""The Trace: every op of one forward and backward pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANGED_THROUGH_VIEW = "changed in place through a view"
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of all elements of one tensor. NaN means: measured, and it was NaN."""
+    """Statistics over all elements of one tensor. NaN means that the measured value was NaN."""
 
     count: int
     mean: float
@@ -40,7 +40,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Units(msgspec.Struct, frozen=True, kw_only=True):
-    """Units (features or channels) of an activation, each judged over the whole batch."""
+    """Units (features or channels) of an activation, each over the whole batch."""
 
     count: int
     dead: int
@@ -50,17 +50,17 @@ class Units(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attended(msgspec.Struct, frozen=True, kw_only=True):
-    r"""How a fused attention spreads, measured on a few rows of queries; $p$ are the weights of one row."""
+    r"""How a fused attention spreads over its keys, measured on a few queries; $p$ are the weights of one query."""
 
     keys: int
     purity: float
-    r"""Mean of $\sum p^2$: one over the number of keys if all get the same, 1 if one gets everything."""
+    r"""Mean of $\sum p^2$: one over the number of keys if all weights are equal, 1 if one key gets everything."""
     entropy: float
     r"""Mean of $-\sum p \ln p$, in nats."""
     logit_var: float
-    """Mean variance over the keys of the logits of a row."""
+    """Variance of a query's logits over the keys, averaged over the queries."""
     logit_max: float | None = None
-    """Largest magnitude of a logit that no mask hides."""
+    """Largest magnitude of an unmasked logit."""
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,14 +76,14 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     backward: Stats | None = None
     units: Units | None = None
     common_ms: float | None = None
-    """Mean square over units of the unit's mean over samples and positions: what all of these have in common.
+    """Mean square, over units, of each unit's mean over samples and positions.
 
-    Its share of the second moment is 1 if all samples are alike, and one over their number if they are independent.
+    As a share of the second moment it is 1 if all samples are equal, and one over their number if they are independent.
     """
     attended: Attended | None = None
-    """Of the output of a fused attention: how its queries spread over their keys."""
+    """For the output of a fused attention: how its queries spread over their keys."""
     unobserved: str = ""
-    """Why there are no statistics, where one would expect them."""
+    """Why statistics are missing where one would expect them."""
 
     @property
     def floating(self) -> bool:
@@ -97,7 +97,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     """Canonical name, without namespace, in-place mark or operator spelling: `x += y` is "add"."""
     callable: str
-    """As PyTorch spells it: "torch.Tensor.add_"."""
+    """The name in PyTorch: "torch.Tensor.add_"."""
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     kind: str | None = None
@@ -105,35 +105,35 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     module: str = ""
     """Path of the innermost module that was running; "" is the model itself."""
     call: int = 0
-    """Which call of that module this was: 0 is the first."""
+    """The number of the call of that module; 0 is the first."""
     phase: Phase = "forward"
     params: tuple[str, ...] = ()
     args: tuple[Any, ...] = ()
-    """Positional arguments as they were passed, in JSON: tensors as "%7" (value 7), the rest as itself.
+    """Positional arguments as JSON: tensors as "%7" (value 7), everything else as itself.
 
-    A slice is {"slice": [start, stop, step]}, an ellipsis "...", a dtype its name, an infinity "Infinity"; what JSON
-    cannot say is "?".
+    A slice is {"slice": [start, stop, step]}, an ellipsis "...", a dtype its name, an infinity "Infinity", and anything
+    that JSON cannot express "?".
     """
     kwargs: dict[str, Any] = {}
-    """Keyword arguments, in the same spelling."""
+    """Keyword arguments, encoded in the same way."""
     forward_ms_predicted: float | None = None
-    """By theory: the second moment of the first floating output; None: no prediction."""
+    """Second moment of the first floating-point output that theory predicts; None: no prediction."""
     backward_ms_predicted: float | None = None
-    """By theory: the second moment of that output's gradient."""
+    """Second moment of that output's gradient that theory predicts."""
     band: float | None = None
     """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One parameter tensor with its gradient's statistics; the gradient is that of the loss, unscaled."""
+    """One parameter tensor with statistics of its gradient, which is that of the unscaled loss."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kind: str
-    """How the pass used it: "matrix", "conv", "embedding", "norm", "bias", "scalar" or "other"."""
+    """How the pass uses it: "matrix", "conv", "embedding", "norm", "bias", "scalar" or "other"."""
     aliases: tuple[str, ...] = ()
-    """Further names of the same tensor (tied weights)."""
+    """Other names of the same tensor (tied weights)."""
     trainable: bool = True
     used: bool = True
     mean: float | None = None
@@ -146,9 +146,9 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grad_non_finite: int = 0
     unobserved: str = ""
     init: str = ""
-    """What the initialisers did, in words, where the model was built without weights."""
+    """What the initializers did, in words, if the model was built without weights."""
     clone_of: str = ""
-    """An earlier parameter made of the same random numbers (a deep copy), where that is known."""
+    """An earlier parameter that holds the same random numbers (a deep copy), if that is known."""
 
     @property
     def count(self) -> int:
@@ -156,10 +156,10 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a class or a function is written."""
+    """Where a class or a function is defined."""
 
     file: str
-    """From the root of the repository, with forward slashes."""
+    """Path from the root of the repository, with forward slashes."""
     line: int
 
 
@@ -171,17 +171,17 @@ class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: int
     aliases: tuple[str, ...] = ()
     container: bool = False
-    """It only holds others (ModuleList and the like): there is nothing to call."""
+    """It only holds other modules (a ModuleList and the like) and cannot be called."""
     source: Source | None = None
-    """Where its class is written, if that is a file of the user's own."""
+    """Where its class is defined, if that is a file of the user."""
     given: tuple[int | None, ...] = ()
-    """The values among the positional arguments of its first call; None is one that no op had read or made yet."""
+    """Value ids of the tensors among the positional arguments of its first call; None: not used by any op before."""
     returned: tuple[int | None, ...] = ()
-    """The values that its first call returned."""
+    """Value ids of the tensors that its first call returned."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something the trace could not see, or saw only in part: what, where, why."""
+    """Something that the trace could not record, or only in part: what, why and where."""
 
     what: str
     why: str
@@ -189,23 +189,23 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ParamGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters that an optimiser treats alike."""
+    """Parameters that share the settings of an optimizer."""
 
     parameters: tuple[str, ...]
-    """Names; a parameter that the model does not have is "?"."""
+    """Names of the parameters; "?" for a tensor that is not a parameter of the model."""
     lr: float | None
     weight_decay: float
     options: dict[str, Any]
-    """Everything else the group says, as far as JSON can (momentum, betas, eps, ...)."""
+    """All other settings of the group that JSON can express (momentum, betas, eps, ...)."""
 
 
 class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
-    """The optimiser that the model is trained with."""
+    """The optimizer that the model is trained with."""
 
     name: str
     groups: tuple[ParamGroup, ...]
     steps: int
-    """Steps it has made already, as far as its state tells; 0: fresh."""
+    """Steps that it has already made, according to its state; 0 for a fresh optimizer."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +219,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Optimizer | None
     loss: float | None
     loss_value: int | None
-    """Id of the value that is the loss; None if the pass was not run backward from one."""
+    """Id of the value that is the loss; None if there was no backward pass."""
     ops: tuple[Op, ...]
     values: tuple[Value, ...]
     parameters: tuple[Parameter, ...]

@@ -1,4 +1,4 @@
-"""What one optimizer step does to a model, and what the first steps of training do, without torch."""
+"""What one optimizer step does to a model, and what the first steps of training do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ParameterStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     name: str
     block: str
-    """Name of the block of the depth axis that uses it first; "" if it lies on no block."""
+    """Name of the first block of the depth axis that uses it; "" if no block does."""
     count: int
     dtype: str
     predicted: float
@@ -31,11 +31,11 @@ class ParameterStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     update_norm: float
     weight_norm: float
     swallowed: float | None = None
-    """Share of the entries with a gradient that the step did not change, because the change was rounded away."""
+    """Share of the entries with a gradient whose change was rounded away."""
 
     @property
     def update_ratio(self) -> float | None:
-        """Length of the update over length of the weight; None for a weight of zeros."""
+        """Norm of the update over norm of the weight; None if the weight is zero."""
         return self.update_norm / self.weight_norm if self.weight_norm else None
 
 
@@ -45,27 +45,27 @@ class BlockStep(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     stream: int
     repeated: bool
-    """It is one of the blocks that a deeper network has more of, not an end (embedding, head)."""
+    """It is one of the blocks that a deeper network has more of, not an embedding or a head."""
     predicted: float
     share: float | None
-    """Part of the predicted change of the loss; the parts of all blocks and of what lies on none add up to 1."""
+    """Share of the predicted change of the loss; the shares of all blocks, and of parameters on no block, sum to 1."""
     grad_square: float
     update_norm: float
     weight_norm: float
 
 
 class DepthRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of neighbouring blocks of the depth axis."""
+    """A range of adjacent blocks of the depth axis."""
 
     first: str
     last: str
     blocks: int
     share: float | None
-    """Part of the predicted change of the loss."""
+    """Share of the predicted change of the loss."""
     function_change: float | None = None
-    """rms change of the output if only this range is moved; None: not measured."""
+    """rms change of the output if only this range makes the step; None: not measured."""
     loss_change: float | None = None
-    """Measured change of the loss if only this range is moved; None: not measured."""
+    """Measured change of the loss if only this range makes the step; None: not measured."""
 
 
 class LinePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class LinePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Update(NotebookCard, frozen=True, kw_only=True):
-    r"""One step $\Delta\theta$ of the user's own optimiser: what it promises and what it does.
+    r"""One step $\Delta\theta$ of the user's optimizer: the predicted and the measured effect.
 
     The prediction is the linear one, $\Delta L = \langle g, \Delta\theta \rangle$; for SGD that is
     $-\eta \lVert g \rVert^2$. Everything was measured on one batch, with the same random numbers before and after.
@@ -87,45 +87,45 @@ class Update(NotebookCard, frozen=True, kw_only=True):
     schema: str = UPDATE_SCHEMA
     optimizer: str
     steps: int
-    """Steps that the optimiser had made before, as far as its state tells."""
+    """Steps that the optimizer had made before, according to its state."""
     lr: float | None
-    """The largest rate among its groups."""
+    """The largest learning rate among its groups."""
     loss: float
     predicted_loss_change: float
     measured_loss_change: float
     ratio: float | None
-    """Measured over predicted; None where rounding hides it."""
+    """Measured over predicted change; None if it is below the rounding error."""
     loss_resolution: float
-    """Changes of the loss below this are rounding."""
+    """Changes of the loss below this are rounding errors."""
     function_change: float
-    """rms over all outputs of their change."""
+    """rms change over all outputs."""
     function_change_relative: float | None
-    """The same, as a part of the rms of the outputs."""
+    """`function_change` over the rms of the outputs."""
     function_response: float | None
-    """rms change of the outputs for an infinitesimal step, scaled up to the whole one; None: not measured."""
+    """rms change of the outputs for an infinitesimal step, scaled to the whole step; None: not measured."""
     blocks_response: float | None
-    """The same if only the repeated blocks move; None: there are none, or not measured."""
+    """`function_response` if only the repeated blocks make the step; None: no such blocks, or not measured."""
     grad_square: float
     r"""$\lVert g \rVert^2$ over all parameters."""
     update_norm: float
     weight_norm: float
     line: tuple[LinePoint, ...]
     parting: float | None
-    """Multiple of the step at which measured and predicted change differ by half; None: not within reach."""
+    """Multiple of the step at which measured and predicted change differ by half; None: not reached."""
     parting_is_bound: bool
-    """The difference stays below half up to `parting`: the true multiple is larger."""
+    """The difference stays below half up to `parting`, so the true multiple is larger."""
     sharpness: float | None
     r"""Largest curvature $\lambda$ that the step sees, in units in which the stability limit of the rate is
     $2/\lambda$ without momentum."""
     sharpness_kind: SharpnessKind | None
     stability_lr: float | None
-    """Rate above which steps along the sharpest direction grow instead of shrink."""
+    """Learning rate above which steps along the sharpest direction grow instead of shrinking."""
     safe_lr: float | None
-    """Largest rate at which this step is still what the gradient promises."""
+    """Largest learning rate at which the step still does what the gradient predicts."""
     safe_lr_is_bound: bool = False
-    """The step keeps its promise as far as was looked: the true safe rate is larger than `safe_lr`."""
+    """The prediction holds up to the largest multiple that was measured, so the true safe rate is larger."""
     warmup_steps: int | None
-    """Length of a linear warm-up that keeps the first steps below `safe_lr`; 0: none needed."""
+    """Steps of a linear warmup that keeps the first steps below `safe_lr`; 0: no warmup is needed."""
     confidence: Confidence
     confidence_why: str
     parameters: tuple[ParameterStep, ...]
@@ -141,7 +141,7 @@ class Update(NotebookCard, frozen=True, kw_only=True):
         return decode(text, cls, UPDATE_SCHEMA)
 
 
-# The Rehearsal: the first steps of training, made on the batch at hand and undone, without torch.
+# The rehearsal: the first steps of training, on one batch, undone afterwards.
 
 # Calibrated by benchmarks/verdicts: share of the loss to beat; any value from 0.1 to 0.2 separates the cases as well.
 MIN_LEARNED_PROGRESS = 0.2
@@ -156,7 +156,7 @@ MAX_STEPS_TO_CONSTANT = 60.0
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    r"""Losses of one batch while the user's own optimiser makes a few steps on it.
+    r"""Losses of one batch while the user's optimizer makes a few steps on it.
 
     Learning begins where the outputs depend on the inputs: the loss then falls below that of the best constant output,
     $L_c$, which belongs to the targets alone (for classes, the entropy of their shares in the batch). Progress is
@@ -164,9 +164,9 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     losses: tuple[float, ...]
-    """Before the first step, and after each; the last may be no number."""
+    """Before the first step and after each step; the last may be NaN."""
     constant: float | None = None
-    """$L_c$; None where the targets do not tell."""
+    """$L_c$; None if it cannot be derived from the targets."""
 
     @property
     def steps(self) -> int:
@@ -174,18 +174,18 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> float | None:
-        """$p$; minus infinity if the loss became no number; None where there is no positive loss to beat."""
+        """$p$; minus infinity if the loss became non-finite; None if there is no positive loss to beat."""
         first = self.losses[0]
         return self._below(first if self.constant is None else min(first, self.constant))
 
     @property
     def relative_fall(self) -> float | None:
-        """The share of the first loss that is gone, however high that was."""
+        """Fall of the loss as a share of the first loss."""
         return self._below(self.losses[0])
 
     @property
     def rise(self) -> float:
-        """The highest loss over the lowest before it: 1 where the loss only falls."""
+        """The highest loss over the lowest before it; 1 if the loss only falls."""
         lowest, highest = self.losses[0], 1.0
         for loss in self.losses:
             if not math.isfinite(loss):
@@ -196,24 +196,24 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_spike(self) -> bool:
-        """Some step took the loss far above where it began."""
+        """Some step raised the loss far above the first loss."""
         return any(not loss <= MAX_START_MULTIPLE * self.losses[0] for loss in self.losses)
 
     @property
     def learned(self) -> bool:
-        """It got well below what a constant output reaches, and was not thrown about on the way."""
+        """The loss fell well below that of a constant output, without a spike."""
         progress = self.progress
         return progress is not None and progress > MIN_LEARNED_PROGRESS and not self.has_spike
 
     @property
     def falls(self) -> bool:
-        """Step by step the loss goes down, and well below that of a constant output."""
+        """The loss falls steadily, and well below that of a constant output."""
         progress = self.progress
         return progress is not None and progress > MIN_FALLING_PROGRESS and self.rise < MAX_STEADY_RISE
 
     @property
     def steps_to_constant(self) -> float:
-        """Steps at the pace so far until the loss of a constant output is reached; 0 where it is, or not known."""
+        """Steps at this pace until the loss of a constant output is reached; 0 if it is reached, or unknown."""
         first, last = self.losses[0], self.losses[-1]
         if self.constant is None or not math.isfinite(last) or last <= self.constant or not self.steps:
             return 0.0
@@ -221,7 +221,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_too_slow(self) -> bool:
-        """It would take hundreds of steps merely to learn how often each answer is right."""
+        """It would take hundreds of steps merely to learn how frequent each answer is."""
         return self.steps_to_constant > MAX_STEPS_TO_CONSTANT
 
     def _below(self, start: float) -> float | None:

@@ -24,13 +24,15 @@ Restore = Callable[[], object]
 
 _CONTAINERS = (dict, list, set, deque)
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None), tuple})
-MAX_DEPTH = 4  # of containers inside containers: deeper structures are data, not a module's bookkeeping
+# Heuristic: containers nested more deeply are data, not the bookkeeping of a module.
+MAX_NESTING = 4
 
 
 def snapshot_attributes(module: nn.Module) -> Restore:
-    """Remember the module's attributes; the returned function puts them back.
+    """Return a function that restores the module's attributes as they are now.
 
-    Most of a module's dozen dictionaries are empty, and there are thousands of modules: these are only emptied again.
+    A module has a dozen dictionaries, most of them empty, and there are thousands of modules; empty dictionaries are
+    not copied but emptied again.
     """
     own = vars(module)
     before = dict(own)
@@ -53,9 +55,9 @@ def snapshot_attributes(module: nn.Module) -> Restore:
 
 
 def _snapshot(value: Any, depth: int) -> Restore | None:
-    """How to put back what is inside `value`; None if it holds nothing that can change unseen."""
+    """Return a function that restores the content of `value`; None if there is nothing to restore."""
     if isinstance(value, _CONTAINERS):
-        return _snapshot_container(value, depth) if depth < MAX_DEPTH and (value or depth) else None
+        return _snapshot_container(value, depth) if depth < MAX_NESTING and (value or depth) else None
     if type(value) is torch.Generator:
         return partial(value.set_state, value.get_state())
     if isinstance(value, random.Random):
@@ -81,22 +83,20 @@ def _snapshot_container(value: Any, depth: int) -> Restore:
 
 
 def _same(now: Any, before: Any) -> bool:
-    """The very same objects in the same places: tensors must not be asked whether they are equal."""
+    """Whether both hold the same objects in the same places, compared by `is`, because they may be tensors."""
     if len(now) != len(before):
         return False
     if isinstance(now, dict):
         return all(a == b and now[a] is before[b] for a, b in zip(now, before, strict=True))
-    if isinstance(
-        now, set
-    ):  # a copy of a set may be in another order: filling it again would change that of the original
+    if isinstance(now, set):  # without regard to order: refilling the set could change its order
         return {id(each) for each in now} == {id(each) for each in before}
     return all(a is b for a, b in zip(now, before, strict=True))
 
 
-# Putting things back is not interrupted: Ctrl-C waits for the few moments in which a model is half lent or half back.
+# Restoring must not be interrupted: Ctrl-C is deferred for the moments in which a model is partly changed or restored.
 #
-# An interrupt inside a `finally` would leave the rest of it undone, and with it a model without its gradients, say.
-# What remains open is the one instruction with which Python calls `__exit__`.
+# An interrupt inside a `finally` would skip the rest of it, and could leave a model without its gradients. Only the
+# one instruction with which Python calls `__exit__` stays unprotected.
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,36 +104,39 @@ T = TypeVar("T")
 
 @contextmanager
 def defer_interrupt() -> Iterator[None]:
-    """Ctrl-C (SIGINT) that comes inside is answered afterwards, by whoever would have been asked.
+    """Handle a Ctrl-C (SIGINT) that comes inside afterwards, with the usual handler.
 
-    Signals reach the main thread only, so elsewhere there is nothing to do; nor where Python does not handle them.
+    Signals reach the main thread only, so in other threads there is nothing to do; the same holds if Python does not
+    handle the signal.
     """
-    usual = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
-    if not callable(usual):
+    handler = (
+        signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+    )
+    if not callable(handler):
         yield
         return
-    waiting: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
+    deferred: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *args: deferred.append(args))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
-        if waiting:
-            usual(*waiting[-1])
+        signal.signal(signal.SIGINT, handler)
+        if deferred:
+            handler(*deferred[-1])
 
 
-def atomic_contextmanager(make: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
-    """As `contextlib.contextmanager`; what it does on entry, and what on exit, is done as a whole."""
-    divided = contextmanager(make)
+def atomic_contextmanager(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
+    """Like `contextlib.contextmanager`, but entry and exit are not interrupted by Ctrl-C."""
+    interruptible = contextmanager(function)
 
-    @wraps(make)
-    def made(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
-        return _Undivided(divided(*args, **kwargs))
+    @wraps(function)
+    def make(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
+        return _AtomicContext(interruptible(*args, **kwargs))
 
-    return made
+    return make
 
 
-class _Undivided(AbstractContextManager[T]):
+class _AtomicContext(AbstractContextManager[T]):
     def __init__(self, inner: AbstractContextManager[T]) -> None:
         self._inner = inner
         self._is_entered = False
@@ -152,32 +155,32 @@ class _Undivided(AbstractContextManager[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        begun = False
+        has_begun = False
         try:
             with defer_interrupt():
-                begun = True
+                has_begun = True
                 return self._inner.__exit__(kind, error, trace)
         except BaseException:
-            # Ctrl-C before the shield was up: left open, the collector would put things back at any time
-            if not begun:
+            # Ctrl-C came before it was deferred; without this, the garbage collector would restore things at any time
+            if not has_begun:
                 self._inner.__exit__(kind, error, trace)
             raise
 
 
-# Putting everything back: the model, its gradients, random number generators and torch's modes, bit for bit.
+# The model, its gradients, random number generators and torch's modes.
 
 
 @atomic_contextmanager
-def preserve_state(lent: Sequence[ModelIndex]) -> Iterator[WriteGuard]:
-    """Lend modules out (the model, and a loss that is one); whatever happens inside, on exit they are as they were.
+def preserve_state(indexes: Sequence[ModelIndex]) -> Iterator[WriteGuard]:
+    """Restore modules (the model, and a loss that is a module) on exit, bit for bit, also after an error.
 
-    Buffers are copied up front (they are small). Parameters are copied only if the pass is about to write one: the
-    guard that this yields must be shown every tensor before an op writes into it. Its `rewind` puts buffers,
-    attributes and random generators back in between, so that a second pass starts where the first one did.
+    Buffers are copied at once, because they are small. Parameters are copied only before their first write: call the
+    guard's `before_write` before an op writes to a tensor. The guard's `rewind` restores buffers, attributes and
+    random number generators in between, so that a second pass starts in the same state as the first.
     """
-    parameters = [named.item for model_index in lent for named in model_index.parameters.values()]
-    modules = [named.item for model_index in lent for named in model_index.modules.values()]
-    buffers = [named.item for model_index in lent for named in model_index.buffers.values()]
+    parameters = [named.item for index in indexes for named in index.parameters.values()]
+    modules = [named.item for index in indexes for named in index.modules.values()]
+    buffers = [named.item for index in indexes for named in index.buffers.values()]
     guard = WriteGuard(parameters)
     with ExitStack() as stack:
         stack.enter_context(preserve_process_state())
@@ -194,7 +197,7 @@ def preserve_state(lent: Sequence[ModelIndex]) -> Iterator[WriteGuard]:
 
 @atomic_contextmanager
 def preserve_process_state() -> Iterator[None]:
-    """Afterwards random number generators, the default dtype and the default device are as they were."""
+    """Restore random number generators, the default dtype and the default device on exit."""
     with ExitStack() as stack:
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
         stack.callback(restore_random, random_states())
@@ -203,18 +206,18 @@ def preserve_process_state() -> Iterator[None]:
 
 @atomic_contextmanager
 def hide_gradients(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Take away each `.grad`, and with it the hooks that act once a gradient is there (an optimiser's step, say).
+    """Remove each `.grad` and the hooks that run once it is there (such as an optimizer step); restore them on exit.
 
-    Hooks that the pass itself hangs on a tensor are taken off again.
+    Hooks that the pass itself registers on a tensor are removed on exit.
     """
-    taken = [(tensor, tensor.grad, {kind: _hooks(tensor, kind) for kind in _HOOKS}) for tensor in tensors]
+    saved = [(tensor, tensor.grad, {kind: _hooks(tensor, kind) for kind in _HOOKS}) for tensor in tensors]
     try:
         for tensor in tensors:
             tensor.grad = None
             _set_hooks(tensor, "_post_accumulate_grad_hooks", {})
         yield
     finally:
-        for tensor, grad, hooks in taken:
+        for tensor, grad, hooks in saved:
             tensor.grad = grad
             for kind, before in hooks.items():
                 _set_hooks(tensor, kind, before)
@@ -228,7 +231,7 @@ def _hooks(tensor: Tensor, kind: str) -> dict[int, Any]:
 
 
 def _set_hooks(tensor: Tensor, kind: str, hooks: dict[int, Any]) -> None:
-    """Change the dictionary that torch made, if it made one: it is the one that autograd looks into."""
+    """Change the dictionary of the tensor in place, if it has one, because autograd reads that dictionary."""
     own = getattr(tensor, kind, None)
     if own is not None and own != hooks:
         own.clear()
@@ -236,7 +239,7 @@ def _set_hooks(tensor: Tensor, kind: str, hooks: dict[int, Any]) -> None:
 
 
 class TensorGuard(Protocol):
-    """Told of tensors to keep, and of those that an op is about to change."""
+    """Is notified of tensors to protect, and of tensors that an op is about to change."""
 
     def watch(self, tensor: Tensor) -> None: ...
 
@@ -244,11 +247,11 @@ class TensorGuard(Protocol):
 
 
 class WriteGuard:
-    """Copies a parameter or input just before its first write, so that only models that write them pay for it."""
+    """Copies a parameter or input just before its first write, so that only models that write them pay for copies."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._watched: dict[int, list[Tensor]] = {}
-        self._found: list[tuple[Tensor, Tensor, bool]] = []
+        self._originals: list[tuple[Tensor, Tensor, bool]] = []
         self._saved: list[tuple[Tensor, Tensor]] = []
         self.rewinds: list[Callable[[], object]] = []
         for parameter in parameters:
@@ -257,21 +260,22 @@ class WriteGuard:
     def watch(self, tensor: Tensor) -> None:
         self._watched.setdefault(_storage(tensor), []).append(tensor)
         if tensor.is_leaf:
-            self._found.append((tensor, tensor.detach(), tensor.requires_grad))
+            self._originals.append((tensor, tensor.detach(), tensor.requires_grad))
 
     def before_write(self, targets: Sequence[Tensor]) -> None:
-        """Call with the tensors that an op is about to change; views and `.data` share the storage of the original."""
+        """Copy watched tensors that an op is about to change; views and `.data` share the storage of the original."""
         for target in targets:
             for original in self._watched.pop(_storage(target), ()):
                 self._saved.append((original, original.detach().clone()))
 
     def rewind(self) -> None:
-        """All but the parameters and their gradients as it was when the custody began."""
+        """Restore everything except the parameters and their gradients."""
         for restore in self.rewinds:
             restore()
 
     def restore(self) -> None:
-        for tensor, data, requires_grad in self._found:
+        """Restore the values and `requires_grad` of all watched tensors."""
+        for tensor, data, requires_grad in self._originals:
             if _storage(tensor) != _storage(data):  # the model assigned to `.data`
                 tensor.data = data
             if tensor.requires_grad != requires_grad:
@@ -280,7 +284,7 @@ class WriteGuard:
 
 
 def _storage(tensor: Tensor) -> int:
-    """Identity of the memory behind a tensor; its own identity where it has no single memory (sparse, say)."""
+    """Return the identity of a tensor's storage; of the tensor itself if it has no single storage (if it is sparse)."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):
@@ -293,7 +297,7 @@ def _restore_tensors(saved: Sequence[tuple[Tensor, Tensor]]) -> None:
 
 
 def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
-    """Write back only what changed, and unseen by autograd: the user may hold a graph that saved this tensor."""
+    """Write back a changed tensor without autograd noticing: the user may hold a graph that saved this tensor."""
     if stats.unobservable(tensor):
         return
     if tensor.layout is not torch.strided:
@@ -306,6 +310,7 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
 
 
 def random_states() -> dict[str, Any]:
+    """Return the states of the random number generators of torch, Python and NumPy (if it is imported)."""
     states: dict[str, Any] = {"torch": _torch_state(), "python": random.getstate()}
     if torch.cuda.is_available():  # pragma: no cover  (the tests have no such device)
         states["cuda"] = torch.cuda.get_rng_state_all()
@@ -317,16 +322,17 @@ def random_states() -> dict[str, Any]:
 
 
 def _torch_state() -> Tensor:
-    """`torch.get_rng_state()`, read off a copy of the generator.
+    """Return `torch.get_rng_state()`, read from a copy of the generator.
 
-    torch locks a generator while it makes a tensor of its state. The collector may run in there, and with it code that
-    asks for the same generator, in this thread or, where the interpreter changes hands, in another: it waits for ever.
-    A copy is made without the collector, and nobody else asks for its lock.
+    torch locks a generator while it makes a tensor of its state. The garbage collector may run meanwhile, and with it
+    code that needs the same generator, in this thread or in another: that is a deadlock. Copying the generator does
+    not run the collector, and no other code needs the lock of the copy.
     """
     return torch.default_generator.clone_state().get_state()
 
 
 def restore_random(states: dict[str, Any]) -> None:
+    """Restore the states that `random_states` returned."""
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     if "cuda" in states:  # pragma: no cover  (the tests have no such device)

@@ -1,4 +1,8 @@
-"""Statistics of one tensor: cheap, exact at the extremes, and without waiting for the device."""
+"""Measure one tensor: cheap, exact at the extremes, and without waiting for the device.
+
+On the CPU, numbers are floats at once. On an accelerator they stay 0-dim tensors until `fetch_...` transfers all of
+them together.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,17 @@ from torch import Tensor
 
 from leadline.records import Attended, Stats, Units
 
-SAFE_PEAK = (
-    1e-15,
-    1e15,
-)  # derived: with |x| in here, sums of up to 1e8 squares stay inside float32's 1e-38..3e38
-ROW = 16384  # squares to a row when a norm is taken in two levels; calibrated by benchmarks/tensor_statistics.py
-AT_BOUND = (
-    0.98  # of half the activation's range; derived: tanh and sigmoid keep under 4 % of their slope there
-)
+# Derived: for magnitudes in this range, sums of up to 1e8 squares stay within float32's range of 1e-38 to 3e38.
+SAFE_PEAK = (1e-15, 1e15)
+# Calibrated by benchmarks/tensor_statistics.py: squares per row when a norm is computed in two levels.
+ROW_SIZE = 16384
+# Derived: share of half the range of a bounded activation; beyond it, tanh and sigmoid keep under 4 % of their slope.
+SATURATION_SHARE = 0.98
+# Heuristic: masks add this or less, and the softmax of such a logit is zero in every dtype.
+MAX_MASKED_LOGIT = -1e4
+# Heuristic: queries per head and sample to measure; over all heads and samples that is dozens, and at 64 queries it
+# takes 1/16 of the cost of measuring all.
+MAX_QUERY_ROWS = 4
 _HALF = (torch.float16, torch.bfloat16)
 _META = "meta tensor: shape only, no values"
 
@@ -26,11 +33,11 @@ Number = float | Tensor
 
 
 class RawStats(NamedTuple):
-    """Raw sums over one tensor: floats, or 0-dim tensors that have not been fetched yet."""
+    """Sums over one tensor: floats, or 0-dim tensors that have not been fetched yet."""
 
     size: int
     scale: Number
-    """What the tensor was divided by before `total` and `norm` were taken."""
+    """The tensor was divided by this before `total` and `norm` were computed."""
     total: Number
     norm: Number
     low: Number
@@ -40,7 +47,7 @@ class RawStats(NamedTuple):
 
 
 class RawUnits(NamedTuple):
-    """Counts of units that were ever nonzero and of saturated ones, fetched or not."""
+    """Number of units that were ever nonzero, and of saturated units; fetched or not."""
 
     size: int
     alive: Number
@@ -48,14 +55,14 @@ class RawUnits(NamedTuple):
 
 
 class RawAttention(NamedTuple):
-    """Number of keys, then purity, entropy, variance and largest magnitude of the logits of some rows."""
+    """Number of keys; then purity, entropy, and variance and largest magnitude of the logits, of some rows."""
 
     keys: int
     numbers: Tensor
 
 
 def unobservable(x: Tensor) -> str:
-    """Why the elements of `x` cannot be read; "" if they can."""
+    """Return why the elements of `x` cannot be read; "" if they can."""
     if type(x) is Tensor or type(x) is torch.nn.Parameter:
         if x.is_meta:
             return _META
@@ -64,27 +71,27 @@ def unobservable(x: Tensor) -> str:
         if x.is_nested and x.layout is torch.strided:
             return "nested tensor of the old (strided) kind"
         if x.layout is torch.strided and not x.untyped_storage().nbytes() and x.numel():
-            return "its memory was given back"  # reading it would end the process
-        return "quantised values" if x.is_quantized else ""
+            return "its memory was freed"  # reading it would crash the process
+        return "quantized values" if x.is_quantized else ""
     name = type(x).__name__
     if name in ("FakeTensor", "FunctionalTensor"):
         return f"{name}: shape only, no values"
     if name in ("DTensor", "AsyncCollectiveTensor"):
         return f"{name}: only this rank's shard is here"
-    return _META if x.is_meta else ""  # last: a fake tensor is asked for its device by a dispatch
+    return _META if x.is_meta else ""  # last, because `is_meta` of a fake tensor is a dispatched call
 
 
 def measure(x: Tensor) -> RawStats:
-    """Read all statistics of a float or complex tensor. Dispatches on the device; see the module's head."""
+    """Measure all statistics of a floating-point or complex tensor."""
     x, missing = _dense(x.detach())
-    reading = measure_now(x) if x.device.type == "cpu" else measure_deferred(x)
-    return reading._replace(size=reading.size + missing) if missing else reading
+    raw = measure_now(x) if x.device.type == "cpu" else measure_deferred(x)
+    return raw._replace(size=raw.size + missing) if missing else raw
 
 
 def measure_now(x: Tensor) -> RawStats:
-    """The CPU path: `aminmax`, `vector_norm`, `sum` and a count of the zeros, about 20 us for a small tensor.
+    """Measure on the CPU with `aminmax`, `vector_norm`, `sum` and a count of the zeros: 20 us for a small tensor.
 
-    Together a pass over a large tensor at some 7 GB/s; each is the fast one of several spellings.
+    A large tensor is read at about 7 GB/s. Each of these calls is the fastest of several equivalent ones.
     """
     count = x.numel()
     if count == 0:
@@ -106,11 +113,11 @@ def measure_now(x: Tensor) -> RawStats:
 
 
 def _norm(x: Tensor) -> float:
-    """The Euclidean norm, in rows: one float32 sum over millions of squares would lose digits (0.4 % at 5 million)."""
-    if x.numel() > ROW and x.is_contiguous():
-        whole = x.numel() // ROW * ROW
+    """Return the Euclidean norm, computed in rows: one float32 sum of 5 million squares would be wrong by 0.4 %."""
+    if x.numel() > ROW_SIZE and x.is_contiguous():
+        whole = x.numel() // ROW_SIZE * ROW_SIZE
         flat = x.view(-1)
-        rows = torch.linalg.vector_norm(flat[:whole].view(-1, ROW), dim=1)
+        rows = torch.linalg.vector_norm(flat[:whole].view(-1, ROW_SIZE), dim=1)
         return math.hypot(
             torch.linalg.vector_norm(rows).item(), torch.linalg.vector_norm(flat[whole:]).item()
         )
@@ -118,14 +125,18 @@ def _norm(x: Tensor) -> float:
 
 
 def _count_nonzero(x: Tensor) -> float:
-    """`count_nonzero` branches on each element: 0.8 GB/s on the output of a ReLU. The norm of the signs does not."""
-    if x.numel() <= ROW:
+    """Return the number of nonzero elements.
+
+    `count_nonzero` branches on each element, which makes it slow on the output of a ReLU (0.8 GB/s). The norm of the
+    signs does not.
+    """
+    if x.numel() <= ROW_SIZE:
         return float(torch.count_nonzero(x).item())
     return round(_norm(torch.sign(x)) ** 2)
 
 
 def measure_deferred(x: Tensor) -> RawStats:
-    """The accelerator path: the same sums without looking at any of them."""
+    """Measure on an accelerator: compute the same sums without fetching any of them."""
     count = x.numel()
     if count == 0:
         return measure_now(x)
@@ -146,7 +157,7 @@ def measure_deferred(x: Tensor) -> RawStats:
 
 
 def measure_norm(x: Tensor) -> RawStats:
-    """Read only mean, norm and what is not finite: all that is wanted of a parameter, at a third of the price."""
+    """Measure mean, norm and non-finite elements only: all that a parameter needs, at a third of the cost."""
     if x.device.type == "cpu" and x.layout is torch.strided and x.dtype is torch.float32:
         norm = _norm(x.detach())
         if SAFE_PEAK[0] < norm < SAFE_PEAK[1]:
@@ -154,72 +165,70 @@ def measure_norm(x: Tensor) -> RawStats:
     return measure(x)
 
 
-def measure_units(
-    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, reading: RawStats
-) -> RawUnits:
-    """Count units (slices along `unit_dim`) that are dead or saturated over the whole of the rest.
+def measure_units(y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, raw: RawStats) -> RawUnits:
+    """Count units (slices along `unit_dim`) that are dead or saturated over all samples and positions.
 
-    `reading` is that of `y`: where it counted no zeros, no unit is dead, and where nothing is negative, as behind a
-    ReLU, a sum tells, at half the price of a maximum of magnitudes.
+    `raw` are the statistics of `y`. If they count no zeros, no unit is dead. If nothing is negative, as after a ReLU,
+    a sum finds dead units at half the cost of a maximum of magnitudes.
     """
     y, _ = _dense(y.detach())
     units = y.shape[unit_dim]
     others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
     alive: Number = units
-    if not _known(reading.nonzero, reading.size):
-        alive = _count(y.sum(others) if _known(reading.low, 0.0) else y.abs().amax(others))
+    if not _is_known(raw.nonzero, raw.size):
+        alive = _count(y.sum(others) if _is_known(raw.low, 0.0) else y.abs().amax(others))
     if bounds is None:
         return RawUnits(units, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
-    return RawUnits(units, alive, _count(nearest > AT_BOUND * half))
+    return RawUnits(units, alive, _count(nearest > SATURATION_SHARE * half))
 
 
 def measure_shared_mean(y: Tensor, unit_dim: int) -> Number:
-    """Mean square over units (slices along `unit_dim`) of the mean of each: what all samples and positions share."""
+    """Return the mean square over units (slices along `unit_dim`) of each unit's mean over samples and positions."""
     y, _ = _dense(y.detach())
     means = y.mean([dim for dim in range(y.dim()) if dim != unit_dim % y.dim()])
-    common = torch.dot(means, means) / means.numel()
-    return common.item() if common.device.type == "cpu" else common
+    mean_square = torch.dot(means, means) / means.numel()
+    return mean_square.item() if mean_square.device.type == "cpu" else mean_square
 
 
 def _count(x: Tensor) -> Number:
-    """How many elements are not zero; fetched at once where that costs nothing."""
+    """Return the number of nonzero elements; fetched on the CPU only."""
     count = torch.count_nonzero(x)
     return count.item() if count.device.type == "cpu" else count
 
 
-def fetch_stats(readings: Sequence[RawStats]) -> list[Stats]:
-    """Fetch what is still on a device, in one transfer a device, and turn sums into statistics."""
-    rows = _fetch([reading[1:] for reading in readings])
-    return [_stats(reading.size, row) for reading, row in zip(readings, rows, strict=True)]
+def fetch_stats(raws: Sequence[RawStats]) -> list[Stats]:
+    """Fetch sums that are still on a device, in one transfer per device, and turn them into statistics."""
+    rows = _fetch([raw[1:] for raw in raws])
+    return [_stats(raw.size, row) for raw, row in zip(raws, rows, strict=True)]
 
 
-def fetch_units(readings: Sequence[RawUnits]) -> list[Units]:
-    """Fetch unit counts in one transfer a device."""
-    alive = fetch([reading.alive for reading in readings])
-    saturated = iter(fetch([each.saturated for each in readings if each.saturated is not None]))
+def fetch_units(raws: Sequence[RawUnits]) -> list[Units]:
+    """Fetch unit counts, in one transfer per device."""
+    alive = fetch([raw.alive for raw in raws])
+    saturated = iter(fetch([each.saturated for each in raws if each.saturated is not None]))
     return [
         Units(
-            count=reading.size,
-            dead=reading.size - int(count),
-            saturated=None if reading.saturated is None else int(next(saturated)),
+            count=raw.size,
+            dead=raw.size - int(count),
+            saturated=None if raw.saturated is None else int(next(saturated)),
         )
-        for reading, count in zip(readings, alive, strict=True)
+        for raw, count in zip(raws, alive, strict=True)
     ]
 
 
-def fetch_attention(readings: Sequence[RawAttention]) -> list[Attended]:
-    """Fetch what attention measured."""
-    rows = _fetch([tuple(reading.numbers.unbind()) for reading in readings])
+def fetch_attention(raws: Sequence[RawAttention]) -> list[Attended]:
+    """Fetch the statistics of attentions, in one transfer per device."""
+    rows = _fetch([tuple(raw.numbers.unbind()) for raw in raws])
     return [
-        Attended(keys=reading.keys, purity=row[0], entropy=row[1], logit_var=row[2], logit_max=row[3])
-        for reading, row in zip(readings, rows, strict=True)
+        Attended(keys=raw.keys, purity=row[0], entropy=row[1], logit_var=row[2], logit_max=row[3])
+        for raw, row in zip(raws, rows, strict=True)
     ]
 
 
 def inner_product(a: Tensor, b: Tensor) -> Number:
-    r"""$\langle a, b \rangle$ in at least float32; a float on the CPU, an unfetched tensor elsewhere."""
+    r"""Return $\langle a, b \rangle$ in at least float32: a float on the CPU, an unfetched tensor elsewhere."""
     a, b = (each.detach().reshape(-1) for each in (a, b))
     if a.dtype in _HALF:
         a, b = a.float(), b.float()
@@ -228,17 +237,17 @@ def inner_product(a: Tensor, b: Tensor) -> Number:
 
 
 def fetch(numbers: Sequence[Number]) -> list[float]:
-    """The numbers as floats, in one transfer a device."""
+    """Return the numbers as floats, in one transfer per device."""
     return [row[0] for row in _fetch([(number,) for number in numbers])]
 
 
-def _known(number: Number, expected: float) -> bool:
-    """The number is there, and it is this one; on an accelerator it has not been fetched."""
+def _is_known(number: Number, expected: float) -> bool:
+    """Whether the number is fetched and equals `expected`."""
     return not isinstance(number, Tensor) and number == expected
 
 
 def _dense(x: Tensor) -> tuple[Tensor, int]:
-    """`x` as a plain strided real tensor of a dtype that reductions support, and how many zeros that leaves out."""
+    """Return `x` as a strided real tensor of a dtype that reductions support, and how many zeros that leaves out."""
     if x.layout is not torch.strided:
         if x.layout is torch.jagged:
             x = x.values()
@@ -279,13 +288,10 @@ def _stats(count: int, row: Sequence[float]) -> Stats:
     )
 
 
-# How a fused attention spreads over its keys: its weights are never formed, so a few rows of them are, here.
-
-MASKED = -1e4  # ours: masks add this or less; a softmax of such a logit is zero in every dtype
-ROWS = 4  # queries looked at; ours: with every head and sample that is dozens, for 1/16 of the cost at 64 queries
+# How a fused attention spreads over its keys. It never forms its weights, so a few rows of them are computed here.
 
 
-def measure_attention(  # noqa: PLR0913  (the signature of the op it looks at)
+def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -295,14 +301,14 @@ def measure_attention(  # noqa: PLR0913  (the signature of the op it looks at)
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> RawAttention | None:
-    """Purity, entropy, variance and size of the logits of the last rows (which a causal mask lets see all keys).
+    """Measure the logits and weights of the last rows, which see (nearly) all keys under a causal mask.
 
-    None where the tensors cannot be read. Nothing of the pass is changed.
+    Returns None if the tensors cannot be read. The pass is not changed.
     """
     if unobservable(query) or unobservable(key) or query.is_nested or not query.numel():
         return None
     with torch.no_grad(), torch._C.DisableTorchFunction():
-        rows = min(ROWS, query.shape[-2])
+        rows = min(MAX_QUERY_ROWS, query.shape[-2])
         q, k = query.detach()[..., -rows:, :].float(), key.detach().float()
         if enable_gqa and q.dim() > 2 and k.shape[-3] != q.shape[-3]:
             k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
@@ -313,10 +319,10 @@ def measure_attention(  # noqa: PLR0913  (the signature of the op it looks at)
 def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> Tensor:
     rows, keys = logits.shape[-2:]
     if causal:
-        seen = torch.arange(keys, device=logits.device) <= torch.arange(
+        visible = torch.arange(keys, device=logits.device) <= torch.arange(
             queries - rows, queries, device=logits.device
         ).unsqueeze(-1)
-        return logits.masked_fill(~seen, -math.inf)
+        return logits.masked_fill(~visible, -math.inf)
     if mask is None:
         return logits
     mask = mask.detach()
@@ -325,13 +331,13 @@ def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> 
 
 
 def _summary(logits: Tensor) -> RawAttention:
-    weights = logits.softmax(-1).nan_to_num(0.0)  # a row in which all is masked attends to nothing
+    weights = logits.softmax(-1).nan_to_num(0.0)  # a fully masked row attends to nothing
     purity = weights.square().sum(-1).mean()
     entropy = -torch.xlogy(weights, weights).sum(-1).mean()
     finite = torch.isfinite(logits)
     count = finite.sum(-1).clamp_min(1)
-    held = torch.where(finite, logits, torch.zeros_like(logits))
-    mean = held.sum(-1) / count
-    variance = (held.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
-    largest = torch.where(held > MASKED, held, torch.zeros_like(held)).abs().amax()
+    unmasked = torch.where(finite, logits, torch.zeros_like(logits))
+    mean = unmasked.sum(-1) / count
+    variance = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
+    largest = torch.where(unmasked > MAX_MASKED_LOGIT, unmasked, torch.zeros_like(unmasked)).abs().amax()
     return RawAttention(logits.shape[-1], torch.stack((purity, entropy, variance, largest)))

@@ -40,9 +40,9 @@ def make() -> Case:
 def traced(monkeypatch: pytest.MonkeyPatch, *, remembering: bool) -> Trace:
     with monkeypatch.context() as patched:
         if not remembering:
-            patched.setattr("leadline.tracer.weightless.kernels.Calls._key", lambda *_: None)
+            patched.setattr("leadline.tracer.weightless.kernels.CallCache._key", lambda *_: None)
         built = build_without_weights(make)
-        return trace_without_weights(built, built.made)
+        return trace_without_weights(built, built.result)
 
 
 def test_a_pass_with_remembered_calls_is_the_pass_without(monkeypatch):
@@ -89,7 +89,7 @@ def test_tensors_ask_for_gradients_where_those_of_the_real_model_do(result):
     built = build_without_weights(
         lambda: Case(Asking(result, asked.append), torch.randn(2, 4), loss=lambda y: y.sum())
     )
-    trace_without_weights(built, built.made)
+    trace_without_weights(built, built.result)
     assert asked == expected
     assert len(asked) == 9
 
@@ -98,9 +98,9 @@ def test_a_model_that_differentiates_in_its_forward_pass_gets_a_graph(monkeypatc
     passes = []
     monkeypatch.setattr(
         build,
-        "trace_unseen",
-        lambda case, session, run=build.trace_unseen: (
-            passes.append(session.follower.calls.graph) or run(case, session)
+        "trace_without_values",
+        lambda case, context, run=build.trace_without_values: (
+            passes.append(context.mode.calls.build_graph) or run(case, context)
         ),
     )
 
@@ -114,5 +114,5 @@ def test_a_model_that_differentiates_in_its_forward_pass_gets_a_graph(monkeypatc
             return y + torch.autograd.grad(y, self.layer.weight, create_graph=True)[0].square().sum()
 
     built = build_without_weights(lambda: Case(Penalty(), torch.randn(2, 4)))
-    trace_without_weights(built, built.made)
+    trace_without_weights(built, built.result)
     assert passes == [False, True]

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from leadline import InputError
 from leadline.tracer.weightless.build import build_without_weights, trace_without_weights
-from leadline.tracer.weightless.session import Session
+from leadline.tracer.weightless.context import FakeTensorContext
 from tests.support.zoo import ZOO, animals
 
 
@@ -79,7 +79,7 @@ def test_a_tensor_that_must_be_looked_at_is_refused_with_the_place():
 
 
 def test_a_small_table_may_be_looked_at():
-    rates = build_without_weights(lambda: [rate.item() for rate in torch.linspace(0, 0.5, 3)]).made
+    rates = build_without_weights(lambda: [rate.item() for rate in torch.linspace(0, 0.5, 3)]).result
     assert rates == [0, 0.25, 0.5]
 
 
@@ -96,7 +96,7 @@ def test_a_model_without_weights_has_the_ops_and_shapes_of_the_real_one(specimen
     case = specimen()
     real = trace(case.model, case.inputs, case.targets, case.loss)
     built = build_without_weights(specimen)
-    found = trace_without_weights(built, built.made)
+    found = trace_without_weights(built, built.result)
     assert [op.name for op in found.ops] == [op.name for op in real.ops]
     assert [value.shape for value in found.values] == [value.shape for value in real.values]
     assert [(each.name, each.shape, each.kind) for each in found.parameters] == [
@@ -109,9 +109,9 @@ def test_a_model_without_weights_has_the_ops_and_shapes_of_the_real_one(specimen
 def test_a_model_that_needs_numbers_is_refused_in_words(name):
     def run():
         built = build_without_weights(ZOO[name])
-        trace_without_weights(built, built.made)
+        trace_without_weights(built, built.result)
 
-    with pytest.raises(InputError, match="without weights there are none"):
+    with pytest.raises(InputError, match="without weights"):
         run()
 
 
@@ -136,8 +136,8 @@ def test_remembered_shapes_are_those_of_pytorch(name):
     """Asked twice, since the second answer is from memory."""
     with FakeTensorMode():
         expected = outline(OPS[name](torch.empty(8, 6), torch.empty(6, 6)))
-    session = Session()
-    with session.active(laws=True):
+    context = FakeTensorContext()
+    with context.active(follow_distributions=True):
         found = [outline(OPS[name](torch.empty(8, 6), torch.empty(6, 6))) for _ in range(2)]
     assert found == [expected, expected]
 

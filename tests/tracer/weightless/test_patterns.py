@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from leadline import InputError
 from leadline.tracer.weightless.build import build_without_weights
 from leadline.tracer.weightless.configs import Sizes, make_case, sum_of_squares
-from leadline.tracer.weightless.law import constant, moments, of_nodes, of_values
+from leadline.tracer.weightless.distribution import constant, moments, of_nodes, of_values
 from leadline.tracer.weightless.memory import Memory, box_of_view
 from tests.support.init_agreement import SIGMAS, Holder, followed, worst
 
@@ -68,13 +68,13 @@ NOT_FOLLOWED: dict[str, tuple[Callable[[], Tensor], str]] = {
     "a Cauchy law": (lambda: torch.empty(SHAPE).cauchy_(), "no moments"),
     "squares of the huge": (lambda: (torch.randn(SHAPE) * 1e200).square(), "has no moments"),
     "an orthogonal factor": (lambda: torch.linalg.qr(torch.rand(50, 50))[0], "orthogonal factor of"),
-    "filled by a draw": (lambda: torch.empty(SHAPE).fill_(torch.randn(())), "a number that is not known"),
+    "filled by a draw": (lambda: torch.empty(SHAPE).fill_(torch.randn(())), "an unknown number"),
     "a pattern twice": (twice_scattered, "a pattern that is not followed"),
     "places drawn anew": (
         lambda: torch.zeros(SHAPE).index_put_((torch.randint(60, (7,)),), torch.ones(50)),
         "places that are not followed",
     ),
-    "never written": (lambda: torch.empty(SHAPE), "never initialised"),
+    "never written": (lambda: torch.empty(SHAPE), "never initialized"),
 }
 
 
@@ -87,8 +87,8 @@ def test_what_is_not_followed_is_said_with_its_reason(title: str):
 
 
 def test_numbers_that_are_too_many_to_keep_are_kept_as_their_moments(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("leadline.tracer.weightless.memory.LARGEST", 10)
-    monkeypatch.setattr("leadline.tracer.weightless.init_mode.LARGEST", 10)
+    monkeypatch.setattr("leadline.tracer.weightless.memory.MAX_KNOWN_ELEMENTS", 10)
+    monkeypatch.setattr("leadline.tracer.weightless.init_mode.MAX_KNOWN_ELEMENTS", 10)
     numbers = torch.linspace(0.0, 1.0, 100)
     found = followed(lambda: Holder(numbers * 2.0))["weight"]
     assert (found.mean, found.ms) == pytest.approx((1.0, (2 * numbers).square().mean().item()))
@@ -102,12 +102,12 @@ def test_a_tensor_written_in_too_many_pieces_is_not_followed(monkeypatch: pytest
         return made
 
     assert followed(lambda: Holder(striped()))["weight"].gap == ""
-    monkeypatch.setattr("leadline.tracer.weightless.memory.MANY_PIECES", 5)
+    monkeypatch.setattr("leadline.tracer.weightless.memory.MAX_PIECES", 5)
     assert "more than 5 separate pieces" in followed(lambda: Holder(striped()))["weight"].gap
 
 
 def test_what_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("leadline.tracer.weightless.memory.SWEEP", 3)
+    monkeypatch.setattr("leadline.tracer.weightless.memory.SWEEP_INTERVAL", 3)
     memory = Memory()
     memory._sweep_at = 3
     kept = [torch.empty(2) for _ in range(2)]
@@ -115,9 +115,9 @@ def test_what_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch):
         memory.write_values(tensor, torch.ones(2))
     for _ in range(20):
         memory.write_values(torch.empty(2), torch.zeros(2))
-    assert len(memory._cells) <= 6
-    assert all(memory.law(tensor) == constant(1.0) for tensor in kept)
-    assert "not followed" in memory.law(torch.empty(3)).why
+    assert len(memory._contents) <= 6
+    assert all(memory.distribution(tensor) == constant(1.0) for tensor in kept)
+    assert "not followed" in memory.distribution(torch.empty(3)).why
     assert memory.values(torch.empty(3)) is None
 
 
@@ -200,7 +200,7 @@ def test_a_model_that_reads_something_else_is_refused_by_name():
 def test_the_stand_in_for_a_loss_takes_the_first_output_with_a_gradient():
     weight = torch.ones(3, requires_grad=True)
     assert sum_of_squares({"ids": torch.arange(3), "states": (torch.ones(2), weight * 2)}).item() == 12.0
-    with pytest.raises(InputError, match="floating tensor that depends on the parameters"):
+    with pytest.raises(InputError, match="floating-point tensor that depends on the parameters"):
         sum_of_squares(torch.arange(3))
 
 

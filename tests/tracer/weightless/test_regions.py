@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.tracer.weightless.memory import box_of_view, joined, meet, volume, without
+from leadline.tracer.weightless.memory import box_of_view, intersect, join_boxes, subtract, volume
 
 SHAPE = (4, 3, 5)
 
@@ -23,18 +23,18 @@ def elements(box):
 
 @given(boxes(), boxes())
 def test_what_is_cut_and_what_is_left_are_the_whole(box, other):
-    common = meet(box, other)
+    common = intersect(box, other)
     if common is None:
         assert not elements(box) & elements(other)
         return
-    rest = list(without(box, common))
+    rest = list(subtract(box, common))
     assert sum(map(volume, rest)) + volume(common) == volume(box)
     assert set().union(elements(common), *map(elements, rest)) == elements(box)
 
 
 @given(boxes(), boxes())
 def test_joined_boxes_have_the_elements_of_both(box, other):
-    both = joined(box, other)
+    both = join_boxes(box, other)
     if both is not None:
         assert elements(both) == elements(box) | elements(other)
 

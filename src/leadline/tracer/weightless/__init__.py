@@ -1,11 +1,13 @@
-"""Models without weights or memory: built, initialised and traced on tensors that have shapes and no numbers.
+"""Trace models without weights: they are built, initialized and run on fake tensors, which have shapes but no numbers.
 
-law, regions, contents   what the elements of a tensor would be, and which part of it
-memory                   the same for every storage
-draws, combining, writing   what each op does to that
-kernels, following       the modes that see the ops
-session, building, passing  from a factory to a log of its initialisers and to a Trace
-configs, batches         from a Hugging Face config to a model and its batch
+distribution  the distribution of a tensor's elements
+memory        what each storage would contain, region by region
+writes        what each op writes, as a distribution
+init_mode     the mode that follows initializers
+kernels       run ops on fake tensors quickly
+context       all of this for one model
+build         build a model without weights, and trace its pass
+configs       from a Hugging Face config to a model and a batch
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def trace_config_or_factory(build_or_config: Any, *, batch: int, tokens: int) ->
     for name, size in (("batch", batch), ("tokens", tokens)):
         if size < 1:
             raise InputError(
-                expected=f"{name} of at least 1", got=f"{name}={size}", fix="leave it out, or make it larger"
+                expected=f"{name} of at least 1", got=f"{name}={size}", fix="leave it out, or increase it"
             )
     if callable(build_or_config) and not isinstance(build_or_config, nn.Module | Tensor):
         return _trace_factory(build_or_config)
@@ -37,14 +39,14 @@ def trace_config_or_factory(build_or_config: Any, *, batch: int, tokens: int) ->
     raise InputError(
         expected="a function that builds the model and its batch, or a Hugging Face config (path, dict or object)",
         got=describe(build_or_config),
-        fix="pass the constructor, not the model: "
+        fix="pass a function that builds the model, not the model: "
         "leadline.predict(lambda: leadline.Case(make_model(), torch.randn(8, 64), loss=lambda y: y.square().mean()))",
     )
 
 
 def _trace_factory(factory: Callable[[], Any]) -> Trace:
     built = build_without_weights(lambda: as_case(factory()))
-    return trace_without_weights(built, built.made)
+    return trace_without_weights(built, built.result)
 
 
 def _trace_config(origin: Any, sizes: Sizes) -> Trace:
@@ -54,5 +56,5 @@ def _trace_config(origin: Any, sizes: Sizes) -> Trace:
         return make_case(build_model(config), sizes)
 
     built = build_without_weights(build)
-    case, notes = built.made
-    return trace_without_weights(built, case, notes)
+    case, assumptions = built.result
+    return trace_without_weights(built, case, assumptions)

@@ -15,123 +15,131 @@ from leadline.records import Gap, Parameter, Trace, Value
 from leadline.tracer.names import Named, index_model
 from leadline.tracer.trace import trace_without_values
 from leadline.tracer.values import tensors_in
-from leadline.tracer.weightless.law import Law, Source, Unknown, normal
-from leadline.tracer.weightless.session import Session
+from leadline.tracer.weightless.context import FakeTensorContext
+from leadline.tracer.weightless.distribution import Distribution, RandomDraw, Unknown, normal
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Initial:
-    """Moments of one tensor's elements over the randomness of its initialiser; exact, or not there."""
+class InitialMoments:
+    """Exact moments of one tensor's elements over the randomness of its initializer; None if they are unknown."""
 
     mean: float | None
     ms: float | None
     how: str
-    """In words: "normal(0, 0.02) then x 0.0417"; "" if it could not be followed."""
+    """What the initializer did, in words: "normal(0, 0.02) then x 0.0417"; "" if it could not be followed."""
     gap: str = ""
-    """Why it could not be followed."""
+    """Why the initializer could not be followed."""
     clone_of: str = ""
-    """An earlier tensor made of the same random numbers."""
+    """An earlier tensor that holds the same random numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitLog:
-    """By name, in the model's order; a tied tensor stands under its first name."""
+    """Initial moments by name, in the order of the model; a tied tensor is listed under its first name."""
 
-    parameters: Mapping[str, Initial]
-    buffers: Mapping[str, Initial]
+    parameters: Mapping[str, InitialMoments]
+    buffers: Mapping[str, InitialMoments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built(Generic[T]):
-    """What a factory returned, on tensors without memory; they belong to `session`."""
+    """What a factory returned, on fake tensors that belong to `context`."""
 
-    made: T
-    session: Session
+    result: T
+    context: FakeTensorContext
 
     def log(self, model: nn.Module) -> InitLog:
-        """What happened to the parameters and buffers of a model that was built here."""
+        """Return the initial moments of the parameters and buffers of a model that was built here."""
         model_index = index_model(model)
-        seen: dict[Source, str] = {}
+        first_names: dict[RandomDraw, str] = {}
         return InitLog(
-            parameters=_read(self.session, model_index.parameters, seen),
-            buffers=_read(self.session, model_index.buffers, seen),
+            parameters=_read(self.context, model_index.parameters, first_names),
+            buffers=_read(self.context, model_index.buffers, first_names),
         )
 
 
 def build_without_weights(factory: Callable[[], T]) -> Built[T]:
-    """Run a constructor on tensors that have no memory, following what it would write into them.
+    """Run a constructor on fake tensors and follow what it would write into them.
 
-    Nothing is allocated and no random number is drawn: generators, defaults and the classes themselves are as before.
+    No memory is allocated and no random number is drawn. Generators, defaults and classes are not changed.
     """
-    session = Session()
-    with session.active(laws=True):
-        return Built(made=factory(), session=session)
+    context = FakeTensorContext()
+    with context.active(follow_distributions=True):
+        return Built(result=factory(), context=context)
 
 
-def _read(session: Session, named: Mapping[int, Named[Any]], seen: dict[Source, str]) -> dict[str, Initial]:
-    return {each.names[0]: _initial(session, each.item, each.names[0], seen) for each in named.values()}
+def _read(
+    context: FakeTensorContext, named: Mapping[int, Named[Any]], first_names: dict[RandomDraw, str]
+) -> dict[str, InitialMoments]:
+    return {
+        each.names[0]: _initial(context, each.item, each.names[0], first_names) for each in named.values()
+    }
 
 
-def _initial(session: Session, tensor: Tensor, name: str, seen: dict[Source, str]) -> Initial:
-    sources = session.memory.sources(tensor)
-    clone_of = next((seen[source] for source in sources if source in seen), "")
+def _initial(
+    context: FakeTensorContext, tensor: Tensor, name: str, first_names: dict[RandomDraw, str]
+) -> InitialMoments:
+    sources = context.memory.sources(tensor)
+    clone_of = next((first_names[source] for source in sources if source in first_names), "")
     for source in sources:
-        seen.setdefault(source, name)
-    known = session.law(tensor)
-    if isinstance(known, Law):
-        return Initial(mean=known.mean, ms=known.ms, how=known.how, clone_of=clone_of)
-    return Initial(mean=None, ms=None, how="", gap=known.why, clone_of=clone_of)
+        first_names.setdefault(source, name)
+    known = context.distribution(tensor)
+    if isinstance(known, Distribution):
+        return InitialMoments(mean=known.mean, ms=known.ms, how=known.how, clone_of=clone_of)
+    return InitialMoments(mean=None, ms=None, how="", gap=known.why, clone_of=clone_of)
 
 
-# The pass of a model without weights, as a Trace: structure and shapes, with what is known filled in.
+# The pass of a model without weights.
 
-UNSEEN = "the model was built without weights"
+NO_WEIGHTS = "the model was built without weights"
 
 
-def trace_without_weights(built: Built[Any], case: Case, notes: tuple[Gap, ...] = ()) -> Trace:
-    """Trace a case that `built` holds the tensors of. Parameters, buffers and inputs have the moments of their laws.
+def trace_without_weights(built: Built[Any], case: Case, assumptions: tuple[Gap, ...] = ()) -> Trace:
+    """Trace a case whose tensors belong to `built`; its parameters, buffers and inputs get their expected moments.
 
-    `notes` are put with the gaps: what was assumed about the batch or the loss.
+    `assumptions` about the batch or the loss are added to the gaps of the trace.
     """
     log = built.log(case.model)
-    session = built.session
-    with session.active(laws=False):
-        inputs, targets = tree_map_only(Tensor, session.follower.adopt, (case.inputs, case.targets))
-        notes = (*notes, *_assumed(inputs, session))
-        seen = _pass(Case(case.model, inputs, targets, case.loss, case.optimizer), session)
-    values = tuple(_value(each) for each in seen.values)
-    gaps = (*notes, *(gap for gap in seen.gaps if not _is_stale(gap)), *_gaps(log))
-    parameters = tuple(_parameter(each, log.parameters[each.name]) for each in seen.parameters)
-    return replace(seen, values=values, parameters=parameters, gaps=gaps)
+    context = built.context
+    with context.active(follow_distributions=False):
+        inputs, targets = tree_map_only(Tensor, context.mode.adopt, (case.inputs, case.targets))
+        assumptions = (*assumptions, *_assume_inputs(inputs, context))
+        recording = _pass(Case(case.model, inputs, targets, case.loss, case.optimizer), context)
+    values = tuple(_value(each) for each in recording.values)
+    gaps = (*assumptions, *(gap for gap in recording.gaps if not _is_about_fake_tensors(gap)), *_gaps(log))
+    parameters = tuple(_parameter(each, log.parameters[each.name]) for each in recording.parameters)
+    return replace(recording, values=values, parameters=parameters, gaps=gaps)
 
 
-def _assumed(inputs: Any, session: Session) -> Iterator[Gap]:
-    """Inputs that were computed in a way that is not followed are taken to be standardised, which is said."""
+def _assume_inputs(inputs: Any, context: FakeTensorContext) -> Iterator[Gap]:
+    """Assume that inputs of unknown distribution are standard normal, and yield that assumption."""
     for place, tensor in enumerate(tensors_in(inputs)):
-        law = session.law(tensor) if tensor.is_floating_point() else None
-        if isinstance(law, Unknown):
-            session.memory.write(tensor, normal())
-            yield Gap(what=f"numbers of input {place}", why=f"{law.why}: standard normal ones are assumed")
+        distribution = context.distribution(tensor) if tensor.is_floating_point() else None
+        if isinstance(distribution, Unknown):
+            context.memory.write(tensor, normal())
+            yield Gap(
+                what=f"values of input {place}", why=f"{distribution.why}; standard normal values are assumed"
+            )
 
 
-def _pass(case: Case, session: Session) -> Trace:
-    """Without a graph for gradients; where that fails (a gradient penalty needs one), with one."""
-    calls = session.follower.calls
-    calls.graph = False
+def _pass(case: Case, context: FakeTensorContext) -> Trace:
+    """Trace without an autograd graph; if that fails, with one, because a gradient penalty needs it."""
+    calls = context.mode.calls
+    calls.build_graph = False
     try:
-        return trace_without_values(case, session)
+        return trace_without_values(case, context)
     except RuntimeError:
-        calls.graph = True
-        return trace_without_values(case, session)
+        calls.build_graph = True
+        return trace_without_values(case, context)
 
 
 def _value(value: Value) -> Value:
-    return replace(value, unobserved=UNSEEN) if value.unobserved.startswith("FakeTensor") else value
+    return replace(value, unobserved=NO_WEIGHTS) if value.unobserved.startswith("FakeTensor") else value
 
 
-def _parameter(parameter: Parameter, initial: Initial) -> Parameter:
+def _parameter(parameter: Parameter, initial: InitialMoments) -> Parameter:
     return replace(
         parameter,
         mean=initial.mean,
@@ -143,20 +151,20 @@ def _parameter(parameter: Parameter, initial: Initial) -> Parameter:
     )
 
 
-def _is_stale(gap: Gap) -> bool:
-    """What the tracer says of tensors without values is said once, and better."""
+def _is_about_fake_tensors(gap: Gap) -> bool:
+    """Whether the gap is only about fake tensors, which one gap of this module reports for all."""
     return "FakeTensor" in gap.why
 
 
 def _gaps(log: InitLog) -> Iterator[Gap]:
-    yield Gap(what="measured values and gradients", why=f"{UNSEEN}: every number is predicted")
-    lost: dict[str, list[str]] = {}
+    yield Gap(what="measured values and gradients", why=f"{NO_WEIGHTS}: every number is predicted")
+    unknown: dict[str, list[str]] = {}
     for name, initial in log.parameters.items():
         if initial.gap:
-            lost.setdefault(initial.gap, []).append(name)
-    for why, names in lost.items():
+            unknown.setdefault(initial.gap, []).append(name)
+    for why, names in unknown.items():
         yield Gap(what="initial values that could not be followed", why=why, where=tuple(names))
     clones = tuple(name for name, initial in log.parameters.items() if initial.clone_of)
     if clones:
-        why = "they are deep copies: theory takes the layers for independent"
-        yield Gap(what="parameters made of the same random numbers", why=why, where=clones)
+        why = "they are deep copies, but theory treats the layers as independent"
+        yield Gap(what="parameters that hold the same random numbers", why=why, where=clones)

@@ -1,4 +1,4 @@
-"""From a Hugging Face config to the model class it describes and a batch of the right shapes."""
+"""Build the model that a Hugging Face config describes, and a batch of the right shapes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from leadline.errors import InputError
 from leadline.records import Gap
 from leadline.records.codec import read_text
 from leadline.tracer.values import tensors_in
-from leadline.tracer.weightless.law import real
+from leadline.tracer.weightless.distribution import real_tensors
 
-HEADS = (  # in this order: a head with a loss of its own, the one the type is pretrained with first
+# In order of preference: classes with a loss of their own, the one that the type is pretrained with first.
+AUTO_CLASSES = (
     "AutoModelForCausalLM",
     "AutoModelForMaskedLM",
     "AutoModelForSeq2SeqLM",
@@ -33,15 +34,17 @@ HEADS = (  # in this order: a head with a loss of its own, the one the type is p
     "AutoModel",
 )
 
-MOST_LAYERS = 10_000  # ours: they are built one by one; the deepest published networks have some 1000
-MOST_WORDS = 2**31 - 1  # ours: ids of tokens are kept in 32 bits by most tokenisers
-BATCHED = "batched_mm"  # the name transformers has for it
+# Heuristic: layers are built one by one; the deepest published networks have about 1000.
+MAX_LAYERS = 10_000
+# Heuristic: most tokenizers hold token ids in 32 bits.
+MAX_VOCABULARY = 2**31 - 1
+BATCHED_EXPERTS = "batched_mm"  # the name in transformers
 
 
 def read_config(origin: Any) -> Any:
-    """The config object; of a path, a dict, or such an object, which is copied."""
+    """Return the config object for a path, a dict, or a config object, which is copied."""
     _check_installed()
-    from transformers import AutoConfig, PretrainedConfig
+    from transformers import AutoConfig, PretrainedConfig  # an optional dependency
 
     if isinstance(origin, PretrainedConfig):
         return type(origin).from_dict(origin.to_dict())
@@ -50,17 +53,17 @@ def read_config(origin: Any) -> Any:
     _check_type(kind, origin)
     try:
         return AutoConfig.for_model(kind, **fields)
-    except Exception as error:  # each config class has errors of its own
+    except Exception as error:  # each config class raises its own errors
         raise InputError(
             expected=f"a config that transformers accepts for model_type {kind!r}",
             got=" ".join(str(error).split()),
-            fix="compare it with the config that transformers writes: config.save_pretrained(folder)",
+            fix="compare it with a config that transformers writes: config.save_pretrained(folder)",
         ) from error
 
 
 def model_class(config: Any) -> Any:
-    """The class of the model: the one the config names, else the head its type is pretrained with."""
-    import transformers
+    """Return the class that the config names, or else the one that its type is pretrained with."""
+    import transformers  # an optional dependency
 
     known = [getattr(transformers, str(name), None) for name in config.architectures or ()]
     named = [
@@ -68,31 +71,31 @@ def model_class(config: Any) -> Any:
     ]
     if named:
         return named[0]
-    for head in HEADS:
+    for head in AUTO_CLASSES:
         mapping = getattr(transformers, head)._model_mapping
         if type(config) in mapping:
-            found = mapping[type(config)]
-            return found[0] if isinstance(found, tuple | list) else found
+            classes = mapping[type(config)]
+            return classes[0] if isinstance(classes, tuple | list) else classes
     raise InputError(
         expected="a config of a model that can be built from it alone",
         got=f"model_type {config.model_type!r}, for which transformers has no such model",
-        fix='name the class in the config, for instance "architectures": ["LlamaForCausalLM"]',
+        fix='name the class in the config, for example "architectures": ["LlamaForCausalLM"]',
     )
 
 
 def build_model(config: Any) -> Any:
-    """The model in training mode.
+    """Return the model in training mode.
 
-    Experts of a mixture run batched: each token takes along the weights of its experts. The other ways look at how
-    many tokens each expert got, or ask for half precision. Mixtures that know no such choice stay as they are.
+    The experts of a mixture run batched: each token gathers the weights of its experts. The other implementations read
+    how many tokens each expert got, or need half precision. Mixtures without this choice stay as they are.
     """
-    _check_size(config, "num_hidden_layers", range(MOST_LAYERS + 1))
-    _check_size(config, "vocab_size", range(1, MOST_WORDS + 1))
+    _check_size(config, "num_hidden_layers", range(MAX_LAYERS + 1))
+    _check_size(config, "vocab_size", range(1, MAX_VOCABULARY + 1))
     config.use_cache = False
-    found = model_class(config)
-    if found._can_set_experts_implementation():
-        config._experts_implementation = BATCHED
-    return found._from_config(config).train()
+    kind = model_class(config)
+    if kind._can_set_experts_implementation():
+        config._experts_implementation = BATCHED_EXPERTS
+    return kind._from_config(config).train()
 
 
 def _check_size(config: Any, name: str, possible: range) -> None:
@@ -101,7 +104,7 @@ def _check_size(config: Any, name: str, possible: range) -> None:
         raise InputError(
             expected=f"a config with a {name} of {possible.start} to {possible.stop - 1}",
             got=str(amount),
-            fix="correct the config",
+            fix=f"correct {name} in the config",
         )
 
 
@@ -109,7 +112,7 @@ def _check_installed() -> None:
     if find_spec("transformers") is None:
         raise InputError(
             expected="the package transformers, to build a model from its config",
-            got="no such package",
+            got="it is not installed",
             fix="pip install 'leadline[huggingface]'",
         )
 
@@ -121,7 +124,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise InputError(
             expected="a config file in JSON",
             got=f"{str(path)!r}: {error}",
-            fix="check the file; was it cut short?",
+            fix="check whether the file was truncated",
         ) from None
     if not isinstance(fields, dict):
         raise InputError(
@@ -133,7 +136,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _check_type(kind: Any, origin: Any) -> None:
-    from transformers import CONFIG_MAPPING
+    from transformers import CONFIG_MAPPING  # an optional dependency
 
     if isinstance(kind, str) and kind in CONFIG_MAPPING:
         return
@@ -144,18 +147,18 @@ def _check_type(kind: Any, origin: Any) -> None:
         got=f"{where} has {'no model_type' if kind is None else f'model_type {kind!r}'}",
         fix=f"did you mean {close[0]!r}?"
         if close
-        else "pass the config.json of a Hugging Face model; models with code of their own need a factory: "
+        else "pass the config.json of a Hugging Face model; a model with custom code needs a factory: "
         "leadline check --no-weights file.py:factory",
     )
 
 
-# A batch for a Hugging Face model, from its config and its forward: shapes as they must be, numbers as assumed.
+# A batch for a Hugging Face model, from its config and the signature of its forward.
 #
-# Token ids are uniform over the vocabulary, so are labels; everything that is measured (pixels, waveforms, features)
-# is standard normal.
+# Token ids and labels are assumed to be uniform over their range; pixels, waveforms and features, standard normal.
 
 SEED = 0
-WAVE = 4000  # samples of a waveform: a quarter of a second at 16 kHz; ours
+# Heuristic: a quarter of a second at 16 kHz.
+WAVEFORM_SAMPLES = 4000
 _BY_SAMPLE = (
     "ForSequenceClassification",
     "ForImageClassification",
@@ -173,14 +176,14 @@ _BY_TOKEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How large a batch to assume."""
+    """The size of the assumed batch."""
 
     batch: int = 2
     tokens: int = 64
 
 
 def make_case(model: Any, sizes: Sizes) -> tuple[Case, tuple[Gap, ...]]:
-    """A case for the model, and what was assumed. Whole numbers are real tensors; inside a session floats are fake."""
+    """Return a case for the model, and what was assumed. Integer tensors are real; floating-point ones may be fake."""
     generator = torch.Generator().manual_seed(SEED)
     accepted = inspect.signature(model.forward).parameters
     inputs = _inputs(model, accepted, sizes, generator)
@@ -188,51 +191,54 @@ def make_case(model: Any, sizes: Sizes) -> tuple[Case, tuple[Gap, ...]]:
     assumed = "token ids and labels uniform over their range, everything else standard normal"
     shapes = {**inputs, **labels}
     names = tuple(f"{name} {tuple(each.shape)}" for name, each in shapes.items() if isinstance(each, Tensor))
-    notes = [Gap(what="the batch", why=f"none was given: {assumed}", where=names)]
+    notes = [Gap(what="the batch", why=f"no batch was given; assumed: {assumed}", where=names)]
     if labels:
         return Case(model, {**inputs, **labels}), tuple(notes)
     notes.append(
-        Gap(what="the loss", why="the model has none of its own: the sum of squares of its output stands in")
+        Gap(
+            what="the loss",
+            why="the model has no loss of its own; the sum of squares of its output is used instead",
+        )
     )
     return Case(model, inputs, loss=sum_of_squares), tuple(notes)
 
 
 def sum_of_squares(output: Any) -> Tensor:
-    """A stand-in for a loss: of the first floating tensor in the output that has a gradient."""
-    found = [each for each in tensors_in(output) if each.is_floating_point() and each.requires_grad]
-    if not found:
+    """Return the sum of squares of the first floating-point tensor in the output that requires a gradient."""
+    candidates = [each for each in tensors_in(output) if each.is_floating_point() and each.requires_grad]
+    if not candidates:
         raise InputError(
-            expected="an output with a floating tensor that depends on the parameters",
-            got="an output without one",
+            expected="an output with a floating-point tensor that depends on the parameters",
+            got="an output without such a tensor",
             fix="name a class with a loss in the config's architectures, or write a factory",
         )
-    return found[0].square().sum()
+    return candidates[0].square().sum()
 
 
 def _inputs(model: Any, accepted: Any, sizes: Sizes, generator: torch.Generator) -> dict[str, Tensor]:
     config, batch = model.config, sizes.batch
-    made: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     if "input_ids" in accepted and model.main_input_name != "input_features":
-        made["input_ids"] = _tokens(_text(config), sizes, generator)
+        inputs["input_ids"] = _tokens(_text(config), sizes, generator)
     if "pixel_values" in accepted:
-        made["pixel_values"] = torch.randn(batch, *_picture(config))
+        inputs["pixel_values"] = torch.randn(batch, *_image_shape(config))
     if "input_values" in accepted:
-        made["input_values"] = torch.randn(batch, WAVE)
+        inputs["input_values"] = torch.randn(batch, WAVEFORM_SAMPLES)
     if "input_features" in accepted:
-        made["input_features"] = torch.randn(batch, *_features(config))
-    if model.main_input_name not in made:
+        inputs["input_features"] = torch.randn(batch, *_feature_shape(config))
+    if model.main_input_name not in inputs:
         raise InputError(
             expected="a model that reads token ids, pixels, a waveform or audio features",
             got=f"{type(model).__name__}, which reads {model.main_input_name}",
-            fix="write a factory that makes its batch: leadline check --no-weights file.py:factory",
+            fix="write a factory that returns the model and its batch: leadline check --no-weights file.py:factory",
         )
-    return made
+    return inputs
 
 
 def _tokens(config: Any, sizes: Sizes, generator: torch.Generator) -> Tensor:
     longest = getattr(config, "max_position_embeddings", None) or sizes.tokens
     shape = (sizes.batch, min(sizes.tokens, longest))
-    return _whole_numbers(config.vocab_size, shape, generator)
+    return _random_integers(config.vocab_size, shape, generator)
 
 
 def _labels(
@@ -245,12 +251,12 @@ def _labels(
         return {}
     first = next(iter(inputs.values()))
     if any(part in name for part in _BY_SAMPLE):
-        return {"labels": _whole_numbers(config.num_labels, (first.shape[0],), generator)}
+        return {"labels": _random_integers(config.num_labels, (first.shape[0],), generator)}
     if any(part in name for part in _BY_TOKEN):
         kinds = config.num_labels if "TokenClassification" in name else _text(config).vocab_size
         ids = inputs.get("input_ids")
         shape = tuple(ids.shape) if ids is not None else (first.shape[0], 16)
-        return {"labels": _whole_numbers(kinds, shape, generator)}
+        return {"labels": _random_integers(kinds, shape, generator)}
     return {}
 
 
@@ -258,18 +264,18 @@ def _text(config: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def _whole_numbers(below: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Real numbers, also where tensors have none: a model may look at its ids (padding, masks)."""
-    with real():
+def _random_integers(below: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Return a real tensor even in a fake-tensor context, because a model may read its ids (padding, masks)."""
+    with real_tensors():
         return torch.randint(below, shape, generator=generator)
 
 
-def _picture(config: Any) -> tuple[int, int, int]:
+def _image_shape(config: Any) -> tuple[int, int, int]:
     vision = getattr(config, "vision_config", config)
     size = getattr(vision, "image_size", None) or 224
     height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
     return getattr(vision, "num_channels", 3), height, width
 
 
-def _features(config: Any) -> tuple[int, int]:
+def _feature_shape(config: Any) -> tuple[int, int]:
     return getattr(config, "num_mel_bins", 80), 2 * getattr(config, "max_source_positions", 1500)

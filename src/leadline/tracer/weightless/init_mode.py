@@ -1,4 +1,4 @@
-"""The mode that records what initializers write into tensors without memory, and the laws of random ops."""
+"""The mode that follows what initializers write into fake tensors, and the distributions of random ops."""
 
 from __future__ import annotations
 
@@ -13,88 +13,90 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from leadline.tracer.weightless import writes
-from leadline.tracer.weightless.kernels import Calls, Kernels
-from leadline.tracer.weightless.law import (
+from leadline.tracer.weightless.distribution import (
     UNWRITTEN,
-    Known,
-    Law,
-    Source,
+    Distribution,
+    MaybeDistribution,
+    RandomDraw,
     Unknown,
     constant,
     moments,
     normal,
     of_nodes,
     of_values,
-    real,
+    real_tensors,
     uniform,
 )
-from leadline.tracer.weightless.memory import LARGEST, Memory
+from leadline.tracer.weightless.kernels import CallCache, Kernels
+from leadline.tracer.weightless.memory import MAX_KNOWN_ELEMENTS, Memory
 
-Draw = Callable[[Sequence[Any], Mapping[str, Any]], Known]
-"""From the arguments behind the tensor that is filled."""
+Draw = Callable[[Sequence[Any], Mapping[str, Any]], MaybeDistribution]
+"""From the arguments after the tensor to the distribution that fills it."""
 
 
-def _normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     mean, std = _argument(args, kwargs, 0, "mean", 0.0), _argument(args, kwargs, 1, "std", 1.0)
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         return Unknown("drawn around tensors of means or deviations")
     return normal(mean, std)
 
 
-def _uniform(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _uniform(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     return uniform(_argument(args, kwargs, 0, "from", 0.0), _argument(args, kwargs, 1, "to", 1.0))
 
 
-@real()
-def _exponential(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
-    r"""$-\ln(1 - u) / \lambda$ of a uniform $u$."""
+@real_tensors()
+def _exponential(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
+    r"""The distribution of $-\ln(1 - u) / \lambda$ for a uniform $u$."""
     rate = _argument(args, kwargs, 0, "lambd", 1.0)
     drawn = uniform()
     return of_nodes(-(1 - drawn.nodes).log() / rate, drawn, f"exponential({rate:.4g})")
 
 
-@real()
-def _log_normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+@real_tensors()
+def _log_normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     mean, std = _argument(args, kwargs, 0, "mean", 1.0), _argument(args, kwargs, 1, "std", 2.0)
     drawn = normal(mean, std)
     return of_nodes(drawn.nodes.exp(), drawn, f"log-normal({mean:.4g}, {std:.4g})")
 
 
-def _bernoulli(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _bernoulli(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     chance = _argument(args, kwargs, 0, "p", 0.5)
     if isinstance(chance, Tensor):
         return Unknown("drawn with a tensor of probabilities")
-    return moments(chance, chance, f"bernoulli({chance:.4g})", Source())
+    return moments(chance, chance, f"bernoulli({chance:.4g})", RandomDraw())
 
 
-def _cauchy(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
-    return Unknown("drawn from a Cauchy law, which has no moments")
+def _cauchy(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
+    return Unknown("drawn from a Cauchy distribution, which has no moments")
 
 
-def integers(low: int, high: int) -> Law:
-    r"""Whole numbers in $[a, b)$, all alike: $E[x] = (a + b - 1) / 2$ and $\mathrm{Var}[x] = ((b - a)^2 - 1) / 12$."""
+def integers(low: int, high: int) -> Distribution:
+    r"""Uniform integers in $[a, b)$: $E[x] = (a + b - 1) / 2$ and $\mathrm{Var}[x] = ((b - a)^2 - 1) / 12$."""
     mean = (low + high - 1) / 2
-    return moments(mean, mean * mean + ((high - low) ** 2 - 1) / 12, f"integers in [{low}, {high})", Source())
+    return moments(
+        mean, mean * mean + ((high - low) ** 2 - 1) / 12, f"integers in [{low}, {high})", RandomDraw()
+    )
 
 
-def _standard_normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _standard_normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     return normal()
 
 
-def _standard_uniform(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _standard_uniform(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     return uniform()
 
 
-def _permutation(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _permutation(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     return replace(integers(0, int(args[0])), how=f"permutation of {args[0]}")
 
 
-def _integers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _integers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     ends = [each for each in args if isinstance(each, int)]
     return integers(*((0, ends[0]) if len(ends) == 1 else (ends[0], ends[1])))
 
 
-def _integers_below(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+def _integers_below(args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaybeDistribution:
     ends = [each for each in args if isinstance(each, int)]
     if not ends:
         return Unknown("drawn over the whole range of its type")
@@ -115,7 +117,7 @@ IN_PLACE: dict[str, Draw] = {
     "cauchy_": _cauchy,
     "random_": _integers_below,
 }
-"""Called as `tensor.draw_(...)`."""
+"""Ops that fill a tensor: `tensor.normal_(...)`."""
 
 FRESH: dict[str, Draw] = {
     "randn": _standard_normal,
@@ -126,17 +128,14 @@ FRESH: dict[str, Draw] = {
     "randperm": _permutation,
     "randint": _integers,
 }
-"""They return a new tensor."""
+"""Ops that return a new tensor."""
 
 
-# A mode that follows what a constructor writes into tensors that have no memory.
-#
-# It stands on top of PyTorch's fake tensors and sees every ATen op: what `nn.init` calls, what operators and
-# slices come
-# down to, the factories. For each it notes the law of what was written; small deterministic tensors (positions, masks,
-# rotary frequencies) it computes for real, so that code which looks at them gets an answer.
+# The mode itself. It sits on top of PyTorch's fake tensors and sees every ATen op: those of `nn.init`, of operators and
+# slices, and factories. For each it notes the distribution of what was written. Small deterministic tensors (positions,
+# masks, rotary frequencies) are computed for real, so that code can read them.
 
-Step = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 _FILLED = {"zeros": 0.0, "ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
@@ -146,7 +145,7 @@ _DEVICE = torch.ops.prim.device.default
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Fake tensors that can be deep-copied: PyTorch's own would copy the mode along with the tensor."""
+    """A fake-tensor mode whose tensors can be deep-copied: PyTorch's own mode would be copied with each tensor."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
@@ -155,39 +154,39 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return self
 
 
-class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows ops while it is entered. With `laws` off, only what can be computed for real is."""
+class InitializerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows ops while it is active. Without `follow_distributions`, it only computes tensors with known values."""
 
     def __init__(self, fake: FakeMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory = Memory()
-        self.laws = True
+        self.follow_distributions = True
         self._fake = fake
         self._kernels = Kernels(fake)
-        self.calls = Calls(self.memory, self._kernels)
-        self._steps: dict[Any, Step] = {}
-        self._traits: dict[Any, writes.Traits] = {}
+        self.calls = CallCache(self.memory, self._kernels)
+        self._handlers: dict[Any, Handler] = {}
+        self._traits: dict[Any, writes.OpTraits] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled in here, and asking costs as much as an op
+        return False  # nothing is compiled here, and the check costs as much as an op
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is _DEVICE:
             return args[0].fake_device
-        step = self._steps.get(func)
-        if step is None:
-            step = self._steps[func] = self._step_for(func)
-        args, kwargs = self._adopted(args), kwargs or {}
-        return step(func, args, self._adopted(kwargs) if kwargs else kwargs)
+        handler = self._handlers.get(func)
+        if handler is None:
+            handler = self._handlers[func] = self._find_handler(func)
+        args, kwargs = self._adopt_all(args), kwargs or {}
+        return handler(func, args, self._adopt_all(kwargs) if kwargs else kwargs)
 
-    def _step_for(self, func: Any) -> Step:
+    def _find_handler(self, func: Any) -> Handler:
         if not isinstance(func, torch._ops.OpOverload) or func.namespace not in ("aten", "prims"):
             return _call
         name = str(func._schema.name).rpartition("::")[2]
-        by_name: dict[str, Step] = {
+        by_name: dict[str, Handler] = {
             **dict.fromkeys(IN_PLACE, self._draw_in_place),
             **dict.fromkeys(FRESH, self._draw),
             **dict.fromkeys(_EMPTY, self._make_empty),
@@ -197,7 +196,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "zero_": self._fill_in_place,
             "fill_": self._fill_in_place,
             "copy_": self._copy_in_place,
-            "_local_scalar_dense": self._look,
+            "_local_scalar_dense": self._read_number,
         }
         if name in by_name and "out" not in func._overloadname:
             return by_name[name]
@@ -205,13 +204,13 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._resize
         return self._run if _is_view(func) or torch.Tag.inplace_view in func.tags else self._compute
 
-    def _adopted(self, tree: Any) -> Any:
-        """Real tensors (made before, or by `torch.tensor`) as fake ones that remember what they hold."""
+    def _adopt_all(self, tree: Any) -> Any:
+        """Replace real tensors (made earlier, or by `torch.tensor`) by fake ones with the same known values."""
         flat = tree.values() if isinstance(tree, Mapping) else tree
-        return tree_map_only(Tensor, self.adopt, tree) if _hold_real(flat) else tree
+        return tree_map_only(Tensor, self.adopt, tree) if _contain_real(flat) else tree
 
     def adopt(self, tensor: Tensor) -> Tensor:
-        """The fake stand-in for a real tensor; always the same for the same one."""
+        """Return the fake tensor that stands for a real one; always the same one."""
         if isinstance(tensor, FakeTensor):
             return tensor
         stand_in = self._fake.from_tensor(tensor)
@@ -220,7 +219,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return stand_in
 
     def _note_values(self, fake: Tensor, values: Tensor) -> None:
-        with real():
+        with real_tensors():
             if values.layout is torch.strided and not self.memory.write_values(fake, values.detach()):
                 self.memory.write(fake, of_values(values, "values"))
 
@@ -229,43 +228,43 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return args[0]
 
     def _draw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
-        self.memory.write(made, FRESH[_name(func)](args, kwargs))
-        return made
+        result = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
+        self.memory.write(result, FRESH[_name(func)](args, kwargs))
+        return result
 
     def _make_empty(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
-        self.memory.write(made, UNWRITTEN)
-        return made
+        result = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
+        self.memory.write(result, UNWRITTEN)
+        return result
 
     def _resize(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
-        self.memory.allocate(made)
-        return made
+        result = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
+        self.memory.allocate(result)
+        return result
 
     def _make_filled(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
-        self.memory.write(made, constant(_FILLED[_name(func)]))
-        return made
+        result = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
+        self.memory.write(result, constant(_FILLED[_name(func)]))
+        return result
 
     def _make_full(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
+        result = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         value = (
             args[0] if _name(func) == "scalar_tensor" else args[2] if _name(func) == "new_full" else args[1]
         )
-        self.memory.write(made, self._constant(value))
-        return made
+        self.memory.write(result, self._constant(value))
+        return result
 
     def _fill_in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.memory.write(args[0], self._constant(args[1] if len(args) > 1 else 0.0))
         return args[0]
 
-    def _constant(self, value: Any) -> Law | Unknown:
+    def _constant(self, value: Any) -> Distribution | Unknown:
         if isinstance(value, Tensor):
             known = self.memory.values(value)
             if known is None:
-                return Unknown("filled with a number that is not known")
-            with real():
+                return Unknown("filled with an unknown number")
+            with real_tensors():
                 value = known.item()
         return (
             Unknown("filled with a complex number") if isinstance(value, complex) else constant(float(value))
@@ -276,44 +275,44 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return args[0]
 
     def _make_copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
+        result = self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
         origin = self.memory.find(args[0])
-        if origin is not None and self.memory.find(made) is not origin:
-            self.memory.allocate(made)
-            writes.copy(self.memory, made, args[0])
-        return made
+        if origin is not None and self.memory.find(result) is not origin:
+            self.memory.allocate(result)
+            writes.copy(self.memory, result, args[0])
+        return result
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Views and the like: what is known stays with the memory."""
+        """Run a view or the like; what is known belongs to the storage."""
         return self._kernels.run(func, args, kwargs, _tensors(args, kwargs))
 
-    def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`.item()`, `if tensor:` and the like."""
+    def _read_number(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer `.item()`, `if tensor:` and the like."""
         values = self.memory.values(args[0])
         if values is None:
-            return func(*args, **kwargs)  # PyTorch says that a fake tensor has no value
-        with real():
+            return func(*args, **kwargs)  # PyTorch raises: a fake tensor has no value
+        with real_tensors():
             return values.item()
 
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         traits = self._traits.get(func)
         if traits is None:
-            traits = self._traits[func] = writes.traits_of(func)
+            traits = self._traits[func] = writes.op_traits(func)
         given = _tensors(args, kwargs)
         written = traits.written(args, kwargs) if traits.writes else []
-        if self._is_certain(traits, given):
+        if self._has_known_inputs(traits, given):
             return self._compute_values(func, args, kwargs, written)
         in_place = traits.pointwise and len(written) == 1 and written[0] is args[0]
-        made = args[0] if in_place else self._kernels.run(func, args, kwargs, given)
-        if self.laws:
-            writes.note(self.memory, func, (args, kwargs), written or _tensors((made,), {}))
+        result = args[0] if in_place else self._kernels.run(func, args, kwargs, given)
+        if self.follow_distributions:
+            writes.note(self.memory, func, (args, kwargs), written or _tensors((result,), {}))
         else:
             for tensor in written:
                 self.memory.write(tensor, Unknown("changed during the pass"))
-        return made
+        return result
 
-    def _is_certain(self, traits: writes.Traits, given: Sequence[Tensor]) -> bool:
-        """All inputs are known numbers and few; with one constant each, a law is cheaper than the numbers."""
+    def _has_known_inputs(self, traits: writes.OpTraits, given: Sequence[Tensor]) -> bool:
+        """Whether all inputs have known numbers. If each is constant, its distribution is cheaper than the numbers."""
         if traits.drawn:
             return False
         single = traits.pointwise and bool(given)
@@ -327,22 +326,22 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _compute_values(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: Sequence[Tensor]
     ) -> Any:
-        """Run the op for real beside the fake one."""
-        made = func(*args, **kwargs) if _returns_tensors(func) else None
-        fakes = _tensors((made,), {})
-        if not written and any(fake.numel() > LARGEST for fake in fakes):
-            return made
-        with real():
+        """Run the op on real tensors in addition to the fake ones."""
+        fake_result = func(*args, **kwargs) if _returns_tensors(func) else None
+        fakes = _tensors((fake_result,), {})
+        if not written and any(fake.numel() > MAX_KNOWN_ELEMENTS for fake in fakes):
+            return fake_result
+        with real_tensors():
             where = {"device": torch.device("cpu")} if kwargs.get("device") is not None else {}
             values = [tree_map_only(Tensor, self.memory.values, each) for each in args]
             options = {key: tree_map_only(Tensor, self.memory.values, each) for key, each in kwargs.items()}
             result = func(*values, **{**options, **where})
-        if made is None:
+        if fake_result is None:
             return result
         if not written:
             for fake, value in zip(fakes, _tensors((result,), {}), strict=True):
                 self._note_values(fake, value)
-        return made
+        return fake_result
 
 
 def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -362,7 +361,7 @@ def _returns_tensors(func: Any) -> bool:
 
 
 def _tensors(args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors among the arguments of an op, also in lists; a plain loop, since every op of the model comes here."""
+    """Return the tensors among the arguments of an op, also in lists; a plain loop, because every op comes here."""
     found: list[Tensor] = []
     _gather(args, found)
     if kwargs:
@@ -378,12 +377,12 @@ def _gather(parts: Iterable[Any], found: list[Tensor]) -> None:
             _gather(each, found)
 
 
-def _hold_real(parts: Iterable[Any]) -> bool:
+def _contain_real(parts: Iterable[Any]) -> bool:
     for each in parts:
         if type(each) is FakeTensor:
             continue
         if isinstance(each, Tensor):
             return True
-        if isinstance(each, list | tuple) and _hold_real(each):
+        if isinstance(each, list | tuple) and _contain_real(each):
             return True
     return False

@@ -1,4 +1,4 @@
-"""Memory without memory: what each storage of a fake tensor would contain, region by region."""
+"""What each storage of a fake tensor would contain, region by region."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from leadline.tracer.weightless.law import UNWRITTEN, Known, Law, Source, Unknown, mixture, of_values, real
+from leadline.tracer.weightless.distribution import (
+    UNWRITTEN,
+    Distribution,
+    MaybeDistribution,
+    RandomDraw,
+    Unknown,
+    mixture,
+    of_values,
+    real_tensors,
+)
 
 Box = tuple[tuple[int, int], ...]
-"""A half-open range in each dimension of the whole tensor."""
+"""A region of a tensor: a half-open range in each dimension."""
 
 
-def whole(shape: Sequence[int]) -> Box:
+def whole_box(shape: Sequence[int]) -> Box:
     return tuple((0, size) for size in shape)
 
 
@@ -24,14 +33,14 @@ def volume(box: Box) -> int:
     return math.prod(stop - start for start, stop in box)
 
 
-def meet(a: Box, b: Box) -> Box | None:
-    """What both have in common; None if that is nothing."""
+def intersect(a: Box, b: Box) -> Box | None:
+    """Return the intersection of two boxes; None if it is empty."""
     common = tuple((max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(a, b, strict=True))
     return common if all(start < stop for start, stop in common) else None
 
 
-def without(box: Box, hole: Box) -> Iterator[Box]:
-    """Disjoint boxes that cover `box` except `hole`, which lies inside it."""
+def subtract(box: Box, hole: Box) -> Iterator[Box]:
+    """Yield disjoint boxes that cover `box` without `hole`, which lies inside it."""
     left = list(box)
     for dim, ((start, stop), (low, high)) in enumerate(zip(box, hole, strict=True)):
         if start < low:
@@ -41,8 +50,8 @@ def without(box: Box, hole: Box) -> Iterator[Box]:
         left[dim] = (low, high)
 
 
-def joined(a: Box, b: Box) -> Box | None:
-    """The two as one box, if they are neighbours along one dimension and alike in all others."""
+def join_boxes(a: Box, b: Box) -> Box | None:
+    """Return two boxes as one, if they are adjacent along one dimension and equal in all others; else None."""
     apart = [dim for dim, (p, q) in enumerate(zip(a, b, strict=True)) if p != q]
     if len(apart) != 1 or a[apart[0]][1] != b[apart[0]][0]:
         return None
@@ -53,7 +62,7 @@ def joined(a: Box, b: Box) -> Box | None:
 def box_of_view(
     shape: Sequence[int], strides: Sequence[int], size: Sequence[int], steps: Sequence[int], offset: int
 ) -> Box | None:
-    """The box that a view (`size`, `steps`, `offset`) is of a tensor (`shape`, `strides`); None if it is not a box."""
+    """Return the box of a tensor (`shape`, `strides`) covered by a view (`size`, `steps`, `offset`); None if no box."""
     dims = sorted((dim for dim, n in enumerate(shape) if n > 1), key=lambda dim: -strides[dim])
     start = dict.fromkeys(range(len(shape)), 0)
     for dim in dims:
@@ -78,99 +87,98 @@ def box_of_view(
 
 
 def _merged(size: Sequence[int], steps: Sequence[int]) -> list[tuple[int, int]]:
-    """Dimensions of a view, with those joined that lie behind one another in memory."""
-    found: list[tuple[int, int]] = []
+    """Return size and stride of the dimensions of a view; dimensions that are contiguous in memory become one."""
+    dims: list[tuple[int, int]] = []
     for count, step in zip(size, steps, strict=True):
         if count == 1 or step == 0:
             continue
-        if found and found[-1][1] == step * count:
-            found[-1] = (found[-1][0] * count, step)
+        if dims and dims[-1][1] == step * count:
+            dims[-1] = (dims[-1][0] * count, step)
         else:
-            found.append((count, step))
-    return found
+            dims.append((count, step))
+    return dims
 
 
-# What one piece of memory holds: laws, each in its own box; or, where that is cheap, the numbers themselves.
+# The contents of one storage: distributions, each in its own box, or the numbers themselves if there are few.
 
-MANY_PIECES = (
-    256  # ours: initialisers write a handful of slices; more is a pattern that boxes do not describe
-)
+# Heuristic: initializers write a handful of slices; more of them form a pattern that boxes do not describe.
+MAX_PIECES = 256
 
 
 @dataclass(slots=True)
 class Contents:
-    """Pieces are disjoint and cover the whole of a tensor of `shape` and `strides`."""
+    """The contents of a storage that was allocated for a tensor of `shape` and `strides`; disjoint pieces cover it."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    pieces: list[tuple[Box, Known]] = field(default_factory=list)
+    pieces: list[tuple[Box, MaybeDistribution]] = field(default_factory=list)
     values: Tensor | None = None
-    """All elements of the memory in its order, flat; if given, the pieces say nothing."""
+    """All elements in memory order, flat; if given, the pieces are ignored."""
 
     def __post_init__(self) -> None:
-        self.pieces = [(whole(self.shape), UNWRITTEN)]
+        self.pieces = [(whole_box(self.shape), UNWRITTEN)]
 
     @property
     def count(self) -> int:
-        return volume(whole(self.shape))
+        return volume(whole_box(self.shape))
 
-    def fill(self, known: Known) -> None:
-        """All elements anew."""
-        self.pieces, self.values = [(whole(self.shape), known)], None
+    def fill(self, known: MaybeDistribution) -> None:
+        """Give all elements this distribution."""
+        self.pieces, self.values = [(whole_box(self.shape), known)], None
 
-    def write(self, box: Box, known: Known) -> None:
+    def write(self, box: Box, known: MaybeDistribution) -> None:
         self.change(box, lambda _: known)
 
-    def change(self, box: Box, function: Callable[[Known], Known]) -> None:
-        """Replace the laws inside the box by a function of them."""
-        kept: list[tuple[Box, Known]] = []
+    def change(self, box: Box, function: Callable[[MaybeDistribution], MaybeDistribution]) -> None:
+        """Replace the distributions inside the box by a function of them."""
+        pieces: list[tuple[Box, MaybeDistribution]] = []
         for place, known in self.pieces:
-            common = meet(place, box)
+            common = intersect(place, box)
             if common is None:
-                _append(kept, place, known)
+                _append(pieces, place, known)
                 continue
-            _append(kept, common, function(known))
-            for rest in without(place, common):
-                _append(kept, rest, known)
-        self.pieces = kept
-        if len(kept) > MANY_PIECES:
-            self.fill(Unknown(f"written in more than {MANY_PIECES} separate pieces"))
+            _append(pieces, common, function(known))
+            for rest in subtract(place, common):
+                _append(pieces, rest, known)
+        self.pieces = pieces
+        if len(pieces) > MAX_PIECES:
+            self.fill(Unknown(f"written in more than {MAX_PIECES} separate pieces"))
 
-    def scatter(self, box: Box | None, share: float, known: Known) -> None:
-        """Write a share of the elements of the box (None: of all), it is not known which."""
+    def scatter(self, box: Box | None, share: float, known: MaybeDistribution) -> None:
+        """Write a share of the elements of the box (None: of all elements) at unknown places."""
         if box is None and len(self.pieces) > 1:
             self.fill(Unknown("written in a pattern that is not followed"))
             return
-        self.change(box or whole(self.shape), lambda before: _diluted(before, share, known))
+        self.change(box or whole_box(self.shape), lambda before: _partly_written(before, share, known))
 
-    def read(self, box: Box | None) -> Known:
-        """The law inside a box; of everything, where only that is known to be alike."""
+    def read(self, box: Box | None) -> MaybeDistribution:
+        """Return the distribution inside a box; None stands for an unknown region, which must not be mixed."""
         if box is None and len(self.pieces) > 1:
             return Unknown("read in a pattern that is not followed")
-        found = [(meet(place, box) if box else place, known) for place, known in self.pieces]
-        inside = [(place, known) for place, known in found if place is not None]
+        parts = [(intersect(place, box) if box else place, known) for place, known in self.pieces]
+        inside = [(place, known) for place, known in parts if place is not None]
         total = sum(volume(place) for place, _ in inside)
         if len(inside) == 1 or not total:
             return inside[0][1] if inside else UNWRITTEN
-        return _mixed([(volume(place) / total, known) for place, known in inside])
+        return _mix([(volume(place) / total, known) for place, known in inside])
 
-    def sources(self) -> list[Source]:
-        """The draws behind the elements, each once."""
-        found = [known.source.root for _, known in self.pieces if known.source is not None]
-        return list(dict.fromkeys(found))
+    def sources(self) -> list[RandomDraw]:
+        """Return the draws that the elements come from, each once."""
+        draws = [known.source.root for _, known in self.pieces if known.source is not None]
+        return list(dict.fromkeys(draws))
 
 
-def _append(pieces: list[tuple[Box, Known]], box: Box, known: Known) -> None:
-    """Add a piece; beside its like it becomes one with it, so that a loop over columns leaves two pieces."""
-    for at, (place, law) in enumerate(pieces):
-        both = (joined(place, box) or joined(box, place)) if _alike(law, known) else None
+def _append(pieces: list[tuple[Box, MaybeDistribution]], box: Box, known: MaybeDistribution) -> None:
+    """Add a piece, merged with an adjacent equal one, so that a loop over columns leaves two pieces."""
+    for at, (place, distribution) in enumerate(pieces):
+        both = (join_boxes(place, box) or join_boxes(box, place)) if _are_equal(distribution, known) else None
         if both is not None:
             pieces[at] = (both, known)
             return
     pieces.append((box, known))
 
 
-def _alike(a: Known, b: Known) -> bool:
+def _are_equal(a: MaybeDistribution, b: MaybeDistribution) -> bool:
     if a is b:
         return True
     if isinstance(a, Unknown) or isinstance(b, Unknown):
@@ -178,89 +186,91 @@ def _alike(a: Known, b: Known) -> bool:
     return (a.mean, a.ms, a.how, a.mixed) == (b.mean, b.ms, b.how, b.mixed) and a.source is b.source
 
 
-def _mixed(parts: Sequence[tuple[float, Known]]) -> Known:
+def _mix(parts: Sequence[tuple[float, MaybeDistribution]]) -> MaybeDistribution:
     unknown = next((known for _, known in parts if isinstance(known, Unknown)), None)
     if unknown is not None:
         return Unknown(f"in part {unknown.why}", unknown.source)
-    return mixture([(share, known) for share, known in parts if isinstance(known, Law)])
+    return mixture([(share, known) for share, known in parts if isinstance(known, Distribution)])
 
 
-def _diluted(before: Known, share: float, known: Known) -> Known:
-    """Twice diluted is not followed: the second time may hit what the first one wrote."""
+def _partly_written(before: MaybeDistribution, share: float, known: MaybeDistribution) -> MaybeDistribution:
+    """Return the distribution after a share of the elements was written at unknown places.
+
+    A second such write is not followed, because it may overwrite what the first one wrote.
+    """
     if share >= 1:
         return known
-    if isinstance(before, Law) and before.mixed:
+    if isinstance(before, Distribution) and before.mixed:
         return Unknown("written in a pattern that is not followed", before.source)
-    return _mixed([(1 - share, before), (share, known)])
+    return _mix([(1 - share, before), (share, known)])
 
 
-# Memory without memory: for each storage of a fake tensor, what its elements would be.
-#
-# Everything is kept by storage, so that views, `.data`, detached tensors and parameters made of a tensor are one.
+# The contents of all storages. Views, `.data`, detached tensors and parameters share the storage of their tensor.
 
-LARGEST = 2**22  # elements; ours: tables of positions and masks are smaller, weights of large models are not
-BUDGET = (
-    2**27
-)  # bytes of numbers kept at a time; ours: an eighth of the gigabyte that a whole prediction may take
-SWEEP = 20_000  # storages between two looks for dead ones; ours
+# Heuristic: elements of a tensor whose numbers are held; position tables and masks are smaller, large weights are not.
+MAX_KNOWN_ELEMENTS = 2**22
+# Heuristic: bytes of numbers held at a time; an eighth of the gigabyte that a whole prediction may take.
+MAX_KNOWN_BYTES = 2**27
+# Heuristic: allocations between two removals of dead storages; each removal then costs little per allocation.
+SWEEP_INTERVAL = 20_000
 
 
 class Memory:
-    """Contents by storage, while the storage lives."""
+    """The contents of each storage, as long as the storage lives."""
 
     def __init__(self) -> None:
-        self._cells: dict[int, tuple[StorageWeakRef, Contents]] = {}
-        self._held = 0
-        self._sweep_at = SWEEP
+        self._contents: dict[int, tuple[StorageWeakRef, Contents]] = {}
+        self._known_bytes = 0
+        self._sweep_at = SWEEP_INTERVAL
 
     def allocate(self, tensor: Tensor) -> Contents:
-        """A fresh tensor: contents of its own, not yet written."""
+        """Return new, unwritten contents for the storage of a tensor."""
         storage = tensor.untyped_storage()
         contents = Contents(tuple(tensor.shape), tuple(tensor.stride()))
-        self._cells[storage._cdata] = (StorageWeakRef(storage), contents)  # type: ignore[no-untyped-call]
-        if len(self._cells) > self._sweep_at:
+        self._contents[storage._cdata] = (StorageWeakRef(storage), contents)  # type: ignore[no-untyped-call]
+        if len(self._contents) > self._sweep_at:
             self._sweep()
         return contents
 
     def find(self, tensor: Tensor) -> Contents | None:
-        cell = self._cells.get(tensor.untyped_storage()._cdata)
+        cell = self._contents.get(tensor.untyped_storage()._cdata)
         gone = cell is None or cell[0].expired()  # type: ignore[no-untyped-call]
         return None if cell is None or gone else cell[1]
 
-    def law(self, tensor: Tensor) -> Known:
-        """The law of the elements of a tensor, or why there is none."""
+    def distribution(self, tensor: Tensor) -> MaybeDistribution:
+        """Return the distribution of the elements of a tensor, or why it is unknown."""
         contents = self.find(tensor)
         if contents is None:
             return Unknown("made by an op that is not followed")
         if contents.values is not None:
-            with real():
+            with real_tensors():
                 return of_values(_view(contents.values, tensor), "values")
         if tensor.numel() == contents.count:
-            return contents.read(whole(contents.shape))
+            return contents.read(whole_box(contents.shape))
         return contents.read(self._box(contents, tensor))
 
-    def pieces(self, tensor: Tensor) -> list[tuple[Box, Known]] | None:
-        """The laws of a tensor box by box, if it is the whole of its memory; else None."""
+    def pieces(self, tensor: Tensor) -> list[tuple[Box, MaybeDistribution]] | None:
+        """Return the distributions of a tensor box by box, if it covers its whole storage; else None."""
         contents = self.find(tensor)
         if contents is None or contents.values is not None or not _is_whole(contents, tensor):
             return None
         return contents.pieces
 
-    def sources(self, tensor: Tensor) -> list[Source]:
+    def sources(self, tensor: Tensor) -> list[RandomDraw]:
         contents = self.find(tensor)
         return [] if contents is None else contents.sources()
 
     def values(self, tensor: Tensor) -> Tensor | None:
-        """The elements themselves, if they are known and few; made up now if all that is known is one constant."""
+        """Return the elements themselves, if they are known (or constant) and few; else None."""
         contents = self.find(tensor)
         if contents is None:
             return None
-        if contents.values is None and not self._materialise(contents, tensor):
+        if contents.values is None and not self._materialize(contents, tensor):
             return None
         assert contents.values is not None
         return _view(contents.values, tensor)
 
-    def write(self, tensor: Tensor, known: Known) -> None:
+    def write(self, tensor: Tensor, known: MaybeDistribution) -> None:
         contents = self.find(tensor) or self.allocate(tensor)
         if tensor.numel() == contents.count:
             self._release(contents)
@@ -274,22 +284,22 @@ class Memory:
         else:
             contents.write(box, known)
 
-    def write_pieces(self, tensor: Tensor, pieces: list[tuple[Box, Known]]) -> None:
-        """A copy of another tensor of the same shape and strides."""
+    def write_pieces(self, tensor: Tensor, pieces: list[tuple[Box, MaybeDistribution]]) -> None:
+        """Write the pieces of another tensor of the same shape and strides."""
         contents = self.find(tensor) or self.allocate(tensor)
         self._release(contents)
         contents.pieces = list(pieces)
 
-    def scatter(self, tensor: Tensor, share: float, known: Known) -> None:
-        """Write a share of the elements of a tensor, it is not known which."""
+    def scatter(self, tensor: Tensor, share: float, known: MaybeDistribution) -> None:
+        """Write a share of the elements of a tensor at unknown places."""
         contents = self.find(tensor) or self.allocate(tensor)
         self._forget_values(contents)
         contents.scatter(self._box(contents, tensor), share, known)
 
     def write_values(self, tensor: Tensor, values: Tensor) -> bool:
-        """Keep the numbers of a fresh tensor; False if they are too many."""
+        """Hold the numbers of a new tensor; return False if there are too many."""
         size = values.numel() * values.element_size()
-        if values.numel() > LARGEST or self._held + size > BUDGET:
+        if values.numel() > MAX_KNOWN_ELEMENTS or self._known_bytes + size > MAX_KNOWN_BYTES:
             return False
         contents = self.find(tensor) or self.allocate(tensor)
         if not _is_whole(contents, tensor):
@@ -298,66 +308,69 @@ class Memory:
         flat = torch.empty(contents.count, dtype=values.dtype)
         flat.as_strided(tensor.shape, tensor.stride(), 0).copy_(values)
         contents.values = flat
-        self._held += size
+        self._known_bytes += size
         return True
 
-    def _write_values(self, contents: Contents, tensor: Tensor, known: Known) -> bool:
-        """A constant written into a part of numbers that are known leaves them known."""
+    def _write_values(self, contents: Contents, tensor: Tensor, known: MaybeDistribution) -> bool:
+        """Write a constant into a part of known numbers, which stay known; return False if that is not the case."""
         if contents.values is None:
             return False
-        if isinstance(known, Law) and known.is_constant:
-            with real():
+        if isinstance(known, Distribution) and known.is_constant:
+            with real_tensors():
                 _view(contents.values, tensor).fill_(known.mean)
             return True
         self._forget_values(contents)
         return False
 
     def _forget_values(self, contents: Contents) -> None:
-        """From numbers to their law: what follows is random."""
+        """Replace known numbers by their distribution, because what is written next is random."""
         if contents.values is not None:
-            with real():
-                law = of_values(contents.values, "values")
+            with real_tensors():
+                distribution = of_values(contents.values, "values")
             self._release(contents)
-            contents.fill(replace(law, mixed=True))
+            contents.fill(replace(distribution, mixed=True))
 
-    def _materialise(self, contents: Contents, tensor: Tensor) -> bool:
-        laws = [known for _, known in contents.pieces]
+    def _materialize(self, contents: Contents, tensor: Tensor) -> bool:
+        distributions = [known for _, known in contents.pieces]
         size = contents.count * tensor.element_size()
-        if not all(isinstance(law, Law) and law.is_constant for law in laws):
+        if not all(
+            isinstance(distribution, Distribution) and distribution.is_constant
+            for distribution in distributions
+        ):
             return False
-        if contents.count > LARGEST or self._held + size > BUDGET:
+        if contents.count > MAX_KNOWN_ELEMENTS or self._known_bytes + size > MAX_KNOWN_BYTES:
             return False
-        with real():
+        with real_tensors():
             flat = torch.empty(contents.count, dtype=tensor.dtype)
             whole_tensor = flat.as_strided(contents.shape, contents.strides, 0)
-            for box, law in contents.pieces:
+            for box, distribution in contents.pieces:
                 whole_tensor[tuple(slice(*part) for part in box)] = (
-                    law.mean if isinstance(law, Law) else math.nan
+                    distribution.mean if isinstance(distribution, Distribution) else math.nan
                 )
         contents.values = flat
-        self._held += size
+        self._known_bytes += size
         return True
 
     def _box(self, contents: Contents, tensor: Tensor) -> Box | None:
         if tensor.numel() == contents.count:
-            return whole(contents.shape)
+            return whole_box(contents.shape)
         size, steps, offset = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
         return box_of_view(contents.shape, contents.strides, size, steps, offset)
 
     def _release(self, contents: Contents) -> None:
         if contents.values is not None:
-            self._held -= contents.values.numel() * contents.values.element_size()
+            self._known_bytes -= contents.values.numel() * contents.values.element_size()
             contents.values = None
 
     def _sweep(self) -> None:
-        for key, (reference, contents) in list(self._cells.items()):
+        for key, (reference, contents) in list(self._contents.items()):
             if reference.expired():  # type: ignore[no-untyped-call]
                 self._release(contents)
-                del self._cells[key]
-        self._sweep_at = len(self._cells) + SWEEP
+                del self._contents[key]
+        self._sweep_at = len(self._contents) + SWEEP_INTERVAL
 
 
-@real()
+@real_tensors()
 def _view(flat: Tensor, like: Tensor) -> Tensor:
     return flat.as_strided(like.shape, like.stride(), like.storage_offset())
 

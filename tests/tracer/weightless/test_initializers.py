@@ -215,8 +215,8 @@ def test_what_was_done_is_said_in_words():
 
 
 GAPS = {
-    "never initialised": lambda: torch.empty(5, 5),
-    "in part never initialised": lambda: torch.cat([torch.empty(5, 5), torch.zeros(5, 5)]),
+    "never initialized": lambda: torch.empty(5, 5),
+    "in part never initialized": lambda: torch.cat([torch.empty(5, 5), torch.zeros(5, 5)]),
     "no moments": lambda: torch.empty(5, 5).cauchy_(),
     "not followed": lambda: torch.randn(5, 5) @ torch.randn(5, 5),
     "pattern": lambda: (lambda w: (w[::2].normal_(), w[1::3].zero_(), w)[-1])(torch.empty(2001).uniform_()),
@@ -227,7 +227,7 @@ GAPS = {
 def test_what_cannot_be_followed_is_a_gap_and_not_a_guess(why):
     found = followed(lambda: Holder(GAPS[why]()))["weight"]
     assert (found.mean, found.ms, found.how) == (None, None, "")
-    assert why in found.gap or why == "in part never initialised"
+    assert why in found.gap or why == "in part never initialized"
 
 
 def test_deep_copies_are_known_to_be_copies():
@@ -253,4 +253,4 @@ def test_a_tied_weight_is_one_tensor_under_its_first_name():
 
 def test_a_model_larger_than_any_memory_is_built():
     built = build_without_weights(lambda: nn.Linear(10**7, 10**7))  # 400 TB
-    assert built.log(built.made).parameters["weight"].ms == pytest.approx(1e-7 / 3)
+    assert built.log(built.result).parameters["weight"].ms == pytest.approx(1e-7 / 3)
