@@ -33,7 +33,7 @@ def pair():
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def test_undo_restores_model_and_optimiser_bit_for_bit():
+def test_undo_restores_model_and_optimizer_bit_for_bit():
     model, sgd = pair()
     before = model[0].weight.clone()
     assert leadline.apply(model, HALF, sgd) is model

@@ -35,17 +35,17 @@ OPTIMIZERS = [
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
-def test_a_twin_trains_as_the_original_would_and_leaves_it_alone(make):
+def test_a_copy_trains_as_the_original_would_and_leaves_it_alone(make):
     torch.manual_seed(0)
     original = case_of(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), make)
-    losses(original, 3)  # optimisers with state are copied with it
+    losses(original, 3)  # optimizers with state are copied with it
     before = {name: value.clone() for name, value in original.model.state_dict().items()}
     copied = losses(copy_case(original), 5)
     assert all(torch.equal(value, before[name]) for name, value in original.model.state_dict().items())
     assert copied == losses(original, 5)
 
 
-def test_a_scheduler_on_the_original_does_not_make_the_twin_step_the_original():
+def test_a_scheduler_on_the_original_does_not_make_the_copy_step_the_original():
     original = case_of(nn.Linear(4, 4))
     torch.optim.lr_scheduler.ConstantLR(original.optimizer)
     before = original.model.weight.clone()
@@ -123,14 +123,14 @@ class Scored(nn.Linear):
         return (output - targets + self.weight.sum()).square().mean()
 
 
-def test_a_loss_that_is_a_method_of_the_model_is_that_of_the_twin():
+def test_a_loss_that_is_a_method_of_the_model_becomes_that_of_the_copy():
     model = Scored(4, 4)
     original = Case(model, torch.randn(8, 4), torch.randn(8, 4), model.score)
     copied = copy_case(original)
     assert copied.loss.__self__ is copied.model
 
 
-def test_a_loss_with_parameters_of_its_own_is_copied_with_the_optimiser_that_holds_them():
+def test_a_loss_with_parameters_of_its_own_is_copied_with_the_optimizer_that_holds_them():
     class Weighted(nn.Module):
         def __init__(self) -> None:
             super().__init__()

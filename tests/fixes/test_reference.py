@@ -80,7 +80,7 @@ def test_less_than_half_of_the_way_is_learned_only_while_it_falls(criterion):
     assert not criterion.has_learned((criterion.constant, *[low] * 39))
 
 
-def test_a_training_that_breaks_or_is_thrown_about_is_never_enough(criterion):
+def test_a_training_that_diverges_or_is_unstable_is_never_enough(criterion):
     assert not criterion.has_learned_enough((1.4, 0.1, math.nan))
     assert not criterion.has_learned_enough((1.4, *[0.1] * 30, 9.0, *[0.1] * 8))
 
@@ -103,7 +103,7 @@ def test_batches_that_come_again_have_no_reference():
     assert measured(replace(case, batches=case.batches[:3])).reference == ()
 
 
-def test_a_task_that_nobody_learns_is_said_to_be_one():
+def test_a_task_that_the_reference_cannot_learn_is_reported():
     case = sorting()
     noise = torch.Generator().manual_seed(1)
     random = [(x, torch.randint(4, (32,), generator=noise)) for x, _ in case.batches]
@@ -190,7 +190,7 @@ def test_a_rate_of_a_rate_is_one_rate():
     assert twice.code.count("lr") == rate_candidate(0.3).code.count("lr")
 
 
-def test_a_model_that_has_been_trained_is_told_what_new_weights_discard():
+def test_a_plan_for_a_trained_model_says_what_new_weights_discard():
     from leadline.fixes import all_fixes
 
     case = toys.deep()

@@ -186,7 +186,7 @@ def test_trials_use_the_batches_that_were_given():
     assert found.report.trial.fresh
 
 
-def test_progress_is_told_step_by_step():
+def test_progress_is_reported_at_each_step():
     told = []
     repair(toys.healthy(), fixes=(), progress=lambda done, total, text: told.append((done, total, text)))
     assert told[:2] == [(0, 40, "training the untreated model"), (1, 40, "training the untreated model")]
@@ -205,7 +205,7 @@ def test_candidates_come_in_order_of_root_reach_and_promise():
 def test_two_causes_that_hide_each_other_are_repaired_together():
     case = toys.deep(layers=24)
     for group in case.optimizer.param_groups:
-        group["lr"] = 3.0  # with this rate no initialisation helps, and without one no rate does
+        group["lr"] = 3.0  # with this rate no initialization helps, and without one no rate does
     found = repair(case, fixes=[toys.toy_gain, toys.toy_slow])
     assert found.ok
     assert len({edit.action for edit in found.recipe.edits}) == 2
@@ -219,7 +219,7 @@ def toy_hasty(context):
     yield Plan(title="weights times 2.45 at a high rate", edits=edits)
 
 
-def test_a_repair_that_is_thrown_about_is_tried_at_a_smaller_rate():
+def test_an_unstable_repair_is_tried_at_a_smaller_rate():
     untreated = Trial(untreated=(1.0,) * 40, treated=(1.0, *[0.2] * 30, *[5.0] * 9))
     assert not compare(untreated).lower
     assert "unstable" in compare(untreated).why

@@ -46,7 +46,7 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_is_another_run():
     assert len(first) == MAX_TRIAL_STEPS
 
 
-def test_a_run_leaves_model_optimiser_gradients_and_random_numbers_as_they_were():
+def test_a_run_leaves_model_optimizer_gradients_and_random_numbers_as_they_were():
     case = small()
     case.model[0].weight.grad = torch.ones_like(case.model[0].weight)
     before = [value.clone() for value in case.model.state_dict().values()]
@@ -83,12 +83,12 @@ def test_training_stops_at_a_loss_that_is_no_number():
     assert all(math.isfinite(each) for each in found[:-1])
 
 
-def test_without_an_optimiser_adam_is_used():
+def test_without_an_optimizer_adam_is_used():
     case = small(optimizer=None)
     assert trials(case).run(case, "a") == trials(small()).run(small(), "a")
 
 
-def test_an_optimiser_that_asks_for_the_loss_itself_is_served():
+def test_an_optimizer_that_needs_a_closure_gets_one():
     case = small()
     case.model.eval()
     lbfgs = torch.optim.LBFGS(case.model.parameters(), lr=0.1)

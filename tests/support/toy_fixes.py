@@ -1,4 +1,4 @@
-"""A network that a toy fix repairs, and toy fixes: one that helps, some that do not."""
+"""A network that a toy fix repairs, and toy fixes: one helps, the others do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAIN = 6**0.5
 
 
 class Clock:
-    """Time that passes only when somebody looks."""
+    """A clock that advances by one tick per call."""
 
     def __init__(self, tick: float = 1.0) -> None:
         self.now, self.tick = 0.0, tick
@@ -26,7 +26,7 @@ class Clock:
 
 
 def deep(layers: int = 14, width: int = 24, *, optimizer: bool = True) -> Case:
-    """A ReLU network with PyTorch's initialisation: too deep for it."""
+    """A ReLU network that is too deep for PyTorch's default initialization."""
     torch.manual_seed(0)
     stack = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*stack, nn.Linear(width, 4))
@@ -49,7 +49,7 @@ def scaled(context: FixContext, factor: float) -> tuple[Edit, ...]:
 
 @fix(name="toy-gain", answers=("I", "B"), reach="init", since="0.1.0")
 def toy_gain(context: FixContext) -> Iterator[Plan]:
-    """Weights as large as a ReLU needs them."""
+    """Scales the weights to the gain that a ReLU needs."""
     yield Plan(title="weights times 2.45", edits=scaled(context, GAIN), promise=0.9)
 
 
@@ -67,14 +67,14 @@ def toy_placebo(context: FixContext) -> Iterator[Plan]:
 
 @fix(name="toy-stop", answers=("I", "B"), reach="init", since="0.1.0")
 def toy_stop(context: FixContext) -> Iterator[Plan]:
-    """Removes the finding and, with it, all learning: a healthy signal at a rate of nearly nothing."""
+    """Removes the finding and, with it, all learning: a healthy signal at a rate near zero."""
     edits = (*scaled(context, GAIN), Edit(action="rate", options={"factor": 1e-6}))
     yield Plan(title="weights times 2.45 and no learning", edits=edits, promise=1.0)
 
 
 @fix(name="toy-mistake", answers=("I", "B"), reach="recipe", since="0.1.0")
 def toy_mistake(context: FixContext) -> Iterator[Plan]:
-    """Names a parameter that is not there."""
+    """Names a parameter that does not exist."""
     yield Plan(title="nowhere", edits=(Edit(action="scale", where="nowhere", options={"factor": 2.0}),))
 
 
@@ -89,5 +89,5 @@ TOYS = (toy_gain, toy_lie, toy_placebo, toy_mistake, toy_advice)
 
 @fix(name="toy-slow", answers=("U",), reach="recipe", since="0.1.0")
 def toy_slow(context: FixContext) -> Iterator[Plan]:
-    """A thousandth of the rate."""
+    """Divides the rate by a thousand."""
     yield Plan(title="rate times 0.001", edits=(Edit(action="rate", options={"factor": 1e-3}),))

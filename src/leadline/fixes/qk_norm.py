@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from leadline.checks.model.attention_collapse import MAX_PURITY
 from leadline.fixes._engine.branches import AttentionSite, attention_sites
 from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.fixes._engine.lookup import MAX_LOGIT_VARIANCE
 from leadline.records import Attention, Edit
-
-# Derived: mean purity; two keys with nine tenths and one tenth have 0.82 (as in check F107).
-MAX_PURITY = 0.8
 
 CODE = """\
 # in __init__ of the attention; d is the width of a head:

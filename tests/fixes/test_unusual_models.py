@@ -1,4 +1,4 @@
-"""Every fix asked about networks that are not its own: what it proposes can be made, and taken back."""
+"""Fixes on unusual models either work or say why they do not."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def evaluated() -> Case:
 
 
 STRANGERS: dict[str, Callable[[], Case]] = {
-    "healthy": toys.healthy, "without an optimiser": evaluated, "trained": trained, "written attention": written,
+    "healthy": toys.healthy, "without an optimizer": evaluated, "trained": trained, "written attention": written,
     "packed attention": packed, "parametrised": parametrized, "frozen": frozen, "unrolled": recurrent,
 }  # fmt: skip
 
@@ -125,7 +125,7 @@ def context(name: str) -> FixContext:
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_whatever_a_fix_proposes_can_be_made_reads_as_code_and_is_taken_back(name: str):
+def test_every_proposed_plan_can_be_applied_written_as_code_and_undone(name: str):
     seen = context(name)
     session = EditSession(model=seen.case.model, optimizer=seen.case.optimizer)
     before = {key: value.clone() for key, value in seen.case.model.state_dict().items()}
@@ -227,7 +227,7 @@ def test_a_branch_that_is_recentred_has_no_mean():
     assert model(x).mean(-1).min() > 0
 
 
-def test_frozen_weights_are_thawed_without_an_optimiser_too():
+def test_frozen_weights_are_thawed_without_an_optimizer_too():
     model = nn.Linear(2, 2).requires_grad_(requires_grad=False)
     with temporary_edits(EditSession(model=model), [Edit(action="train", options={"names": ("weight",)})]):
         assert model.weight.requires_grad
@@ -245,7 +245,7 @@ def test_no_more_rates_are_tried_than_allowed():
     assert asked == [3, 9, 27]
 
 
-def test_of_losses_that_are_no_numbers_nothing_is_on_its_way_and_no_reference_is_told():
+def test_non_finite_losses_have_not_learned_and_name_no_reference():
     bar = LearningCriterion(constant=2.0, reference=())
     assert not bar.has_learned_enough((3.0, float("nan")))
     assert bar.describe((3.0, 2.5)) == "the best constant output reaches 2"
@@ -279,7 +279,7 @@ def test_plans_for_a_fresh_model_are_marked_for_one_that_has_been_trained():
     assert all("3 steps" in each for each in told)
 
 
-def test_a_fix_that_refuses_is_told_with_its_reason():
+def test_a_fix_that_refuses_is_reported_with_its_reason():
     @make_fix(name="toy-refusal", answers=("I",), reach="init", since="0.1.0")
     def refusing(seen: FixContext):
         """Refuses."""
