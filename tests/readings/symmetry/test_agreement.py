@@ -95,7 +95,7 @@ def network() -> tuple[nn.Module, Tensor]:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(5, 4)
 
 
-def test_a_table_that_lets_tanh_pass_is_refuted(monkeypatch):
+def test_a_table_in_which_tanh_is_homogeneous_is_refuted(monkeypatch):
     monkeypatch.setitem(scale_rules.SCALE_RULES, "fixed", scale_rules.homogeneous)
     found = leadline.symmetries(*network())
     verdict = found.verify()
@@ -107,7 +107,7 @@ def test_a_table_that_lets_tanh_pass_is_refuted(monkeypatch):
     assert "mistake in leadline's op table" in str(verdict)
 
 
-def test_a_table_that_forbids_relu_to_pass_is_found_to_miss_something(monkeypatch):
+def test_a_table_in_which_relu_is_fixed_misses_a_free_direction(monkeypatch):
     monkeypatch.setitem(scale_rules.SCALE_RULES, "homogeneous", scale_rules.fixed)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     verdict = leadline.symmetries(net, torch.randn(5, 4)).verify()
@@ -128,7 +128,7 @@ def test_verifying_leaves_the_model_as_it_was():
     assert all(each.grad is None for each in net.parameters())
 
 
-def test_fewer_passes_leave_completeness_open():
+def test_with_fewer_passes_completeness_is_not_measured():
     verdict = leadline.symmetries(*network()).verify(passes=2)
     assert verdict.missed is None
     assert verdict.ok

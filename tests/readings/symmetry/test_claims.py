@@ -95,7 +95,7 @@ def test_without_the_final_norm_it_is_gone():
     assert leadline.symmetries(PreNorm(final=False), X).inert == ()
 
 
-def test_a_verification_is_its_drift_as_a_number():
+def test_a_verification_compares_as_its_drift():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     found = leadline.symmetries(model, torch.randn(5, 4)).verify()
     assert float(found) == found.drift

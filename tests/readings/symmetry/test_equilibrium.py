@@ -84,7 +84,7 @@ def cases() -> Iterator[tuple[str, str, Step, dict[str, object], float, float]]:
     ("optimizer", "step", "options", "rate", "decay"),
     [pytest.param(*case, id=name) for name, *case in cases()],
 )
-def test_norm_and_angle_are_those_of_the_simulated_optimiser(optimizer, step, options, rate, decay):
+def test_norm_and_angle_are_those_of_the_simulated_optimizer(optimizer, step, options, rate, decay):
     group = ParamGroup(parameters=("w",), lr=rate, weight_decay=decay, options=options)
     radius = 0.7
     found = equilibrium(optimizer, group, count=COUNT, radius=radius)
@@ -107,6 +107,6 @@ def test_the_balance_is_reached_in_about_one_over_rate_times_decay_steps():
 @pytest.mark.parametrize(
     ("name", "rate", "decay"), [("Shampoo", 0.1, 0.1), ("AdamW", 0.1, 0.0), ("SGD", None, 0.1)]
 )
-def test_what_nobody_worked_out_is_not_claimed(name, rate, decay):
+def test_an_unknown_optimizer_or_a_zero_rate_has_no_equilibrium(name, rate, decay):
     group = ParamGroup(parameters=("w",), lr=rate, weight_decay=decay, options={})
     assert equilibrium(name, group, count=COUNT, radius=1.0) is None

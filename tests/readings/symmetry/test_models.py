@@ -112,7 +112,7 @@ def _outputs(model: nn.Module, inputs):
     return output_tensors(call_model(model, inputs))[-1].detach()
 
 
-def test_decay_left_off_the_gains_makes_the_weights_inert():
+def test_weights_are_inert_if_the_gains_are_not_decayed():
     """The usual groups of a GPT: gains and biases are not decayed, and take up what the weights give away."""
     case = ZOO["hf-gpt2"]()
     named = list(case.model.named_parameters())

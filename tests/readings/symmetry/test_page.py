@@ -59,7 +59,7 @@ def test_the_stored_results_are_what_is_measured(case: str):
 
 
 @pytest.mark.parametrize("case", ["norm eps=0", "all writers"])
-def test_what_is_free_stays_at_rounding_at_every_size(case: str):
+def test_a_free_rescaling_changes_outputs_only_by_rounding(case: str):
     again = behind_a_norm(0.0) if case == "norm eps=0" else in_a_stream("embed", "down")
     changes = [change for pairs in (again, load("symmetry_figures")["cases"][case]) for _, change in pairs]
     assert max(changes) < 1e-14

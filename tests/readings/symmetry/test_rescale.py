@@ -40,7 +40,7 @@ def test_a_shrunk_copy_computes_the_same_with_inert_tensors_at_the_factor():
     assert torch.equal(small[3].weight, net[3].weight)
 
 
-def test_where_eps_stops_it_the_copy_goes_as_far_as_allowed_and_says_so():
+def test_where_eps_limits_the_factor_the_copy_goes_as_far_as_allowed_and_warns():
     net = norm_behind_relu()
     with pytest.warns(EpsLimit, match="instead of 0.01") as said:
         small = leadline.shrink(net, X, 0.01)
@@ -52,7 +52,7 @@ def test_where_eps_stops_it_the_copy_goes_as_far_as_allowed_and_says_so():
     assert 0.9e-3 < limit.drift <= 1e-3
 
 
-def test_the_factor_that_is_named_is_allowed():
+def test_the_factor_in_the_warning_is_allowed():
     net = norm_behind_relu()
     with pytest.warns(EpsLimit) as said:
         leadline.shrink(net, X, 0.01)

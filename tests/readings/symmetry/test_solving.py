@@ -84,7 +84,7 @@ def test_the_cone_is_what_linear_programming_finds(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_at_the_least_penalty_every_generator_is_in_balance(seed: int):
+def test_at_the_smallest_penalty_every_generator_is_balanced(seed: int):
     vectors = drawn_vectors(seed)
     names = {name for vector in vectors for name in vector}
     inert = {
@@ -105,13 +105,13 @@ def test_two_layers_balance_at_equal_norms():
     assert math.exp(2 * moves["b"]) == pytest.approx(10.0, rel=1e-5)
 
 
-def test_a_tensor_that_is_not_decayed_may_take_up_what_others_give_away():
+def test_a_tensor_without_decay_may_grow_while_others_shrink():
     vectors = [{"gain": 1, "weight": -1}]
     assert combine_generators(vectors, find_descent(vectors, {"gain", "weight"})) == {}
     assert combine_generators(vectors, find_descent(vectors, {"weight"}))["weight"] < 0
 
 
-def test_a_vector_is_taken_from_another_as_often_as_makes_it_shortest():
+def test_a_vector_is_subtracted_as_often_as_shortens_the_other_most():
     assert _best_multiple({"a": 4, "b": 1}, {"a": 2}, ["a"]) == 2
     assert _best_multiple({"a": 3}, {"a": 2}, ["a"]) == 0
     assert _best_multiple({"b": 3}, {"a": 2}, ["a"]) == 0

@@ -82,7 +82,7 @@ def test_a_norm_has_a_free_input_and_a_gain_and_shift_that_move_together(name: s
         lambda x, g, b: F.batch_norm(x, ZEROS.clone(), ONES.clone(), weight=g, bias=b),
     ],
 )
-def test_a_batch_norm_with_stored_statistics_holds_the_scale_of_its_input(layer: Layer):
+def test_a_batch_norm_with_stored_statistics_fixes_the_scale_of_its_input(layer: Layer):
     assert group(layer) == expected({"gain": 1, "shift": 1, "leave": -1})
 
 
@@ -95,7 +95,7 @@ def test_a_batch_norm_with_stored_statistics_holds_the_scale_of_its_input(layer:
         ).sum(-1),
     ],
 )
-def test_an_instance_norm_with_stored_statistics_holds_it_as_well(layer: Layer):
+def test_an_instance_norm_with_stored_statistics_fixes_the_scale_of_its_input(layer: Layer):
     assert group(layer) == expected({"gain": 1, "shift": 1, "leave": -1})
 
 
@@ -155,7 +155,7 @@ def test_an_additive_mask_of_attention_may_not_scale(layer: Layer):
 
 
 @pytest.mark.parametrize(("moments", "power"), [(torch.var_mean, 2), (torch.std_mean, 1)])
-def test_a_variance_scales_as_the_square_of_what_it_is_taken_of(moments: Callable[..., tuple], power: int):
+def test_a_variance_scales_as_the_square_of_its_input(moments: Callable[..., tuple], power: int):
     def layer(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
         return moments(x, dim=-1, keepdim=True)[0] * ONES
 
@@ -191,9 +191,9 @@ def powers(layer: Layer) -> list[float]:
         (lambda x, g, b: x.clamp(min=0), [1]),
         (lambda x, g, b: x.clamp_max(0), [1]),
     ],
-    ids=["sum", "power", "clamped norm", "behind a view", "one over", "clamp at nought", "clamp_max at nought"],
+    ids=["sum", "power", "clamped norm", "behind a view", "one over", "clamp at zero", "clamp_max at zero"],
 )  # fmt: skip
-def test_a_small_number_under_a_division_is_a_guard_and_a_bound_at_nought_is_none(
+def test_a_small_number_before_a_division_is_a_guard_and_a_bound_at_zero_is_not(
     layer: Layer, expected_powers: list[float]
 ):
     found = group(layer)
@@ -212,7 +212,7 @@ def test_a_small_number_under_a_division_is_a_guard_and_a_bound_at_nought_is_non
     ids=["added", "read by a ReLU", "two bounds", "bound above", "not divided by", "as an exponent", "both",
          "threshold"],
 )  # fmt: skip
-def test_a_number_of_a_size_holds_the_scale_of_what_meets_it(layer: Layer):
+def test_a_constant_fixes_the_scale_of_what_it_is_added_to(layer: Layer):
     assert powers(layer) == []
     assert frozenset({("enter", 1)}) not in group(layer)
 
@@ -228,18 +228,18 @@ def test_the_terms_of_a_fused_product_scale_alike():
     "layer",
     [lambda x, g, b: x.new_zeros(8, WIDTH).copy_(x), lambda x, g, b: x + torch.full((WIDTH,), 0.0),
      lambda x, g, b: x * torch.full((WIDTH,), 3.0), lambda x, g, b: x + (x * 2).zero_()],
-    ids=["copied", "nought added", "a filled factor", "zeroed"],
+    ids=["copied", "zero added", "a filled factor", "zeroed"],
 )  # fmt: skip
-def test_what_was_in_a_tensor_before_it_was_overwritten_does_not_matter(layer: Layer):
+def test_the_content_of_an_overwritten_tensor_does_not_matter(layer: Layer):
     assert powers(layer) == [1]
 
 
-def test_a_tensor_filled_with_a_number_is_a_size():
+def test_a_tensor_filled_with_a_number_fixes_the_scale():
     assert powers(lambda x, g, b: x + torch.full((WIDTH,), 3.0)) == []
     assert powers(lambda x, g, b: x + (x * 2).fill_(3.0)) == []
 
 
-def test_where_a_picture_is_sampled_may_not_scale_and_what_is_sampled_may():
+def test_sampling_coordinates_may_not_scale_and_the_image_may():
     def looked_up(picture: Tensor, places: Tensor) -> Tensor:
         grid = places.reshape(1, 1, -1, 2).expand(8, -1, -1, -1)
         return F.grid_sample(picture.reshape(8, 1, 2, 2), grid, align_corners=False).reshape(8, -1)
@@ -275,7 +275,7 @@ MASK = torch.ones(6, 6).tril() == 0
     ],
     ids=["scaled", "masked", "squashed", "over the queries", "read twice"],
 )
-def test_the_bias_of_keys_is_inert_where_a_softmax_over_the_keys_takes_it_out(scores, dim: int, free: bool):
+def test_the_bias_of_keys_is_inert_before_a_softmax_over_the_keys(scores, dim: int, free: bool):
     torch.manual_seed(0)
     found = leadline.symmetries(Written(scores, dim=dim), torch.randn(2, 6, WIDTH))
     assert ("key.bias" in found.inert) == free

@@ -25,7 +25,7 @@ def plain(depth: int = 4) -> nn.Module:
     return nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
 
 
-def test_theory_and_a_plain_network_do_not_part_forward():
+def test_theory_agrees_with_a_plain_network_in_the_forward_pass():
     found = account(plain(), torch.randn(64, WIDTH))
     assert found.forward_parting is None
     assert found.with_rule == found.ops
@@ -47,7 +47,7 @@ class Aligned(nn.Module):
         return self.second(self.first(x))
 
 
-def test_weights_that_know_the_signal_are_found_as_the_first_parting():
+def test_weights_that_depend_on_the_signal_are_the_first_disagreement():
     found = account(Aligned(), torch.randn(64, WIDTH))
     assert found.forward_parting is not None
     assert (found.forward_parting.module, found.forward_parting.name) == ("second", "linear")
@@ -55,7 +55,7 @@ def test_weights_that_know_the_signal_are_found_as_the_first_parting():
     assert "copy" in found.forward_parting.assumption
 
 
-def test_what_follows_a_parting_inherits_it_and_is_not_blamed():
+def test_ops_after_the_first_disagreement_are_not_blamed():
     model = nn.Sequential(Aligned(), copy.deepcopy(plain(1)))
     found = account(model, torch.randn(64, WIDTH))
     assert found.forward_parting is not None
@@ -76,7 +76,7 @@ def test_an_op_without_a_rule_is_counted_by_name():
     assert found.anchored[0].endswith("special_i0")
 
 
-def test_check_shows_theory_beside_measurement():
+def test_check_shows_theory_next_to_measurement():
     report = leadline.check(plain(8), torch.randn(64, WIDTH), loss=lambda out: out.square().mean())
     assert report.profile.theory is not None
     assert report.profile.depth_scale is not None

@@ -142,13 +142,13 @@ def test_attention_agrees_with_samples_at_its_keys_and_values(title: str):
     assert abs(errors_of(CASES[title], VALUES)[1]) < RESOLUTION
 
 
-def test_what_the_gradient_of_keys_lacks_vanishes_with_width():
+def test_the_error_of_the_gradient_of_keys_vanishes_with_width():
     wide = Case(F.scaled_dot_product_attention, ((8, 4, TOKENS, 128),) * 3)
     assert abs(errors_of(wide, KEYS)[1]) < FINITE / 4
 
 
 @pytest.mark.parametrize("features", [64, 256])
-def test_packed_attention_lacks_what_keys_and_values_know_of_each_other(features: int):
+def test_packed_attention_ignores_the_correlation_of_keys_and_values(features: int):
     r"""Both read the same token: $E[y^2]$ gains $q_v \sigma^2/D$, and no more, over $D$ features of it."""
     forward, _ = errors_of(packed_of(features))
     sharpness = math.e / TOKENS  # P_2 for logits of variance one and many keys

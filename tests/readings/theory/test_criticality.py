@@ -10,7 +10,7 @@ import leadline
 from leadline.readings.limits import MAX_EFOLDS_SGD
 
 
-def test_relu_is_critical_at_he_initialisation():
+def test_relu_is_critical_at_he_initialization():
     assert leadline.critical_gain("relu") == pytest.approx(2.0)
     scale = leadline.depth_scale("relu", weight_variance=2.0)
     assert (scale.phase, scale.chi) == ("critical", pytest.approx(1.0))
@@ -42,12 +42,12 @@ def test_the_critical_gain_is_critical(activation: str, bias: float):
     assert (scale.phase, scale.xi) == ("critical", math.inf)
 
 
-def test_a_variance_that_runs_away_is_said_to():
+def test_a_diverging_variance_is_reported_as_infinite():
     assert leadline.depth_scale("relu", weight_variance=3.0).q == math.inf
     assert leadline.depth_scale("relu", weight_variance=1.0).q == 0.0
 
 
-def test_a_weight_variance_of_nothing_is_refused():
+def test_a_weight_variance_of_zero_is_refused():
     with pytest.raises(leadline.InputError, match="weight_variance"):
         leadline.depth_scale("relu", weight_variance=0.0)
 

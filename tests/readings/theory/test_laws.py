@@ -65,7 +65,7 @@ def specimens() -> list[ParameterSet]:
 
 
 @pytest.mark.parametrize("animal", specimens())
-def test_no_specimen_makes_prediction_raise_or_rules_stumble(animal: Specimen):
+def test_no_specimen_makes_a_rule_raise(animal: Specimen):
     case = animal()
     seen = trace(case.model, case.inputs, case.targets, loss=case.loss)
     found = predict(seen)
@@ -77,7 +77,7 @@ def test_no_specimen_makes_prediction_raise_or_rules_stumble(animal: Specimen):
     assert all(math.isfinite(each) and each >= 0 for each in predicted)
 
 
-def test_prediction_draws_no_random_number_of_the_user():
+def test_prediction_leaves_the_random_state_unchanged():
     layer = torch.nn.Linear(8, 8)
     before = torch.get_rng_state()
     seen = trace(layer, torch.ones(4, 8), loss=lambda out: out.softmax(-1).square().mean())
@@ -127,7 +127,7 @@ def test_gradients_of_copies_add_up(copies: int, ms: float):
     assert unbroadcast(independent((copies, 5), 0.0, ms), (1, 5)).ms == pytest.approx(copies * ms)
 
 
-def test_a_mean_over_what_all_share_loses_nothing():
+def test_the_mean_of_equal_elements_keeps_the_second_moment():
     field = broadcast(independent((1, 4), 0.0, 2.0), (8, 4))
     assert averaged(field, [0], keep=False).ms == pytest.approx(2.0)
 

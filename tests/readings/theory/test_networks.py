@@ -117,7 +117,7 @@ def test_every_op_that_carries_a_signal_is_predicted(seen: Trace):
     assert predict(seen).forward.refusals == {}
 
 
-def test_an_op_without_a_rule_is_reported_and_prediction_goes_on_behind_it():
+def test_prediction_continues_after_an_op_without_a_rule_and_reports_it():
     class Strange(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -75,7 +75,7 @@ PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("title", PREDICTED)
-def test_a_less_usual_call_is_predicted_within_a_tenth(title: str):
+def test_an_unusual_call_is_predicted_within_ten_percent(title: str):
     found = compare(PREDICTED[title], torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1)))
     predicted, measured = found.forward
     assert found.refusals == {}
@@ -93,7 +93,7 @@ CREATED: dict[str, tuple[Callable[[], Tensor], float, float]] = {  # mean and se
 
 
 @pytest.mark.parametrize("title", CREATED)
-def test_a_constant_that_was_not_measured_is_known_by_how_it_was_made(title: str):
+def test_a_constant_that_was_not_measured_is_predicted_from_its_op(title: str):
     make, mean, ms = CREATED[title]
     seen = trace(Bench(lambda x: x * make().mean(), torch.randn(3)), torch.randn(3), loss=lambda out: out)
     op = next(op for op in seen.ops if op.name in ("arange", "linspace", "eye", "scalar_tensor"))
@@ -115,13 +115,13 @@ LATE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 
 
 @pytest.mark.parametrize("title", LATE)
-def test_operands_that_do_not_match_are_refused_by_name(title: str):
+def test_operands_that_do_not_match_are_refused_with_a_reason(title: str):
     function, reason = LATE[title]
     found = compare(function, torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
     assert any(reason in refusal for refusal in found.refusals.values()), found.refusals
 
 
-def test_an_op_that_torch_does_not_have_cannot_be_run_again_and_a_step_function_has_no_slope():
+def test_an_op_without_a_torch_function_cannot_be_replayed_and_a_step_function_has_slope_zero():
     seen = trace(Bench(lambda x: torch.sign(x), torch.randn(4)), torch.randn(4), loss=lambda out: out)
     op = next(op for op in seen.ops if op.name == "sign")
     value = op.inputs[0]
@@ -130,7 +130,7 @@ def test_an_op_that_torch_does_not_have_cannot_be_run_again_and_a_step_function_
         replay(replace(op, name="conjure"), {value: torch.ones(1)})
 
 
-def test_numbers_have_no_covariance_and_a_tensor_has_its_variance_with_itself():
+def test_constants_have_no_covariance_and_a_tensor_has_its_variance_with_itself():
     sources = Sources()
     x = sources.gaussian(independent((4,), 1.0, 3.0))
     assert sources.covariance(x, x) == pytest.approx(2.0)
