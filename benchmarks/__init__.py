@@ -1,1 +1,1 @@
-"""Every number quoted anywhere comes from here: each script measures, stores its results, and fills its table."""
+"""Benchmarks: each script measures something, stores its result, and fills the tables that quote it."""

@@ -1,4 +1,4 @@
-"""Small networks that tell what a watch samples of their blocks: dead units, branch over skip, attention logits."""
+"""Small networks whose blocks report what a watch samples: dead units, branch over skip, attention logits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reading = dict[str, float]
 
 
 def dead_share(x: Tensor) -> float:
-    """Share of units (last or channel axis) that are zero on the whole batch."""
+    """Return the share of units (last or channel axis) that are zero on the whole batch."""
     units = x.transpose(1, -1).flatten(0, -2) if x.dim() == 4 else x.flatten(0, -2)
     return float((units <= 0).all(0).float().mean())
 
@@ -67,7 +67,7 @@ class Residual(nn.Module):
 
 
 class Attending(nn.Module):
-    """A pre- or post-norm Transformer block with causal attention."""
+    """A pre-norm or post-norm Transformer block with causal attention."""
 
     def __init__(self, width: int, heads: int, *, post: bool) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def read(self, x: Tensor) -> list[Reading]:
-        """What each block says of itself; batch norm's memory stays as it was."""
+        """Return what each block reports about itself. The running statistics of batch norms are not changed."""
         kept = {name: value.clone() for name, value in self.named_buffers()}
         x, found = self.stem(x), []
         for block in self.blocks:
@@ -138,7 +138,7 @@ class Network(nn.Module):
 
 
 class Embed(nn.Module):
-    """Characters and positions to vectors."""
+    """Embeds characters and positions."""
 
     def __init__(self, characters: int, width: int, length: int) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def _rms(x: Tensor) -> float:
 
 
 def build(family: str, *, depth: int, width: int, classes: int, length: int) -> Network:
-    """A network of one of the families; digits come as (batch, 64), text as (batch, length)."""
+    """Return a network of one of the families. Digits have shape (batch, 64), text (batch, length)."""
     head = nn.Linear(width, classes)
     if family == "mlp":
         return Network(nn.Linear(64, width), [Layer(width, width) for _ in range(depth)], head)

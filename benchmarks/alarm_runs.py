@@ -1,4 +1,4 @@
-"""Real training runs, healthy and with one flaw that sets in at a known step, recorded as a watch would record them."""
+"""Real training runs, healthy or with one flaw that starts at a known step, recorded as a watch would record them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from leadline.records import ParamGroup
 from leadline.records.run import Sample
 
 STEPS = 1200
-PROBE = 20  # steps between two samples of the blocks
+# Steps between two samples of the blocks.
+PROBE = 20
 ONSET = 600
 FAMILIES = ("mlp", "residual", "conv", "transformer", "post-norm")
 TEXTUAL = ("transformer", "post-norm")
@@ -30,7 +31,7 @@ BLOCK_METRICS = ("dead", "branch_skip", "attention_logit", "attention_entropy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How one run is trained; `flaw` is "" for a healthy one."""
+    """The settings of one run; `flaw` is "" for a healthy run."""
 
     family: str
     seed: int
@@ -52,7 +53,7 @@ class Plan:
 
 
 def healthy_plan(seed: int, family: str | None = None) -> Plan:
-    """A usual recipe, drawn by the seed."""
+    """Return a common recipe, drawn with the seed."""
     draw = random.Random(seed)
     family = family or draw.choice(FAMILIES)
     optimizer = "AdamW" if family in TEXTUAL else draw.choice(["AdamW", "SGD", "Adam"])
@@ -74,7 +75,7 @@ def healthy_plan(seed: int, family: str | None = None) -> Plan:
 
 
 def settling_plan(seed: int) -> Plan:
-    """A convolutional network whose scale-invariant weights reach their equilibrium: high rate, strong decay."""
+    """Return a convolutional network whose scale-invariant weights reach equilibrium: high rate, strong decay."""
     draw = random.Random(seed)
     plan = healthy_plan(seed, "conv")
     decay = draw.choice([0.01, 0.02])
@@ -82,7 +83,7 @@ def settling_plan(seed: int) -> Plan:
 
 
 def rate(plan: Plan, step: int) -> float:
-    """The scheduled rate: 50 steps of warm-up unless it is constant."""
+    """Return the scheduled rate: 50 steps of warm-up unless it is constant."""
     if plan.flaw == "divergence" and step >= plan.onset:
         return plan.lr * math.exp(min((step - plan.onset) / 40, 12.0))
     if plan.schedule == "constant":
@@ -95,7 +96,7 @@ def rate(plan: Plan, step: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A finished run: the names of its parameters, and a sample a step."""
+    """A finished run: the names of its parameters, and one sample per step."""
 
     plan: Plan
     names: list[str]
@@ -107,7 +108,7 @@ class Recorded:
 
 
 def record(plan: Plan) -> Recorded:
-    """Train and record, on one thread."""
+    """Train and record the run on one thread."""
     torch.manual_seed(plan.seed)
     found = task("text" if plan.family in TEXTUAL else "digits")
     length = found.inputs.shape[1]
@@ -121,7 +122,7 @@ def record(plan: Plan) -> Recorded:
 
 
 def trained_parameters(plan: Plan, model: Network) -> list[nn.Parameter]:
-    """What the optimiser is given: everything, or everything but one block."""
+    """Return the parameters for the optimizer: all of them, or all except one block."""
     left_out = "blocks.1." if plan.flaw == "left out" else "\0"
     return [each for name, each in model.named_parameters() if not name.startswith(left_out)]
 
@@ -150,7 +151,7 @@ def layout_of(plan: Plan, names: list[str]) -> Layout:
 
 
 def train(plan: Plan, model: Network, optimizer: torch.optim.Optimizer, found: Task) -> Iterator[Sample]:
-    """One sample a step; stops where the loss stopped being a number ten steps ago."""
+    """Yield one sample per step. Stop ten steps after the loss became non-finite."""
     parameters = list(model.parameters())
     stream, same = batches(found, plan.batch, plan.seed), None
     scaler = Scaler() if plan.flaw == "loss scale" or (not plan.flaw and plan.seed % 5 == 0) else None
@@ -170,7 +171,7 @@ def train(plan: Plan, model: Network, optimizer: torch.optim.Optimizer, found: T
 
 
 def one_step(plan, step, model, optimizer, parameters, batch, scaler):  # noqa: PLR0913
-    """Forward, backward, clipping, step; the numbers a watch records."""
+    """Do one step: forward, backward, clipping, optimizer. Return the numbers that a watch records."""
     optimizer.zero_grad(set_to_none=True)
     for each in parameters:
         each.grad = None
@@ -210,7 +211,7 @@ def one_step(plan, step, model, optimizer, parameters, batch, scaler):  # noqa: 
 
 
 class Scaler:
-    """The rule of GradScaler (start 65536, half on overflow, double after 2000 good steps), told of overflows."""
+    """The rule of GradScaler: start at 65536, halve on overflow, double after 2000 good steps."""
 
     def __init__(self) -> None:
         self.scale, self.good = 65536.0, 0
@@ -247,7 +248,7 @@ def block_vectors(rows: list[dict[str, float]]) -> dict[str, array]:
 
 
 def flawed_batch(plan: Plan, step: int, batch, same, found: Task):
-    """The batch as the flaw left it."""
+    """Return the batch with the flaw applied."""
     x, y = batch
     late = step >= plan.onset
     if plan.flaw == "same batch" and late:
@@ -274,7 +275,7 @@ FLAWED_MODELS: dict[str, Callable[[Network], None]] = {"cut": _detach_block}
 
 
 def _sink_bias(plan: Plan, step: int, model: Network) -> None:
-    """From the onset on, something drives the first biases down: units die one after the other."""
+    """From the onset on, push the first biases down, so that units die one after the other."""
     if step >= plan.onset:
         with torch.no_grad():
             for block in model.blocks[:2]:
@@ -282,7 +283,7 @@ def _sink_bias(plan: Plan, step: int, model: Network) -> None:
 
 
 def _kick(plan: Plan, step: int, model: Network) -> None:
-    """One gradient a hundred times as large as it should be."""
+    """Make one gradient a hundred times larger than it should be."""
     if step == plan.onset:
         for each in model.parameters():
             if each.grad is not None:
@@ -290,7 +291,7 @@ def _kick(plan: Plan, step: int, model: Network) -> None:
 
 
 def _grow(names: tuple[str, ...]) -> Callable[[Plan, int, Network], None]:
-    """From the onset on, these weights grow by half a per cent a step, as under a rate that is too high for them."""
+    """From the onset on, let these weights grow by half a percent per step, as with too high a rate."""
 
     def push(plan: Plan, step: int, model: Network) -> None:
         if step >= plan.onset:
@@ -324,7 +325,7 @@ FLAWED_GRADIENTS: dict[str, Callable[[Plan, int, Network], None]] = {
     "non-finite": _poison,
 }
 
-FLAWS: dict[str, tuple[str, ...]] = {  # what is broken, and in which families it can be
+FLAWS: dict[str, tuple[str, ...]] = {  # the flaws, and the families in which each can occur
     "spike": FAMILIES,
     "bad batch": ("mlp",),
     "divergence": FAMILIES,
@@ -343,7 +344,7 @@ FLAWS: dict[str, tuple[str, ...]] = {  # what is broken, and in which families i
 
 
 def sick_plan(flaw: str, seed: int) -> Plan:
-    """A usual recipe with one flaw; clipping off where it would hide the flaw."""
+    """Return a common recipe with one flaw; clipping is off if it would hide the flaw."""
     family = FLAWS[flaw][seed % len(FLAWS[flaw])]
     plan = replace(healthy_plan(seed, family), flaw=flaw, onset=random.Random(seed).randrange(300, 700))
     at_start = flaw in ("noise labels", "left out", "cut", "tight clip")

@@ -1,12 +1,13 @@
-"""How often alarms are wrong on healthy training runs, and how soon they see what goes wrong in sick ones.
+"""Measure how often run checks are wrong on healthy training runs, and how soon they notice a flaw in sick ones.
 
-    python -m benchmarks.alarms                 train and judge what has no result yet, fill docs/reference/alarms.md
-    python -m benchmarks.alarms --keep FOLDER   keep the recorded runs there, and judge those that are there already
-    python -m benchmarks.alarms --again         judge all runs again (after a change of an alarm; quick with --keep)
+    python -m benchmarks.alarms                 train and evaluate runs without a result, fill docs/reference/alarms.md
+    python -m benchmarks.alarms --keep FOLDER   also save the recorded runs there, and reuse those that exist
+    python -m benchmarks.alarms --again         evaluate all runs again (after a change of a check; fast with --keep)
 
-Two sets of runs, by seed: thresholds were set on the first (`calibration`) and are judged on the second (`held out`),
-whose recipes are other draws. Each run trains a small network on digits or text; a sick one has a single flaw that sets
-in at a known step. About twenty minutes on one core.
+There are two sets of runs with different seeds. The thresholds were set on the first (`calibration`) and are tested on
+the second (`held out`), whose recipes are other draws. Each run trains a small network on digits or text; a sick one
+has a single flaw that starts at a known step. It takes about twenty minutes on one core, can be interrupted and
+resumed, and stores its result in benchmarks/results/alarms.json.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from leadline.checks import run_checks
 from leadline.checks._history import History
 from leadline.monitor.alerts import AlertTracker
 
-SETS = {"calibration": (0, 30, 2), "held out": (1000, 30, 3)}  # first seed, healthy runs, runs of each flaw
-SETTLING = 2  # healthy runs more, long enough for scale-invariant weights to settle
-TELLS = {  # the alarms that name the flaw; those that see its consequences do not count
+SETS = {"calibration": (0, 30, 2), "held out": (1000, 30, 3)}  # first seed, healthy runs, runs per flaw
+# Additional healthy runs, long enough for scale-invariant weights to reach equilibrium.
+SETTLING = 2
+NAMING_ALARMS = {  # the checks that name the flaw itself, not its consequences
     "spike": ("T801",),
     "bad batch": ("T801",),
     "divergence": ("T803", "T814"),
@@ -55,7 +57,7 @@ def plans(name: str) -> list[Plan]:
 
 
 def judge(plan: Plan, keep: Path | None) -> dict[str, Any]:
-    """What the run checks found in one run."""
+    """Return the alerts of one run."""
     recorded = recorded_run(plan, keep)
     history, tracker, said = History(recorded.layout), AlertTracker(run_checks()), []
     begin = time.process_time()
@@ -84,7 +86,7 @@ def recorded_run(plan: Plan, keep: Path | None) -> Recorded:
 
 
 def render(results: Results) -> str:
-    """The tables of docs/reference/alarms.md."""
+    """Return the tables of docs/reference/alarms.md."""
     return "\n\n".join([render_false(results), render_sick(results)])
 
 
@@ -119,7 +121,7 @@ def render_false(results: Results) -> str:
 
 
 def bounded(alerts: list[list[Any]], steps: int) -> str:
-    """None in n steps: the rate is below 3/n with 95 % confidence, if steps were independent (derived: e^-3 is 5 %)."""
+    """Return the 95 % upper bound 3/n of a rate with no event in n independent steps (derived: e^-3 is 5 %)."""
     return "" if alerts else f", below {3e4 / steps:.2f} with 95 % confidence"
 
 
@@ -130,7 +132,7 @@ def listed(alerts: list[list[Any]]) -> str:
 
 def render_sick(results: Results) -> str:
     rows = []
-    for flaw, codes in TELLS.items():
+    for flaw, codes in NAMING_ALARMS.items():
         row = [flaw, ", ".join(codes)]
         for name in SETS:
             delays = [delay(found, codes) for key, found in of_set(results, name) if key[1] == flaw]
@@ -150,7 +152,7 @@ def render_sick(results: Results) -> str:
 
 
 def delay(found: dict[str, Any], codes: tuple[str, ...]) -> int | None:
-    """Steps from the onset to the first alert that names the flaw; None if there is none."""
+    """Return the steps from the onset to the first alert that names the flaw, or None."""
     steps = [step for code, _, step, _ in found["alerts"] if code in codes and step >= found["onset"]]
     return min(steps) - found["onset"] if steps else None
 

@@ -1,8 +1,10 @@
-"""Five small applications in full: the verdict, the repair that was proved, the task's score before and after.
+"""Run five small applications from check to repair: the verdict, the proved repair, the score before and after.
 
-python -m benchmarks.applications          runs those that have no result, and writes docs/tutorial/applications.md
-python -m benchmarks.applications NAME     only that one
-python -m benchmarks.applications --page   only writes the page
+    python -m benchmarks.applications          run applications without a result, write docs/tutorial/applications.md
+    python -m benchmarks.applications NAME     run only this one
+    python -m benchmarks.applications --page   only write the page
+
+The results are stored in benchmarks/results/applications.json as soon as each application is finished.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ FOLDER = Folder(name="applications", scripts=NAMES)
 
 
 def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
-    """The solution as JSON; a loss that is no number is null."""
+    """Return the solution as JSON; a non-finite loss is null."""
     application = FOLDER.script(name).APPLICATION
     found = {**asdict(solve(application, quick=not proved)), "proved": proved}
     losses = [loss if math.isfinite(loss) else None for loss in found["loss"]]
@@ -28,7 +30,7 @@ def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
 
 
 def render(results: Results) -> str:
-    """One row an application, then what each is, from the docstring of its script."""
+    """Return one row per application, then a section for each, from the docstring of its script."""
     cases = {name: results["cases"][name] for name in NAMES if name in results["cases"]}
     header = ["problem", "verdict", "repair", "score before", "after"]
     rows = [_row(name, case) for name, case in cases.items()]

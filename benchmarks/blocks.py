@@ -1,9 +1,10 @@
-"""Step time and memory of our blocks beside everybody else's, measured in turns in fresh processes.
+"""Compare step time and memory of leadline.nn with other libraries, alternating in fresh processes.
 
-`python -m benchmarks.blocks` measures and writes results/blocks.json and the tables in docs/reference/nn.md. Peers that
-are not installed are left out and named. Time is processor time of one thread, which is what a quiet machine
-would take and which a busy one disturbs little; models take turns, so that what disturbance there is hits all
-of them.
+    python -m benchmarks.blocks
+
+The result goes to benchmarks/results/blocks.json and into the tables of docs/reference/nn.md. Libraries that are not
+installed are left out and listed. Time is processor time of one thread, which other programs disturb little. Models
+alternate, so that any disturbance affects all of them.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "nn.md"
 
 SIZES = {"small": (64, 4, 64, 16, 100), "wide": (256, 4, 128, 8, 24)}  # width, heads, time, batch, depth
 DEPTHS = (10, 100, 1000)
-ROUNDS = 7  # timed steps of each model, in turns with the others; the medians count
+ROUNDS = 7  # timed steps per model, alternating with the others
 
 Size = tuple[int, int, int, int, int]
 
 
 class HandWritten(nn.Module):
-    """The least code for a pre-norm block on SDPA with a packed QKV: what ours must not be slower than."""
+    """The least code for a pre-norm block on SDPA with packed QKV; leadline.nn must not be slower."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ def bert(size: Size) -> nn.Module:
 
 
 class FromEmbeddings(nn.Module):
-    """A Hugging Face model fed with vectors."""
+    """A Hugging Face model whose input is embeddings."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -146,7 +147,7 @@ def torchscale(size: Size) -> nn.Module:
 
 
 class FromTokenEmbeddings(nn.Module):
-    """A torchscale encoder fed with vectors."""
+    """A torchscale encoder whose input is embeddings."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -177,10 +178,10 @@ PARTS = [*SIZES, "depth"]
 
 
 def measure_in_turns(table: str, names: list[str], size: Size, rounds: int) -> dict[str, Any]:
-    """Processor seconds of a step and of its optimiser part, models taking turns step by step in one process.
+    """Return the processor seconds of a step and of its optimizer part; models alternate step by step in one process.
 
-    `ratio` is the median over rounds of a model's step over the first model's of the same round, so that slow
-    disturbances cancel. A model that cannot be built is left out.
+    `ratio` is the median over rounds of a model's step time over that of the first model in the same round, so that
+    slow disturbances cancel. A model that cannot be built is left out.
     """
     width, _, time_, batch, _ = size
     x = torch.randn(batch, time_, width)
@@ -189,7 +190,7 @@ def measure_in_turns(table: str, names: list[str], size: Size, rounds: int) -> d
     timings: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
     order = list(models)
     for _ in range(rounds + 1):
-        order = [*order[1:], order[0]]  # who comes first pays for the memory that the last one left behind
+        order = [*order[1:], order[0]]  # the first model pays for the memory that the last one left
         for name in order:
             timings[name].append(_step(models[name], optimizers[name], x))
     return {name: _summary(rows[1:], timings[names[0]][1:]) for name, rows in timings.items()}
@@ -224,13 +225,13 @@ def _summary(rows: list[tuple[float, float]], first: list[tuple[float, float]]) 
 
 
 def peak_mb(table: str, name: str, size: Size, rounds: int) -> float:
-    """Peak resident memory of this process, after `rounds` steps of one model."""
+    """Return the peak resident memory of this process after `rounds` steps of one model."""
     measure_in_turns(table, [name], size, rounds)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def in_fresh_process(job: str, *arguments: Any) -> Any:
-    """The result of `measure_in_turns` or `peak_mb` in a process of its own."""
+    """Return the result of `measure_in_turns` or `peak_mb` from a new process."""
     command = [sys.executable, "-m", "benchmarks.blocks", "--job", json.dumps([job, *arguments])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PAGE.parent.parent)
     if done.returncode:
@@ -239,7 +240,7 @@ def in_fresh_process(job: str, *arguments: Any) -> Any:
 
 
 def by_depth(rounds: dict[int, int]) -> dict[str, Any]:
-    """Time and peak memory of each of our modes and of the hand-written block, by depth."""
+    """Return time and peak memory of each of our modes and of the hand-written block, by depth."""
     width, heads, time_, batch, _ = SIZES["small"]
     rows: dict[str, Any] = {}
     for depth in (1, *DEPTHS):
@@ -253,7 +254,7 @@ def by_depth(rounds: dict[int, int]) -> dict[str, Any]:
 
 
 def run(parts: list[str]) -> dict[str, Any]:
-    """Measure these parts, each with the load of the machine before it; what is stored of the others stays."""
+    """Measure these parts, each with the load of the machine before it. Stored results of the other parts stay."""
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results |= {"torch": torch.__version__, "threads": 1, "sizes": SIZES}
     for part in parts:
@@ -267,7 +268,7 @@ def run(parts: list[str]) -> dict[str, Any]:
 
 
 def render_speed(results: dict[str, Any]) -> str:
-    """The table of step times, as ratios to the fastest peer."""
+    """Return the table of step times, as ratios to the fastest other library."""
     lines = ["| model | " + " | ".join(map(_size_name, results["sizes"].values())) + " |", "|---|---|---|"]
     for name in MODELS:
         cells = [_ratio(results[label], name) for label in results["sizes"]]
@@ -287,7 +288,7 @@ def _ratio(rows: dict[str, Any], name: str) -> str:
 
 
 def render_depth(results: dict[str, Any]) -> str:
-    """The table of time and memory a layer; memory is the increase over one layer."""
+    """Return the table of time and memory per layer; memory is the increase over one layer."""
     depth = results["depth"]
     lines = ["| | " + " | ".join(f"{d} layers" for d in DEPTHS) + " |", "|---|" + "---|" * len(DEPTHS)]
     for name in MODES:
@@ -302,7 +303,7 @@ def _layer_cell(row: dict[str, Any], one: dict[str, Any], depth: int) -> str:
 
 
 def write_between_markers(name: str, text: str) -> None:
-    """Replace what stands between the two markers `name` of the docs page."""
+    """Replace the text between the two markers `name` of the docs page."""
     opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
     head, rest = PAGE.read_text().split(opening, 1)
     PAGE.write_text(f"{head}{opening}\n{text}\n{closing}{rest.split(closing, 1)[1]}")

@@ -1,9 +1,9 @@
-"""How much dropout a small classifier survives: the loss of handwritten digits after a fixed number of steps.
+"""Measure how much dropout a small classifier tolerates: the loss on digits after a fixed number of steps.
 
-    python -m benchmarks.dropout    measure what has no result yet, fill docs/lab-notes/log.md
+    python -m benchmarks.dropout    measure cases without a result, fill docs/lab-notes/log.md
 
-An MLP of two hidden layers with dropout in front of its head, AdamW at 0.001, by width and by the share that is kept.
-The threshold of rule F110 is read off here.
+The network is an MLP with two hidden layers and dropout before its head, trained with AdamW at 0.001, for several
+widths and dropout rates. The threshold of check F110 comes from here. Results: benchmarks/results/dropout.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def final_loss(width: int, kept: float, seed: int) -> float:
-    """In train mode, over all digits, the mean of a few passes."""
+    """Return the mean loss over all digits in training mode, averaged over a few passes."""
     x, y = digits()
     torch.manual_seed(seed)
     hidden = (nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())

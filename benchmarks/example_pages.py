@@ -1,4 +1,4 @@
-"""Pages of the docs that tell what scripts of `examples/` do: each script is run once, its docstring is its section."""
+"""Docs pages about the scripts of `examples/`: each script is run once, and its docstring is its section."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from benchmarks.result_files import ROOT, Results, fill_file, load, run_missing
 
 
 class Measure(Protocol):
-    """The result of a script, as JSON. `proved`: its repair is searched and proved, else made as it is proposed."""
+    """Return the result of a script as JSON. If `proved`, its repair is searched and proved."""
 
     def __call__(self, name: str, *, proved: bool) -> dict[str, Any]: ...
 
 
 class Render(Protocol):
-    """The page's text of what has been measured."""
+    """Return the page's text from the measured results."""
 
     def __call__(self, results: Results) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """A folder of `examples/`, which has a page and a file of results of the same name."""
+    """A folder of `examples/` with a docs page and a results file of the same name."""
 
     name: str
     scripts: Sequence[str]
-    """In the order of the page."""
+    """The scripts, in the order of the page."""
 
     @property
     def page(self) -> Path:
@@ -45,11 +45,11 @@ class Folder:
         return import_module(f"examples.{self.name}.{name}")
 
     def paragraphs(self, name: str) -> list[str]:
-        """Of the script's docstring, its first sentence first."""
+        """Return the paragraphs of the script's docstring."""
         return inspect.cleandoc(self.script(name).__doc__ or "").split("\n\n")
 
     def prose(self, name: str) -> list[str]:
-        """The paragraphs without those that are code."""
+        """Return the paragraphs that are not code."""
         return [each for each in self.paragraphs(name) if not each.startswith("    ")]
 
     def command(self, name: str) -> str:
@@ -57,12 +57,12 @@ class Folder:
 
 
 def linked(names: str) -> str:
-    """Fixes that were made together, "a + b", each with a link to its page."""
+    """Return fixes that were applied together, "a + b", each as a link to its page."""
     return " + ".join(f"[{name}](../reference/fixes/{name}.md)" for name in names.split(" + "))
 
 
 def run(folder: Folder, measure: Measure, render: Render) -> None:
-    """The command line of such a benchmark: measure what is missing (of the scripts named), and fill the page."""
+    """Run the command line of such a benchmark: measure what is missing (of the named scripts) and fill the page."""
     torch.set_num_threads(1)
     if "--page" not in sys.argv:
         wanted = [each for each in sys.argv[1:] if not each.startswith("--")] or folder.scripts

@@ -1,6 +1,6 @@
-"""The figures of all benchmarks in one table, each with the page that has its conditions; made when the docs are built.
+"""The main figure of every benchmark in one table, each with a link to its page; built with the docs.
 
-Nothing is measured here: the stored results are read, so the table cannot be older than they are.
+Nothing is measured here: the stored results are read, so the table is always up to date.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.verdicts.cases import load_fired, load_labels, load_verdicts
 from benchmarks.verdicts.page import scores
 
 Figure = tuple[str, str, str, str]
-"""The question, the answer, the page, the script."""
+"""The question, the answer, the page and the script."""
 
 INTRODUCTION = """# Figures
 
@@ -31,7 +31,7 @@ def page() -> str:
 
 
 def figures() -> Iterator[Figure]:
-    """All of them but those whose benchmark has no result now, because it is being run again."""
+    """Yield the figures. Benchmarks without a stored result are left out."""
     for make in MAKERS:
         yield from (figure for figure in make() if figure[1])
 
@@ -139,7 +139,7 @@ def _improved(case: dict[str, Any]) -> bool:
 
 
 def beside(results: Results) -> str:
-    """A step with a monitor over a plain step, everything recorded at every step; some peers fail on some networks."""
+    """Return the table of step times with a monitor that records everything at every step, over a plain step."""
     found: dict[str, dict[str, str]] = {}
     for key, each in results["cases"].items():
         kind, way, network = key.split(" | ")

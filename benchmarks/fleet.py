@@ -1,12 +1,13 @@
-"""256 MLPs of width 64 and 2 to 32 layers, trained as a fleet and one after the other.
+"""Compare training 256 MLPs of width 64 and 2 to 32 layers as a fleet with training them one after the other.
 
-    python -m benchmarks.fleet [CASE ...]     measure the cases that have no result yet, fill docs/lab-notes/phase.md
-    python -m benchmarks.fleet --list         names of the cases
+    python -m benchmarks.fleet [CASE ...]     measure cases without a result, fill docs/lab-notes/phase.md
+    python -m benchmarks.fleet --list         list the names of the cases
     python -m benchmarks.fleet --table        only fill docs/lab-notes/phase.md
 
-A round trains every network for a few steps, both ways in turn; networks are built before. The figure is the median of
-the round-by-round ratios: of processor time with one thread, of wall time with two. With two the loop is run with one
-thread and with two (small networks get slower by a second one), and the faster of these is what the fleet is held to.
+A round trains every network for a few steps in both ways; the networks are built before. The figure is the median of
+the round-by-round ratios: of processor time with one thread, of wall time with two. With two threads, the loop runs
+with one and with two (small networks get slower with a second one), and the fleet is compared with the faster of these.
+Results: benchmarks/results/fleet.json.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from leadline.lab.fleet.training import (
 
 STEPS = 2
 ROUNDS = 3
-FEW, ROUNDS_OF_FEW = 8, 15  # networks that take little time are measured more often
-GOALS = {  # times as fast as the loop; from the project's requirements
+FEW, ROUNDS_OF_FEW = 8, 15  # fast cases are measured more often
+GOALS = {  # speedup over the loop, from the project's requirements
     (16, 1): 6.2,
     (64, 1): 2.9,
     (256, 1): 1.7,
@@ -51,7 +52,7 @@ GOALS = {  # times as fast as the loop; from the project's requirements
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Who is trained, and how."""
+    """Which networks are trained, and how."""
 
     batch: int
     threads: int = 1
@@ -132,7 +133,7 @@ def _loop(
     models: list[nn.Sequential], optimizers: list[torch.optim.Optimizer], task: Task, threads: int
 ) -> None:
     torch.set_num_threads(threads)
-    with flush_denormals():  # for both ways
+    with flush_denormals():
         for model, optimizer in zip(models, optimizers, strict=True):
             for batch in task.batches:
                 loss = F.cross_entropy(model(task.inputs[batch]), task.targets[batch])
@@ -166,7 +167,7 @@ def render(results: Results) -> str:
 
 
 def _judged(speed: dict[str, float], goal: float | None) -> str:
-    """The goal, and whether it was met. Not to be slower (a goal of 1) is missed if the middle half says so."""
+    """Return the goal and whether it was met. A goal of 1 ("not slower") is missed if the middle half says so."""
     if goal is None:
         return ""
     if goal == 1 and speed["low"] <= 1 <= speed["high"]:

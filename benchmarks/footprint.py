@@ -1,4 +1,4 @@
-"""What a trace could have left behind: a flat record of everything it touches, and what differs between two of them."""
+"""Everything that a trace could leave behind, as a flat record, and the differences between two such records."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HOOKS = (
     "_post_accumulate_grad_hooks",
     "_optimizer_step_pre_hooks",
     "_optimizer_step_post_hooks",
-)  # of tensors and of optimisers; modules keep theirs among their attributes
+)  # hooks of tensors and optimizers; those of modules are among their attributes
 CONTAINERS = (dict, list, set, collections.deque)
 GENERATORS = (torch.Generator, random.Random, numpy.random.Generator)
 
 
 def footprint(case: Case) -> Footprint:
-    """Everything that must be the same after a trace, bit for bit, under a name that says what it is."""
+    """Return everything that must be unchanged after a trace, bit for bit, by a descriptive name."""
     found: Footprint = dict(_process())
     for path, module in case.model.named_modules(remove_duplicate=False):
         found.update(_module(path or "model", module))
@@ -44,7 +44,7 @@ def footprint(case: Case) -> Footprint:
 
 
 def differences(before: Footprint, after: Footprint) -> list[str]:
-    """Names of all that is not the same."""
+    """Return the names of all entries that differ."""
     missing = object()
     return [name for name in {**before, **after} if before.get(name, missing) != after.get(name, missing)]
 
@@ -129,7 +129,7 @@ def _random_state(generator: object) -> object:
 
 
 def _identities(container: object) -> list[object]:
-    """The objects in a container, and in the containers in it; numbers and names by value."""
+    """Return the objects in a container and its nested containers; numbers and names by value."""
     pairs = container.items() if isinstance(container, Mapping) else enumerate(container)
     return [
         (str(key), _identities(item) if isinstance(item, CONTAINERS) else _identity(item))

@@ -1,11 +1,12 @@
-"""What `leadline.forecast` says, checked: exponents of every scheme, and training on both sides of the depth it names.
+"""Test `leadline.forecast`: the exponents of every scheme, and training on both sides of the depth that it names.
 
-    python -m benchmarks.forecast            measure what has no result yet, fill docs/explanation/update.md
-    python -m benchmarks.forecast --quick    one family; prints, stores nothing
+    python -m benchmarks.forecast            measure cases without a result, fill docs/explanation/update.md
+    python -m benchmarks.forecast --quick    measure one family; print it and store nothing
 
-Exponents: a tiny Transformer encoder with a fixed random read-out, so that the gradient of the loss with respect to the
-output is the same at every depth; first step of SGD and of Adam, five seeds. Depths: MLPs on scikit-learn's digits are
-trained at the user's rate without warm-up, at a quarter and at four times the depth that the forecast names.
+Exponents: a tiny Transformer encoder has a fixed random readout, so that the gradient of the loss with respect to the
+output is the same at every depth; the first step of SGD and of Adam is measured with five seeds. Depths: MLPs on
+scikit-learn's digits are trained at the user's rate without warm-up, at a quarter and at four times the forecast depth.
+Results: benchmarks/results/forecast.json.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from leadline.nn import MLP, SCHEMES, Encoder, Options
 
 DEPTHS, SEEDS = (8, 16, 32), 5
 WIDTH, HEADS, HIDDEN, TIME, ROWS = 32, 2, 64, 8, 4
-DERIVED = {  # exponents of the function's change that theory derives: (SGD, Adam)
+DERIVED = {  # derived exponents of the change of the function: (SGD, Adam)
     "deepnorm": (0.0, 0.5),
     "residual-sqrt": (0.0, 0.5),
     "residual-linear": (-1.0, 0.0),
@@ -45,13 +46,14 @@ STEPPERS: dict[str, Callable[[Any, float], torch.optim.Optimizer]] = {
 }
 FAMILY_DEPTHS, FAMILY_SEEDS = (4, 8, 16, 32), 5
 STEPS, RUNS = 150, 2
-SIDES = (0.25, 4.0)  # of the depth that the forecast names
-DEEPEST, WITHOUT_LIMIT = 128, (8, 128)  # layers; where no limit is in sight, both must learn
-LEARNED = 0.5  # end of training / start that counts as having learned
+# Multiples of the forecast depth.
+SIDES = (0.25, 4.0)
+DEEPEST, WITHOUT_LIMIT = 128, (8, 128)  # layers; if there is no limit, both depths must learn
+LEARNED = 0.5  # final over initial loss that counts as learned
 
 
 def encoder(scheme: str, optimizer_name: str, depth: int) -> Case:
-    """The optimiser holds the matrices of the branches, as the theorems do; norms and biases stay."""
+    """Return an encoder whose optimizer holds only the matrices of the branches, as in the theorems."""
     options = Options(positions="none", hidden=HIDDEN)
     model = Encoder(WIDTH, HEADS, depth, scheme=scheme, options=options).double()
     x, readout = (torch.randn(ROWS, TIME, WIDTH, dtype=torch.float64) for _ in range(2))
@@ -64,12 +66,12 @@ def exponents(scheme: str, optimizer: str) -> dict[str, Any]:
     return {
         name: {key: significant(getattr(each, key), 3) for key in ("value", "low", "high")}
         for name, each in found.exponents.items()
-        if each.low is not None  # a quantity that only one seed shows is no measurement
+        if each.low is not None  # a quantity that only one seed has is not a measurement
     }
 
 
 class Unscaled(nn.Module):
-    """x + W2 relu(W1 x), nothing scaled: the stream's second moment doubles a block."""
+    """x + W2 relu(W1 x) without a scale: the second moment of the stream doubles with every block."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -146,7 +148,7 @@ def both_sides(family: Family) -> dict[str, Any]:
 
 
 def _end(family: Family, depth: int, seed: int) -> float | str:
-    """Loss at the end of training as a share of that at its start."""
+    """Return the final loss as a share of the initial loss."""
     torch.manual_seed(seed)
     model = family.network(depth)
     x, y = digits()
@@ -158,7 +160,7 @@ def _end(family: Family, depth: int, seed: int) -> float | str:
 
 
 def holds(case: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether the shallow side learned, and whether the deep side did what was forecast of it."""
+    """Return whether the shallow network learned, and whether the deep one did what was forecast."""
     shallow, deep = (
         [isinstance(end, float) and end < LEARNED for end in ends] for ends in case["ends"].values()
     )
@@ -166,7 +168,7 @@ def holds(case: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
-    """The claims first: families, then the schemes whose exponents are derived, then the other schemes."""
+    """Return the cases: families first, then schemes with derived exponents, then the other schemes."""
     sides = {f"depth | {family}": partial(both_sides, family) for family in FAMILIES}
     laws = {
         f"exponent | {scheme} | {optimizer}": partial(exponents, scheme, optimizer)
@@ -212,7 +214,7 @@ def render_depths(results: Results) -> str:
         limit = "none in sight" if case["max_depth"] is None else f"{case['max_depth']} ({case['cause']})"
         said = " / ".join("as forecast" if each else "**not as forecast**" for each in outcome)
         rows.append([family.kind, family.optimizer, f"{family.rate:g}", limit, *sides, said])
-    head = ["network", "optimiser", "rate", "trains up to", "shallow side", "deep side", "shallow / deep"]
+    head = ["network", "optimizer", "rate", "trains up to", "shallow side", "deep side", "shallow / deep"]
     total = f"As forecast: {right[0]} of {tried} shallow sides and {right[1]} of {tried} deep ones."
     return f"{total}\n\n{table(head, rows)}"
 

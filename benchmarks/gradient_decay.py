@@ -1,11 +1,11 @@
-"""How far may a gradient fall? Calibrates REACH and FAR of the depth-law rules on really trained networks.
-
-Plain networks on scikit-learn's digits: depth, gain and activation vary, so that the squared gradient changes by
-between 0 and 100 e-folds from the last hidden layer to the first. Each is trained briefly with SGD (the better of two
-rates) and with Adam. Networks of the calibration set choose the thresholds; those of the held-out set, of other widths
-and activations, judge them.
+"""Calibrate how far a gradient may decay: the limits of the depth-law checks, on really trained networks.
 
     python -m benchmarks.gradient_decay [--quick]
+
+Plain networks on scikit-learn's digits vary in depth, gain and activation, so that the squared gradient changes by 0 to
+100 e-folds from the last hidden layer to the first. Each is trained briefly with SGD (the better of two rates) and with
+Adam. The calibration networks choose the thresholds; the held-out networks, with other widths and activations, test
+them. The result goes to benchmarks/results/reach.json.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ import leadline
 from leadline.readings.profile import read_profile
 
 RESULTS = Path(__file__).parent / "results" / "reach.json"
-LEARNED = (
-    0.8  # accuracy on the training set that counts as having learned; chance is 0.1, a shallow net has 0.99
-)
+LEARNED = 0.8  # training accuracy that counts as learned; chance is 0.1, a shallow network reaches 0.99
 STEPS = 200
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU, "elu": nn.ELU}
 DEPTHS = (4, 6, 8, 12, 20, 32)
@@ -55,7 +53,7 @@ class Result:
     gain: float | None
     depth: int
     change: float
-    """ln of (squared gradient at the first hidden layer / at the last)."""
+    """ln of the squared gradient at the first hidden layer over that at the last."""
     sgd: float
     adam: float
 
@@ -125,7 +123,7 @@ def run(depths: tuple[int, ...], steps: int) -> Iterator[Result]:
 
 
 def farthest_learned(results: list[Result], optimizer: str) -> float:
-    """The largest |change| at which a network still learned: beyond it, none of these did."""
+    """Return the largest |change| at which a network still learned."""
     return max(abs(r.change) for r in results if getattr(r, optimizer) >= LEARNED)
 
 
@@ -138,7 +136,7 @@ def balanced_accuracy(results: list[Result], optimizer: str, cut: float) -> floa
 
 
 def summary(results: list[Result]) -> dict[str, float]:
-    """The thresholds that the calibration set implies, and how they do on the held-out set."""
+    """Return the thresholds that the calibration set implies, and how they do on the held-out set."""
     chosen = [r for r in results if r.split == "calibration"]
     judged = [r for r in results if r.split == "held-out"]
     found: dict[str, float] = {}

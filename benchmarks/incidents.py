@@ -1,8 +1,10 @@
-"""Ten reported failures, told in full: what the check says, what the repair is, the loss before and after.
+"""Run ten reported failures from check to repair: the diagnosis, the repair, and the loss before and after.
 
-python -m benchmarks.incidents          runs those that have no result, and writes docs/tutorial/incidents.md
-python -m benchmarks.incidents NAME     only that one
-python -m benchmarks.incidents --page   only writes the page
+    python -m benchmarks.incidents          run incidents without a result, write docs/tutorial/incidents.md
+    python -m benchmarks.incidents NAME     run only this one
+    python -m benchmarks.incidents --page   only write the page
+
+The results are stored in benchmarks/results/incidents.json as soon as each incident is finished.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ FOLDER = Folder(name="incidents", scripts=ORDER)
 
 
 def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
-    """The whole story as JSON; a loss that is no number is null."""
+    """Return the whole story as JSON; a non-finite loss is null."""
     incident = FOLDER.script(name).INCIDENT
     story = asdict(tell(replace(incident, proved=incident.proved and proved)))
     losses = {key: _finite(story[key]) for key in ("before", "after", "relative")}
@@ -33,7 +35,7 @@ def _finite(loss: float | None) -> float | None:
 
 
 def render(results: Results) -> str:
-    """One table, then one section an incident, each from the docstring of its script."""
+    """Return one table, then one section per incident, from the docstring of its script."""
     cases = results["cases"]
     rows = [_row(name, cases[name]) for name in ORDER if name in cases]
     header = ["what happens", "cause", "repair", "loss before", "after", "a guess"]

@@ -1,9 +1,10 @@
-"""Every claim of the articles, run with the seeds it asks for: the figures of docs/lab-notes/claims.md.
+"""Run every claim of the articles with its own number of seeds: the figures of docs/lab-notes/claims.md.
 
-    python -m benchmarks.lab            run what has no result yet
-    python -m benchmarks.lab S0-7 ...   run these only, again or for the first time
+    python -m benchmarks.lab            run claims without a result
+    python -m benchmarks.lab S0-7 ...   run these again
 
-Leaves benchmarks/results/lab.json, which `leadline report` reads; kept after each claim: it can be interrupted.
+The result goes to benchmarks/results/lab.json, which `leadline report` can read. It is saved after each claim, so the
+script can be interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ FILE = RESULTS / "lab.json"
 
 
 def stored() -> Lab:
-    """What has been found so far."""
+    """Return the results so far."""
     if FILE.exists():
         return Lab.from_json(FILE.read_text())
     return Lab(leadline=__version__, torch=str(torch.__version__), experiments=())
 
 
 def keep(lab: Lab) -> None:
-    """Replace the file at once; a line an entry, so that changes can be read."""
+    """Replace the file in one step, with one entry per line so that changes are readable."""
     fresh = FILE.with_suffix(".part")
     fresh.write_text(json.dumps(json.loads(lab.to_json()), indent=1, ensure_ascii=False) + "\n")
     os.replace(fresh, FILE)

@@ -1,12 +1,12 @@
-"""Peak memory of one pass, measured in a process of its own. Linux only.
+"""Measure the peak memory of one pass in a separate process (Linux only).
 
 The process builds the case, runs the same kind of pass once on a slice of the batch (so that libraries have loaded
-what they load on first use), gives freed memory back to the system, resets the kernel's high-water mark of resident
-memory, runs the pass, and reads the mark. The figure is the mark minus what was resident before the pass: activations,
-gradients and whatever else the pass held at its worst moment, without the weights and the interpreter.
+everything), returns freed memory to the system, resets the kernel's high-water mark of resident memory, runs the pass,
+and reads the mark. The figure is the mark minus the resident memory before the pass: activations, gradients and
+everything else that the pass held at its peak, without the weights and the interpreter.
 
-The allocator is told to map every block of 64 KB or more by itself, so that a freed tensor leaves the resident set at
-once. Otherwise the figure contains the allocator's habits: the plain pass alone then varies by 15 % between runs.
+The allocator is configured to map every block of 64 KB or more separately, so that a freed tensor leaves the resident
+set at once. Otherwise the figure would depend on the allocator: the plain pass alone then varies by 15 % between runs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from leadline import Case
 
 STATUS = Path("/proc/self/status")
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_MMAP_MAX_": "1000000", "MALLOC_ARENA_MAX": "1"}
-RESET_PEAK = "5"  # to /proc/self/clear_refs; see proc(5)
+RESET_PEAK = "5"  # written to /proc/self/clear_refs; see proc(5)
 
 
 def peak_megabytes(workload: str, way: str, threads: int) -> float:
-    """Run this module in a fresh process and return its figure."""
+    """Run this module in a new process and return its figure."""
     arguments = [sys.executable, "-m", "benchmarks.memory", workload, way, str(threads)]
     environment = {**os.environ, **ALLOCATOR}
     return float(
@@ -38,7 +38,7 @@ def peak_megabytes(workload: str, way: str, threads: int) -> float:
 
 
 def peak_of(run: Callable[[Case], object], case: Case) -> float:
-    """Megabytes that `run(case)` had resident at its worst, over what was resident before."""
+    """Return the peak of resident megabytes during `run(case)`, minus those before."""
     run(_smaller(case))
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -49,7 +49,7 @@ def peak_of(run: Callable[[Case], object], case: Case) -> float:
 
 
 def _smaller(case: Case) -> Case:
-    """The case on two samples of its batch."""
+    """Return the case with two samples of its batch."""
     if isinstance(case.inputs, dict):
         return replace(case, inputs={name: each[:2] for name, each in case.inputs.items()})
     return replace(case, inputs=case.inputs[:2], targets=case.targets[:2])

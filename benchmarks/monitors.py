@@ -1,4 +1,4 @@
-"""The monitors that benchmarks/watch.py compares, each as one would set it up to record all it can at every step."""
+"""The monitors that benchmarks/watch.py compares, each configured to record as much as it can at every step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from torch.optim import Optimizer
 import leadline
 from benchmarks.third_party_monitors import PEERS
 
-NEVER = 10**9  # steps between traces, where none but the first is wanted
+# Steps between traces if only the first trace is wanted.
+NEVER = 10**9
 
 
-class Running(Protocol):
-    """A monitor at work."""
+class ActiveMonitor(Protocol):
+    """A monitor that is attached to a training loop."""
 
     def loss(self, loss: Tensor) -> None: ...
 
@@ -32,7 +33,7 @@ Monitor = Callable[[nn.Module, Optimizer, Path], Any]
 
 
 class Ours:
-    """Leadline, with a run file."""
+    """Leadline with a run file."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, folder: Path, **choices: Any) -> None:
         self._watch = leadline.watch(model, optimizer, store=folder / "run.leadline", **choices)
@@ -57,7 +58,7 @@ class Ours:
         return self._watch.overhead
 
     def writing(self) -> float:
-        """Processor time of the thread that writes the run file."""
+        """Return the processor time of the thread that writes the run file."""
         return self._watch._journal.seconds
 
 
@@ -66,24 +67,24 @@ def ours_by_budget(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours
 
 
 def ours_parameters(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
-    """Norms of gradient, update and weight of every parameter; alarms; all stored."""
+    """Watch the norms of gradient, update and weight of every parameter, with run checks; everything is stored."""
     return Ours(model, optimizer, folder, every=NEVER)
 
 
 def ours_blocks(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
-    """That, and second moments of every block forward and backward, which are looked at less often by themselves."""
+    """Also watch the second moments of every block, forward and backward, which are normally sampled less often."""
     ours = ours_parameters(model, optimizer, folder)
     ours.look_at_blocks()
     return ours
 
 
 def ours_traced(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:
-    """That, and every op forward and backward with six statistics each, read into the metrics of each block."""
+    """Also trace every op, forward and backward, with six statistics each."""
     return Ours(model, optimizer, folder, every=1)
 
 
 class ModuleHooks:
-    """A hand-written monitor: the norm of each layer's output and of its gradient, each by `.item()`."""
+    """A hand-written monitor: the norm of each layer's output and of its gradient, each read with `.item()`."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, folder: Path, statistics: int = 1) -> None:
         self.numbers: list[float] = []
@@ -145,7 +146,7 @@ class Wandb:
 
 
 class TensorBoard:
-    """A histogram of each weight and of each gradient, as its tutorial shows."""
+    """A histogram of each weight and each gradient, as in its tutorial."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -170,7 +171,7 @@ class TensorBoard:
 
 
 class Clipping:
-    """No monitor, and a scale to read the others by: `clip_grad_norm_`, which most loops call anyway."""
+    """Not a monitor but a reference: `clip_grad_norm_`, which most loops call anyway."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
         parameters = list(model.parameters())

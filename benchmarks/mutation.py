@@ -1,11 +1,12 @@
-"""Which small mistakes in the rules, the op table and the symmetry solver the tests would notice.
+"""Measure which small mistakes in the checks, the op table and the symmetry solver the tests notice.
 
-`python -m benchmarks.mutation [HOW MANY [FOLDER]]` takes those of a fixed random sample that have no result yet, and
-keeps each result in results/mutation.json: another comparison, sign, number or connective in one place of one file.
-The examples that rules bring to be tested on are left as they are.
-Each runs the tests of its folder in a forked child, which ends at the first failure. What no test notices survives.
+    python -m benchmarks.mutation [HOW MANY [FOLDER]]
 
-Libraries are loaded once, in the parent; the child loads Leadline itself, with the one file changed.
+The script tests mutants of a fixed random sample that have no result yet and stores each result in
+benchmarks/results/mutation.json. A mutant changes one comparison, sign, number or connective in one file. The examples
+that checks are tested on are not mutated. Each mutant runs the tests of its folder in a forked child, which ends at the
+first failure. A mutant that no test notices survives. Libraries are loaded once, in the parent; the child loads
+Leadline itself, with the one file changed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from benchmarks.result_files import ROOT, Results, fill_file, load, save, table
 NAME = "mutation"
 SOURCE = ROOT / "src" / "leadline"
 SEED, SAMPLE = 12, 150
-MOST_SECONDS = 60  # of processor time a mutant; one that takes longer hangs, and is noticed by that
+# Heuristic: processor time per mutant. A mutant that takes longer hangs, which counts as noticed.
+MAX_SECONDS = 60
 TESTS = {
     "rules": ("tests/rules",),
     "ops": ("tests/test_ops.py", "tests/test_slopes.py"),
-    "symmetry": (  # the quick ones first: most mutants end there
+    "symmetry": (  # the fastest tests first: most mutants fail there
         "tests/symmetry/test_solving.py",
         "tests/symmetry/test_spellings.py",
         "tests/symmetry/test_claims.py",
@@ -49,7 +51,7 @@ EXAMPLES = (
     "example",
     "scaled_example",
     "stack_with_step_size",
-)  # they make a rule's own test data
+)  # these make the test data of a check
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -69,11 +71,11 @@ EQUIVALENT: dict[str, str] = {
     "value - JITTER * size * noise.to(value.dtype)": "the noise has no preferred sign",
     "symmetry/confirm.py verify: 2.0 -> 3.0": "a symmetry holds for any factor",
 }
-"""Survivors that compute the same as the original, each with why; by key."""
+"""Survivors that compute the same as the original, with the reason, by key."""
 
 
 def mutant(text: str, number: int) -> tuple[str, str]:
-    """What is changed at the place of this number, and the changed source."""
+    """Return a description of the change at this position, and the changed source."""
     tree = ast.parse(text)
     _, node = next(each for place, each in enumerate(_places(tree)) if place == number)
     label = labels(text)[number]
@@ -82,7 +84,7 @@ def mutant(text: str, number: int) -> tuple[str, str]:
 
 
 def labels(text: str) -> list[str]:
-    """A name for each place, which stays while others change: scope, what stands there, which of its like."""
+    """Return a stable name for each position: its scope, its code, and its index among equal ones."""
     seen: Counter[str] = Counter()
     found = []
     for scope, node in _places(ast.parse(text)):
@@ -103,7 +105,7 @@ def _places(node: ast.AST, scope: str = "file") -> Iterator[tuple[str, Any]]:
 
 
 def _is_example(child: ast.AST, parent: ast.AST) -> bool:
-    """What a rule brings to be tested on: the arguments of its decorator, and the function that makes them."""
+    """Return whether a node is test data of a check: an argument of its decorator, or the function that makes it."""
     decorators = parent.decorator_list if isinstance(parent, ast.FunctionDef) else []
     return child in decorators or (isinstance(child, ast.FunctionDef) and child.name in EXAMPLES)
 
@@ -133,15 +135,15 @@ def _change(node: Any) -> None:
     elif isinstance(node, ast.BoolOp):
         node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
     elif isinstance(node, ast.UnaryOp):
-        node.op = ast.UAdd()  # `+condition`: as true as the condition itself
+        node.op = ast.UAdd()  # `+condition` has the same truth value as the condition
     else:
         node.value = node.value + 1 if isinstance(node.value, int) else node.value * 1.5 or 0.5
 
 
 def sample() -> list[tuple[str, str, str]]:
-    """Folder, key and changed source of the sample, as many of each folder and in turn.
+    """Yield folder, key and changed source of the sample, equally many from each folder and alternating.
 
-    Places are drawn by a hash of their names: a change of the source replaces the mutants of what was changed only.
+    Positions are drawn by a hash of their names, so a change of the source replaces only the mutants of that part.
     """
     chosen: list[list[tuple[str, str, str]]] = []
     for folder in TESTS:
@@ -162,7 +164,7 @@ def _drawn(name: str) -> bytes:
 
 
 class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Serves one module from changed source."""
+    """An importer that loads one module from changed source."""
 
     def __init__(self, name: str, path: Path, text: str) -> None:
         self.name, self.path, self.text = name, path, text
@@ -183,7 +185,7 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def is_noticed(file: str, text: str, tests: Sequence[str]) -> bool:
-    """Whether the tests fail on the changed file."""
+    """Return whether the tests fail on the changed file."""
     child = os.fork()
     if child == 0:
         os._exit(_tested(file, text, tests))
@@ -196,7 +198,7 @@ def _tested(file: str, text: str, tests: Sequence[str]) -> int:
 
     import pytest
 
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     parts = Path(file).with_suffix("").parts
     name = ".".join(("leadline", *(parts[:-1] if parts[-1] == "__init__" else parts)))

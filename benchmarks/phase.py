@@ -1,8 +1,10 @@
-"""The three phase diagrams on the digits, and how well theory's curves separate what trained from what did not.
+"""Measure the three phase diagrams on the digits, and how well theory separates the networks that train.
 
-python -m benchmarks.phase                 measure the columns that are missing, fill docs/lab-notes/phase.md
-python -m benchmarks.phase --seconds 500   begin no further columns after that time
-python -m benchmarks.phase --table         only fill docs/lab-notes/phase.md and draw its pictures
+    python -m benchmarks.phase                 measure missing columns, fill docs/lab-notes/phase.md
+    python -m benchmarks.phase --seconds 500   start no further columns after this time
+    python -m benchmarks.phase --table         only fill docs/lab-notes/phase.md and draw its pictures
+
+Columns are stored in benchmarks/results/phase_cells.jsonl as they finish, the diagrams in phase.json next to it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def diagrams(results: Results) -> dict[str, Phase]:
 
 
 def render(results: Results) -> str:
-    """How well each rule separates, as a table."""
+    """Return a table of how well each rule separates the networks."""
     head = [
         "diagram",
         "networks",

@@ -1,13 +1,15 @@
-"""Every residual scheme on real data at 12 and 48 blocks, the leading ones at 200: see docs/lab-notes/race.md.
+"""Race every residual scheme on real data at 12 and 48 blocks, and the leading ones at 200 (docs/lab-notes/race.md).
 
-python -m benchmarks.race --depth 12 48     all schemes, with and without groups; finished cells are not run again
-python -m benchmarks.race --depth 12 --data images     the same on digits
-python -m benchmarks.race --leading 200     the leading eight of 48 blocks (without groups), at 200
-python -m benchmarks.race --grouped 200     those of the leading eight with groups that do not lead without, at 200
-python -m benchmarks.race --yardstick       CompleteP's three, a = 0, 1/2 and 1, with more seeds at 12 and 48 blocks
-python -m benchmarks.race --seconds 500     begin no further bundle after so much processor time
-python -m benchmarks.race --speed           networks side by side against one after the other
-python -m benchmarks.race --table           fill docs/lab-notes/race.md from the stored cells
+    python -m benchmarks.race --depth 12 48     all schemes, with and without groups
+    python -m benchmarks.race --depth 12 --data images     the same on digits
+    python -m benchmarks.race --leading 200     the leading eight of 48 blocks (without groups) at 200 blocks
+    python -m benchmarks.race --grouped 200     those of the leading eight with groups that do not lead without
+    python -m benchmarks.race --yardstick       CompleteP's three, a = 0, 1/2 and 1, with more seeds at 12 and 48 blocks
+    python -m benchmarks.race --seconds 500     start no further bundle after this much processor time
+    python -m benchmarks.race --speed           networks trained together against one after the other
+    python -m benchmarks.race --table           fill docs/lab-notes/race.md from the stored cells
+
+Finished cells are stored in benchmarks/results/race_cells.jsonl and not run again.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from leadline.nn import SCHEMES
 CELLS = RESULTS / "race_cells.jsonl"
 BUDGET = Budget(steps=80, width=16)
 WIDE, NARROW = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), (3e-3, 1e-2)
-RATES = {12: WIDE, 48: WIDE, 200: (3e-3, 1e-2, 3e-2)}  # by blocks; fewer where a network costs more
+RATES = {12: WIDE, 48: WIDE, 200: (3e-3, 1e-2, 3e-2)}  # by depth; fewer where a network is expensive
 GROUPED_RATES = (1e-2, 3e-2)  # at 200 blocks: at 48 the best rate of all of them is 0.03
 DATA = ("text", "images")
 SEEDS = 3
@@ -46,7 +48,7 @@ YARDSTICK = (
     "pre",
     "residual-sqrt",
     "residual-linear",
-)  # branches damped like depth^-a with a of 0, 1/2 and 1
+)  # branches scaled by depth^-a with a of 0, 1/2 and 1
 YARDSTICK_SEEDS = 9  # with three, Student's factor of 4.3 leaves every power open (measured here)
 
 
@@ -58,7 +60,7 @@ def run(grid: Grid, seconds: float) -> None:
 
 
 def cells(seeds: int = SEEDS, data: str = "text") -> list[tuple[Settings, Any]]:
-    """All that are there, of the data, rates and seeds that are asked for."""
+    """Return all stored cells with these data, rates and seeds."""
     found = [
         (settings, result) for _, settings, result in CellStore(CELLS).items() if settings["data"] == data
     ]
@@ -66,7 +68,7 @@ def cells(seeds: int = SEEDS, data: str = "text") -> list[tuple[Settings, Any]]:
 
 
 def yardstick() -> Race:
-    """The three schemes of the yardstick, with all of their seeds, at the depths with a wide grid."""
+    """Return the three reference schemes with all their seeds, at the depths with a wide grid."""
     mine = [
         pair
         for pair in cells(YARDSTICK_SEEDS)
@@ -76,7 +78,7 @@ def yardstick() -> Race:
 
 
 def leading(at: int, *, rates: Sequence[float] = WIDE, plain: bool = False) -> tuple[str, ...]:
-    """The entrants that lead at a depth among these rates. `plain`: of those without groups."""
+    """Return the variants that lead at a depth among these rates; `plain` leaves out those with groups."""
     pairs = [
         pair
         for pair in cells()
@@ -87,13 +89,13 @@ def leading(at: int, *, rates: Sequence[float] = WIDE, plain: bool = False) -> t
 
 
 def grouped(at: int) -> tuple[str, ...]:
-    """Of the leading entrants those with groups, if their scheme is not among the leading without them."""
+    """Return the leading variants with groups whose scheme does not lead without groups."""
     leaders = leading(at)
     return tuple(name for name in leaders if name not in SCHEMES and find_variant(name).scheme not in leaders)
 
 
 def keep() -> Results:
-    """The record of the race, from its cells."""
+    """Save the record of the race, built from its cells."""
     results = load("race")
     results["machine"] = machine()
     found = {data: cells(data=data) for data in DATA}
@@ -105,7 +107,7 @@ def keep() -> Results:
 
 
 def render(results: Results) -> str:
-    """A league table a depth, and how the best rate moved."""
+    """Return one league table per depth, and how the best rate changes with depth."""
     races = {name: Race.from_json(json.dumps(record)) for name, record in results["cases"].items()}
     found, more = races["text"], races["yardstick"]
     parts = [f"{_budget(found)} windows of {found.time} characters, {_rest(found)}", *_tables(found, "")]
@@ -124,7 +126,7 @@ def render(results: Results) -> str:
 
 
 def agreement(one: Sequence[Standing], other: Sequence[Standing]) -> float:
-    """Spearman's rank correlation of two tables, over the schemes that both have."""
+    """Return Spearman's rank correlation of two tables, over the schemes in both."""
     places = [{row.scheme: place for place, row in enumerate(table)} for table in (one, other)]
     shared = sorted(places[0].keys() & places[1].keys())
     return statistics.correlation(*([each[name] for name in shared] for each in places))
@@ -139,7 +141,7 @@ def _rest(found: Race) -> str:
 
 
 def _tables(found: Race, of: str) -> list[str]:
-    """By depth: its heading, the rates, the table."""
+    """Return the heading, the rates and the table of each depth."""
     return [
         part
         for standing in found.tables
@@ -152,7 +154,7 @@ def _tables(found: Race, of: str) -> list[str]:
 
 
 def grids(standing: Sequence[Standing]) -> str:
-    """The rates of a table; if some schemes were run at fewer, which and at which."""
+    """Return the rates of a table; if some schemes have fewer rates, say which."""
     by_rates: dict[tuple[float, ...], list[str]] = {}
     for row in standing:
         by_rates.setdefault(tuple(rate for rate, _ in row.by_rate), []).append(row.scheme)
@@ -166,7 +168,7 @@ def grids(standing: Sequence[Standing]) -> str:
 
 
 def measure_speed() -> dict[str, dict[str, float]]:
-    """Twelve networks side by side against one after the other: processor time, building them included."""
+    """Compare the processor time of twelve networks, built and trained together or one after the other."""
     grid = Grid(schemes=("pre",), depths=(12,), rates=WIDE[:4], budget=Budget(steps=3, width=16))
     lanes = race_cells(grid)
     ways = {
@@ -196,12 +198,12 @@ def main() -> None:
         run_missing("race_speed", {"12 networks of 12 blocks": measure_speed}, print)
     if asked.table:
         fill_file(ROOT / "docs" / "lab-notes" / "race.md", "race", render(keep()))
-    for grid in asked_grids(asked):
+    for grid in selected_grids(asked):
         run(grid, asked.seconds)
 
 
-def asked_grids(asked: argparse.Namespace) -> Iterator[Grid]:
-    """What the command line asks to be run."""
+def selected_grids(asked: argparse.Namespace) -> Iterator[Grid]:
+    """Return the grids that the command line selects."""
     if asked.leading:
         names = leading(48, rates=NARROW, plain=True)
         yield Grid(schemes=names, depths=(asked.leading,), rates=RATES[asked.leading], budget=BUDGET)

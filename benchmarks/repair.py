@@ -29,7 +29,7 @@ import torch
 
 from benchmarks.result_files import ROOT, fill_file, load, run_missing, table
 from benchmarks.verdicts.case_builder import build, loss, problem_batches
-from benchmarks.verdicts.cases import Labelled, load_labels
+from benchmarks.verdicts.cases import Labeled, load_labels
 from benchmarks.verdicts.data import task
 from benchmarks.verdicts.problem import FAMILIES, Problem
 from benchmarks.verdicts.truth import MARGIN, TARGET, WINDOW, Run, label
@@ -49,7 +49,7 @@ Z = 1.96  # of 95 % of a normal distribution
 WORSE = 0.1  # progress lost that counts as made worse: two thirds of the truth's own margin
 
 
-def mend(case: Labelled) -> dict[str, Any]:
+def mend(case: Labeled) -> dict[str, Any]:
     """What a search made of one failed case, and how its recipe trains."""
     problem = case.problem
     began = time.process_time()
@@ -70,7 +70,7 @@ def mend(case: Labelled) -> dict[str, Any]:
     }
 
 
-def judged(case: Labelled, run: Run) -> dict[str, Any]:
+def judged(case: Labeled, run: Run) -> dict[str, Any]:
     """How the treated problem trained, beside how it did untreated."""
     data, steps = task(case.problem.data), case.problem.steps
     found, progress = label(run, data, steps), run.first(steps).progress(data)
@@ -191,7 +191,7 @@ def write_page() -> None:
         fill_file(ROOT / "docs" / "lab-notes" / "repair.md", mark, made(load(name)))
 
 
-def chosen(half: str) -> dict[str, Labelled]:
+def chosen(half: str) -> dict[str, Labeled]:
     """The failed cases of a half in a random order."""
     found = [
         (key, case)

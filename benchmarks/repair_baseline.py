@@ -19,7 +19,7 @@ from torch import nn
 
 from benchmarks.repair import judged, train
 from benchmarks.verdicts.case_builder import build, loss
-from benchmarks.verdicts.cases import Labelled
+from benchmarks.verdicts.cases import Labeled
 from benchmarks.verdicts.problem import Problem
 from leadline.case import Case
 from leadline.errors import InputError
@@ -38,7 +38,7 @@ ACTIVATIONS = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.LeakyR
 CLIP, STEP = 10.0, 10.0  # their clip value; their factor between learning rates
 
 
-def mend_as_autotrainer(case: Labelled) -> dict[str, Any]:
+def mend_as_autotrainer(case: Labeled) -> dict[str, Any]:
     """The first remedy of its list after which the case trains; the last one tried otherwise."""
     symptom, began = symptom_of(case), time.process_time()
     result: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def mend_as_autotrainer(case: Labelled) -> dict[str, Any]:
     return result | {"symptom": symptom, "search_seconds": round(time.process_time() - began, 2)}
 
 
-def symptom_of(case: Labelled) -> str:
+def symptom_of(case: Labeled) -> str:
     """Their tests on the gradients of the first step; what diverged is called unstable, the rest slow."""
     built = build(case.problem)
     loss(built.model(built.inputs), built.targets).backward()

@@ -22,7 +22,7 @@ DECADES, STEPS = 8, 4  # factors a from 1 down to 1e-8, four to a decade
 FLOOR = 1e-17  # below the rounding of double precision: the lowest line of the figures
 
 LEFT, RIGHT, TOP, BOTTOM = 60, 590, 20, 290  # plot area of a drawing, in pixels
-FIGURES = {  # file: curves by key of the results, each with its label, its colour and the decade the label stands at
+FIGURES = {  # file: curves by key of the results, each with its label, its color and the decade the label stands at
     "eps": {
         "norm eps=1e-05": ("eps = 1e-5", "#b5402a", 1.0),
         "norm eps=1e-12": ("eps = 1e-12", "#3a5fa8", 3.0),
@@ -100,18 +100,18 @@ def draw(results: Results, figure: str) -> str:
         f'<text x="{_x(10.0**decade) - 10:.1f}" y="{BOTTOM + 18}">1e{decade}</text>'
         for decade in range(0, -DECADES - 1, -2)
     ]
-    for key, (label, colour, at) in FIGURES[figure].items():
-        parts += _curve(results["cases"][key], label, colour, at)
+    for key, (label, color, at) in FIGURES[figure].items():
+        parts += _curve(results["cases"][key], label, color, at)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _curve(pairs: list[list[float]], label: str, colour: str, at: float) -> list[str]:
+def _curve(pairs: list[list[float]], label: str, color: str, at: float) -> list[str]:
     points = " ".join(f"{_x(a):.1f},{_y(change):.1f}" for a, change in pairs)
     beside = pairs[round(at * STEPS) - 1]  # below and to the right, where no curve runs
     x, y = _x(beside[0]) + 8, _y(beside[1]) + 18
     return [
-        f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>',
-        f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}">{label}</text>',
+        f'<polyline fill="none" stroke="{color}" stroke-width="2" points="{points}"/>',
+        f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}">{label}</text>',
     ]
 
 

@@ -1,4 +1,4 @@
-"""How well theory predicts: |ln(predicted / measured)| over all ops of Hugging Face architectures at initialisation.
+"""How well theory predicts: |ln(predicted / measured)| over all ops of Hugging Face architectures at initialization.
 
     python -m benchmarks.theory_accuracy [--again NAME ...]
 

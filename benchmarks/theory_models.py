@@ -1,4 +1,4 @@
-"""Hugging Face architectures for the accuracy of theory: built offline with their own initialisation."""
+"""Hugging Face architectures for the accuracy of theory: built offline with their own initialization."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Torchmortem:
         self._autopsy.step(loss=self._loss)
 
     def close(self) -> None:
-        self._autopsy.detach()  # and analyse what was collected, which is no part of a step
+        self._autopsy.detach()  # and analyze what was collected, which is no part of a step
 
 
 class Delve:

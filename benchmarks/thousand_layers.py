@@ -20,7 +20,7 @@ MARKERS = ("<!-- thousand-layers -->", "<!-- /thousand-layers -->")
 SMOOTH = 10  # steps averaged for the curves
 LEFT, RIGHT, TOP, BOTTOM = 50, 590, 20, 300  # plot area of the drawing, in pixels
 LOWEST, HIGHEST = 2.0, 5.2  # nats on the vertical axis
-COLOURS = {"residual-linear": "#1b7f5c", "post": "#b5402a"}
+COLORS = {"residual-linear": "#1b7f5c", "post": "#b5402a"}
 
 
 def gather(folder: Path) -> dict[str, Any]:
@@ -67,9 +67,9 @@ def draw(results: dict[str, Any]) -> str:
         parts.append(f'<text x="14" y="{_y(nats) + 4:.1f}">{nats}.0</text>')
         parts.append(f'<path d="M{LEFT} {_y(nats):.1f} H{RIGHT}" stroke="#ddd"/>')
     parts += [_curve(run, longest) for run in results["runs"]]
-    for i, (scheme, colour) in enumerate(COLOURS.items()):
+    for i, (scheme, color) in enumerate(COLORS.items()):
         label = f"{scheme} (thick: 1000 blocks, thin: 200)"
-        parts.append(f'<text x="{RIGHT - 260}" y="{TOP + 14 + 16 * i}" fill="{colour}">{label}</text>')
+        parts.append(f'<text x="{RIGHT - 260}" y="{TOP + 14 + 16 * i}" fill="{color}">{label}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -80,8 +80,8 @@ def _curve(run: dict[str, Any], longest: int) -> str:
         x = LEFT + (RIGHT - LEFT) * end / longest
         points.append(f"{x:.1f},{_y(sum(losses[end - SMOOTH : end]) / SMOOTH):.1f}")
     width = 2.5 if run["depth"] >= 1000 else 1
-    colour = COLOURS.get(run["scheme"], "#555")
-    return f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{" ".join(points)}"/>'
+    color = COLORS.get(run["scheme"], "#555")
+    return f'<polyline fill="none" stroke="{color}" stroke-width="{width}" points="{" ".join(points)}"/>'
 
 
 def _y(nats: float) -> float:

@@ -17,7 +17,7 @@ class Loop:
     def __init__(self, build: Callable[[], Case]) -> None:
         self.case = build()
         self.optimizer = torch.optim.AdamW(self.case.model.parameters(), lr=1e-5, fused=True)
-        self.monitor: monitors.Running | None = None
+        self.monitor: monitors.ActiveMonitor | None = None
 
     def attach(self, monitor: monitors.Monitor, folder: Path) -> None:
         self.monitor = monitor(self.case.model, self.optimizer, folder)

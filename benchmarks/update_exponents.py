@@ -1,4 +1,4 @@
-"""How the change of the function by one optimiser step grows with depth, for every residual scheme.
+"""How the change of the function by one optimizer step grows with depth, for every residual scheme.
 
 `python -m benchmarks.update_exponents` measures and writes results/update_exponents.json and the table in
 docs/reference/nn.md.

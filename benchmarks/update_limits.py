@@ -3,7 +3,7 @@
     python -m benchmarks.update_limits            train what has no result yet, fill docs/explanation/update.md
     python -m benchmarks.update_limits --quick    one small network; prints, stores nothing
 
-For each network, optimiser and depth the reading finds the rate at which measured and predicted change of the loss part
+For each network, optimizer and depth the reading finds the rate at which measured and predicted change of the loss part
 by half. The network is then trained at multiples of that rate, without warm-up, on scikit-learn's digits, and judged by
 how much of the loss it removed, as a share of what the best rate removed. The thresholds of `leadline.checks._steps`
 were chosen with the calibration and the held-out set in sight; the fresh set, of yet other kinds, was trained once they

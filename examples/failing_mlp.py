@@ -22,7 +22,7 @@ SAMPLES = 256
 
 
 def factory(layers: int = 30, width: int = 128) -> leadline.Case:
-    """Sigmoid layers with PyTorch's default initialisation, as many as you like."""
+    """Sigmoid layers with PyTorch's default initialization, as many as you like."""
     torch.manual_seed(0)
     images, labels = digits()
     widths = [images.shape[1], *[width] * layers]

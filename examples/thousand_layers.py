@@ -116,7 +116,7 @@ def unigram_entropy(text: Text, batches: list[tuple[Tensor, Tensor]]) -> float:
 
 
 class Checkpoint:
-    """Weights, optimiser state and random state in one safetensors file, and the curve beside it as JSON.
+    """Weights, optimizer state and random state in one safetensors file, and the curve beside it as JSON.
 
     Written to a temporary file and renamed, so that an interruption leaves the last whole one.
     """
@@ -158,7 +158,7 @@ class Checkpoint:
 
 
 class Trainer:
-    """A run in progress: model, optimiser, random state and record, as they are after the last whole step."""
+    """A run in progress: model, optimizer, random state and record, as they are after the last whole step."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         self.run, self.text = run, read_text()

@@ -92,7 +92,7 @@ def loss_not_decreasing(problem: Problem, seen: Observation) -> bool:
     return not seen[AFTER_STEPS].loss < seen[0].loss * (1 - LEAST_DECREASE)
 
 
-def poor_initialisation(problem: Problem, seen: Observation) -> bool:
+def poor_initialization(problem: Problem, seen: Observation) -> bool:
     """SageMaker's PoorWeightInitialization: activation inputs unlike in variance, narrow gradients, or a stuck loss."""
     losses = [step.loss for step in seen]
     late = losses[LOSS_PATIENCE:]
@@ -167,7 +167,7 @@ WITHOUT_A_RUN: dict[str, Baseline] = {
 MONITORS: dict[str, Baseline] = {
     "AUTOTRAINER": autotrainer,
     "SageMaker Debugger": sagemaker,
-    "SageMaker PoorWeightInitialization": poor_initialisation,
+    "SageMaker PoorWeightInitialization": poor_initialization,
     "torchmortem": torchmortem,
     "torchmortem, critical only": torchmortem_critical,
 }

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.verdicts.data import WINDOW, Task, batches, task
-from benchmarks.verdicts.flaws import apply_flaw, hidden_layers, initialise_, recurrent_matrices
+from benchmarks.verdicts.flaws import apply_flaw, hidden_layers, initialize_, recurrent_matrices
 from benchmarks.verdicts.models import (
     HEADS,
     SIDE,
@@ -41,7 +41,7 @@ def loss(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def build(problem: Problem) -> Case:
-    """The problem's model at its initial weights, with its first batches and its optimiser."""
+    """The problem's model at its initial weights, with its first batches and its optimizer."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(problem.seed)
         model = build_model(problem)
@@ -67,18 +67,18 @@ def problem_batches(problem: Problem) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def build_model(problem: Problem) -> nn.Module:
-    """The network, initialised, flawed and in its dtype."""
+    """The network, initialized, flawed and in its dtype."""
     model = BUILDERS[problem.family](problem, task(problem.data))
     if problem.family == "rnn":
-        initialise_(recurrent_matrices(model), problem.init, problem.gain, problem.activation)
+        initialize_(recurrent_matrices(model), problem.init, problem.gain, problem.activation)
     elif problem.scheme in ("plain", "coherent", "unscaled"):
-        initialise_(hidden_layers(model), problem.init, problem.gain, problem.activation)
+        initialize_(hidden_layers(model), problem.init, problem.gain, problem.activation)
     model = apply_flaw(model, problem.flaw, problem.flaw_size)
     return model.to(DTYPES[problem.dtype])
 
 
 def build_optimizer(problem: Problem, model: nn.Module) -> torch.optim.Optimizer:
-    """PyTorch's own optimiser with its defaults but for the rate, the decay and the momentum."""
+    """PyTorch's own optimizer with its defaults but for the rate, the decay and the momentum."""
     trained = [p for p in model.parameters() if p.requires_grad]
     rate, decay = problem.rate, problem.weight_decay
     if problem.optimizer == "adam":

@@ -22,7 +22,7 @@ def label_file(seed: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
+class Labeled:
     """A problem with what happened when it was trained. Numbers that are not finite are None."""
 
     problem: Problem
@@ -54,22 +54,22 @@ class Said:
         return self.verdict in ("fails", "poor")
 
 
-Labels = dict[str, Labelled]
+Labels = dict[str, Labeled]
 Verdicts = dict[str, Said]
 Fired = dict[str, list[str]]
 """Names of the baselines that predicted trouble."""
 
 
-def label_to_json(case: Labelled) -> dict[str, Any]:
+def label_to_json(case: Labeled) -> dict[str, Any]:
     """The case as JSON values; fields of the problem at their defaults are left out."""
     fields = {name: getattr(case, name) for name in case.__dataclass_fields__}
     return fields | {"problem": to_dict(case.problem)}
 
 
 def load_labels(half: Half | None = None, seed: int = SEED) -> Labels:
-    """The labelled cases drawn from that seed, of one half or of both."""
+    """The labeled cases drawn from that seed, of one half or of both."""
     found = {
-        key: Labelled(**case | {"problem": from_dict(case["problem"])})
+        key: Labeled(**case | {"problem": from_dict(case["problem"])})
         for key, case in load(label_file(seed))["cases"].items()
     }
     return {key: case for key, case in found.items() if half in (None, case.problem.half)}

@@ -58,14 +58,14 @@ def task(name: str) -> Task:
 
 
 def _digits() -> tuple[Tensor, Tensor]:
-    """Images (1797, 64) of scikit-learn's digits, every pixel centred and divided by the images' overall deviation."""
+    """Images (1797, 64) of scikit-learn's digits, every pixel centered and divided by the images' overall deviation."""
     found = load_digits()
     x = torch.tensor(found.data, dtype=torch.float32)
     return (x - x.mean(0)) / x.std(), torch.tensor(found.target)
 
 
 def _plane(name: str) -> tuple[Tensor, Tensor]:
-    """Labelled points of the plane, standardised."""
+    """Labeled points of the plane, standardized."""
     if name == "moons":
         x, y = make_moons(SAMPLES, noise=0.1, random_state=0)
     elif name == "circles":
@@ -77,7 +77,7 @@ def _plane(name: str) -> tuple[Tensor, Tensor]:
 
 
 def _text() -> tuple[Tensor, Tensor]:
-    """All windows of this repository's licence as character numbers, and the character after each."""
+    """All windows of this repository's license as character numbers, and the character after each."""
     text = TEXT.read_text()
     number = {character: i for i, character in enumerate(sorted(set(text)))}
     ids = torch.tensor([number[character] for character in text])

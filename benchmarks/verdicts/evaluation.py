@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument(
         "--publish", action="store_true", help="both halves; store verdicts and write the page"
     )
-    parser.add_argument("--seed", type=int, default=SEED, help="another sample of the recipes, if labelled")
+    parser.add_argument("--seed", type=int, default=SEED, help="another sample of the recipes, if labeled")
     parser.add_argument("--baselines", action="store_true", help="ask the baselines, and stop")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Initialisations of the hidden layers, and edits that make a built model sick."""
+"""Initializations of the hidden layers, and edits that make a built model sick."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def recurrent_matrices(model: nn.Module) -> Matrices:
 
 
 @torch.no_grad()
-def initialise_(matrices: Matrices, how: str, gain: float | None, activation: str) -> None:
+def initialize_(matrices: Matrices, how: str, gain: float | None, activation: str) -> None:
     """Draw the matrices anew as `how` says; "default" keeps what the module drew. Biases become zero."""
     if how == "default":
         return

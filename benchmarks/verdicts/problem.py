@@ -14,7 +14,7 @@ FAMILIES: tuple[Family, ...] = ("mlp", "conv", "resnet", "encoder", "lm", "rnn")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One model, with its initial weights, data, optimiser and rate.
+    """One model, with its initial weights, data, optimizer and rate.
 
     `depth` counts hidden layers (mlp, conv), blocks (resnet, encoder, lm) or stacked layers (rnn). `init` is how the
     weights of the hidden layers are drawn, `gain` its free number: the weight variance times the fan-in.

@@ -37,6 +37,6 @@ def pairs(seed: int = SEED) -> Iterator[tuple[Problem, Problem | None]]:
 
 
 def generate(seed: int = SEED) -> list[Problem]:
-    """All problems in the order in which they are labelled: that of their hashes, so that a part is a fair sample."""
+    """All problems in the order in which they are labeled: that of their hashes, so that a part is a fair sample."""
     drawn = {problem.digest: problem for pair in pairs(seed) for problem in pair if problem is not None}
     return [drawn[digest] for digest in sorted(drawn)]

@@ -14,7 +14,7 @@ Drawn = Callable[[random.Random], Any]
 Fields = Mapping[str, Any]
 """Fields of a Problem: each a value, or a function that draws one. `pace` is the rate in units of the usual one."""
 
-# A rate at which a healthy network of the family learns in the budget, by optimiser (`reference.py` runs them).
+# A rate at which a healthy network of the family learns in the budget, by optimizer (`reference.py` runs them).
 USUAL: dict[str, dict[str, float]] = {
     "image": {"sgd": 0.1, "momentum": 0.03, "adam": 3e-3, "adamw": 3e-3},
     "text": {"sgd": 0.5, "momentum": 0.1, "adam": 1e-2, "adamw": 1e-2},

@@ -2,7 +2,7 @@
 
     python -m benchmarks.verdicts.reference
 
-Three seeds of two hidden layers at the critical initialisation under Adam (for text: a pre-norm language model of two
+Three seeds of two hidden layers at the critical initialization under Adam (for text: a pre-norm language model of two
 blocks), the median of the lowest loss.
 """
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.result_files import table
-from benchmarks.verdicts.cases import FAILED, Labelled
+from benchmarks.verdicts.cases import FAILED, Labeled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def score(pairs: Iterable[tuple[bool, str]]) -> Score:
     )
 
 
-def settle(case: Labelled, target: float) -> str:
+def settle(case: Labeled, target: float) -> str:
     """A label for a borderline case too: reached if its progress in the budget made the bare target."""
     if case.label != "borderline":
         return case.label

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.verdicts.case_builder import build, loss, problem_batches
-from benchmarks.verdicts.cases import Label, Labelled
+from benchmarks.verdicts.cases import Label, Labeled
 from benchmarks.verdicts.data import Task, task
 from benchmarks.verdicts.problem import Problem
 
@@ -102,13 +102,13 @@ def _needs_time(run: Run, data: Task) -> bool:
     return not run.diverged(data) and STARTED <= run.progress(data) <= TARGET - MARGIN
 
 
-def find_truth(problem: Problem) -> Labelled:
+def find_truth(problem: Problem) -> Labeled:
     """The label of a problem with the numbers behind it."""
     began, data = time.process_time(), task(problem.data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         run = train(problem)
-    return Labelled(
+    return Labeled(
         problem=problem,
         label=label(run, data, problem.steps),
         progress=_number(run.first(problem.steps).progress(data)),

@@ -30,8 +30,8 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "falls to zero.",
     },
     "torch_geometric/EdgeCNN": {
-        "F106": "Real, and overcome. Torch's default initialisation in seven plain ReLU layers (I302) and a "
-        "maximum over neighbours leave nodes alike to 0.3 %. For 30 steps the loss hardly moves; by 100 "
+        "F106": "Real, and overcome. Torch's default initialization in seven plain ReLU layers (I302) and a "
+        "maximum over neighbors leave nodes alike to 0.3 %. For 30 steps the loss hardly moves; by 100 "
         "it has fallen. The warning is right about the start and too dark about the end.",
     },
     "hf/mra": {

@@ -56,7 +56,7 @@ def stack(options: dict[str, Any]) -> Case:
 
 
 class Deep(nn.Module):
-    """DeeperGCN's residual layers around generalised convolutions."""
+    """DeeperGCN's residual layers around generalized convolutions."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()

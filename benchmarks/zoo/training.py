@@ -2,7 +2,7 @@
 
     python -m benchmarks.zoo.training
 
-A finding on a stock architecture is a claim that can be tried. Each exhibit with one is trained with its own optimiser
+A finding on a stock architecture is a claim that can be tried. Each exhibit with one is trained with its own optimizer
 on its own batch, and so is, where the finding names a cause that can be taken away, the same with that cause removed
 (`REMEDIES`). Results: benchmarks/results/zoo_training.json.
 """

@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 @cache
 def experience() -> tuple[Tensor, Tensor, Tensor]:
-    """States, actions, and the discounted reward that followed (standardised), of a policy that pushes at random."""
+    """States, actions, and the discounted reward that followed (standardized), of a policy that pushes at random."""
     environment = gymnasium.make("CartPole-v1")
     generator = torch.Generator().manual_seed(0)
     states, actions, returns = [], [], []

@@ -1,7 +1,7 @@
 """Language: a recurrent-free letter model of sixteen gated convolution blocks whose skips were forgotten.
 
 The text is the language reference that every Python carries, letter by letter; its last tenth is kept back.
-Without skips and with torch's default initialisation neither the letters nor the gradient pass the stack.
+Without skips and with torch's default initialization neither the letters nor the gradient pass the stack.
 
     python -m examples.applications.letters [--quick]
 """

@@ -1,7 +1,7 @@
 """Weight decay on the gains of norms and on biases holds a model back.
 
 **Reported.** karpathy/minGPT issue 23 (2020): decay reached the gains of LayerNorm, because parameters were told
-apart by name; BERT's own code spares them. The default of every torch optimiser is to decay all it is given.
+apart by name; BERT's own code spares them. The default of every torch optimizer is to decay all it is given.
 
 **Here.** Four pre-norm layers, AdamW at 0.003 with a decay of 5, which takes 1.5 % of every parameter at each
 step: hundreds of steps show what a usual decay does in many thousands. The rule says it as a note (W604), because

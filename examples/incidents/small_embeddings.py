@@ -1,7 +1,7 @@
 """Embeddings far below unit size make the first norm an amplifier of gradients.
 
 **Reported.** Takase et al. 2023 (arXiv 2312.16903, "Spike no more"): loss spikes of large language models go back
-to the norm's derivative, which is one over the size of what it normalises; embeddings of about unit size prevent
+to the norm's derivative, which is one over the size of what it normalizes; embeddings of about unit size prevent
 them.
 
 **Here.** Four pre-norm layers on embeddings of standard deviation 0.001, whose mean square is below the eps of the

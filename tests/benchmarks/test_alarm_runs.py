@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.alarm_runs import FAMILIES, FLAWS, healthy_plan, record, sick_plan
-from benchmarks.alarms import SETS, TELLS, delay, plans, render
+from benchmarks.alarms import NAMING_ALARMS, SETS, delay, plans, render
 from leadline.checks import run_checks
 from leadline.checks._history import ABSENT, FROZEN
 
 
 def test_every_flaw_has_an_alarm_that_tells_it_and_every_alarm_but_one_has_a_flaw():
-    assert set(TELLS) == set(FLAWS)
-    told = {code for codes in TELLS.values() for code in codes}
+    assert set(NAMING_ALARMS) == set(FLAWS)
+    told = {code for codes in NAMING_ALARMS.values() for code in codes}
     assert {each.code for each in run_checks()} - told == {
         "T806"
     }  # needs many thousands of steps to be wrong

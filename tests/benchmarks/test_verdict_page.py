@@ -8,7 +8,7 @@ import pytest
 
 import leadline
 from benchmarks.result_files import fill
-from benchmarks.verdicts.cases import Labelled, Said, label_to_json
+from benchmarks.verdicts.cases import Labeled, Said, label_to_json
 from benchmarks.verdicts.evaluation import PAGE, ask, stored
 from benchmarks.verdicts.page import TABLES, held_out, misses
 from benchmarks.verdicts.problem import Problem, from_dict
@@ -34,8 +34,8 @@ def test_a_share_of_nothing_is_not_a_number():
     assert math.isnan(score([(False, "reached")]).precision)
 
 
-def labelled(problem, label, progress=0.0):
-    return Labelled(
+def labeled(problem, label, progress=0.0):
+    return Labeled(
         problem=problem,
         label=label,
         progress=progress,
@@ -48,22 +48,22 @@ def labelled(problem, label, progress=0.0):
 
 
 def test_a_borderline_case_counts_by_the_bare_target():
-    assert settle(labelled(SMALL, "borderline", 0.55), 0.5) == "reached"
-    assert settle(labelled(SMALL, "borderline", 0.2), 0.5) == "stuck"
-    assert settle(labelled(SMALL, "diverged", None), 0.5) == "diverged"
+    assert settle(labeled(SMALL, "borderline", 0.55), 0.5) == "reached"
+    assert settle(labeled(SMALL, "borderline", 0.2), 0.5) == "stuck"
+    assert settle(labeled(SMALL, "diverged", None), 0.5) == "diverged"
 
 
 def test_a_label_survives_json():
-    case = labelled(SMALL, "stuck", None)
+    case = labeled(SMALL, "stuck", None)
     told = json.loads(json.dumps(label_to_json(case)))
-    assert Labelled(**told | {"problem": from_dict(told["problem"])}) == case
+    assert Labeled(**told | {"problem": from_dict(told["problem"])}) == case
 
 
 def test_a_wrong_verdict_is_listed_and_a_right_one_is_not():
     cases = {"a": "stuck", "b": "reached", "c": "borderline", "d": "stuck", "e": "diverged"}
     said = {"a": "trains", "b": "poor", "c": "fails", "d": "fails", "e": "undecided"}
     found = misses(
-        {key: labelled(SMALL, label) for key, label in cases.items()},
+        {key: labeled(SMALL, label) for key, label in cases.items()},
         {key: Said(verdict=verdict, codes=()) for key, verdict in said.items()},
     )
     assert found == [("missed", "a"), ("false alarm", "b"), ("missed", "e")]
@@ -81,7 +81,7 @@ def test_a_crash_is_a_verdict_and_no_alarm(monkeypatch):
 
 def test_only_the_held_out_half_is_published():
     problems = [replace(SMALL, seed=i) for i in range(20)]
-    cases = {p.key: labelled(p, "reached") for p in problems}
+    cases = {p.key: labeled(p, "reached") for p in problems}
     assert set(held_out(cases)) == {p.key for p in problems if p.half == "held-out"}
 
 

@@ -89,9 +89,9 @@ def test_every_committed_label_belongs_to_a_problem_of_the_generator():
 
 
 @pytest.mark.skipif(
-    torch.__version__ < TorchVersion("2.13"), reason="labelled with torch 2.13: older ones draw other weights"
+    torch.__version__ < TorchVersion("2.13"), reason="labeled with torch 2.13: older ones draw other weights"
 )
-def test_the_models_built_today_are_those_that_were_labelled():
+def test_the_models_built_today_are_those_that_were_labeled():
     cases = [
         case for case in load_labels().values() if case.problem.depth <= 6 and case.first_loss is not None
     ]

@@ -88,7 +88,7 @@ def test_what_the_command_line_leaves_out_is_as_the_plan_has_it():
         (("race", "prenorm"), "did you mean"),
         (("race", "--rates", "fast"), "list of numbers"),
         (("race", "--rates", "-1"), "above 0"),
-        (("race", "--width", "5"), "6 is one"),
+        (("race", "--width", "5"), "use 6"),
         (("race", "--address", "auto"), "--executor ray"),
         (("phase", "gain", "--depths", "0"), "1 or more"),
         (("phase", "width"), "gain"),
@@ -101,9 +101,9 @@ def test_what_cannot_be_raced_is_refused(run, arguments, said):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"), [((), "with --store FILE"), (("--store", "cells.jsonl"), "are kept in cells.jsonl")]
+    ("more", "said"), [((), "--store FILE"), (("--store", "cells.jsonl"), "saved in cells.jsonl")]
 )
-def test_an_interrupted_sweep_says_how_it_goes_on(run, monkeypatch, more, said):
+def test_an_interrupted_sweep_says_how_to_continue(run, monkeypatch, more, said):
     def stopped(*args, **kwargs):
         raise KeyboardInterrupt
 

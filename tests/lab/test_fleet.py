@@ -1,4 +1,4 @@
-"""A fleet gives what each of its networks gives alone, whoever is trained beside it."""
+"""A fleet trains each of its networks as if it were alone."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def task():
 
 
 def mixed(activation, *, skip):
-    """Networks that differ in everything a network of a fleet may differ in."""
+    """Return networks that differ in every setting that may differ within a fleet."""
     return [
         Net(
             depth=1 + (3 * i) % 5,
@@ -47,26 +47,26 @@ def test_a_fleet_trains_each_network_as_if_it_were_alone(task, activation, skip)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_the_size_of_chunks_changes_nothing(task, size):
+def test_the_chunk_size_does_not_change_the_result(task, size):
     nets = [*mixed("tanh", skip=0.0), *mixed("relu", skip=1.0)]
     torch.testing.assert_close(
         train_fleet(nets, task, chunk=size).losses, train_fleet(nets, task).losses, **EXACT
     )
 
 
-def test_threads_change_nothing_and_are_as_many_as_before(task):
+def test_threads_do_not_change_the_result_and_their_number_is_restored(task):
     nets = mixed("tanh", skip=0.0) * 2
     alone, before = train_fleet(nets, task, chunk=1).losses, torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        found = train_fleet(nets, task, chunk=1).losses
+        threaded = train_fleet(nets, task, chunk=1).losses
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    torch.testing.assert_close(found, alone, **EXACT)
+    torch.testing.assert_close(threaded, alone, **EXACT)
 
 
-def test_what_fails_in_a_thread_is_raised(task):
+def test_an_error_in_a_thread_is_raised(task):
     pieces = [lambda: 1 / 0] * 8
     before = torch.get_num_threads()
     try:
@@ -78,10 +78,10 @@ def test_what_fails_in_a_thread_is_raised(task):
         torch.set_num_threads(before)
 
 
-def test_accuracy_is_that_of_the_trained_networks(task):
+def test_the_accuracy_is_measured_on_the_trained_networks(task):
     nets = [Net(depth=d, rate=0.5, gain=1.5, seed=d) for d in (2, 1, 3)]
-    found = train_fleet(nets, task).accuracy
-    for net, share in zip(nets, found, strict=True):
+    accuracies = train_fleet(nets, task).accuracy
+    for net, share in zip(nets, accuracies, strict=True):
         model = build_alone(net, task)
         optimizer = torch.optim.SGD(model.parameters(), lr=net.rate)
         for batch in task.batches:
@@ -91,8 +91,8 @@ def test_accuracy_is_that_of_the_trained_networks(task):
         assert share == (model(task.inputs).argmax(1) == task.targets).double().mean()
 
 
-def test_a_network_trained_at_another_rate_is_told_apart(task):
-    """The comparison of the first test can fail."""
+def test_a_network_with_another_rate_has_other_losses(task):
+    """Show that the comparison of the first test can fail."""
     nets = mixed("tanh", skip=0.0)
     other = [
         Net(depth=net.depth, gain=net.gain, bias=net.bias, rate=1.01 * net.rate, seed=net.seed)
@@ -101,32 +101,32 @@ def test_a_network_trained_at_another_rate_is_told_apart(task):
     assert not torch.allclose(train_fleet(other, task).losses, train_alone(nets, task), **EXACT)
 
 
-def test_chunks_hold_every_network_once_and_the_deepest_first():
+def test_chunks_contain_every_network_once_deepest_first():
     nets = [*mixed("tanh", skip=0.0), *mixed("relu", skip=0.0), *mixed("relu", skip=1.0)]
-    found = list(split_into_chunks(nets, 4))
-    assert sorted(index for chunk in found for index in chunk) == list(range(len(nets)))
-    for chunk in found:
+    chunks = list(split_into_chunks(nets, 4))
+    assert sorted(index for chunk in chunks for index in chunk) == list(range(len(nets)))
+    for chunk in chunks:
         depths = [nets[index].depth for index in chunk]
         assert depths == sorted(depths, reverse=True)
         assert len({(nets[index].activation, nets[index].skip) for index in chunk}) == 1
 
 
-def test_a_network_that_diverges_takes_nobody_with_it(task):
+def test_a_diverging_network_does_not_affect_the_others(task):
     nets = [Net(depth=2, rate=0.1), Net(depth=3, gain=1e200, rate=1e200, seed=1)]
-    found = train_fleet(nets, task)
-    torch.testing.assert_close(found.losses[:1], train_alone(nets[:1], task), **EXACT)
-    assert not found.losses[1].isfinite().all()
+    result = train_fleet(nets, task)
+    torch.testing.assert_close(result.losses[:1], train_alone(nets[:1], task), **EXACT)
+    assert not result.losses[1].isfinite().all()
 
 
 @pytest.mark.parametrize(
     "bad", [{"depth": 0}, {"depth": 2, "gain": -1.0}, {"depth": 2, "activation": "maxout"}]
 )
-def test_what_is_no_network_is_refused(bad):
+def test_an_invalid_network_is_refused(bad):
     with pytest.raises(InputError, match="expected"):
         Net(**bad)
 
 
-def test_denormals_are_as_before_after_training():
+def test_the_denormal_mode_is_restored():
     small = torch.tensor(1e-310, dtype=torch.float64)
     with flush_denormals():
         assert small * 1.0 == 0

@@ -1,4 +1,4 @@
-"""Work for sweeps that a worker process can import: it counts its calls in files, raises, or dies."""
+"""Work functions for sweeps that a worker process can import: they count their calls in files, raise, or die."""
 
 import os
 import signal
@@ -9,11 +9,11 @@ from leadline.lab.sweeps import Job
 
 
 def job(function, version="1"):
-    """Cell by cell."""
-    return Job(work=partial(_over, function), version=version)
+    """Return a job that runs `function` on each cell."""
+    return Job(work=partial(_run_each, function), version=version)
 
 
-def _over(function, bundle):
+def _run_each(function, bundle):
     return [function(settings) for settings in bundle]
 
 
@@ -22,14 +22,14 @@ def square(settings):
 
 
 def counted(settings):
-    """Leaves one more line in a file of the cell's own."""
+    """Append a line to the file of the cell, so that tests can count the runs."""
     with open(Path(settings["folder"]) / str(settings["x"]), "a") as file:
         file.write("ran\n")
     return square(settings)
 
 
 def mortal(settings):
-    """The cells named in `deadly` kill their process, as often as told, before they count."""
+    """Kill the process as often as `deaths` says, then run like `counted`."""
     folder, x = Path(settings["folder"]), settings["x"]
     deaths = folder / f"deaths-{x}"
     so_far = len(deaths.read_text()) if deaths.exists() else 0
@@ -46,7 +46,7 @@ def raising(settings):
 
 
 def bundled(bundle):
-    """Says with how many others each cell came; three together are too many."""
+    """Return the size of the bundle for each cell; a bundle of three raises."""
     if len(bundle) == 3:
         raise ValueError("three at once")
     return [{"x": settings["x"], "with": len(bundle)} for settings in bundle]

@@ -1,1 +1,1 @@
-"""Experiments: networks and data on which the claims of the toolkit are shown and tested."""
+"""Experiments: the claims of four articles, races of residual schemes, phase diagrams and sweeps."""

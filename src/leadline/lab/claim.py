@@ -1,4 +1,4 @@
-"""A claim of an article as an experiment: the docstring of its function is its page."""
+"""Claims as experiments: a claim is a function that yields predictions, and its docstring is its page."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ HEADINGS = ("The article", "The test", "What is true")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeededTrials:
-    """How often an experiment is repeated: each run has a seed of its own."""
+    """Repetitions of an experiment, each with its own seed."""
 
     seeds: int
     first: int = 0
 
     def runs(self, measure: Callable[[], T]) -> list[T]:
-        """`measure()` once a seed. The user's own random numbers are left as they were."""
-        found = []
+        """Return `measure()` for every seed. The global random state is restored afterwards."""
+        results = []
         with torch.random.fork_rng(devices=[]):
             for seed in range(self.first, self.first + self.seeds):
                 torch.manual_seed(seed)
-                found.append(measure())
-        return found
+                results.append(measure())
+        return results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One claim, found by looking into the folder of claims."""
+    """One claim of an article. Claims are collected from the folder `claims`."""
 
     code: str
     verdict: Ruling
-    """What was published; `run` finds out anew."""
+    """The published verdict. `run` computes it again from measurements."""
     seeds: int
-    """Runs that the intervals need."""
+    """How many runs the confidence intervals need."""
     slow: bool
-    """It takes more than about half a second: a training, or many networks."""
-    spoiled: Mapping[str, Any] = field(repr=False)
-    """Arguments with which the experiment is made wrong on purpose, so that another verdict must come out."""
+    """Whether it takes more than about half a second, because it trains or builds many networks."""
+    falsified_by: Mapping[str, Any] = field(repr=False)
+    """Arguments that break the experiment on purpose, so that the verdict must change."""
     measure: Callable[..., ClaimResults] = field(repr=False)
 
     def run(self, seeds: int | None = None, **arguments: Any) -> Experiment:
-        """Measure, and judge by what was measured alone."""
+        """Run the experiment and derive the verdict from its measurements alone."""
         started = time.process_time()
         trials = SeededTrials(seeds=seeds or self.seeds)
-        found = list(self.measure(trials, **arguments))
-        checks = tuple(each for each in found if isinstance(each, PredictionCheck))
+        results = list(self.measure(trials, **arguments))
+        checks = tuple(each for each in results if isinstance(each, PredictionCheck))
         article, test, truth = (self.section(heading) for heading in HEADINGS)
         return Experiment(
             code=self.code,
@@ -72,14 +72,14 @@ class Claim:
             published=self.verdict,
             verdict=ruling(checks),
             checks=checks,
-            plots=tuple(each for each in found if isinstance(each, Plot)),
+            plots=tuple(each for each in results if isinstance(each, Plot)),
             seeds=trials.seeds,
             seconds=time.process_time() - started,
         )
 
     @property
     def doc(self) -> str:
-        """The claim's page, as Markdown: one sentence, then sections under fixed headings."""
+        """The claim's page as Markdown: one sentence, then sections with fixed headings."""
         return inspect.cleandoc(self.measure.__doc__ or "")
 
     @property
@@ -87,44 +87,46 @@ class Claim:
         return self.doc.split("\n\n", 1)[0].replace("\n", " ")
 
     def section(self, heading: str) -> str:
-        """What stands below that heading; "" if it is not there."""
-        found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", self.doc, re.DOTALL | re.MULTILINE)
-        return found[1].strip() if found else ""
+        """Return the text under that heading, or "" if there is none."""
+        match = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", self.doc, re.DOTALL | re.MULTILINE)
+        return match[1].strip() if match else ""
 
 
 def claim(
-    *, code: str, verdict: Ruling, spoiled: Mapping[str, Any], seeds: int = 8, slow: bool = False
+    *, code: str, verdict: Ruling, falsified_by: Mapping[str, Any], seeds: int = 8, slow: bool = False
 ) -> Callable[[Callable[..., ClaimResults]], Claim]:
-    """Make a Claim of the function below. Nothing is registered: claims are found by looking into their folder."""
+    """Turn the decorated function into a Claim. Nothing is registered: claims are collected from their folder."""
 
-    def make(measure: Callable[..., ClaimResults]) -> Claim:
-        return Claim(code=code, verdict=verdict, seeds=seeds, slow=slow, spoiled=spoiled, measure=measure)
+    def decorate(measure: Callable[..., ClaimResults]) -> Claim:
+        return Claim(
+            code=code, verdict=verdict, seeds=seeds, slow=slow, falsified_by=falsified_by, measure=measure
+        )
 
-    return make
+    return decorate
 
 
-# The claims by code, and running several of them.
+# All claims, and running several of them.
 
 Progress = Callable[[int, int, str], object]
 
 
 @cache
 def all_claims() -> tuple[Claim, ...]:
-    """Every claim, in the order of the articles."""
-    found = sorted(collect(claims, Claim), key=lambda each: code_order(each.code))
-    codes = [each.code for each in found]
+    """Return every claim, in the order of the articles."""
+    ordered = sorted(collect(claims, Claim), key=lambda each: code_order(each.code))
+    codes = [each.code for each in ordered]
     if len(set(codes)) < len(codes):
         raise ValueError(f"two claims have the code {next(each for each in codes if codes.count(each) > 1)}")
-    return tuple(found)
+    return tuple(ordered)
 
 
 def run_claims(
-    chosen: Sequence[Claim], leadline: str, seeds: int | None = None, progress: Progress | None = None
+    selected: Sequence[Claim], leadline: str, seeds: int | None = None, progress: Progress | None = None
 ) -> Lab:
-    """One experiment a claim, each with the seeds it asks for unless `seeds` says how many."""
-    found = []
-    for done, each in enumerate(chosen):
+    """Run the selected claims, each with its own number of seeds unless `seeds` is given."""
+    experiments = []
+    for done, each in enumerate(selected):
         if progress is not None:
-            progress(done, len(chosen), each.code)
-        found.append(each.run(seeds))
-    return Lab(leadline=leadline, torch=str(torch.__version__), experiments=tuple(found))
+            progress(done, len(selected), each.code)
+        experiments.append(each.run(seeds))
+    return Lab(leadline=leadline, torch=str(torch.__version__), experiments=tuple(experiments))

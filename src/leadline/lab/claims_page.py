@@ -1,4 +1,4 @@
-"""Experiments as text, Markdown and HTML."""
+"""The results of the claims as text, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -35,47 +35,48 @@ TITLES: dict[Ruling, str] = {
     "unexplained": "UNEXPLAINED",
 }
 MEANINGS: dict[Ruling, str] = {
-    "holds": "every prediction that follows from the article's words was met",
-    "holds under conditions": "some were met, others not: it depends on what the article leaves out",
-    "false as stated": "none was met",
-    "undecided": "a measurement is too coarse for its prediction: run it with more seeds",
-    "unexplained": "what is published as the truth was measured to be false",
+    "holds": "every prediction that follows from the article's words was confirmed",
+    "holds under conditions": "some predictions were confirmed; the others need conditions that the article leaves out",
+    "false as stated": "no prediction was confirmed",
+    "undecided": "a measurement is too imprecise for its prediction: run the claim with more seeds",
+    "unexplained": "the published explanation was measured to be false",
 }
-COUNTED: dict[Ruling, str] = {
+COUNT_LABELS: dict[Ruling, str] = {
     "holds": "hold as stated",
     "holds under conditions": "hold under conditions",
     "false as stated": "false as stated",
     "undecided": "undecided",
     "unexplained": "unexplained",
 }
-PARTIES: dict[Party, str] = {"article": "article", "correction": "ours"}
+PARTIES: dict[Party, str] = {"article": "article", "correction": "Leadline"}
 ANSWERS = {True: "yes", False: "no", None: "open"}
 DISAGREES = "the lab disagrees with what is published"
 
 
 def format_prediction(check: PredictionCheck) -> str:
-    """The prediction: a value with its tolerance, or a bound."""
+    """Return the prediction as a value with its tolerance, or as a bound."""
     if check.predicted is not None and check.high is not None:
         return f"{number(check.predicted)} ± {number(check.high - check.predicted)}"
     return f"≤ {number(check.high)}" if check.high is not None else f"≥ {number(check.low)}"
 
 
 def format_measurement(check: PredictionCheck) -> str:
-    """The measurement with its interval; a value that is the same in every run stands alone."""
+    """Return the measurement with its interval, or without one if every run gave the same value."""
     if check.measured_low == check.measured_high:
         return number(check.measured)
     return f"{number(check.measured)} ({number(check.measured_low)} to {number(check.measured_high)})"
 
 
 def verdict_counts(experiments: Sequence[Experiment]) -> str:
-    """How many of each verdict."""
+    """Return how many experiments got each verdict, in words."""
     counts = Counter(each.verdict for each in experiments)
-    return ", ".join(f"{counts[ruling]} {said}" for ruling, said in COUNTED.items() if counts[ruling])
+    return ", ".join(f"{counts[ruling]} {label}" for ruling, label in COUNT_LABELS.items() if counts[ruling])
 
 
-# Experiments as tables for the terminal.
+# Text for the terminal.
 
-MOST_WIDTH = 118
+# Heuristic: longer lines are hard to read.
+MAX_TEXT_WIDTH = 118
 STYLES: dict[Ruling, str] = {
     "holds": TONES["trains"],
     "holds under conditions": TONES["warning"],
@@ -86,12 +87,12 @@ STYLES: dict[Ruling, str] = {
 
 
 def render_text(lab: Lab, look: Look) -> str:
-    """Each experiment: statement, predictions beside measurements, verdict, what is true; a summary behind several."""
+    """Return each experiment as text: claim, predictions and measurements, verdict, truth; then the totals."""
     page = StringIO()
     color: Literal["standard"] | None = "standard" if look.color else None
     console = Console(
         file=page,
-        width=min(look.width, MOST_WIDTH),
+        width=min(look.width, MAX_TEXT_WIDTH),
         color_system=color,
         force_terminal=look.color,
         highlight=False,
@@ -104,12 +105,12 @@ def render_text(lab: Lab, look: Look) -> str:
 
 
 def _headline(each: Experiment) -> Text:
-    told = Text.assemble(
+    headline = Text.assemble(
         (f"{each.code}  ", "bold"), (TITLES[each.verdict], STYLES[each.verdict]), f": {in_signs(each.claim)}"
     )
     if not each.agrees:
-        told.append(f"  {DISAGREES}: {each.published}", TONES["error"])
-    return told
+        headline.append(f"  {DISAGREES}: {each.published}", TONES["error"])
+    return headline
 
 
 def _claim_lines(each: Experiment, look: Look) -> Group:
@@ -118,14 +119,21 @@ def _claim_lines(each: Experiment, look: Look) -> Group:
     if everything:
         parts += [Text(f"The article  {in_signs(_joined(each.article))}"), Text()]
         parts += [Text(f"The test  {in_signs(_joined(each.test))}"), Text()]
-    told = [Text.assemble(("What is true  ", QUIET), in_signs(_joined(each.truth))), Text()]
-    ran = Text(f"{each.seeds} seeds, {each.seconds:.1f} s of processor time", QUIET)
-    return Group(*parts, _table(each.checks, origins=everything), *told, ran, Text())
+    truth = [Text.assemble(("What is true  ", QUIET), in_signs(_joined(each.truth))), Text()]
+    cost = Text(f"{each.seeds} seeds, {each.seconds:.1f} s of processor time", QUIET)
+    return Group(*parts, _table(each.checks, origins=everything), *truth, cost, Text())
 
 
 def _table(checks: Sequence[PredictionCheck], *, origins: bool) -> Padding:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for name in ("measured", "by", "predicted", "found (95 %)", "met", *(("origin",) if origins else ())):
+    for name in (
+        "quantity",
+        "by",
+        "predicted",
+        "measured (95 %)",
+        "agrees",
+        *(("origin",) if origins else ()),
+    ):
         table.add_column(name, overflow="fold", header_style=QUIET, ratio=None)
     for check in checks:
         row = [
@@ -143,25 +151,25 @@ def _joined(text: str) -> str:
     return " ".join(text.split())
 
 
-# Figures of experiments: the chart, and what each line is. Colours are attributes: it looks right on any page.
+# Plots: the chart and its legend. Colors are attributes, so the plot looks right on any page.
 
-SIZE = (460.0, 170.0)
+PLOT_SIZE = (460.0, 170.0)
 MEASURED_TONES = ("main", "second", "fourth", "third")
 THEORY_TONES = ("theory", "fifth", "sixth")
 
 
 def draw_plot(plot: Plot) -> str:
-    """The figure as HTML with inline SVG."""
+    """Return the plot as HTML with inline SVG."""
     kind: ScaleKind = "log" if plot.log else "linear"
-    drawn = chart_lines(plot)
-    said = f"{plot.title}, over {plot.across}"
-    chart = line_chart(drawn, label=said, kind=kind, size=SIZE, names=plot.names)
-    keys = " · ".join([words(said), *map(_key, drawn)])
+    lines = chart_lines(plot)
+    caption = f"{plot.title}, over {plot.across}"
+    chart = line_chart(lines, label=caption, kind=kind, size=PLOT_SIZE, names=plot.names)
+    keys = " · ".join([words(caption), *map(_key, lines)])
     return element("figure", element("figcaption", keys, class_="note"), chart, class_="wide")
 
 
 def chart_lines(plot: Plot) -> list[Series]:
-    """The lines of a figure, each in a tone of its own: what is predicted is dashed."""
+    """Return the lines of a plot, each with its own tone; predictions are dashed."""
     tones = {False: iter(MEASURED_TONES * 3), True: iter(THEORY_TONES * 3)}
     return [
         Series(values=each.values, label=each.label, tone=next(tones[each.theory]), sparse=True)
@@ -179,7 +187,7 @@ def _key(line: Series) -> str:
     return element("span", sample, words(f" {line.label}"), class_="key")
 
 
-# Experiments as a page for the browser, one file that needs nothing else: figures inline, formulas typeset.
+# One self-contained HTML file with inline plots and typeset formulas.
 
 KIT = Kit(scripts=(), styles=(STATIC / "page.css",))
 BADGES = {"holds": "holds", "holds under conditions": "warning", "false as stated": "error"}
@@ -187,7 +195,7 @@ BADGES = {"holds": "holds", "holds under conditions": "warning", "false as state
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentView:
-    """An experiment, ready for the template."""
+    """An experiment with its texts as HTML, for the template."""
 
     experiment: Experiment
     title: str
@@ -201,10 +209,10 @@ class ExperimentView:
 
 
 def render_html(lab: Lab) -> str:
-    """The whole page: by article, with its errata."""
+    """Return the page: the experiments of each article with its errata."""
     parts = [(article, experiments_of(article, lab.experiments)) for article in ARTICLES]
     sections = [
-        (article, _errata(article), [_shown(each) for each in found]) for article, found in parts if found
+        (article, _errata(article), [_view(each) for each in mine]) for article, mine in parts if mine
     ]
     return fill(
         "lab.html",
@@ -213,13 +221,13 @@ def render_html(lab: Lab) -> str:
         title="What the articles say, what we measured",
         lab=lab,
         summary=verdict_counts(lab.experiments),
-        meanings=facts(*(Fact(label=TITLES[ruling], value=said) for ruling, said in MEANINGS.items())),
+        meanings=facts(*(Fact(label=TITLES[ruling], value=meaning) for ruling, meaning in MEANINGS.items())),
         disagrees=DISAGREES,
         sections=sections,
     )
 
 
-def _shown(each: Experiment) -> ExperimentView:
+def _view(each: Experiment) -> ExperimentView:
     return ExperimentView(
         experiment=each,
         title=TITLES[each.verdict],
@@ -247,16 +255,16 @@ def _errata(article: SourceArticle) -> list[Markup]:
     return [markdown_to_html(each, inline=True) for each in article.errata]
 
 
-# Experiments as Markdown: the page "What the articles say, what we measured" of the docs, below its introduction.
+# Markdown: the page "What the articles say, what we measured" of the docs, below its introduction.
 
 
 def render_markdown(lab: Lab) -> str:
-    """Verdicts of all, then article by article: errata, and each claim in full."""
+    """Return the overview of all verdicts, then for each article its errata and its claims in full."""
     return "\n\n".join([*_overview(lab), *_articles(lab)]) + "\n"
 
 
 def _overview(lab: Lab) -> Iterator[str]:
-    yield "\n".join(f"- **{TITLES[ruling]}**: {said}." for ruling, said in MEANINGS.items())
+    yield "\n".join(f"- **{TITLES[ruling]}**: {meaning}." for ruling, meaning in MEANINGS.items())
     yield f"{len(lab.experiments)} claims: {verdict_counts(lab.experiments)}. Run with torch {lab.torch}."
     rows = [
         f"| [{each.code}](#{_anchor(each)}) | {table_cell(each.claim)} | {each.verdict} |"
@@ -267,10 +275,10 @@ def _overview(lab: Lab) -> Iterator[str]:
 
 def _articles(lab: Lab) -> Iterator[str]:
     for article in ARTICLES:
-        found = experiments_of(article, lab.experiments)
-        if found:
+        mine = experiments_of(article, lab.experiments)
+        if mine:
             yield from _article(article)
-            for each in found:
+            for each in mine:
                 yield from _experiment(each)
 
 
@@ -278,7 +286,7 @@ def _article(article: SourceArticle) -> Iterator[str]:
     yield f"## {article.title}"
     yield f"*{article.source}.* {article.about}"
     yield f"### Errata of {article.prefix} {{#{article.prefix.lower()}-errata}}"
-    yield "\n".join(f"{place}. {each}" for place, each in enumerate(article.errata, 1))
+    yield "\n".join(f"{number}. {each}" for number, each in enumerate(article.errata, 1))
 
 
 def _experiment(each: Experiment) -> Iterator[str]:
@@ -288,29 +296,29 @@ def _experiment(each: Experiment) -> Iterator[str]:
         yield f"**The lab disagrees with what is published ({each.published}).**"
     yield f"*In the article.* {each.article}"
     yield f"*The test.* {each.test}"
-    head = ["| measured | by | predicted | found | met |", "| --- | --- | --- | --- | --- |"]
+    head = ["| quantity | by | predicted | measured | agrees |", "| --- | --- | --- | --- | --- |"]
     yield "\n".join([*head, *map(_row, each.checks)])
     yield f"*What is true.* {each.truth}"
     yield from map(draw_plot, each.plots)
 
 
 def _row(check: PredictionCheck) -> str:
-    found = (
+    cells = (
         table_cell(check.what),
         PARTIES[check.by],
         format_prediction(check),
         format_measurement(check),
         ANSWERS[check.agrees],
     )
-    return f"| {' | '.join(found)} |"
+    return f"| {' | '.join(cells)} |"
 
 
 def table_cell(text: str) -> str:
-    """`text` for a table: bars, also those inside of formulas, do not end its cell."""
+    """Return `text` with its vertical bars escaped, also inside formulas, so that it fits one table cell."""
     parts, at = [], 0
-    for found in FORMULA.finditer(text):
-        parts += [text[at : found.start()].replace("|", "&#124;"), re.sub(r"(?<!\\)\|", r"\\vert ", found[0])]
-        at = found.end()
+    for match in FORMULA.finditer(text):
+        parts += [text[at : match.start()].replace("|", "&#124;"), re.sub(r"(?<!\\)\|", r"\\vert ", match[0])]
+        at = match.end()
     return "".join([*parts, text[at:].replace("|", "&#124;")])
 
 
@@ -318,7 +326,7 @@ def _anchor(each: Experiment) -> str:
     return each.code.lower()
 
 
-# The formats in which experiments are written.
+# The output formats.
 
 LAB_FORMATS: dict[str, Callable[[Lab, Look], str]] = {
     "text": render_text,

@@ -1,4 +1,4 @@
-"""Real data that is on every machine: digits of scikit-learn, and the text of Python's own manual."""
+"""Real data that needs no download: the digits of scikit-learn, and the text of Python's own manual."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from torch import Tensor
 
 from leadline.errors import InputError
 
-GRAY_LEVELS = 17  # grey levels of the digits, 0 to 16
-SIDE = 8
+# The pixels of the digits have the values 0 to 16.
+GRAY_LEVELS = 17
 
 
 @lru_cache(maxsize=1)
 def digits() -> tuple[Tensor, Tensor]:
-    """1797 images of 8 x 8 grey levels from 0 to 16, and their classes. In an order drawn once, so that parts of it
-    are samples: as the file comes, one writer follows the other."""
+    """Return 1797 images of 8 x 8 gray levels from 0 to 16, and their classes.
+
+    They are shuffled once with a fixed seed, so that any part of them is a sample: the file itself is sorted by writer.
+    """
     try:
         loaded = import_module("sklearn.datasets").load_digits()
     except ImportError:
         raise InputError(
-            expected="scikit-learn, which brings the digits",
+            expected="scikit-learn, which contains the digits",
             got="an environment without it",
-            fix="pip install 'leadline[lab]'",
+            fix="run pip install 'leadline[lab]'",
         ) from None
     images, classes = torch.tensor(loaded.images, dtype=torch.float32), torch.tensor(loaded.target)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
@@ -32,7 +34,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def standardized_digits() -> tuple[Tensor, Tensor]:
-    """(1797, 64) with mean 0 and variance 1 over all of it, and the classes."""
+    """Return the digits as (1797, 64), with mean 0 and variance 1 over all entries, and their classes."""
     images, classes = digits()
     flat = images.flatten(1)
     return (flat - flat.mean()) / flat.std(), classes
@@ -40,9 +42,10 @@ def standardized_digits() -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=1)
 def manual_text() -> tuple[Tensor, int]:
-    """The English of Python's `help()` topics as character codes, and how many characters there are.
+    """Return the text of Python's `help()` topics as character codes, and the size of the alphabet.
 
-    Lower case, with one code for every run of spaces and one for whatever is rare, so that some steps suffice to learn.
+    The text is in lower case, runs of spaces become one space, and all rare characters share one code, so that a few
+    steps are enough to learn something.
     """
     topics: dict[str, str] = import_module("pydoc_data.topics").topics
     text = " ".join(" ".join(topics[name].lower().split()) for name in sorted(topics))

@@ -1,4 +1,4 @@
-"""An experiment as one HTML file: words, tables, pictures and typeset formulas."""
+"""The HTML page of a race or a phase diagram, and Markdown with formulas as HTML."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ KIT = Kit(scripts=())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A picture and the words above it."""
+    """A picture with its title and an optional note."""
 
     title: str
     drawn: Markup
+    """The picture as SVG."""
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """`table`: its header first."""
+    """A section of the page. The first row of `table` is its header."""
 
     heading: str
     words: Sequence[str] = ()
@@ -38,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlPage:
-    """What an experiment has to say."""
+    """The content of the page."""
 
     kind: str
     title: str
@@ -47,42 +48,42 @@ class HtmlPage:
     sections: Sequence[Section]
 
     def write(self, path: str | PathLike[str]) -> None:
-        """As a page of its own."""
+        """Write the page to a file."""
         Path(path).write_text(render_html_page(self), encoding="utf-8")
 
 
 def figure(title: str, svg: str, note: str = "") -> Figure:
-    """`svg`: from leadline.report.charts, which has escaped what it holds."""
+    """Return a Figure. `svg` must come from leadline.report.charts, which escapes its text."""
     return Figure(title=title, drawn=Markup(svg), note=note)
 
 
-def render_html_page(sheet: HtmlPage) -> str:
-    """A page of its own."""
-    return fill("sheet.html", [], kit=KIT, sheet=sheet, title=sheet.title)
+def render_html_page(page: HtmlPage) -> str:
+    """Return the page as one self-contained HTML file."""
+    return fill("sheet.html", [], kit=KIT, sheet=page, title=page.title)
 
 
-# Markdown with its formulas as MathML, which browsers draw by themselves; in plain signs without a converter.
+# Markdown with its formulas as MathML, which browsers draw by themselves; as plain text if latex2mathml is missing.
 
-_PLACE = re.compile(r"QFORMULA(\d+)Q")
+_PLACEHOLDER = re.compile(r"QFORMULA(\d+)Q")
 
 
 def markdown_to_html(source: str, *, inline: bool = False) -> Markup:
-    """`source` as HTML; `inline`: a phrase, without a paragraph around it. Nothing in it is taken for HTML."""
+    """Return Markdown as HTML. `inline` leaves out the paragraph tags. HTML in the source is escaped."""
     formulas: list[str] = []
 
-    def keep(found: re.Match[str]) -> str:
-        formulas.append(found[1] or found[2])
-        return f"QFORMULA{len(formulas) - 1}Q"  # letters only: Markdown leaves them alone
+    def replace_formula(match: re.Match[str]) -> str:
+        formulas.append(match[1] or match[2])
+        return f"QFORMULA{len(formulas) - 1}Q"  # letters only, so that Markdown does not change it
 
     reader = MarkdownIt("commonmark", {"html": False}).disable(["image"])
-    text = FORMULA.sub(keep, source)
-    made: str = reader.renderInline(text) if inline else reader.render(text)
+    text = FORMULA.sub(replace_formula, source)
+    html: str = reader.renderInline(text) if inline else reader.render(text)
     convert = _converter()
-    return Markup(_PLACE.sub(lambda found: convert(formulas[int(found[1])]), made))
+    return Markup(_PLACEHOLDER.sub(lambda match: convert(formulas[int(match[1])]), html))
 
 
 def _converter() -> Callable[[str], str]:
-    try:
+    try:  # an optional dependency
         from latex2mathml.converter import convert
     except ImportError:
         return lambda latex: str(Markup("<code>{}</code>").format(plain(latex)))

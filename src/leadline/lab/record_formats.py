@@ -1,4 +1,4 @@
-"""The records of the lab that `leadline report` can show again."""
+"""The record types of the lab that `leadline report` can read and render."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks of layers that experiments look at: plain ones, and residual ones whose branches are scaled with depth."""
+"""The stacks of layers that claims are tested on: plain ones, and residual ones with scaled branches."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def gaussian_weight(fan_in: int, fan_out: int, gain: float = 1.0) -> Tensor:
-    r"""A matrix with $\mathrm{Var}(W) = \mathrm{gain}/n$, $n$ the fan-in; rows are outputs, as in `nn.Linear`."""
+    r"""Return a matrix (outputs, inputs) with $\mathrm{Var}(W) = \mathrm{gain}/n$, $n$ the fan-in."""
     return torch.randn(fan_out, fan_in, dtype=DOUBLE) * math.sqrt(gain / fan_in)
 
 
 def linear_layer(matrix: Tensor) -> nn.Linear:
-    """The layer without bias that has this matrix."""
+    """Return a layer without bias that has this matrix."""
     layer = nn.Linear(matrix.shape[1], matrix.shape[0], bias=False, dtype=DOUBLE)
     layer.weight = nn.Parameter(matrix)
     return layer
 
 
 class Dense(nn.Module):
-    r"""$\phi(Wx)$; or $W\phi(x)$ with the activation `first`."""
+    r"""$\phi(Wx)$, or $W\phi(x)$ if `order` is "first"."""
 
     def __init__(
         self, matrix: Tensor, activation: Activation = torch.relu, order: Literal["last", "first"] = "last"
@@ -59,12 +59,12 @@ class ResidualBlock(nn.Module):
 def plain_stack(
     depth: int, width: int, gain: float = 2.0, activation: Activation = torch.relu
 ) -> list[nn.Module]:
-    """Equal layers with Gaussian weights, He's by default. The activation comes first: what is seen is linear."""
+    """Return equal layers $W\\phi(x)$ with Gaussian weights; the default gain is He's for ReLU."""
     return [Dense(gaussian_weight(width, width, gain), activation, "first") for _ in range(depth)]
 
 
 def orthogonal_stack(depth: int, width: int) -> list[nn.Module]:
-    """Linear layers whose matrices are random rotations."""
+    """Return linear layers whose matrices are random and orthogonal."""
     return [linear_layer(nn.init.orthogonal_(torch.empty(width, width, dtype=DOUBLE))) for _ in range(depth)]
 
 
@@ -73,7 +73,7 @@ def identity(x: Tensor) -> Tensor:
 
 
 def scaled_by_depth(alpha: float) -> Scheme:
-    r"""$x + N^{-\alpha} f(x)$, $N$ the number of blocks; no norm anywhere."""
+    r"""Return the scheme $x + N^{-\alpha} f(x)$ without norms, $N$ the number of blocks."""
 
     def branch(place: Place) -> float:
         return float(place.total**-alpha)
@@ -93,12 +93,12 @@ def scaled_by_depth(alpha: float) -> Scheme:
 def residual_stack(
     depth: int, width: int, scheme: str | Scheme, activation: str | Activation = "relu"
 ) -> list[nn.Module]:
-    r"""Blocks of `leadline.nn.MLP`: the branch is $W_2\,\phi(W_1 x)$, with unit output for unit input."""
+    r"""Return blocks of `leadline.nn.MLP` with the branch $W_2\,\phi(W_1 x)$, which maps unit input to unit output."""
     return list(MLP(width, width, depth, 1, scheme=scheme, activation=activation).double().blocks)
 
 
 def with_readout(layers: list[nn.Module], width: int) -> nn.Sequential:
-    """The layers, and one fixed vector of unit length that reads a number off them: only the layers learn."""
+    """Return the layers followed by a fixed vector of unit length, which makes the output one number."""
     head = linear_layer(nn.functional.normalize(gaussian_weight(width, 1)))
     head.weight.requires_grad_(False)  # noqa: FBT003  (torch's own signature)
     return nn.Sequential(*layers, head)

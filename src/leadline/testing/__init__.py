@@ -1,6 +1,6 @@
-"""For the tests of your own project: a model that cannot train fails one.
+"""Assert in your own tests that a model can train.
 
-Nothing here imports torch before a model is checked, so that the pytest plugin costs nobody a second.
+Torch is imported only when a model is checked, so the pytest plugin adds no start-up time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ UNDECIDED = "undecided"
 
 
 class UntrainableError(AssertionError):
-    """The model will not train, or nothing could be said about it. `report` is what was found."""
+    """Raised if the model will not train or the check is undecided. `report` is the report of the check."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(f"{report}")
         self.report = report
 
 
-def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to fail
+def assert_trainable(  # noqa: PLR0913  (the arguments of `check`, and two of its own)
     model: nn.Module | Case,
     inputs: Inputs | None = None,
     targets: Any = None,
@@ -39,23 +39,24 @@ def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to
     allow: Sequence[str] = (),
     fail_on: FailOn = "warning",
 ) -> Report:
-    """Raise an AssertionError, whose message is the report, unless the model can train; else return the report.
+    """Return the report if the model can train; otherwise raise an AssertionError whose message is the report.
 
-    Arguments are those of `leadline.check`, a Case alone among them. `allow` are rules that may fire, by name, code or
-    beginning of a code; "undecided" in it lets a model pass about which nothing can be said.
+    The first arguments are those of `leadline.check`; a single Case works too. `allow` lists checks that may fire, by
+    name, code or the start of a code. Add "undecided" to it to accept a model that the check cannot decide about.
 
     >>> import leadline.testing, torch
     >>> model, batch = torch.nn.Linear(4, 1), torch.randn(8, 4)
     >>> leadline.testing.assert_trainable(model, batch, loss=lambda y: y.square().mean()).verdict
     'trains'
     """
-    __tracebackhide__ = True  # pytest ends the traceback at the line that called this
+    __tracebackhide__ = True  # pytest ends the traceback at the line that called this function
+    # Imported here so that importing the plugin does not import torch.
     from leadline.api import check
     from leadline.checks._diagnosis import ignore_checks
     from leadline.checks._select import unselected_codes
     from leadline.report.verdict import fails
 
-    allowed = unselected_codes(select=(), ignore=[each for each in _listed(allow) if each != UNDECIDED])
+    allowed = unselected_codes(select=(), ignore=[each for each in _check_list(allow) if each != UNDECIDED])
     _check_bar(fail_on)
     report = ignore_checks(check(model, inputs, targets, loss, optimizer), allowed)
     undecided = report.verdict == UNDECIDED and UNDECIDED not in allow
@@ -64,11 +65,13 @@ def assert_trainable(  # noqa: PLR0913  the arguments of `check`, and what is to
     return report
 
 
-def _listed(allow: Sequence[str]) -> Sequence[str]:
+def _check_list(allow: Sequence[str]) -> Sequence[str]:
     from leadline.errors import InputError
 
     if isinstance(allow, str):
-        raise InputError(expected="a list of rules to allow", got=repr(allow), fix=f"write allow=[{allow!r}]")
+        raise InputError(
+            expected="a list of checks to allow", got=repr(allow), fix=f"write allow=[{allow!r}]"
+        )
     return allow
 
 

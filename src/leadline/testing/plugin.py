@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture, a marker and an option. It imports no torch, and does nothing unless it is asked."""
+"""The pytest plugin: the fixture `assert_trainable`, the marker `leadline` and an option. It does not import torch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from leadline.records.report import Report
 
 MARKER = (
-    "leadline(allow=(), fail_on='warning'): what the fixture assert_trainable lets pass in this test, in addition to "
-    "[tool.leadline]"
+    "leadline(allow=(), fail_on='warning'): checks that the fixture assert_trainable allows in this test, in addition "
+    "to [tool.leadline]"
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("leadline")
-    text = "Save the report of each model that fails assert_trainable as JSON in this folder."
+    text = "Save the report of each model that fails assert_trainable as a JSON file in this folder."
     group.addoption("--leadline-reports", metavar="DIR", type=Path, help=text)
 
 
@@ -34,18 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(name="assert_trainable")
 def trainable(request: pytest.FixtureRequest) -> Callable[..., Report]:
-    """`leadline.testing.assert_trainable` with what [tool.leadline] and the test's markers let pass.
+    """Return `leadline.testing.assert_trainable` with the settings of [tool.leadline] and the test's markers.
 
-    `allow` or `fail_on` in the call take the place of both.
+    Arguments `allow` and `fail_on` of the call override both.
     """
     from leadline.checks._select import unselected_codes
 
-    project = _project(request.config)
-    marks = [mark.kwargs for mark in request.node.iter_markers("leadline")]  # the nearest first
+    settings = _project_config(request.config)
+    marks = [mark.kwargs for mark in request.node.iter_markers("leadline")]  # the nearest marker first
     allow = [each for mark in marks for each in mark.get("allow", ())]
-    bar = next((mark["fail_on"] for mark in marks if "fail_on" in mark), project.fail_on)
+    bar = next((mark["fail_on"] for mark in marks if "fail_on" in mark), settings.fail_on)
     return partial(
-        assert_trainable, allow=(*unselected_codes(project.select, project.ignore), *allow), fail_on=bar
+        assert_trainable, allow=(*unselected_codes(settings.select, settings.ignore), *allow), fail_on=bar
     )
 
 
@@ -53,15 +53,15 @@ def trainable(request: pytest.FixtureRequest) -> Callable[..., Report]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the failure what its page has no room for: the numbers behind each finding, and where it was saved."""
-    made = yield
+    """Add to the failure the numbers of each finding, and the command that shows the saved report."""
+    test_report = yield
     error = call.excinfo.value if call.excinfo else None
     if isinstance(error, UntrainableError):
-        made.sections.append(("leadline", _section(item, error.report)))
-    return made
+        test_report.sections.append(("leadline", _section(item, error.report)))
+    return test_report
 
 
-def _project(config: pytest.Config) -> Config:
+def _project_config(config: pytest.Config) -> Config:
     from leadline.config import Config, find_config, read_config
 
     path = find_config(config.rootpath)
@@ -77,11 +77,11 @@ def _section(item: pytest.Item, report: Report) -> str:
         lines.append(f"{finding.code} {finding.name}: {numbers}")
     folder = item.config.getoption("--leadline-reports")
     if folder is not None:
-        lines.append(f"leadline report {_saved(folder, item.nodeid, report)}")
+        lines.append(f"leadline report {_save_report(folder, item.nodeid, report)}")
     return "\n".join(lines)
 
 
-def _saved(folder: Path, test: str, report: Report) -> Path:
+def _save_report(folder: Path, test: str, report: Report) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', test)}.json"
     path.write_text(report.to_json() + "\n", encoding="utf-8")

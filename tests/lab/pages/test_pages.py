@@ -1,4 +1,4 @@
-"""What the lab found as a page and as Markdown: self-contained, escaped, formulas typeset, tables whole."""
+"""The results of the claims as HTML and Markdown: self-contained, escaped, with typeset formulas."""
 
 from __future__ import annotations
 
@@ -61,26 +61,26 @@ def tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return parser.seen
 
 
-def test_the_page_asks_nobody_for_anything_and_has_a_policy():
+def test_the_page_loads_nothing_and_has_a_content_policy():
     found = tags(render_html(lab()))
     assert all(name not in attributes for _, attributes in found for name in ("src", "style", "onclick"))
     assert all((attributes.get("href") or "#").startswith("#") for _, attributes in found)
     assert any("default-src 'none'" in (attributes.get("content") or "") for _, attributes in found)
 
 
-def test_formulas_are_mathml_and_figures_inline():
+def test_formulas_are_mathml_and_plots_are_inline_svg():
     names = [tag for tag, _ in tags(render_html(lab()))]
     assert "math" in names
     assert "svg" in names
 
 
-def test_nothing_in_a_record_is_taken_for_html():
+def test_text_of_a_record_is_escaped():
     page = render_html(lab(HOSTILE))
     assert HOSTILE not in page
     assert HOSTILE not in draw_plot(lab(HOSTILE).experiments[0].plots[0])
 
 
-def test_without_the_converter_formulas_stand_in_plain_signs(monkeypatch: pytest.MonkeyPatch):
+def test_without_latex2mathml_formulas_are_plain_text(monkeypatch: pytest.MonkeyPatch):
     real = builtins.__import__
 
     def without(name, *rest):
@@ -95,13 +95,13 @@ def test_without_the_converter_formulas_stand_in_plain_signs(monkeypatch: pytest
     )
 
 
-def test_a_bar_does_not_end_a_cell():
+def test_a_vertical_bar_does_not_end_a_table_cell():
     assert table_cell(r"$|\cos|$ and |x| and $\|y\|$") == r"$\vert \cos\vert $ and &#124;x&#124; and $\|y\|$"
     rows = [line for line in render_markdown(lab()).splitlines() if line.startswith("| $")]
     assert all(line.count(" | ") == 4 for line in rows)
 
 
-def test_the_document_has_errata_and_each_claim():
+def test_the_markdown_contains_the_errata_and_each_claim():
     text = render_markdown(lab())
     assert "### S0-1: holds {#s0-1}" in text
     assert all(erratum in text for erratum in ARTICLES[0].errata)

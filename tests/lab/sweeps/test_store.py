@@ -1,4 +1,4 @@
-"""Finished cells survive being killed, and files of several machines become one, however often they are merged."""
+"""Finished cells survive a killed run, and merging the files of several machines is idempotent."""
 
 import math
 
@@ -21,7 +21,7 @@ def test_other_settings_have_another_key():
     assert len({cell_key({"x": x}, "1") for x in (1, 1.5, "1", None, math.nan, math.inf)}) == 6
 
 
-def test_what_is_stored_is_read_again(tmp_path):
+def test_a_stored_cell_is_read_again(tmp_path):
     path = tmp_path / "cells.jsonl"
     CellStore(path).add("a", {"x": 1}, {"loss": math.nan})
     assert list(CellStore(path).items()) == [("a", {"x": 1}, {"loss": "NaN"})]
@@ -34,7 +34,7 @@ def test_a_stored_result_looks_the_same_before_and_after_it_is_read(tmp_path):
     assert list(store.items()) == list(CellStore(path).items())
 
 
-def test_a_torn_last_line_costs_that_cell_only(tmp_path):
+def test_an_incomplete_last_line_loses_only_that_cell(tmp_path):
     path = tmp_path / "cells.jsonl"
     store = CellStore(path)
     for key in "abc":
@@ -43,8 +43,8 @@ def test_a_torn_last_line_costs_that_cell_only(tmp_path):
     torn = CellStore(path)
     assert ("b" in torn, "c" in torn, torn.torn) == (True, False, 1)
     torn.add("c", {}, 2)
-    healed = CellStore(path)
-    assert (healed["a"], healed["b"], healed["c"]) == (1, 1, 2)
+    reread = CellStore(path)
+    assert (reread["a"], reread["b"], reread["c"]) == (1, 1, 2)
 
 
 def test_the_first_result_of_a_key_stays(tmp_path):
@@ -77,22 +77,22 @@ FOREIGN = (
 def test_another_kind_of_file_is_refused_and_left_as_it_is(tmp_path, content):
     path = tmp_path / "other.json"
     path.write_bytes(content)
-    with pytest.raises(SchemaError, match="another kind"):
+    with pytest.raises(SchemaError, match="not a file of"):
         CellStore(path)
     assert path.read_bytes() == content
 
 
-def test_a_first_line_that_was_torn_is_known_as_ours_and_its_cell_run_again(tmp_path):
+def test_a_file_with_an_incomplete_first_line_is_accepted_and_its_cell_run_again(tmp_path):
     path = tmp_path / "cells.jsonl"
     CellStore(path).add("a", {}, 1)
     whole = path.read_bytes()
     for length in (1, 20, 30, len(whole) - 2):
         path.write_bytes(whole[:length])
-        found = CellStore(path)
-        assert (found.torn, len(found)) == (1, 0)
+        store = CellStore(path)
+        assert (store.torn, len(store)) == (1, 0)
 
 
-def test_a_cell_without_a_result_is_refused_with_its_name(tmp_path):
+def test_a_cell_without_a_result_is_refused_by_its_key(tmp_path):
     path = tmp_path / "cells.jsonl"
     path.write_text('{"schema":"leadline.cells/1","key":"abc"}\n')
     with pytest.raises(SchemaError, match="abc"):

@@ -1,1 +1,1 @@
-"""The claims of the articles, a file each, or a few that belong together."""
+"""The claims of the articles. A file holds one claim or a few that belong together."""

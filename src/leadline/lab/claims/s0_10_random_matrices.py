@@ -15,21 +15,21 @@ SIZES = (16, 64, 256)
 VECTORS = 512
 
 
-@claim(code="S0-10", verdict="holds", spoiled={"shift": 0.3})
+@claim(code="S0-10", verdict="holds", falsified_by={"shift": 0.3})
 def image_is_nearly_orthogonal(trials: SeededTrials, *, shift: float = 0.0) -> ClaimResults:
     r"""In many dimensions a vector and its image under a random matrix are nearly orthogonal.
 
     ## The article
-    Used for $v$ and $\varepsilon v J$, $J = \partial f/\partial x$, to get $1 + \varepsilon^2$ in place of
+    It uses this for $v$ and $\varepsilon v J$, $J = \partial f/\partial x$, to get $1 + \varepsilon^2$ instead of
     $1 + \varepsilon$.
 
     ## The test
-    The root mean square of $\cos(v, vJ)$ over random vectors and Gaussian matrices of size 16, 64 and 256.
+    Measure the root mean square of $\cos(v, vJ)$ over random vectors and Gaussian matrices of size 16, 64 and 256.
 
     ## What is true
-    As stated: it is $1/\sqrt d$. The reason the article gives, that $J$ is close to an orthogonal matrix, is
-    another matter (S0-E5): a rotation has this property too, and so has any matrix drawn without a preferred
-    direction.
+    The claim is true: the cosine is $1/\sqrt d$. The reason that the article gives, that $J$ is close to an
+    orthogonal matrix, is another matter (S0-E5): a rotation has this property too, and so does any matrix that is
+    drawn without a preferred direction.
     """
 
     def cosine(size: int) -> float:
@@ -39,38 +39,41 @@ def image_is_nearly_orthogonal(trials: SeededTrials, *, shift: float = 0.0) -> C
 
     runs = trials.runs(lambda: {size: cosine(size) for size in SIZES})
     for size in SIZES:
-        found = mean([run[size] for run in runs])
+        measured = mean([run[size] for run in runs])
         what = rf"rms of $\cos(v, vJ)$, $d$ = {size}"
         yield equals(
             what,
-            found,
+            measured,
             size**-0.5,
             within=0.1,
-            origin=r"the article, as $1/\sqrt d$; 10 %: a few matrices a run",
+            origin=r"the article, as $1/\sqrt d$; 10 %: a few matrices per run",
         )
     yield near("its exponent in $d$", slope(runs), -0.5, room=0.05, origin="the same")
-    shown = {"measured": {size: mean([run[size] for run in runs]).value for size in SIZES}}
+    plot_curves = {"measured": {size: mean([run[size] for run in runs]).value for size in SIZES}}
     yield plot(
-        "rms cosine of a vector and its image", "dimensions", shown, {"d^-1/2": {d: d**-0.5 for d in SIZES}}
+        "rms cosine of a vector and its image",
+        "dimensions",
+        plot_curves,
+        {"d^-1/2": {d: d**-0.5 for d in SIZES}},
     )
 
 
-@claim(code="S0-E5", verdict="false as stated", spoiled={"rotation": True})
+@claim(code="S0-E5", verdict="false as stated", falsified_by={"rotation": True})
 def random_is_not_orthogonal(trials: SeededTrials, *, rotation: bool = False) -> ClaimResults:
     r"""A random matrix with variance $1/n$ is close to (a multiple of) an orthogonal one.
 
     ## The article
-    With reference to an earlier post. (The Chinese sentence has 觉得, "feel", where 矩阵, "matrix", is meant.)
+    It refers to an earlier post. (The Chinese sentence has 觉得, "feel", where 矩阵, "matrix", is meant.)
 
     ## The test
-    $\lVert J J^\top - I \rVert_F/\sqrt d$ of square Gaussian matrices with 256 rows, which is 0 for an orthogonal
-    matrix; their extreme singular values; and what they do to the length of one fixed vector.
+    Measure $\lVert J J^\top - I \rVert_F/\sqrt d$ of square Gaussian matrices with 256 rows, which is 0 for an
+    orthogonal matrix, their extreme singular values, and how they change the length of a fixed vector.
 
     ## What is true
     A *square* Gaussian matrix is as far from orthogonal as it is long: the measure is 1 and the singular values
-    fill the interval from 0 to 2. What is true is that it keeps the length of a vector that was chosen
-    *independently of it*, up to a relative spread of $\sqrt{2/d}$ in the square. Wide rectangles are closer to
-    orthogonal (rows against columns).
+    fill the interval from 0 to 2. It does preserve the length of a vector that was
+    chosen *independently of it*, up to a relative spread of $\sqrt{2/d}$ in the square. Wide rectangular matrices are
+    closer to orthogonal.
     """
     size = SIZES[-1]
 
@@ -86,7 +89,7 @@ def random_is_not_orthogonal(trials: SeededTrials, *, rotation: bool = False) ->
         mean(away),
         0.0,
         room=0.1,
-        origin="the article; a tenth is still close",
+        origin="the article; 0.1 still counts as close",
     )
     yield equals(
         "the same",
@@ -114,5 +117,5 @@ def random_is_not_orthogonal(trials: SeededTrials, *, rotation: bool = False) ->
         math.sqrt(2 / size),
         within=0.25,
         by="correction",
-        origin=r"derived, $\sqrt{2/d}$; 25 %: from twelve matrices a run",
+        origin=r"derived, $\sqrt{2/d}$; 25 %: twelve matrices per run",
     )

@@ -1,4 +1,4 @@
-"""S2-4 to S2-7: weights in front of a norm, and how small they can get."""
+"""S2-4 to S2-7: weights before a norm, and how small they can become."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from leadline.lab.estimate import above, below, equals, exact, full_range, geome
 from leadline.lab.measurements import DOUBLE, relative_change
 from leadline.lab.stacks import gaussian_weight
 
-EPS = 1e-5  # PyTorch's default
+# PyTorch's default.
+EPS = 1e-5
 
 
-def behind_norm(x: Tensor, matrix: Tensor, eps: float) -> Tensor:
+def normed_layer(x: Tensor, matrix: Tensor, eps: float) -> Tensor:
     return F.layer_norm(torch.relu(x @ matrix), (WIDTH,), eps=eps)
 
 
-@claim(code="S2-4", verdict="holds", seeds=5, spoiled={"eps": 1e-5})
+@claim(code="S2-4", verdict="holds", seeds=5, falsified_by={"eps": 1e-5})
 def norm_takes_out_scale(trials: SeededTrials, *, eps: float = 0.0) -> ClaimResults:
-    r"""A layer norm takes out the scale of the weight before it:
+    r"""A layer norm removes the scale of the weight before it:
     $\mathrm{LN}(\mathrm{relu}(x\,aW)) = \mathrm{LN}(\mathrm{relu}(xW))$.
 
     ## The article
-    "Positive scale invariance". It says that a layer norm divides by the norm of the vector.
+    It calls this "positive scale invariance" and says that a layer norm divides by the norm of the vector.
 
     ## The test
-    The relative change of the output at $a = 10^{-3}$, with $\varepsilon = 0$ in the norm.
+    Measure the relative change of the output at $a = 10^{-3}$ with $\varepsilon = 0$ in the norm.
 
     ## What is true
-    As stated, for $\varepsilon = 0$ (S2-5). A layer norm divides by the standard deviation *after centring*, which
-    is $\lVert x - \mu \rVert/\sqrt d$ and not $\lVert x \rVert$; RMSNorm divides by $\lVert x \rVert/\sqrt d$.
+    The claim is true, for $\varepsilon = 0$ (S2-5). A layer norm divides by the standard deviation *after
+    centering*, which is $\lVert x - \mu \rVert/\sqrt d$ and not $\lVert x \rVert$; RMSNorm divides by $\lVert x
+    \rVert/\sqrt d$.
     """
 
     def error() -> float:
         x, matrix = batch(), gaussian_weight(WIDTH, WIDTH)
-        return relative_change(behind_norm(x, matrix, eps), behind_norm(x, 1e-3 * matrix, eps))
+        return relative_change(normed_layer(x, matrix, eps), normed_layer(x, 1e-3 * matrix, eps))
 
     yield exact(r"relative change of the output at $a = 10^{-3}$", full_range(trials.runs(error)))
 
 
-@claim(code="S2-5", verdict="false as stated", seeds=8, spoiled={"eps": 0.0})
+@claim(code="S2-5", verdict="false as stated", seeds=8, falsified_by={"eps": 0.0})
 def arbitrarily_small(trials: SeededTrials, *, eps: float = EPS) -> ClaimResults:
     r"""Weights before a norm can be made arbitrarily small without changing the function.
 
@@ -51,22 +53,22 @@ def arbitrarily_small(trials: SeededTrials, *, eps: float = EPS) -> ClaimResults
     "We can scale every weight matrix by an arbitrarily small factor and still get the same output".
 
     ## The test
-    As S2-4, with the $\varepsilon = 10^{-5}$ that real code has, for factors $a$ from 0.3 down to $10^{-3}$.
+    Repeat S2-4 with $\varepsilon = 10^{-5}$, as in real code, for factors $a$ from 0.3 down to $10^{-3}$.
 
     ## What is true
-    Only as long as the variance that is left stays far above $\varepsilon$: the relative error is
-    $\varepsilon/(2 a^2 v)$, $v$ the variance in front of the norm, and then the function is gone. `leadline.shrink`
-    stops there and says how far it got.
+    This is true only while the remaining variance is far above $\varepsilon$: the relative error is
+    $\varepsilon/(2 a^2 v)$, $v$ the variance before the norm. Below that the function is lost. `leadline.shrink`
+    stops there and reports how far it got.
     """
     factors = (0.3, 0.1, 0.03, 1e-2, 1e-3)
 
     def errors() -> dict[float, tuple[float, float]]:
         x, matrix = batch(), gaussian_weight(WIDTH, WIDTH)
         variance = torch.relu(x @ matrix).var(dim=-1, correction=0)
-        whole = behind_norm(x, matrix, eps)
+        whole = normed_layer(x, matrix, eps)
         return {
             a: (
-                relative_change(whole, behind_norm(x, a * matrix, eps)),
+                relative_change(whole, normed_layer(x, a * matrix, eps)),
                 (EPS / (2 * a**2 * variance)).square().mean().sqrt().item(),
             )
             for a in factors
@@ -88,26 +90,28 @@ def arbitrarily_small(trials: SeededTrials, *, eps: float = EPS) -> ClaimResults
         yield equals(
             what, ratio, 1.0, within=0.1, by="correction", origin=r"derived, first order in $\varepsilon$"
         )
-    shown = {"measured": {a: geometric([max(run[a][0], 1e-300) for run in runs]).value for a in factors}}
+    plot_curves = {
+        "measured": {a: geometric([max(run[a][0], 1e-300) for run in runs]).value for a in factors}
+    }
     theory = {"eps / 2a²v": {a: geometric([run[a][1] for run in runs]).value for a in factors}}
-    yield plot("relative change of the output", "factor a of the weights", shown, theory)
+    yield plot("relative change of the output", "factor a of the weights", plot_curves, theory)
 
 
-@claim(code="S2-6", verdict="holds", seeds=5, spoiled={"normed": False})
+@claim(code="S2-6", verdict="holds", seeds=5, falsified_by={"normed": False})
 def gradient_of_an_invariant_weight(trials: SeededTrials, *, normed: bool = True) -> ClaimResults:
     r"""The gradient of a scale-invariant weight is orthogonal to it, and grows as the weight shrinks:
     $\nabla(aW) = \nabla(W)/a$.
 
     ## The article
-    Not said there; it follows from S2-4 by differentiating, and decides what weight decay does (S2-11).
+    The article does not say so. It follows from S2-4 by differentiation and decides what weight decay does (S2-11).
 
     ## The test
-    $\cos(g, W)$, and $\lVert g(W) \rVert / (10\,\lVert g(10 W) \rVert)$, behind a layer norm with
+    Measure $\cos(g, W)$ and $\lVert g(W) \rVert / (10\,\lVert g(10 W) \rVert)$ before a layer norm with
     $\varepsilon = 0$.
 
     ## What is true
-    As stated: Euler's theorem for a function that is homogeneous of degree 0. With $\varepsilon = 10^{-5}$ the
-    cosine is of the order $10^{-5}$ and the factor 9.98 instead of 10.
+    The claim is true: it is Euler's theorem for a function that is homogeneous of degree 0. With $\varepsilon =
+    10^{-5}$ the cosine is of the order $10^{-5}$ and the factor 9.98 instead of 10.
     """
 
     def measure() -> tuple[float, float]:
@@ -115,7 +119,7 @@ def gradient_of_an_invariant_weight(trials: SeededTrials, *, normed: bool = True
 
         def gradient(at: Tensor) -> Tensor:
             leaf = at.clone().requires_grad_()
-            out = behind_norm(x, leaf, 0.0) if normed else torch.relu(x @ leaf)
+            out = normed_layer(x, leaf, 0.0) if normed else torch.relu(x @ leaf)
             return torch.autograd.grad((out * target).sum(), leaf)[0]
 
         g, far = gradient(matrix), gradient(10 * matrix)
@@ -127,24 +131,23 @@ def gradient_of_an_invariant_weight(trials: SeededTrials, *, normed: bool = True
     yield exact(r"$|\lVert g(W) \rVert / (10\,\lVert g(10W) \rVert) - 1|$", full_range(factors))
 
 
-@claim(code="S2-7", verdict="holds", seeds=3, spoiled={"norm": False})
+@claim(code="S2-7", verdict="holds", seeds=3, falsified_by={"norm": False})
 def tiny_equivalent_network(trials: SeededTrials, *, norm: bool = True) -> ClaimResults:
-    r"""Every network with a norm behind each layer has an equivalent one with tiny weights: only head and last norm
-    keep theirs.
+    r"""Every network with a norm after each layer has an equivalent network with tiny weights, except for the head
+    and the last norm.
 
     ## The article
-    The heart of it: "an equivalent network whose weight norms are arbitrarily small", so that weight decay costs
-    nothing but for "the annoying last layer" and the last norm.
+    This is its central statement: "an equivalent network whose weight norms are arbitrarily small", so weight decay
+    costs nothing except for "the annoying last layer" and the last norm.
 
     ## The test
-    `leadline.symmetries` and `leadline.shrink` on three blocks of linear layer, norm and ReLU with a head: which
-    parameters can shrink, what is left of their squares when shrunk by a hundred, and whether the function is the
-    same.
+    Use `leadline.symmetries` and `leadline.shrink` on three blocks of linear layer, norm and ReLU with a head. Count
+    the parameters that cannot shrink, shrink the others by a hundred, and compare the functions.
 
     ## What is true
-    As stated, down to where $\varepsilon$ bites (S2-5; here it is $10^{-12}$), including every $\gamma$ and $\beta$
-    but the last. It is a statement about the *value* of the optimum, and that infimum is not attained: what decay
-    does to the training is S2-11.
+    The claim is true until $\varepsilon$ matters (S2-5; here it is $10^{-12}$), including every $\gamma$ and $\beta$
+    except the last. It is a statement about the *value* of the optimum, an infimum that is not attained. S2-11 shows
+    what weight decay does in training.
     """
 
     def measure() -> tuple[float, float, float]:
@@ -173,4 +176,9 @@ def tiny_equivalent_network(trials: SeededTrials, *, norm: bool = True) -> Claim
         1e-6,
         origin=r"the article: none; $\varepsilon = 10^{-12}$",
     )
-    yield below("their squares, over what they were", left, 0.01, origin="the article: as small as one likes")
+    yield below(
+        "sum of their squares after shrinking over before",
+        left,
+        0.01,
+        origin="the article: arbitrarily small",
+    )

@@ -1,4 +1,4 @@
-"""S2-8 to S2-10: which norms take out the scale of what, in residual blocks and in evaluation."""
+"""S2-8 to S2-10: which norms remove which scale, in residual blocks and in evaluation mode."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from torch import Tensor, nn
 
 from leadline.api import symmetries
 from leadline.lab.claim import ClaimResults, SeededTrials, claim
-from leadline.lab.claims.s2_01_equivariance import CLEAR, WIDTH, batch, scaled
+from leadline.lab.claims.s2_01_equivariance import MIN_CLEAR_CHANGE, WIDTH, batch, scaled
 from leadline.lab.estimate import above, below, exact, full_range
 from leadline.lab.measurements import relative_change
 from leadline.lab.stacks import gaussian_weight
 
-TINY = 1e-12  # eps of the norms: so small that it does not bite
-SAME = 1e-5  # change of the function that this eps leaves
+# The eps of the norms, too small to matter.
+TINY_EPS = 1e-12
+# Heuristic: the change of the function that this eps allows.
+MAX_EPS_CHANGE = 1e-5
 
 
 def norm(x: Tensor) -> Tensor:
     return F.layer_norm(x, (WIDTH,), eps=0.0)
 
 
-@claim(code="S2-8", verdict="holds", seeds=5, spoiled={"factor": 1.0})
+@claim(code="S2-8", verdict="holds", seeds=5, falsified_by={"factor": 1.0})
 def where_the_norm_stands(trials: SeededTrials, *, factor: float = 0.1) -> ClaimResults:
     r"""$\mathrm{LN}(x + a f(x)) \ne \mathrm{LN}(x + f(x))$, but $x + \mathrm{LN}(a f(x)) = x + \mathrm{LN}(f(x))$.
 
     ## The article
-    In the section on residual connections, which it credits with closing the loophole. It calls the first form
-    pre-norm and the second post-norm, and treats $x + f(\mathrm{LN}(x))$ as the first one shifted by a layer.
+    The section on residual connections says that they close the loophole. It calls the first form pre-norm and the
+    second post-norm, and treats $x + f(\mathrm{LN}(x))$ as the first one shifted by one layer.
 
     ## The test
-    One block of each kind; its branch times 0.1; relative change of the output.
+    Multiply the branch of one block of each kind by 0.1 and measure the relative change of the output.
 
     ## What is true
     Both formulas are right; the names are not. In standard usage $\mathrm{LN}(x + f(x))$ is *post*-norm,
     $x + f(\mathrm{LN}(x))$ is *pre*-norm, and $x + \mathrm{LN}(f(x))$ is a norm at the branch's output (res-post,
-    Swin v2). The shift by a layer fails: in pre-norm no norm ever acts on the stream, and its blocks do change when
-    their branch is scaled, as the last row shows.
+    Swin v2). The shift by one layer is wrong: in pre-norm no norm ever acts on the stream, and its blocks do change
+    when their branch is scaled, as the last row shows.
     """
     forms = {
         "LN(x + f(x))": lambda x, f: norm(x + f),
@@ -55,37 +57,39 @@ def where_the_norm_stands(trials: SeededTrials, *, factor: float = 0.1) -> Claim
         branch = torch.relu(x) @ matrix
         return relative_change(make(x, branch), make(x, factor * branch))
 
-    found = {form: full_range(trials.runs(partial(measure, form))) for form in forms}
-    yield above("change of LN(x + f(x))", found["LN(x + f(x))"], CLEAR, origin="the article: not equal")
-    yield exact("change of x + LN(f(x))", found["x + LN(f(x))"])
+    measured = {form: full_range(trials.runs(partial(measure, form))) for form in forms}
+    yield above(
+        "change of LN(x + f(x))", measured["LN(x + f(x))"], MIN_CLEAR_CHANGE, origin="the article: not equal"
+    )
+    yield exact("change of x + LN(f(x))", measured["x + LN(f(x))"])
     yield above(
         "change of x + f(LN(x))",
-        found["x + f(LN(x))"],
-        CLEAR,
+        measured["x + f(LN(x))"],
+        MIN_CLEAR_CHANGE,
         by="correction",
-        origin="the branch is not normed",
+        origin="the output of the branch is not normalized",
     )
 
 
-@claim(code="S2-9", verdict="holds under conditions", seeds=5, spoiled={"mode": "train"})
+@claim(code="S2-9", verdict="holds under conditions", seeds=5, falsified_by={"mode": "train"})
 def batch_norm_too(trials: SeededTrials, *, mode: str = "eval") -> ClaimResults:
     r"""Batch norm has the same invariance as layer norm.
 
     ## The article
-    A note: "other forms of normalisation, such as BatchNorm, satisfy positive scale invariance".
+    A note says: "other forms of normalization, such as BatchNorm, satisfy positive scale invariance".
 
     ## The test
-    A linear layer with a batch norm behind it, its weight times 0.01: in training mode and in evaluation mode.
+    Multiply the weight of a linear layer before a batch norm by 0.01, in training mode and in evaluation mode.
 
     ## What is true
-    In training mode only. In evaluation a batch norm is a fixed affine map: its running statistics do not follow
-    the weight, and the output changes. `leadline.symmetries` says so of each mode, and `leadline.shrink` rescales
-    the statistics along.
+    This is true in training mode only. In evaluation mode a batch norm is a fixed affine map: its running statistics
+    do not follow the weight, so the output changes. `leadline.symmetries` distinguishes the modes, and
+    `leadline.shrink` rescales the statistics too.
     """
 
     def measure(how: str) -> float:
         net = nn.Sequential(
-            nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH, eps=TINY), nn.Linear(WIDTH, 3)
+            nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH, eps=TINY_EPS), nn.Linear(WIDTH, 3)
         ).double()
         x = batch()
         for _ in range(50):
@@ -97,12 +101,23 @@ def batch_norm_too(trials: SeededTrials, *, mode: str = "eval") -> ClaimResults:
     yield below(
         "change in training mode",
         full_range(trials.runs(lambda: measure("train"))),
-        SAME,
+        MAX_EPS_CHANGE,
         origin="the article: none",
     )
     evaluated = full_range(trials.runs(lambda: measure(mode)))
-    yield below("change in evaluation mode", evaluated, SAME, origin="the article: none; it names no mode")
-    yield above("the same", evaluated, CLEAR, by="correction", origin="the running statistics stay")
+    yield below(
+        "change in evaluation mode",
+        evaluated,
+        MAX_EPS_CHANGE,
+        origin="the article: none; it does not mention the mode",
+    )
+    yield above(
+        "the same",
+        evaluated,
+        MIN_CLEAR_CHANGE,
+        by="correction",
+        origin="the running statistics do not change",
+    )
 
 
 class PreNorm(nn.Module):
@@ -111,10 +126,10 @@ class PreNorm(nn.Module):
     def __init__(self, *, final: bool, blocks: int = 3) -> None:
         super().__init__()
         self.embed, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3)
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH, eps=TINY) for _ in range(blocks))
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH, eps=TINY_EPS) for _ in range(blocks))
         self.up = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(blocks))
         self.down = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(blocks))
-        self.final = nn.LayerNorm(WIDTH, eps=TINY) if final else nn.Identity()
+        self.final = nn.LayerNorm(WIDTH, eps=TINY_EPS) if final else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.embed(x)
@@ -124,23 +139,23 @@ class PreNorm(nn.Module):
         return y
 
 
-@claim(code="S2-10", verdict="holds under conditions", seeds=3, spoiled={"final": False})
+@claim(code="S2-10", verdict="holds under conditions", seeds=3, falsified_by={"final": False})
 def residuals_close_the_loophole(trials: SeededTrials, *, final: bool = True) -> ClaimResults:
-    r"""(Pre-norm) residual connections break the scale invariance, and so make weight decay work again.
+    r"""(Pre-norm) residual connections break the scale invariance, so weight decay works again.
 
     ## The article
-    Its answer: the skip has no coefficient, so a scaled branch cannot be scaled back. It allows that "there may be
-    similar properties that residual connections cannot avoid".
+    This is its answer: the skip has no coefficient, so a scaled branch cannot be scaled back. It admits that "there may
+    be similar properties that residual connections cannot avoid".
 
     ## The test
-    A pre-norm network with a final norm. One branch times $10^{-3}$; then the embedding and *every* branch's last
-    layer by the same factor. And what `leadline.symmetries` finds by itself.
+    In a pre-norm network with a final norm, multiply one branch by $10^{-3}$, then the embedding and the last layer of
+    *every* branch. Compare with what `leadline.symmetries` finds.
 
     ## What is true
-    Of one branch it is right. Of the network it is not: everything that writes to the stream can shrink together,
-    because every reader, the final norm included, takes out the scale. So weight decay has an exact way out in
-    every pre-norm network with a final norm; and there are more ($W_1 \to cW_1, W_2 \to W_2/c$ around a ReLU; Q
-    against K; V against O). Without the final norm it is gone.
+    It is true for one branch but not for the network: everything that writes to the stream can shrink together,
+    because every reader, including the final norm, removes the scale. So weight decay has an exact loophole in every
+    pre-norm network with a final norm, and there are more ($W_1 \to cW_1, W_2 \to W_2/c$ around a ReLU; Q against K;
+    V against O). Without the final norm it disappears.
     """
 
     def measure() -> tuple[float, float, float]:
@@ -152,19 +167,26 @@ def residuals_close_the_loophole(trials: SeededTrials, *, final: bool = True) ->
 
     one, together, missing = (full_range(each) for each in zip(*trials.runs(measure), strict=True))
     yield above(
-        "change of the output, one branch scaled", one, CLEAR, origin="the article: it is no longer invariant"
+        "change of the output, one branch scaled",
+        one,
+        MIN_CLEAR_CHANGE,
+        origin="the article: it is no longer invariant",
     )
     yield above(
         "change, embedding and all branches scaled",
         together,
-        CLEAR,
-        origin="the article, of the network as a whole",
+        MIN_CLEAR_CHANGE,
+        origin="the article, for the network as a whole",
     )
     yield below(
-        "the same", together, SAME, by="correction", origin=r"derived: exact but for $\varepsilon = 10^{-12}$"
+        "the same",
+        together,
+        MAX_EPS_CHANGE,
+        by="correction",
+        origin=r"derived: exact except for $\varepsilon = 10^{-12}$",
     )
     yield below(
-        "of these, how many the reading does not find",
+        "how many of these `leadline.symmetries` does not find",
         missing,
         0.5,
         by="correction",

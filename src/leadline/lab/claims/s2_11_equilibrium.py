@@ -1,4 +1,4 @@
-"""S2-11 and S2-12: what weight decay does to a scale-invariant weight in the end."""
+"""S2-11 and S2-12: the equilibrium of a scale-invariant weight under weight decay."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
 
 COUNT, STEPS = 200, 2000
-RADIUS = 0.7  # gradient norm times weight norm
-CLOSE = "5 %: of the order of rate times decay and of $1/d$, and the spread of a mean over a thousand steps (derived)"
+# Gradient norm times weight norm.
+RADIUS = 0.7
+CLOSE = (
+    "5 %: corrections of order rate times decay and $1/d$, and the spread of a mean over 1000 steps (derived)"
+)
 
-Optimiser = Callable[[Tensor], torch.optim.Optimizer]
+Optimizer = Callable[[Tensor], torch.optim.Optimizer]
 
 
-@claim(code="S2-11", verdict="false as stated", seeds=4, slow=True, spoiled={"decay": 0.0})
+@claim(code="S2-11", verdict="false as stated", seeds=4, slow=True, falsified_by={"decay": 0.0})
 def decay_sets_the_effective_rate(trials: SeededTrials, *, decay: float = 0.05) -> ClaimResults:
-    r"""On scale-invariant weights weight decay does nothing: one may leave it out.
+    r"""Weight decay does nothing on scale-invariant weights, so it can be left out.
 
     ## The article
     "We can remove the weight decay term and it will not have much effect". It warns that this is a statement about
     the optimum, not about what gradient descent finds.
 
     ## The test
-    SGD with L2 decay on a weight whose gradient is random, orthogonal to it and falls as $1/\lVert w \rVert$, as
-    S2-6 says: the norm and the rotation a step that it settles at, against those without decay.
+    Run SGD with L2 decay on a weight whose gradient is random, orthogonal to it and proportional to
+    $1/\lVert w \rVert$, as in S2-6. Compare the final norm and rotation per step with those without decay.
 
     ## What is true
-    It leaves the function's optimum alone and decides how fast the weight turns: steps lengthen $w$, decay shortens
-    it, and they balance at $\lVert w \rVert^4 = \eta G^2/2\lambda$ with a rotation of $\sqrt{2\eta\lambda}$ a step,
-    whatever the weights were. Without decay the norm grows for ever and the rotation dies out: the effective rate
-    $\eta/\lVert w \rVert^2$ falls.
+    Weight decay does not change the optimum but decides how fast the weight rotates. Steps lengthen $w$, decay
+    shortens it, and they balance at $\lVert w \rVert^4 = \eta G^2/2\lambda$ with a rotation of
+    $\sqrt{2\eta\lambda}$ per step, for any initial weight. Without decay the norm grows forever and the rotation
+    vanishes: the effective rate $\eta/\lVert w \rVert^2$ falls.
     """
     rate = 0.1
 
@@ -46,7 +49,7 @@ def decay_sets_the_effective_rate(trials: SeededTrials, *, decay: float = 0.05) 
     runs, free = trials.runs(lambda: measure(decay)), trials.runs(lambda: measure(0.0))
     turned = full_range([late(run[1]) / late(other[1]) for run, other in zip(runs, free, strict=True)])
     yield equals(
-        "rotation a step with decay over that without",
+        "rotation per step with decay over that without",
         turned,
         1.0,
         within=0.1,
@@ -56,58 +59,60 @@ def decay_sets_the_effective_rate(trials: SeededTrials, *, decay: float = 0.05) 
         "the same", turned, 1.5, by="correction", origin="after 2000 steps; it grows with their number"
     )
     group = ParamGroup(parameters=("w",), lr=rate, weight_decay=0.05, options={"momentum": 0.0})
-    yield from at_rest(runs, "SGD", group)
+    yield from at_equilibrium(runs, "SGD", group)
     places = range(0, STEPS, STEPS // 20)
-    shown = {
+    plot_curves = {
         "with decay": {at: runs[0][0][at] for at in places},
         "without": {at: free[0][0][at] for at in places},
     }
-    yield plot("norm of the weight", "steps", shown, log=False)
+    yield plot("norm of the weight", "steps", plot_curves, log=False)
 
 
-@claim(code="S2-12", verdict="holds", seeds=3, slow=True, spoiled={"beta": 0.5})
+@claim(code="S2-12", verdict="holds", seeds=3, slow=True, falsified_by={"beta": 0.5})
 def adamw_settles(trials: SeededTrials, *, beta: float = 0.9) -> ClaimResults:
-    r"""AdamW settles a scale-invariant weight at $\lVert w \rVert = \sqrt{\eta d/2\lambda}$, whatever the size of
+    r"""AdamW settles a scale-invariant weight at $\lVert w \rVert = \sqrt{\eta d/2\lambda}$, for any size of
     its gradients.
 
     ## The article
-    Not said there: the counterpart of S2-11 for the optimiser that is used in practice.
+    The article does not say so. This is the counterpart of S2-11 for the optimizer that is used in practice.
 
     ## The test
-    `torch.optim.AdamW` on the weight of S2-11 with $\beta_1 = 0.9$: norm, and rotation a step, against the formulas
-    in `leadline.readings.symmetry.equilibrium`.
+    Run `torch.optim.AdamW` on the weight of S2-11 with $\beta_1 = 0.9$ and compare norm and rotation per step with the
+    formulas in `leadline.readings.symmetry.equilibrium`.
 
     ## What is true
-    As stated; the rotation is $\sqrt{2\eta\lambda\,(1-\beta_1)/(1+\beta_1)}$ a step. The gradient's size drops out
-    of both.
+    The claim is true; the rotation is $\sqrt{2\eta\lambda\,(1-\beta_1)/(1+\beta_1)}$ per step. Neither depends on
+    the size of the gradient.
     """
     rate, decay = 0.02, 0.2
     runs = trials.runs(
         lambda: simulate(lambda w: torch.optim.AdamW([w], lr=rate, weight_decay=decay, betas=(beta, 0.99)))
     )
     group = ParamGroup(parameters=("w",), lr=rate, weight_decay=decay, options={"betas": [0.9, 0.99]})
-    yield from at_rest(runs, "AdamW", group, by="article")
+    yield from at_equilibrium(runs, "AdamW", group, by="article")
 
 
-def at_rest(
+def at_equilibrium(
     runs: list[tuple[list[float], list[float]]], name: str, group: ParamGroup, by: str = "correction"
 ) -> ClaimResults:
-    """Norm and rotation against the formulas."""
+    """Compare norm and rotation with the formulas."""
     predicted = equilibrium(name, group, count=COUNT, radius=RADIUS)
     if predicted is None:
         return
     norms, angles = mean([average(run[0]) for run in runs]), mean([late(run[1]) for run in runs])
-    for what, found, value in (
-        (r"$\lVert w \rVert$ at rest", norms, predicted.norm),
-        ("rotation a step at rest, radians", angles, predicted.angle),
+    for what, measured, value in (
+        (r"$\lVert w \rVert$ at equilibrium", norms, predicted.norm),
+        ("rotation per step at equilibrium, radians", angles, predicted.angle),
     ):
-        yield equals(what, found, value, within=0.05, by=by, origin=f"Kosson et al. 2024, derived; {CLOSE}")  # type: ignore[arg-type]
+        yield equals(
+            what, measured, value, within=0.05, by=by, origin=f"Kosson et al. 2024, derived; {CLOSE}"
+        )  # type: ignore[arg-type]
 
 
-def simulate(optimiser: Optimiser) -> tuple[list[float], list[float]]:
-    """Norm, and squared rotation, of every step, starting at norm one."""
+def simulate(optimizer: Optimizer) -> tuple[list[float], list[float]]:
+    """Return the norm and the squared rotation of every step, starting at norm one."""
     w = torch.nn.functional.normalize(torch.randn(COUNT), dim=0).requires_grad_()
-    step = optimiser(w)
+    step = optimizer(w)
     norms, angles = [], []
     for _ in range(STEPS):
         before = w.detach().clone()
@@ -122,10 +127,10 @@ def simulate(optimiser: Optimiser) -> tuple[list[float], list[float]]:
 
 
 def average(values: list[float]) -> float:
-    """Over the second half."""
+    """Return the mean over the second half."""
     return sum(values[STEPS // 2 :]) / (STEPS - STEPS // 2)
 
 
 def late(squares: list[float]) -> float:
-    """Root mean square rotation of the second half."""
+    """Return the root mean square rotation of the second half."""
     return math.sqrt(average(squares))

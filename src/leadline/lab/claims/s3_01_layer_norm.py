@@ -1,4 +1,4 @@
-"""S3-1 to S3-3: what a layer norm computes, of whom, and what a residual block with a zero branch is."""
+"""S3-1 to S3-3: what a layer norm computes, and a residual block with a zero branch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from leadline.lab.stacks import ResidualBlock, gaussian_weight, linear_layer
 WIDTH, EPS = 64, 1e-5
 
 
-@claim(code="S3-1", verdict="holds", seeds=5, spoiled={"correction": 1})
+@claim(code="S3-1", verdict="holds", seeds=5, falsified_by={"correction": 1})
 def mean_zero_variance_one(trials: SeededTrials, *, correction: int = 0) -> ClaimResults:
-    r"""A layer norm makes mean 0 and variance 1, for any batch size, one sample included.
+    r"""A layer norm gives mean 0 and variance 1 for any batch size, including a single sample.
 
     ## The article
-    Section 3.2, with the formula $\hat x_i = (x_i - \mu_L)/\sqrt{\sigma_L^2 + \epsilon}$.
+    Section 3.2 has the formula $\hat x_i = (x_i - \mu_L)/\sqrt{\sigma_L^2 + \epsilon}$.
 
     ## The test
-    Mean and variance of each vector behind `layer_norm`, batch of one, inputs with mean 3 and standard deviation 5.
+    Measure mean and variance after `layer_norm` for a batch of one, with inputs of mean 3 and standard deviation 5.
 
     ## What is true
-    As stated, over the features of one sample: the variance is $v/(v + \epsilon)$, $v$ that of the input. The
-    article's words describe the statistics of "that feature dimension", which would be a batch norm's.
+    The claim is true over the features of one sample: the variance is $v/(v + \epsilon)$, $v$ that of the input. The
+    article's words describe the statistics of "that feature dimension", which are those of a batch norm.
     """
 
     def measure() -> tuple[float, float]:
@@ -36,25 +36,25 @@ def mean_zero_variance_one(trials: SeededTrials, *, correction: int = 0) -> Clai
         return abs(y.mean().item()), abs(y.var(correction=correction).item() / expected.item() - 1)
 
     means, variances = zip(*trials.runs(measure), strict=True)
-    yield exact("|mean| behind the norm, batch of one", full_range(means))
+    yield exact("|mean| after the norm, batch of one", full_range(means))
     yield exact(r"variance over $v/(v+\epsilon)$, minus 1", full_range(variances))
 
 
-@claim(code="S3-2", verdict="holds", seeds=5, spoiled={"training": False})
+@claim(code="S3-2", verdict="holds", seeds=5, falsified_by={"training": False})
 def samples_are_apart(trials: SeededTrials, *, training: bool = True) -> ClaimResults:
     r"""A layer norm does not depend on the batch; a batch norm does.
 
     ## The article
-    Its answer to question 3. Elsewhere it says that layer norm "uses fixed statistics" and may one day become
+    This is its answer to question 3. Elsewhere it says that layer norm "uses fixed statistics" and may one day become
     adaptive.
 
     ## The test
-    Sample 1 is replaced; the change of what comes out for sample 0, of a layer norm and of a batch norm in training
-    mode.
+    Replace sample 1 and measure the change of the output for sample 0, for a layer norm and for a batch norm in
+    training mode.
 
     ## What is true
-    As stated: exactly 0 against a change that is plain to see. But a layer norm has no fixed or running statistics
-    at all: it computes them anew from each vector.
+    The claim is true: the change is exactly 0 for the layer norm and clearly visible for the batch norm. But a layer
+    norm has no fixed or running statistics at all: it computes them from each vector.
     """
 
     def measure() -> tuple[float, float]:
@@ -77,18 +77,18 @@ def samples_are_apart(trials: SeededTrials, *, training: bool = True) -> ClaimRe
     )
 
 
-@claim(code="S3-3", verdict="holds", seeds=5, spoiled={"size": 0.01})
+@claim(code="S3-3", verdict="holds", seeds=5, falsified_by={"size": 0.01})
 def zero_branch_is_identity(trials: SeededTrials, *, size: float = 0.0) -> ClaimResults:
     r"""With $F = 0$ a residual block $y = F(x) + x$ is the identity, and so is its Jacobian.
 
     ## The article
-    Section 3.1: only the residual has to be learned.
+    Section 3.1 says that only the residual has to be learned.
 
     ## The test
-    Output and Jacobian of a block whose branch has zero weights.
+    Measure the output and the Jacobian of a block whose branch has zero weights.
 
     ## What is true
-    As stated. ReZero, SkipInit and Fixup start every block there.
+    The claim is true. ReZero, SkipInit and Fixup start every block there.
     """
 
     def measure() -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""S4-1, S4-8 and S4-9: the chain rule by hand, the identity of residual networks, and what clipping keeps."""
+"""S4-1, S4-8 and S4-9: the chain rule by hand, the identity of residual networks, and what clipping preserves."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from leadline.nn import clip_norm_
 WIDTH, DEPTH = 24, 6
 
 
-@claim(code="S4-1", verdict="holds", seeds=5, spoiled={"slope": "tanh"})
+@claim(code="S4-1", verdict="holds", seeds=5, falsified_by={"slope": "tanh"})
 def chain_rule(trials: SeededTrials, *, slope: str = "sigmoid") -> ClaimResults:
-    r"""The gradient of an early layer is a product of factors, one a layer: slope of the activation times weight.
+    r"""The gradient of an early layer is a product with one factor per layer: slope of the activation times weight.
 
     ## The article
-    Its first equations. Further down it says that a factor "is actually equal to the gradient of the activation",
-    which contradicts its own $f'(z)\,w$.
+    These are its first equations. Further down it says that a factor "is actually equal to the gradient of the
+    activation", which contradicts its own $f'(z)\,w$.
 
     ## The test
-    $\partial L/\partial W_1$ of six sigmoid layers by autograd, against the product
+    Compare $\partial L/\partial W_1$ of six sigmoid layers from autograd with the product
     $\prod_l \mathrm{diag}(\phi'(z_l))\,W_l$ written out by hand.
 
     ## What is true
-    As stated, with matrices: $J_l = \mathrm{diag}(\phi'(z_l))\,W_l$. The order matters, and the size of a product
-    of matrices is not the product of their entries' sizes (S4-4).
+    The claim is true with matrices: $J_l = \mathrm{diag}(\phi'(z_l))\,W_l$. The order matters, and the size of a
+    product of matrices is not the product of their entries' sizes (S4-4).
     """
 
     def error() -> float:
         matrices = [gaussian_weight(WIDTH, WIDTH).requires_grad_() for _ in range(DEPTH)]
-        h, seen = torch.randn(WIDTH, dtype=DOUBLE), []
+        h, pre_activations = torch.randn(WIDTH, dtype=DOUBLE), []
         start = h
         for matrix in matrices:
             z = matrix @ h
             h = z.sigmoid()
-            seen.append(z.detach())
+            pre_activations.append(z.detach())
         read = torch.randn(WIDTH, dtype=DOUBLE)
         by_autograd = torch.autograd.grad(h @ read, matrices[0])[0]
         back = read
-        for matrix, z in zip(reversed(matrices), reversed(seen), strict=True):
+        for matrix, z in zip(reversed(matrices), reversed(pre_activations), strict=True):
             y = z.sigmoid() if slope == "sigmoid" else z.tanh()
             local = back * (y * (1 - y) if slope == "sigmoid" else 1 - y**2)
             back = matrix.detach().T @ local
@@ -51,33 +51,33 @@ def chain_rule(trials: SeededTrials, *, slope: str = "sigmoid") -> ClaimResults:
     yield exact("relative difference of autograd and the product", full_range(trials.runs(error)))
 
 
-@claim(code="S4-8", verdict="holds under conditions", seeds=5, spoiled={"after": "identity"})
+@claim(code="S4-8", verdict="holds under conditions", seeds=5, falsified_by={"after": "identity"})
 def residual_identity(trials: SeededTrials, *, after: str = "relu") -> ClaimResults:
     r"""In a residual network the gradient of the top reaches every layer:
     $\partial L/\partial x_l = \partial L/\partial x_L\,(1 + \dots)$.
 
     ## The article
     $g_l = g_L + g_L\,\frac{\partial}{\partial x_l} \sum_i F(x_i)$, $g_l$ the gradient at $x_l$, with the sum from
-    $i = 1$; the block it draws applies a ReLU behind the sum.
+    $i = 1$; the block that it draws applies a ReLU after the sum.
 
     ## The test
-    Both sides by autograd, for blocks $x + F(x)$, and for the article's own block $\mathrm{relu}(x + F(x))$.
+    Compute both sides with autograd for blocks $x + F(x)$, and for the article's own block $\mathrm{relu}(x + F(x))$.
 
     ## What is true
-    An identity for blocks with nothing behind the sum (ResNet v2); the sum starts at $i = l$, and the 1 is the
-    identity matrix. With a ReLU behind the sum, as in the article's own block and ResNet v1, it does not hold. "The
-    sum cannot be $-1$ everywhere" is an argument about numbers; in many dimensions the object is $\prod(I + J_i)$,
+    It is an identity for blocks with nothing after the sum (ResNet v2); the sum starts at $i = l$, and the 1 is the
+    identity matrix. With a ReLU after the sum, as in the article's own block and ResNet v1, it does not hold. "The
+    sum cannot be $-1$ everywhere" is an argument about scalars; in many dimensions the object is $\prod(I + J_i)$,
     which can shrink a direction without any $J_i$ being $-I$.
     """
 
-    def error(behind: str) -> float:
+    def error(after_sum: str) -> float:
         blocks = [ResidualBlock(Dense(gaussian_weight(WIDTH, WIDTH))) for _ in range(DEPTH)]
         start = torch.randn(WIDTH, dtype=DOUBLE, requires_grad=True)
         x: Tensor = start
         branches = []
         for block in blocks:
             branches.append(block.branch(x))
-            x = block(x) if behind == "identity" else torch.relu(block(x))
+            x = block(x) if after_sum == "identity" else torch.relu(block(x))
         c = torch.randn(WIDTH, dtype=DOUBLE)
         whole = torch.autograd.grad(x @ c, start, retain_graph=True)[0]
         through = torch.autograd.grad(torch.stack(branches).sum(0) @ c, start)[0]
@@ -90,24 +90,25 @@ def residual_identity(trials: SeededTrials, *, after: str = "relu") -> ClaimResu
     own = full_range(trials.runs(lambda: error(after)))
     yield exact(r"the same, the article's block $\mathrm{relu}(x + F(x))$", own)
     yield above(
-        "the same", own, 0.01, by="correction", origin="a ReLU behind the sum takes part of the identity away"
+        "the same", own, 0.01, by="correction", origin="a ReLU after the sum removes part of the identity"
     )
 
 
-@claim(code="S4-9", verdict="holds under conditions", seeds=5, spoiled={"scale": 1e-6})
+@claim(code="S4-9", verdict="holds under conditions", seeds=5, falsified_by={"scale": 1e-6})
 def clipping(trials: SeededTrials, *, scale: float = 1.0) -> ClaimResults:
-    r"""Clipping forces the gradient into a range, which prevents explosion, and is otherwise harmless.
+    r"""Clipping forces the gradient into a range, which prevents explosion, and it is otherwise harmless.
 
     ## The article
     "Set a threshold; if the gradient exceeds it, it is forced back into this range." It does not say whether the
     norm or each value is meant.
 
     ## The test
-    The direction of a heavy-tailed gradient before and after clipping by norm (`leadline.nn.clip_norm_`) and by
-    value, to a tenth of its norm or of its largest entry.
+    Compare the direction of a heavy-tailed gradient before and after clipping by norm (`leadline.nn.clip_norm_`) and
+    by value, to a tenth of its norm or of its largest entry.
 
     ## What is true
-    Clipping by norm keeps the direction exactly and only shortens. Clipping by value bends it.
+    Clipping by norm preserves the direction exactly and only shortens the gradient. Clipping by value changes the
+    direction.
     """
 
     def cosines() -> tuple[float, float]:
@@ -130,5 +131,5 @@ def clipping(trials: SeededTrials, *, scale: float = 1.0) -> ClaimResults:
         full_range(value),
         0.05,
         by="correction",
-        origin="a heavy tail is cut off, small entries stay",
+        origin="the heavy tail is cut off while small entries stay",
     )

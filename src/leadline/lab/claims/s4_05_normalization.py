@@ -19,23 +19,23 @@ WIDTH = 64
 
 
 def batch_norm(z: Tensor) -> Tensor:
-    """With the statistics of the batch, and no eps."""
+    """Normalize with the statistics of the batch, without eps."""
     return (z - z.mean(0)) / z.var(0, correction=0).sqrt()
 
 
-@claim(code="S4-5", verdict="holds", seeds=5, spoiled={"norm": False})
+@claim(code="S4-5", verdict="holds", seeds=5, falsified_by={"norm": False})
 def scale_of_weight_drops_out(trials: SeededTrials, *, norm: bool = True) -> ClaimResults:
-    r"""Behind a norm the backward factor $\partial z/\partial a$ does not change when the weight is scaled.
+    r"""Before a norm, the backward factor $\partial z/\partial a$ does not change when the weight is scaled.
 
     ## The article
     "Scaling invariance of weights": a small weight has a small $\sigma$, which enlarges it again on the way back.
 
     ## The test
-    The gradient of the input through $\mathrm{BN}(aW)$ with $W$ and with $10\,W$; and the gradient of $W$ itself.
+    Compare the gradients of the input and of $W$ through $\mathrm{BN}(aW)$ with $W$ and with $10\,W$.
 
     ## What is true
-    As stated for the signal's gradient. The gradient of the *weight* does change, by one over the factor: that is
-    what makes weight decay set the effective rate (S2-11).
+    The claim is true for the gradient of the signal. The gradient of the *weight* does change, by one over the factor.
+    This is why weight decay sets the effective rate (S2-11).
     """
 
     def measure() -> tuple[float, float]:
@@ -60,7 +60,7 @@ def scale_of_weight_drops_out(trials: SeededTrials, *, norm: bool = True) -> Cla
     )
 
 
-@claim(code="S4-6", verdict="false as stated", seeds=6, spoiled={"running": True})
+@claim(code="S4-6", verdict="false as stated", seeds=6, falsified_by={"running": True})
 def jacobian_of_batch_norm(trials: SeededTrials, *, running: bool = False) -> ClaimResults:
     r"""The backward factor of a batch norm is the weight over the (moving) standard deviation:
     $\partial z/\partial a = w/\sigma$.
@@ -69,13 +69,13 @@ def jacobian_of_batch_norm(trials: SeededTrials, *, running: bool = False) -> Cl
     The equation after the definition of $z_l$; its summary speaks of the "moving standard deviation".
 
     ## The test
-    The gradient through a batch norm in training mode, from a random cotangent, against $g/\sigma$, for batches of
-    4, 16 and 64: relative difference, and ratio of the squared lengths. The same for a layer norm.
+    Compare the gradient through a batch norm in training mode, for a random cotangent, with $g/\sigma$ for batches of
+    4, 16 and 64 (relative difference), and the ratio of squared norms for a layer norm.
 
     ## What is true
     In training mode mean and variance depend on the input too:
     $J = \frac1\sigma(I - \frac1B 11^\top - \frac1B zz^\top)W$, with the statistics of the *batch*. Two directions
-    are removed: the relative error of $w/\sigma$ is $\sqrt{2/B}$, and $1 - 2/B$ of the square is left. A layer norm
+    are removed: the relative error of $w/\sigma$ is $\sqrt{2/B}$, and $1 - 2/B$ of the square remains. A layer norm
     removes $2/d$, an RMSNorm $1/d$. In evaluation mode, with moving statistics, $w/\sigma$ is exact.
     """
     errors = {}
@@ -88,7 +88,7 @@ def jacobian_of_batch_norm(trials: SeededTrials, *, running: bool = False) -> Cl
                 errors[size],
                 0.0,
                 within=0.01,
-                origin="the article: none",
+                origin="the article: no difference",
             )
         yield equals(
             rf"the same over $\sqrt{{2/B}}$, batch of {size}",
@@ -96,44 +96,44 @@ def jacobian_of_batch_norm(trials: SeededTrials, *, running: bool = False) -> Cl
             1.0,
             within=0.1,
             by="correction",
-            origin="derived: two of $B$ directions are projected out; 10 %: 64 features a run",
+            origin="derived: two of $B$ directions are projected out; 10 %: 64 features per run",
         )
-    left = trials.runs(layer_norm_keeps)
+    left = trials.runs(layer_norm_share)
     yield equals(
-        rf"share of the square that a layer norm leaves, $d$ = {WIDTH}",
+        rf"share of the squared gradient that a layer norm passes, $d$ = {WIDTH}",
         mean(left),
         1 - 2 / WIDTH,
         within=0.01,
         by="correction",
-        origin="derived; 1 %: 256 samples a run",
+        origin="derived; 1 %: 256 samples per run",
     )
-    shown = {"measured": {size: found.value for size, found in errors.items()}}
+    plot_curves = {"measured": {size: measured.value for size, measured in errors.items()}}
     theory = {"sqrt(2/B)": {size: math.sqrt(2 / size) for size in errors}}
-    yield plot("relative error of w / sigma", "batch", shown, theory)
+    yield plot("relative error of w / sigma", "batch", plot_curves, theory)
 
 
 def against_simple(size: int, *, running: bool) -> tuple[float, float]:
-    """Relative difference of the gradient through a batch norm from g / sigma, and the ratio of their squares."""
+    """Return the relative difference of a batch norm's gradient from g / sigma, and the ratio of their squares."""
     y = torch.randn(size, WIDTH, dtype=DOUBLE).requires_grad_()
     c = torch.randn(size, WIDTH, dtype=DOUBLE)
     sigma = y.detach().var(0, correction=0).sqrt()
     z = (y - y.detach().mean(0)) / sigma if running else batch_norm(y)
-    found = torch.autograd.grad((z * c).sum(), y)[0]
+    measured = torch.autograd.grad((z * c).sum(), y)[0]
     simple = c / sigma
-    per_feature = (found - simple).square().sum(0) / simple.square().sum(0)
-    return per_feature.mean().sqrt().item(), (found.square().sum() / simple.square().sum()).item()
+    per_feature = (measured - simple).square().sum(0) / simple.square().sum(0)
+    return per_feature.mean().sqrt().item(), (measured.square().sum() / simple.square().sum()).item()
 
 
-def layer_norm_keeps() -> float:
+def layer_norm_share() -> float:
     y = torch.randn(256, WIDTH, dtype=DOUBLE).requires_grad_()
     c = torch.randn(256, WIDTH, dtype=DOUBLE)
-    found = torch.autograd.grad((F.layer_norm(y, (WIDTH,), eps=0.0) * c).sum(), y)[0]
+    measured = torch.autograd.grad((F.layer_norm(y, (WIDTH,), eps=0.0) * c).sum(), y)[0]
     simple = c / y.detach().var(1, correction=0, keepdim=True).sqrt()
-    return (found.square().sum(1) / simple.square().sum(1)).mean().item()
+    return (measured.square().sum(1) / simple.square().sum(1)).mean().item()
 
 
 class LinearNormRelu(nn.Module):
-    """A linear map, a norm, a ReLU."""
+    """A linear map, a norm and a ReLU."""
 
     def __init__(self, norm: str) -> None:
         super().__init__()
@@ -148,26 +148,28 @@ class LinearNormRelu(nn.Module):
 WIDE, SAMPLES, LAYERS = 192, 192, 16
 
 
-@claim(code="S4-7", verdict="holds under conditions", seeds=4, slow=True, spoiled={"kind": "layer"})
-def normalisation_prevents_explosion(trials: SeededTrials, *, kind: str = "batch") -> ClaimResults:
-    r"""Normalisation prevents vanishing and exploding gradients.
+@claim(code="S4-7", verdict="holds under conditions", seeds=4, slow=True, falsified_by={"kind": "layer"})
+def normalization_prevents_explosion(trials: SeededTrials, *, kind: str = "batch") -> ClaimResults:
+    r"""Normalization prevents vanishing and exploding gradients.
 
     ## The article
-    The longest of its remedies: batch norm or layer norm alike.
+    This is the longest of its remedies. It treats batch norm and layer norm alike.
 
     ## The test
-    Plain stacks of linear map, norm and ReLU, 16 layers, batch of 192: the factor a layer of the squared gradient
-    by `leadline.trace`, for batch norm and for layer norm.
+    Measure the factor per layer of the squared gradient with `leadline.trace` in plain stacks of linear map, norm and
+    ReLU with 16 layers and a batch of 192, for batch norm and for layer norm.
 
     ## What is true
-    With layer norm the factor is 1. With batch norm the gradient *explodes*, by $\pi/(\pi - 1) = 1.467$ a layer at
-    large width and batch (Yang et al. 2019): the norm removes the mean that a ReLU makes, and so enlarges what is
-    left. Rule B205 of Leadline looks for it. Batch norm is harmless inside residual branches, not in plain stacks.
+    With layer norm the factor is 1. With batch norm the gradient *explodes*, by $\pi/(\pi - 1) = 1.467$ per layer
+    at large width and batch (Yang et al. 2019): the norm removes the mean of the ReLU output and so enlarges the
+    rest. Leadline's check B205 detects it. Batch norm is harmless inside residual branches, not in plain stacks.
     """
     values = {name: trials.runs(partial(backward_factor, name)) for name in ("layer", kind)}
     layer, batch = geometric(values["layer"]), geometric(values[kind])
-    origin = "the article: neither vanishes nor explodes; 7 %: would be a factor of three over sixteen layers"
-    yield equals("factor of the squared gradient a layer, layer norm", layer, 1.0, within=0.07, origin=origin)
+    origin = "the article: neither vanishes nor explodes; 7 % would be a factor of three over sixteen layers"
+    yield equals(
+        "factor of the squared gradient per layer, layer norm", layer, 1.0, within=0.07, origin=origin
+    )
     yield equals("the same, batch norm", batch, 1.0, within=0.07, origin=origin)
     yield equals(
         "the same, batch norm",
@@ -180,7 +182,7 @@ def normalisation_prevents_explosion(trials: SeededTrials, *, kind: str = "batch
 
 
 def backward_factor(name: str) -> float:
-    """Geometric mean over the layers, the first few left out until the samples have the angles they keep."""
+    """Return the geometric mean over the layers, without the first four, in which the angles between samples change."""
     points = moments_through(
         [LinearNormRelu(name) for _ in range(LAYERS)], torch.randn(SAMPLES, WIDE, dtype=DOUBLE)
     )

@@ -1,1 +1,1 @@
-"""The commands of the lab, found by the command line: `leadline lab`, `leadline race` and `leadline phase`."""
+"""The commands of the lab, which the command line collects: `leadline lab`, `race`, `phase` and `demo`."""

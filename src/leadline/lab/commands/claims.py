@@ -1,4 +1,4 @@
-"""`leadline lab`: the claims of the articles as experiments."""
+"""`leadline lab`: list the claims of the articles and run them as experiments."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ from leadline.report.formula import in_signs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRow:
-    """A claim as a row of a list."""
+    """One row of `leadline lab list`."""
 
     code: str
     verdict: str
-    """As published."""
+    """The published verdict."""
     slow: bool
     claim: str
 
 
 def list_claim_rows() -> list[ClaimRow]:
-    """Every claim, in the order of the articles."""
-    from leadline.lab.claim import all_claims  # torch-free start of the other commands
+    """Return every claim, in the order of the articles."""
+    # Imported here so that the other commands start without torch.
+    from leadline.lab.claim import all_claims
 
     return [
         ClaimRow(code=each.code, verdict=each.verdict, slow=each.slow, claim=each.summary)
@@ -51,26 +52,22 @@ def list_claim_rows() -> list[ClaimRow]:
     ]
 
 
-# The commands of `leadline lab`. In a folder of their own, where the program does not look for commands.
-
-
 @click.command("list", epilog=examples("leadline lab list", "leadline lab list --json"))
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def list_claims(as_json: bool) -> int:
-    """List the claims: code (S0 to S4 is the article), published verdict, cost, and what is claimed."""
-    found = list_claim_rows()
-    emit(
-        json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False) + "\n"
-        if as_json
-        else _table(found)
-    )
+    """List the claims: code (S0 to S4 is the article), published verdict, cost, and the claim itself."""
+    rows = list_claim_rows()
+    if as_json:
+        emit(json.dumps([asdict(each) for each in rows], indent=2, ensure_ascii=False) + "\n")
+    else:
+        emit(_table(rows))
     return FINE
 
 
-def _table(found: list[ClaimRow]) -> str:
+def _table(claims: list[ClaimRow]) -> str:
     width = max(shutil.get_terminal_size().columns, 70)
     rows = []
-    for each in found:
+    for each in claims:
         head = f"{each.code:<7}{each.verdict:<24}{'slow' if each.slow else 'quick':<7}"
         text = in_signs(each.claim)
         rows.append(textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head)))
@@ -87,12 +84,16 @@ def _table(found: list[ClaimRow]) -> str:
     ),
 )
 @click.argument("codes", nargs=-1, metavar="[CODE]...")
-@click.option("--all", "everything", is_flag=True, help="Every claim; takes about two minutes.")
-@click.option("--quick", is_flag=True, help="With --all: leave the slow ones out.")
+@click.option("--all", "everything", is_flag=True, help="Run every claim; this takes about two minutes.")
+@click.option("--quick", is_flag=True, help="With --all: skip the slow claims.")
 @click.option(
-    "--seeds", type=click.IntRange(min=2), help="Runs of each experiment, in place of what each asks for."
+    "--seeds",
+    type=click.IntRange(min=2),
+    help="Number of runs per experiment, instead of each claim's own number.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the record, which `leadline report` reads.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the results as JSON; `leadline report` can read them."
+)
 @output_option
 @html_option
 @detail_options
@@ -109,43 +110,44 @@ def run_selected(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Run claims and judge them by what is measured.
+    """Run claims as experiments and compute their verdicts.
 
-    Each experiment measures what the article's words predict, and what we say is true instead; the verdict is
-    computed from these.
+    Each experiment measures what the article predicts and what Leadline says is true instead. The verdict follows
+    from these measurements.
 
-    Exit codes: 0 all as published; 1 the lab disagrees with what is published; 2 wrong usage or an error.
+    Exit codes: 0 all verdicts are as published; 1 a verdict differs from the published one; 2 wrong usage or an error.
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    chosen = _chosen(codes, everything=everything, quick=quick)
+    selected = _select(codes, everything=everything, quick=quick)
     with progress_bar(quiet=quiet, first="claims") as progress:
-        found = _run(chosen, seeds, progress)
+        results = _run(selected, seeds, progress)
     if page is not None:
-        emit(LAB_FORMATS["html"](found, look), page)
-    emit(LAB_FORMATS["json" if as_json else "text"](found, look), output)
-    return _exit_code(found)
+        emit(LAB_FORMATS["html"](results, look), page)
+    emit(LAB_FORMATS["json" if as_json else "text"](results, look), output)
+    return _exit_code(results)
 
 
-def _chosen(codes: tuple[str, ...], *, everything: bool, quick: bool) -> list[str]:
+def _select(codes: tuple[str, ...], *, everything: bool, quick: bool) -> list[str]:
     known = list_claim_rows()
     if bool(codes) == everything:
-        raise click.UsageError("name claims (`leadline lab list` lists them), or say --all")
+        raise click.UsageError("name the claims to run (`leadline lab list` shows them), or use --all")
     if everything:
         return [each.code for each in known if not (quick and each.slow)]
     return list(dict.fromkeys(find_code(code, [each.code for each in known]) for code in codes))
 
 
-def _run(chosen: list[str], seeds: int | None, progress: Progress | None) -> Lab:
-    """What experiments print goes to stderr."""
+def _run(codes: list[str], seeds: int | None, progress: Progress | None) -> Lab:
+    """Run the claims. What experiments print goes to stderr."""
+    # Imported here so that the other commands start without torch.
     from leadline.lab.claim import all_claims, run_claims
 
     by_code = {each.code: each for each in all_claims()}
     with redirect_stdout(sys.stderr):
-        return run_claims([by_code[code] for code in chosen], __version__, seeds, progress)
+        return run_claims([by_code[code] for code in codes], __version__, seeds, progress)
 
 
-def _exit_code(found: Lab) -> int:
-    wrong = [each for each in found.experiments if not each.agrees]
+def _exit_code(lab: Lab) -> int:
+    wrong = [each for each in lab.experiments if not each.agrees]
     for each in wrong:
         say(f"{DISAGREES}: {each.code} is {each.verdict}, published as {each.published}")
     return FOUND if wrong else FINE
@@ -156,4 +158,4 @@ def _exit_code(found: Lab) -> int:
     epilog=examples("leadline lab list", "leadline lab run S0-7", "leadline lab run --all --html lab.html"),
 )
 def lab() -> None:
-    """Run what the articles on deep networks claim, and judge it by what is measured."""
+    """Test the claims of four articles on deep networks by experiment."""

@@ -1,4 +1,4 @@
-"""`leadline demo`: a bundled network that does not train, what is wrong with it, its repair, and the proof."""
+"""`leadline demo`: check and repair a bundled network that does not train, then train both versions."""
 
 from __future__ import annotations
 
@@ -19,53 +19,56 @@ from leadline.report.pages.repair import loss_elements
 from leadline.report.render.text import render_elements
 
 DEMO = "leadline.lab.demo:deep_mlp"
-STEPS = 300
+DEFAULT_STEPS = 300
 
 
 @click.command(epilog=examples("leadline demo", "leadline demo -v --html demo.html"))
-@file_option("--html", "page", text="Write the report there, and not to the folder for temporary files.")
+@file_option("--html", "page", text="Write the report to this file instead of a temporary folder.")
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    default=STEPS,
+    default=DEFAULT_STEPS,
     show_default=True,
-    help="How long both are trained in the end.",
+    help="Number of training steps for the final comparison.",
 )
 @detail_options
 @color_option
 def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bool) -> int:
-    """Check a bundled network of 60 layers that does not train, repair it, and train both."""
+    """Check a bundled network of 60 layers that does not train, repair it, and train both versions."""
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color)
-    _tell(
-        "A network of 60 ReLU layers with PyTorch's default initialisation is to tell two spirals apart.\n"
+    _announce(
+        "A network of 60 ReLU layers with PyTorch's default initialization should separate two spirals.\n"
         f"Running: leadline check {DEMO}\n",
         quiet=quiet,
     )
     with at_work(quiet=quiet):
-        found = examine(DEMO, seed=0)
-    emit(FORMATS["text"]([found], look))
-    _tell(f"\nRunning: leadline fix {DEMO}\n", quiet=quiet)
+        report = examine(DEMO, seed=0)
+    emit(FORMATS["text"]([report], look))
+    _announce(f"\nRunning: leadline fix {DEMO}\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
         repaired = repair_target(DEMO, None, seed=0, progress=progress)
     emit(REPAIR_FORMATS["text"](repaired.report, look))
-    _tell(f"\nTraining both for {steps} steps, as anybody would\n", quiet=quiet)
+    _announce(f"\nTraining both for {steps} steps in a plain loop\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
         emit(_race(repaired.recipe, steps, progress, look))
     path = page or Path(tempfile.mkdtemp(prefix="leadline-")) / "demo.html"
     repaired.to_html(path)
-    _tell(f"\nThe report as a page: {path}\nA twin that is built right: leadline check {TWIN}", quiet=quiet)
+    _announce(
+        f"\nThe report as an HTML page: {path}\nA healthy counterpart: leadline check {TWIN}", quiet=quiet
+    )
     return FINE
 
 
-def _tell(text: str, *, quiet: bool) -> None:
+def _announce(text: str, *, quiet: bool) -> None:
     if not quiet:
         say(text)
 
 
 def _race(recipe: Recipe, steps: int, progress: Progress | None, look: Look) -> str:
-    """Both networks in a plain training loop: the curves, and how many points each tells apart."""
-    from leadline.lab.demo import race
+    """Train both networks in a plain loop. Return their loss curves and accuracies as text."""
+    # Imported here so that the command starts without torch.
+    from leadline.lab.demo import compare_training
 
-    trial, right = race(recipe, steps, progress)
-    told = f"{'right':<{LABEL}}{right[0]:.0%} of the points untreated, {right[1]:.0%} repaired\n"
-    return render_elements(loss_elements(trial), look) + told
+    trial, right = compare_training(recipe, steps, progress)
+    accuracy = f"{'accuracy':<{LABEL}}{right[0]:.0%} of the points untreated, {right[1]:.0%} repaired\n"
+    return render_elements(loss_elements(trial), look) + accuracy

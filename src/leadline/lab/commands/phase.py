@@ -1,4 +1,4 @@
-"""`leadline phase`: which networks learn, over depth and gain, rate or residual scale."""
+"""`leadline phase`: draw which networks learn, over depth and gain, learning rate or residual scale."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ AT_LEAST_ONE = click.IntRange(min=1)
     )
 )
 @click.argument("kind", type=click.Choice(["gain", "rate", "residual"]))
-@click.option("--values", type=Numbers(), help="What varies across, with commas; left out: a good range.")
-@click.option("--depths", type=Depths(), help="Layers, with commas.")
-@click.option("--rates", type=Numbers(), help="Rates of SGD; a place is as good as the best of them.")
 @click.option(
-    "--seeds", type=AT_LEAST_ONE, default=1, show_default=True, help="Networks at each place and rate."
+    "--values",
+    type=Numbers(),
+    help="Values of the horizontal axis, separated by commas. [default: a suitable range]",
 )
-@click.option("--steps", type=AT_LEAST_ONE, default=300, show_default=True, help="How long each is trained.")
-@click.option("--width", type=AT_LEAST_ONE, default=64, show_default=True, help="Units in a layer.")
+@click.option("--depths", type=Depths(), help="Numbers of layers, separated by commas.")
+@click.option("--rates", type=Numbers(), help="Learning rates of SGD; each position shows the best of them.")
+@click.option(
+    "--seeds", type=AT_LEAST_ONE, default=1, show_default=True, help="Networks per position and rate."
+)
+@click.option(
+    "--steps", type=AT_LEAST_ONE, default=300, show_default=True, help="Training steps per network."
+)
+@click.option("--width", type=AT_LEAST_ONE, default=64, show_default=True, help="Units per layer.")
 @sweep_options
 def phase(
     kind: str,
@@ -40,18 +46,19 @@ def phase(
     seeds: int,
     steps: int,
     width: int,
-    choices: SweepOptions,
+    options: SweepOptions,
 ) -> int:
     """Train thousands of small networks on digits and draw which of them learn.
 
-    KIND: gain (tanh networks over weight variance and depth, with the curve of 6 depth scales), rate, or residual
-    (scale of the branches). Networks are trained together, a stack of parameters a layer. Needs the extra `lab`.
+    KIND is gain (tanh networks over weight variance and depth, with the curve at 6 depth scales), rate (learning rate),
+    or residual (scale of the branches). Networks are trained together with stacked parameters. Needs the extra `lab`.
     """
+    # Imported here so that the command starts without torch.
     from leadline.lab.phase.measure import phase as measure
     from leadline.lab.phase.page import PHASE_FORMATS
     from leadline.lab.phase.plan import Plan
 
-    asked = {"values": values, "depths": depths, "rates": rates}
-    chosen: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    plan = replace(Plan(seeds=seeds, steps=steps, width=width), **chosen)
-    return show_sweep(choices, "columns", partial(measure, kind, plan), PHASE_FORMATS)
+    given = {"values": values, "depths": depths, "rates": rates}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    plan = replace(Plan(seeds=seeds, steps=steps, width=width), **changes)
+    return show_sweep(options, "columns", partial(measure, kind, plan), PHASE_FORMATS)

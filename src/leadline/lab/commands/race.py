@@ -1,4 +1,4 @@
-"""`leadline race`: residual schemes trained on the same data with the same budget, and ranked."""
+"""`leadline race`: train residual schemes on the same data with the same budget and rank them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,36 @@ from leadline.lab.commands.sweep_options import Numbers, SweepOptions, show_swee
     )
 )
 @click.argument("schemes", nargs=-1)
-@click.option("--depths", type=Depths(), default="12", show_default=True, help="Blocks, with commas.")
-@click.option("--rates", type=Numbers(), help="Learning rates; left out: five half decades around 0.003.")
 @click.option(
-    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Networks at each rate."
+    "--depths", type=Depths(), default="12", show_default=True, help="Numbers of blocks, separated by commas."
 )
-@click.option("--data", type=click.Choice(["text", "sequences", "images"]), default="text", show_default=True)
-@click.option("--optimizer", type=click.Choice(["adam", "sgd"]), default="adam", show_default=True)
-@click.option("--steps", type=click.IntRange(min=1), default=100, show_default=True, help="The same for all.")
-@click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option("--width", type=click.IntRange(min=2), default=32, show_default=True, help="Of the stream.")
+@click.option(
+    "--rates",
+    type=Numbers(),
+    help="Learning rates, separated by commas. [default: five rates around 0.003, half a decade apart]",
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Networks per rate.")
+@click.option(
+    "--data",
+    type=click.Choice(["text", "sequences", "images"]),
+    default="text",
+    show_default=True,
+    help="The task to train on.",
+)
+@click.option(
+    "--optimizer",
+    type=click.Choice(["adam", "sgd"]),
+    default="adam",
+    show_default=True,
+    help="The optimizer.",
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=100, show_default=True, help="Training steps per network."
+)
+@click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True, help="Samples per step.")
+@click.option(
+    "--width", type=click.IntRange(min=2), default=32, show_default=True, help="Width of the residual stream."
+)
 @sweep_options
 def race(
     schemes: tuple[str, ...],
@@ -41,14 +61,16 @@ def race(
     steps: int,
     batch: int,
     width: int,
-    choices: SweepOptions,
+    options: SweepOptions,
 ) -> int:
-    """Train residual schemes on real data with one budget and rank them.
+    """Train residual schemes on real data with the same budget and rank them.
 
-    SCHEMES: names from leadline.nn.SCHEMES, +groups behind one for the rates of leadline.nn.param_groups; none: all of
-    them. The rate of each is chosen on a validation part, the loss is that of a held-out part. An interrupted race with
-    a --store goes on where it stopped. Text needs nothing; digits (sequences, images) need the extra `lab`.
+    SCHEMES are names from leadline.nn.SCHEMES; append +groups to use the learning rates of leadline.nn.param_groups.
+    Without a name, all schemes take part. Each scheme's learning rate is chosen on validation data, and its loss is
+    measured on held-out data. With --store, an interrupted race continues where it stopped. The digits (sequences and
+    images) need the extra `lab`.
     """
+    # Imported here so that the command starts without torch.
     from leadline.lab.race.grid import DEFAULT_RATES, Budget, Grid
     from leadline.lab.race.page import RACE_FORMATS
     from leadline.lab.race.standings import race as run
@@ -63,4 +85,4 @@ def race(
         optimizer=optimizer,
         budget=budget,
     )
-    return show_sweep(choices, "networks", partial(run, grid), RACE_FORMATS)
+    return show_sweep(options, "networks", partial(run, grid), RACE_FORMATS)

@@ -1,4 +1,4 @@
-"""Options and output that the commands of sweeps share."""
+"""Options and output shared by the commands that run a sweep."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class SweepFunction(Protocol[R_co]):
-    """A sweep that is ready to go."""
+    """A function that runs a sweep and returns its record."""
 
     def __call__(self, *, store: CellStore, executor: Executor, progress: Progress | None) -> R_co: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """What every command that runs a sweep is told beside the sweep itself."""
+    """The values of the options that every sweep command has."""
 
     form: str
     store: Path | None
@@ -44,89 +44,97 @@ class SweepOptions:
 
 
 def sweep_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of `Choices`, given to the command as one argument, `choices`."""
+    """The options of `Choices`, given to the command as one argument, `options`."""
 
     @wraps(command)
-    def gathered(**given: Any) -> int:
-        choices = SweepOptions(**{name: given.pop(name) for name in SweepOptions.__dataclass_fields__})
-        return command(choices=choices, **given)
+    def with_options(**given: Any) -> int:
+        options = SweepOptions(**{name: given.pop(name) for name in SweepOptions.__dataclass_fields__})
+        return command(options=options, **given)
 
-    options: list[Option] = [
+    decorators: list[Option] = [
         click.option(
-            "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+            "--format",
+            "form",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="Output format.",
         ),
         file_option(
-            "--store", text="Keep finished cells in this file; what it holds already is not run again."
+            "--store",
+            text="Save finished results in this file; results that it already contains are not computed again.",
         ),
         *_executor_options(),
         output_option,
         html_option,
-        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+        click.option("-q", "--quiet", is_flag=True, help="Show no progress."),
     ]
-    found: Callable[..., int] = gathered
-    for option in reversed(options):
-        found = option(found)
-    return found
+    decorated: Callable[..., int] = with_options
+    for decorator in reversed(decorators):
+        decorated = decorator(decorated)
+    return decorated
 
 
 def _executor_options() -> list[Option]:
-    """Which executor, how many workers, and which cluster."""
+    """Return the options that choose the executor, the number of workers and the cluster."""
     return [
         click.option(
             "--executor",
             type=click.Choice(EXECUTOR_NAMES),
             default="joblib",
             show_default=True,
-            help="Worker processes, this process, or Ray.",
+            help="Run in worker processes (joblib), in this process (here), or on Ray.",
         ),
         click.option(
-            "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes at once."
+            "--workers",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Number of parallel processes.",
         ),
-        click.option("--address", help="Of a running Ray cluster; left out: Ray is started here."),
+        click.option(
+            "--address", help="Address of a running Ray cluster. [default: start Ray on this machine]"
+        ),
     ]
 
 
 def show_sweep(
-    choices: SweepOptions,
+    options: SweepOptions,
     cells: str,
     measure: SweepFunction[R],
     formats: Mapping[str, Callable[[R, Look], str]],
 ) -> int:
-    """Measure and write what was found. `cells`: what the progress bar counts."""
-    executor = _find(choices)
+    """Run the sweep and write its record. `cells` names what the progress bar counts."""
+    executor = _executor(options)
     try:
-        with progress_bar(quiet=choices.quiet, first=cells) as progress:
+        with progress_bar(quiet=options.quiet, first=cells) as progress:
             counted = progress and (lambda done, total, text: progress(done, total, cells))
-            found = measure(store=CellStore(choices.store), executor=executor, progress=counted)
+            record = measure(store=CellStore(options.store), executor=executor, progress=counted)
     except KeyboardInterrupt:
-        click.echo(_stopped(choices.store, cells), err=True)
+        click.echo(_interruption_message(options.store, cells), err=True)
         raise
-    look = look_for(no_color=choices.output is not None)
-    if choices.page is not None:
-        emit(formats["html"](found, look), choices.page)
-    emit(formats[choices.form](found, look), choices.output)
+    look = look_for(no_color=options.output is not None)
+    if options.page is not None:
+        emit(formats["html"](record, look), options.page)
+    emit(formats[options.form](record, look), options.output)
     return FINE
 
 
-def _stopped(store: Path | None, cells: str) -> str:
-    """What is left of a sweep that was interrupted, and how it goes on."""
+def _interruption_message(store: Path | None, cells: str) -> str:
+    """Say what an interrupted sweep saved and how to continue it."""
     if store is None:
-        return f"stopped: nothing is kept; with --store FILE the finished {cells} are, and the next run goes on there"
-    return f"stopped: the finished {cells} are kept in {store}; the same command goes on from there"
+        return f"interrupted: no results were saved. Use --store FILE to save finished {cells} and continue later"
+    return f"interrupted: the finished {cells} are saved in {store}. Run the same command again to continue"
 
 
-def _find(choices: SweepOptions) -> Executor:
-    """Only Ray has an address."""
-    if choices.address is not None and choices.executor != "ray":
-        raise click.UsageError("--address is that of a Ray cluster: add --executor ray")
-    return find_executor(choices.executor, workers=choices.workers, address=choices.address)
-
-
-# Numbers on the command line, with commas between them.
+def _executor(options: SweepOptions) -> Executor:
+    if options.address is not None and options.executor != "ray":
+        raise click.UsageError("--address is the address of a Ray cluster: add --executor ray")
+    return find_executor(options.executor, workers=options.workers, address=options.address)
 
 
 class Numbers(click.ParamType[tuple[float, ...]]):
-    """`1e-3,3e-3,1e-2`."""
+    """Numbers separated by commas, such as `1e-3,3e-3,1e-2`."""
 
     name = "numbers"
 

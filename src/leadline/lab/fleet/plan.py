@@ -1,4 +1,4 @@
-"""The networks of a fleet, their task and initial weights; and the plain loop that trains one after the other."""
+"""The networks of a fleet, their task and initial weights, and the plain loop that trains them one by one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetActivation:
-    """`forward`: z to y. `backward`: (gradient of y, z, y) to gradient of z, written over the first."""
+    """An activation $y = \\phi(z)$ with its derivative, for the hand-written backward pass."""
 
     forward: Callable[[Tensor], Tensor]
+    """Maps z to y."""
     backward: Callable[[Tensor, Tensor, Tensor], Tensor]
-    over: Callable[[Tensor], Tensor] | None = None
-    """`forward` written over z, where the way back does not need it: what is not kept need not be fetched."""
+    """Maps (gradient of y, z, y) to the gradient of z, in place of its first argument."""
+    in_place: Callable[[Tensor], Tensor] | None = None
+    """`forward` in place of z, if the backward pass does not need z; this saves memory traffic."""
 
 
 ACTIVATIONS: Mapping[str, FleetActivation] = MappingProxyType(
@@ -31,17 +33,17 @@ ACTIVATIONS: Mapping[str, FleetActivation] = MappingProxyType(
         "linear": FleetActivation(forward=lambda z: z, backward=lambda g, z, y: g),
         "relu": FleetActivation(
             forward=torch.relu,
-            over=torch.relu_,
+            in_place=torch.relu_,
             backward=lambda g, z, y: aten.threshold_backward.grad_input(g, y, 0, grad_input=g),
         ),
         "tanh": FleetActivation(
             forward=torch.tanh,
-            over=torch.tanh_,
+            in_place=torch.tanh_,
             backward=lambda g, z, y: aten.tanh_backward.grad_input(g, y, grad_input=g),
         ),
         "sigmoid": FleetActivation(
             forward=torch.sigmoid,
-            over=torch.sigmoid_,
+            in_place=torch.sigmoid_,
             backward=lambda g, z, y: aten.sigmoid_backward.grad_input(g, y, grad_input=g),
         ),
         "gelu": FleetActivation(
@@ -54,17 +56,17 @@ ACTIVATIONS: Mapping[str, FleetActivation] = MappingProxyType(
 )
 
 
-# What a network of a fleet is, the task all of them are trained on, and how weights are drawn.
+# The networks, their common task, and their initial weights.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Net:
     r"""One MLP: $z_0 = W_{in} x + b_{in}$, then `depth` square layers, then $W_{out}\,\phi(z_L) + b_{out}$.
 
-    A square layer is $z_{l+1} = k\,z_l + s\,(W_l\,\phi(z_l) + b_l)$ with $k$ = `skip` and $s$ = `scale`: a plain
-    network for $k = 0$, $s = 1$ and a residual one for $k = 1$. Square weights are drawn from $N(0, g/n)$ and their
+    A square layer is $z_{l+1} = k\,z_l + s\,(W_l\,\phi(z_l) + b_l)$ with $k$ = `skip` and $s$ = `scale`: the network is
+    plain for $k = 0$, $s = 1$ and residual for $k = 1$. Square weights are drawn from $N(0, g/n)$ and their
     biases from $N(0, v)$, $g$ = `gain`, $v$ = `bias`, $n$ the width; the first layer likewise (its gain over its own
-    inputs), the last one from $N(0, 1/n)$ without a bias. `rate` is that of plain SGD.
+    inputs), the last one from $N(0, 1/n)$ without a bias. `rate` is the learning rate of plain SGD.
     """
 
     depth: int
@@ -81,26 +83,26 @@ class Net:
             raise InputError(
                 expected="depth of at least 1, gain and bias (variances) of at least 0",
                 got=f"depth={self.depth}, gain={self.gain}, bias={self.bias}",
-                fix="depth counts the square layers between the first and the last one",
+                fix="change these values; depth counts the square layers between the first and the last layer",
             )
         if self.activation not in ACTIVATIONS:
             raise InputError(
                 expected="activation: one of " + ", ".join(ACTIVATIONS),
                 got=f"activation={self.activation!r}",
-                fix="take one of these, or train the network alone",
+                fix="choose one of these",
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Samples, their classes, and which samples each step sees: the same for every network."""
+    """The samples, their classes, and the batch of each step, which are the same for every network."""
 
     inputs: Tensor
     """(samples, features)."""
     targets: Tensor
-    """(samples,): classes from 0."""
+    """(samples,): class numbers, starting at 0."""
     batches: Tensor
-    """(steps, batch): indices of samples."""
+    """(steps, batch): the indices of the samples of each step."""
     width: int
 
     @property
@@ -114,7 +116,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetWeights:
-    """Of one network, each matrix as (inputs, outputs), so that a batch is multiplied from the left."""
+    """The weights of one network. Matrices are (inputs, outputs), so that a batch is multiplied from the left."""
 
     first: Tensor
     first_bias: Tensor
@@ -126,7 +128,7 @@ class NetWeights:
 
 
 def draw_weights(net: Net, task: Task) -> NetWeights:
-    """The weights at the start: a function of the network's own seed alone, whoever is trained beside it."""
+    """Draw the initial weights. They depend only on the network and its seed, not on the rest of the fleet."""
     generator = torch.Generator().manual_seed(net.seed)
     features, n, classes, dtype = task.inputs.shape[1], task.width, task.classes, task.inputs.dtype
 
@@ -143,11 +145,11 @@ def draw_weights(net: Net, task: Task) -> NetWeights:
     )
 
 
-# One network after the other with `nn.Sequential`, autograd and `torch.optim.SGD`: the obvious way.
+# The plain loop for comparison: one network after the other with `nn.Sequential`, autograd and `torch.optim.SGD`.
 
 
 class ActivationModule(nn.Module):
-    """The activation of that name."""
+    """The activation with this name, as a module."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -170,7 +172,7 @@ class ScaledSkip(nn.Module):
 
 
 def build_alone(net: Net, task: Task) -> nn.Sequential:
-    """The network as anybody would write it, with the weights the fleet gives it."""
+    """Build the network as an `nn.Sequential` with the same weights as in the fleet."""
     weights = draw_weights(net, task)
     model = nn.Sequential(_linear(weights.first, weights.first_bias))
     for matrix, bias in zip(weights.square, weights.square_bias, strict=True):
@@ -180,7 +182,7 @@ def build_alone(net: Net, task: Task) -> nn.Sequential:
 
 
 def train_alone(nets: Sequence[Net], task: Task) -> Tensor:
-    """Loss of each network (rows) at each step, before the step."""
+    """Train the networks one by one. Return (networks, steps): the loss before each step."""
     return torch.stack([_train(net, task) for net in nets])
 
 

@@ -1,4 +1,4 @@
-"""Train many MLPs of different depths at once: stacked parameters, one batched product per layer."""
+"""Train many MLPs of different depths at once, with stacked parameters and one batched product per layer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from leadline.lab.fleet.plan import ACTIVATIONS, FleetActivation, Net, Task, dra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedNets:
-    """Networks of one activation, all plain or all residual, deepest first."""
+    """The parameters of several networks, stacked: same activation, all plain or all residual, deepest first."""
 
     first: Tensor
     first_bias: Tensor
     square: tuple[Tensor, ...]
-    """A layer: (networks that have it, width, width)."""
+    """For each layer: (networks that have this layer, width, width)."""
     square_bias: tuple[Tensor, ...]
     last: Tensor
     last_bias: Tensor
@@ -31,11 +31,11 @@ class StackedNets:
     skip: Tensor
     scale: Tensor
     plain: bool
-    slope: FleetActivation
+    activation: FleetActivation
 
 
 def stack_nets(nets: Sequence[Net], task: Task) -> StackedNets:
-    """The networks' own weights, stacked. They must come deepest first."""
+    """Draw and stack the weights of the networks, which must be sorted by depth, deepest first."""
     drawn = [draw_weights(net, task) for net in nets]
     counts = [sum(net.depth > layer for net in nets) for layer in range(nets[0].depth)]
 
@@ -55,13 +55,13 @@ def stack_nets(nets: Sequence[Net], task: Task) -> StackedNets:
         skip=column([net.skip for net in nets]),
         scale=column([net.scale for net in nets]),
         plain=all((net.skip, net.scale) == (0, 1) for net in nets),
-        slope=ACTIVATIONS[nets[0].activation],
+        activation=ACTIVATIONS[nets[0].activation],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardPass:
-    """What the backward pass needs of the forward one: each layer's $z$ and $\\phi(z)$, and the read-out's."""
+    """What the backward pass needs: $z$ and $\\phi(z)$ of each square layer and of the last layer."""
 
     before: list[Tensor]
     after: list[Tensor]
@@ -70,21 +70,21 @@ class ForwardPass:
 
 
 def forward(stack: StackedNets, x: Tensor) -> ForwardPass:
-    """(batch, features), the same for all, to logits (networks, batch, classes)."""
+    """Map a batch (batch, features), the same for all networks, to logits (networks, batch, classes)."""
     z = torch.baddbmm(stack.first_bias, x.expand(len(stack.first), *x.shape), stack.first)
     before, after, ended = [], [], []
     for weight, bias in zip(stack.square, stack.square_bias, strict=True):
-        going = len(weight)
-        if going < len(z):
-            ended.append(z[going:])
-            z = z[:going]
-        y = _activated(stack, z)
+        active = len(weight)
+        if active < len(z):
+            ended.append(z[active:])
+            z = z[:active]
+        y = _activate(stack, z)
         before.append(z)
         after.append(y)
         branch = torch.baddbmm(bias, y, weight)
-        z = branch if stack.plain else _added(stack, z, branch)
+        z = branch if stack.plain else _add_skip(stack, z, branch)
     last_z = torch.cat([z, *reversed(ended)]) if ended else z
-    last_y = _activated(stack, last_z)
+    last_y = _activate(stack, last_z)
     return ForwardPass(
         before=before,
         after=after,
@@ -93,43 +93,43 @@ def forward(stack: StackedNets, x: Tensor) -> ForwardPass:
     )
 
 
-def _activated(stack: StackedNets, z: Tensor) -> Tensor:
-    """A residual layer needs z once more, for its skip."""
-    over = stack.slope.over if stack.plain else None
-    return stack.slope.forward(z) if over is None else over(z)
+def _activate(stack: StackedNets, z: Tensor) -> Tensor:
+    """Apply the activation, in place if possible: a residual layer needs z again for its skip."""
+    in_place = stack.activation.in_place if stack.plain else None
+    return stack.activation.forward(z) if in_place is None else in_place(z)
 
 
-def _added(stack: StackedNets, z: Tensor, branch: Tensor) -> Tensor:
-    going = len(z)
-    return branch.mul_(stack.scale[:going]).addcmul_(z, stack.skip[:going])
+def _add_skip(stack: StackedNets, z: Tensor, branch: Tensor) -> Tensor:
+    active = len(z)
+    return branch.mul_(stack.scale[:active]).addcmul_(z, stack.skip[:active])
 
 
 def step(stack: StackedNets, x: Tensor, targets: Tensor) -> Tensor:
-    """One step of SGD on each network, in place; the losses before it."""
-    found = forward(stack, x)
-    log_p = F.log_softmax(found.logits, dim=2)
+    """Do one step of SGD on each network, in place. Return the losses before the step."""
+    passed = forward(stack, x)
+    log_p = F.log_softmax(passed.logits, dim=2)
     picked = targets.expand(len(log_p), -1)[..., None]
     losses = -log_p.gather(2, picked).mean(dim=(1, 2))
     move = log_p.exp_().scatter_add_(2, picked, log_p.new_tensor(-1.0).expand(picked.shape))
     move.mul_(stack.rate / -len(x))
-    _backward(stack, x, found, move)
+    _backward(stack, x, passed, move)
     return losses
 
 
-def _backward(stack: StackedNets, x: Tensor, found: ForwardPass, move: Tensor) -> None:
-    """`move` is minus the rate times the gradient of the logits; what it becomes is added to every parameter."""
-    last_z, last_y = found.ends
+def _backward(stack: StackedNets, x: Tensor, passed: ForwardPass, move: Tensor) -> None:
+    """Propagate `move`, which is minus the rate times the gradient of the logits, and add it to every parameter."""
+    last_z, last_y = passed.ends
     back = torch.bmm(move, stack.last.mT)
     _add_product(stack.last, stack.last_bias, last_y, move)
-    move = stack.slope.backward(back, last_z, last_y)
+    move = stack.activation.backward(back, last_z, last_y)
     for layer in reversed(range(len(stack.square))):
         weight, bias = stack.square[layer], stack.square_bias[layer]
-        z, y = found.before[layer], found.after[layer]
+        z, y = passed.before[layer], passed.after[layer]
         here = move[: len(weight)]
         branch = here if stack.plain else here * stack.scale[: len(weight)]
-        back = stack.slope.backward(torch.bmm(branch, weight.mT), z, y)
+        back = stack.activation.backward(torch.bmm(branch, weight.mT), z, y)
         _add_product(weight, bias, y, branch)
-        if stack.plain and len(here) == len(move):  # nobody has dropped out: nothing to keep
+        if stack.plain and len(here) == len(move):  # every network has this layer
             move = back
         elif stack.plain:
             here.copy_(back)
@@ -143,25 +143,24 @@ def _add_product(weight: Tensor, bias: Tensor, y: Tensor, move: Tensor) -> None:
     bias.add_(move.sum(1, keepdim=True))
 
 
-# A fleet cut into chunks that stay in the cache, each trained through all of its steps before the next one.
+# A fleet is split into chunks that fit the cache, and each chunk is trained through all its steps before the next.
 
 R = TypeVar("R")
 
-MIN_PIECES_PER_THREAD = (
-    4  # a thread left idle at the end then costs an eighth at most (derived, for two threads)
-)
-# Calibrated: docs/lab-notes/log.md, 2026-11-16: numbers in one layer of a chunk, 256 kB in float32.
+# Derived: with two threads, a thread that is idle at the end then costs at most an eighth of the time.
+MIN_PIECES_PER_THREAD = 4
+# Calibrated in the log of 2026-11-16 (docs): the activations of one layer of a chunk, 256 kB in float32.
 MAX_CHUNK_ELEMENTS = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetResult:
-    """Of each network, in the order in which they were given."""
+    """The results of the networks, in the order in which they were given."""
 
     losses: Tensor
-    """(networks, steps): on the batch of each step, before it."""
+    """(networks, steps): the loss on the batch of each step, before the step."""
     accuracy: Tensor
-    """(networks,): share of all samples that are told right after the last step."""
+    """(networks,): the share of all samples that are classified correctly after the last step."""
 
 
 def train_fleet(
@@ -171,18 +170,18 @@ def train_fleet(
     chunk: int | None = None,
     progress: Callable[[int, int, str], object] | None = None,
 ) -> FleetResult:
-    """Train each network with plain SGD as if it were alone. `chunk`: networks at once; None: what fits the cache.
+    """Train each network with plain SGD as if it were alone. `chunk` is the number of networks that run together.
 
-    Gives what `train_alone` gives, but for the order of additions. Numbers below the normal range are taken as zero:
-    where gradients vanish they would cost a hundred times what others do, and change nothing.
+    The default chunk fits the cache. The results equal those of `train_alone` except for the order of additions.
+    Denormal numbers are flushed to zero: where gradients vanish they are a hundred times slower and change nothing.
     """
     losses = torch.empty(len(nets), len(task.batches), dtype=task.inputs.dtype)
     accuracy = torch.empty(len(nets), dtype=task.inputs.dtype)
     done = 0
     groups = list(split_into_chunks(nets, chunk or default_chunk_size(task)))
     work = [partial(_train_chunk, [nets[index] for index in mine], task) for mine in groups]
-    for mine, (seen, right) in zip(groups, run_on_threads(work), strict=True):
-        losses[mine], accuracy[mine] = seen, right
+    for mine, (chunk_losses, chunk_accuracy) in zip(groups, run_on_threads(work), strict=True):
+        losses[mine], accuracy[mine] = chunk_losses, chunk_accuracy
         done += len(mine)
         if progress is not None:
             progress(done, len(nets), "networks")
@@ -191,7 +190,7 @@ def train_fleet(
 
 @torch.no_grad()
 def _train_chunk(nets: Sequence[Net], task: Task) -> tuple[Tensor, Tensor]:
-    """Losses and accuracies of networks that fit the cache together."""
+    """Return the losses and accuracies of the networks of one chunk."""
     with flush_denormals():
         stack = stack_nets(nets, task)
         steps = [step(stack, task.inputs[batch], task.targets[batch]) for batch in task.batches]
@@ -199,10 +198,10 @@ def _train_chunk(nets: Sequence[Net], task: Task) -> tuple[Tensor, Tensor]:
 
 
 def run_on_threads(work: Sequence[Callable[[], R]]) -> Iterator[R]:
-    """What each piece of work gives, in order. With many pieces a thread, each thread of torch takes pieces of its own;
-    else all threads work on one piece.
+    """Yield the result of each piece of work, in order. With many pieces, each torch thread runs its own pieces.
 
-    Operations on a chunk are too short to be shared by threads: they would wait for each other at the end of each.
+    With few pieces, all threads share each operation. The operations of a chunk are too short for that to pay off:
+    the threads would wait for each other after each one.
     """
     threads = torch.get_num_threads()
     if threads == 1 or len(work) < MIN_PIECES_PER_THREAD * threads:
@@ -216,14 +215,14 @@ def run_on_threads(work: Sequence[Callable[[], R]]) -> Iterator[R]:
 
 
 def default_chunk_size(task: Task) -> int:
-    """Networks whose activations of one layer stay in the cache from the product that makes them to the next."""
+    """Return how many networks to train together so that the activations of a layer stay in the cache."""
     return max(MAX_CHUNK_ELEMENTS // (task.batch * task.width), 1)
 
 
 def split_into_chunks(nets: Sequence[Net], size: int) -> Iterator[list[int]]:
-    """Indices of networks that are trained together: of one activation, all plain or all residual, deepest first.
+    """Yield the indices of networks to train together: same activation, all plain or all residual, deepest first.
 
-    Neighbours in the order of depth share a chunk, so that nearly all of it is at work in nearly all of its layers.
+    Networks of similar depth share a chunk, so that nearly all of them have nearly all of its layers.
     """
     groups: dict[tuple[str, bool], list[int]] = {}
     for index, net in enumerate(nets):
@@ -234,18 +233,18 @@ def split_into_chunks(nets: Sequence[Net], size: int) -> Iterator[list[int]]:
 
 
 def _accuracy(stack: StackedNets, task: Task) -> Tensor:
-    right = [
+    correct = [
         (forward(stack, x).logits.argmax(2) == y).sum(1)
         for x, y in zip(
             torch.split(task.inputs, task.batch), torch.split(task.targets, task.batch), strict=True
         )
     ]
-    return torch.stack(right).sum(0).to(task.inputs.dtype) / len(task.targets)
+    return torch.stack(correct).sum(0).to(task.inputs.dtype) / len(task.targets)
 
 
 @contextmanager
 def flush_denormals() -> Iterator[None]:
-    """Numbers below the normal range count as zero in this thread; as before afterwards."""
+    """Flush denormal numbers to zero in this thread, and restore the previous mode afterwards."""
     before = bool(torch.tensor(1e-310, dtype=torch.float64).mul(1.0) == 0)
     torch.set_flush_denormal(True)
     try:

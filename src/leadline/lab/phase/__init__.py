@@ -1,1 +1,1 @@
-"""Phase diagrams: which of thousands of small networks learn the digits, over depth and one more quantity."""
+"""Phase diagrams: which of thousands of small networks learn the digits, over depth and one other quantity."""

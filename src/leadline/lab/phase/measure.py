@@ -21,27 +21,29 @@ from leadline.nn.activations import find_activation
 from leadline.readings.theory import quadrature
 from leadline.readings.theory.criticality import depth_scale
 
-VERSION = "phase/1"  # of what a cell means: change it when the same settings would give another result
-MAX_BUNDLE_COLUMNS = 2  # columns in one fleet: enough to fill its chunks, few enough to be stored often
+# The meaning of a cell. Change it when the same settings would give a different result.
+VERSION = "phase/1"
+# Heuristic: enough columns to fill the chunks of a fleet, and few enough that results are saved often.
+MAX_BUNDLE_COLUMNS = 2
 
 
 def phase_job() -> Job:
-    return Job(work=run_columns, version=VERSION, kin=_kin, most=MAX_BUNDLE_COLUMNS)
+    return Job(work=run_columns, version=VERSION, bundle_key=_bundle_key, max_bundle=MAX_BUNDLE_COLUMNS)
 
 
 def run_columns(bundle: Bundle) -> list[list[float]]:
-    """For each column, the accuracy at each depth: of the best rate, mean over seeds."""
+    """Return for each column the accuracy at each depth: the mean over seeds, at the best rate."""
     nets = [list(nets_of(cell)) for cell in bundle]
-    found = train_fleet([net for column in nets for net in column], _task(bundle[0])).accuracy
+    accuracy = train_fleet([net for column in nets for net in column], _task(bundle[0])).accuracy
     results = []
-    for cell, part in zip(bundle, torch.split(found, [len(column) for column in nets]), strict=True):
+    for cell, part in zip(bundle, torch.split(accuracy, [len(column) for column in nets]), strict=True):
         table = part.view(len(cell["depths"]), len(cell["rates"]), cell["seeds"])
         results.append(table.mean(2).amax(1).tolist())
     return results
 
 
 def nets_of(cell: Settings) -> Iterator[Net]:
-    """By depth, then rate, then seed."""
+    """Yield the networks of a column, ordered by depth, then rate, then seed."""
     kind, name, value = find_kind(cell["kind"]), cell["kind"], cell["value"]
     for depth in cell["depths"]:
         for rate in cell["rates"]:
@@ -70,25 +72,28 @@ def _task(cell: Settings) -> Task:
     )
 
 
-def _kin(cell: Settings) -> str:
-    """All columns that share the task: they differ in value, and with it perhaps in rate."""
+def _bundle_key(cell: Settings) -> str:
+    """Return the same key for all columns that share the task and differ only in value or rate."""
     return str(sorted((name, value) for name, value in cell.items() if name not in ("value", "rates")))
 
 
-# What theory says of a place in a diagram: its load, a number that grows with depth, 1 at theory's own scale.
+# Theory gives each position of a diagram a load, which grows with depth and is 1 at theory's own scale.
 #
-# gain      $L/\xi$ with $\xi$ the depth over which two inputs forget each other (or part): Schoenholz et al. 2017
-# rate      $\eta\,N$: the squared gradient of a plain network adds up over its $N$ layers, so a step of SGD does too
-# residual  $N \ln(1 + s^2)$: each branch adds $s^2$ times what the stream has; for small $s$ that is $N s^2$, the law
-#           $s \sim N^{-1/2}$
+# gain      $L/\xi$, $\xi$ the depth scale over which two inputs converge (or diverge): Schoenholz et al. 2017
+# rate      $\eta\,N$: the squared gradient of a plain network is a sum over its $N$ layers, and so is a step of SGD
+# residual  $N \ln(1 + s^2)$: each branch adds $s^2$ times the second moment of the stream; for small $s$ this is
+#           $N s^2$, the law $s \sim N^{-1/2}$
 
-MAX_ITERATIONS = 4000  # of the correlation map; at a critical point it settles like one over their number
+# Heuristic: at a critical point the correlation map converges only as one over the number of iterations.
+MAX_ITERATIONS = 4000
+# Heuristic: well below the accuracy that the depth scale is needed to.
 CONVERGENCE_TOLERANCE = 1e-12
-START_CORRELATION = 0.5  # correlation the map starts from: any below 1 ends at the same point
+# Any correlation below 1 leads to the same fixed point.
+START_CORRELATION = 0.5
 
 
 def correlation_scale(activation: str, gain: float, bias: float) -> float:
-    r"""$\xi_c = -1/\ln \chi_c$: over how many layers the correlation of two inputs comes e times closer to its end.
+    r"""Return $\xi_c = -1/\ln \chi_c$: the layers in which the correlation of two inputs gets e times nearer its limit.
 
     The correlation moves as $c \mapsto (\sigma_w^2 E[\phi(u)\phi(v)] + \sigma_b^2)/q$ for $u, v$ Gaussian with variance
     $q$ and correlation $c$, to a fixed point $c^*$ with slope $\chi_c = \sigma_w^2 E[\phi'(u)\phi'(v)]$ there. In the
@@ -115,47 +120,47 @@ def correlation_scale(activation: str, gain: float, bias: float) -> float:
 
 
 def theory_reach(kind: str, value: float, activation: str, bias: float) -> float:
-    """The depth at which the load of a network with that value is 1."""
+    """Return the depth at which the load of a network with this value is 1."""
     if kind == "gain":
         return correlation_scale(activation, value, bias)
     return 1 / value if kind == "rate" else 1 / math.log1p(value**2)
 
 
-# How well "shallower than so many times theory's reach" tells the networks that trained from those that did not.
+# How well the rule "shallower than a multiple of theory's reach" separates the networks that trained from the others.
 
 LoadOutcomes = Sequence[tuple[float, bool]]
-"""Load of a network, and whether it trained."""
+"""For each network its load and whether it trained."""
 
 
 def separate(columns: Sequence[LoadOutcomes], stated: float) -> Separation:
-    """`columns` in the order of their values. None where all networks trained, or none did."""
-    every = [each for column in columns for each in column]
+    """Score theory's line. `columns` are ordered by value. Scores are None if all networks trained or none did."""
+    all_outcomes = [each for column in columns for each in column]
     fitted_on = [each for column in columns[::2] for each in column]
-    judged_on = [each for column in columns[1::2] for each in column]
+    tested_on = [each for column in columns[1::2] for each in column]
     fitted = best_multiple(fitted_on)
     return Separation(
         stated=stated,
-        at_stated=balanced_accuracy(every, stated),
+        at_stated=balanced_accuracy(all_outcomes, stated),
         fitted=fitted,
-        at_fitted=None if fitted is None else balanced_accuracy(judged_on, fitted),
-        networks=len(every),
+        at_fitted=None if fitted is None else balanced_accuracy(tested_on, fitted),
+        networks=len(all_outcomes),
     )
 
 
-def balanced_accuracy(judged: LoadOutcomes, multiple: float) -> float | None:
-    """The mean of two shares: of those that trained, how many have a lower load; of the others, how many do not."""
-    trained = [load < multiple for load, good in judged if good]
-    failed = [load >= multiple for load, good in judged if not good]
+def balanced_accuracy(outcomes: LoadOutcomes, multiple: float) -> float | None:
+    """Return the mean of two shares: trained networks with a load below `multiple`, and other networks above it."""
+    trained = [load < multiple for load, good in outcomes if good]
+    failed = [load >= multiple for load, good in outcomes if not good]
     if not trained or not failed:
         return None
     return (sum(trained) / len(trained) + sum(failed) / len(failed)) / 2
 
 
-def best_multiple(judged: LoadOutcomes) -> float | None:
-    """The multiple with the highest balanced accuracy; in the middle, where several are equally good."""
-    loads = sorted({load for load, _ in judged if 0 < load < math.inf})
+def best_multiple(outcomes: LoadOutcomes) -> float | None:
+    """Return the multiple with the highest balanced accuracy, the middle one if several are equally good."""
+    loads = sorted({load for load, _ in outcomes if 0 < load < math.inf})
     between = [math.sqrt(low * high) for low, high in pairwise(loads)]
-    scored = [(score, each) for each in between if (score := balanced_accuracy(judged, each)) is not None]
+    scored = [(score, each) for each in between if (score := balanced_accuracy(outcomes, each)) is not None]
     if not scored:
         return None
     best = max(score for score, _ in scored)
@@ -163,39 +168,41 @@ def best_multiple(judged: LoadOutcomes) -> float | None:
     return equal[len(equal) // 2]
 
 
-# A diagram measured: its columns through an executor, and what theory makes of them.
+# Measuring a diagram: run its columns with an executor and add what theory predicts.
 
-STANDARD = Plan()
+DEFAULT_PLAN = Plan()
 
 
 def phase(
     kind: str,
-    plan: Plan = STANDARD,
+    plan: Plan = DEFAULT_PLAN,
     *,
     store: CellStore | None = None,
     executor: Executor = in_process,
     progress: Progress | None = None,
 ) -> Phase:
-    """The diagram of `gain`, `rate` or `residual` against depth: who learns the digits, and what theory says of it."""
+    """Measure the diagram of `gain`, `rate` or `residual` against depth: which networks learn the digits."""
     cells = column_cells(kind, plan)
-    found = run_sweep(phase_job(), cells, store=store, executor=executor, progress=progress)
-    if found.failures:
+    sweep = run_sweep(phase_job(), cells, store=store, executor=executor, progress=progress)
+    if sweep.failures:
         raise InputError(
-            expected="every column of the diagram",
-            got=f"{len(found.failures)} without a result; the first: {found.failures[0].reason}",
-            fix="start again: finished columns are kept if there is a store",
+            expected="a result for every column of the diagram",
+            got=f"{len(sweep.failures)} columns without a result; the first: {sweep.failures[0].reason}",
+            fix="run it again; with a store, finished columns are not computed again",
         )
     values = tuple(float(cell["value"]) for cell in cells)
-    return assemble(kind, plan, values, [tuple(column) for column in found.results])
+    return assemble(kind, plan, values, [tuple(column) for column in sweep.results])
 
 
 def assemble(name: str, plan: Plan, values: Sequence[float], columns: Sequence[Sequence[float]]) -> Phase:
-    """`columns[value][depth]`: accuracies."""
+    """Build the record from the accuracies `columns[value][depth]`."""
     kind = find_kind(name)
     reach = tuple(theory_reach(name, value, kind.activation, kind.bias) for value in values)
-    judged = [_judged(name, plan.depths, column, each) for column, each in zip(columns, reach, strict=True)]
+    outcomes = [
+        _outcomes(name, plan.depths, column, each) for column, each in zip(columns, reach, strict=True)
+    ]
     if name == "rate":
-        judged = _from_the_best_up(columns, judged)
+        outcomes = _at_or_above_best_rate(columns, outcomes)
     return Phase(
         kind=name,
         title=kind.title,
@@ -205,7 +212,7 @@ def assemble(name: str, plan: Plan, values: Sequence[float], columns: Sequence[S
         depths=plan.depths,
         accuracy=tuple(zip(*columns, strict=True)),
         reach=reach,
-        separation=separate(judged, kind.stated),
+        separation=separate(outcomes, kind.stated),
         power=None if name == "gain" else edge_power(plan.depths, values, columns),
         setting={
             "activation": kind.activation,
@@ -224,36 +231,38 @@ def assemble(name: str, plan: Plan, values: Sequence[float], columns: Sequence[S
 def edge_power(
     depths: Sequence[int], values: Sequence[float], columns: Sequence[Sequence[float]]
 ) -> float | None:
-    """Slope of the upper edge, where both sides of it were measured: log(highest trained value) against log(depth).
+    """Return the slope of log(highest trained value) against log(depth), where both sides of the edge were measured.
 
-    A depth at which the lowest value does better than every other has no edge here: what trains it well lies below the
-    grid, or it is lost at every value for a reason of its own.
+    Depths at which the lowest value does better than every other are left out: the best value lies below the grid, or
+    the network fails at every value for another reason.
     """
     lowest = values.index(min(values))
     points = []
     for row, depth in enumerate(depths):
-        reached = [column[row] for column in columns]
+        accuracies = [column[row] for column in columns]
         trained = [
-            value for value, share in zip(values, reached, strict=True) if share >= MIN_TRAINED_ACCURACY
+            value for value, share in zip(values, accuracies, strict=True) if share >= MIN_TRAINED_ACCURACY
         ]
-        others = [share for at, share in enumerate(reached) if at != lowest]
-        if trained and max(trained) < max(values) and reached[lowest] <= max(others):
+        others = [share for at, share in enumerate(accuracies) if at != lowest]
+        if trained and max(trained) < max(values) and accuracies[lowest] <= max(others):
             points.append((math.log(depth), math.log(max(trained))))
     if len(points) < 3:
         return None
     return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
-def _judged(name: str, depths: Sequence[int], column: Sequence[float], reach: float) -> LoadOutcomes:
+def _outcomes(name: str, depths: Sequence[int], column: Sequence[float], reach: float) -> LoadOutcomes:
     return [
         (depth / reach if reach > 0 else math.inf, accuracy >= MIN_TRAINED_ACCURACY)
         for depth, accuracy in zip(depths, column, strict=True)
     ]
 
 
-def _from_the_best_up(
-    columns: Sequence[Sequence[float]], judged: Sequence[LoadOutcomes]
+def _at_or_above_best_rate(
+    columns: Sequence[Sequence[float]], outcomes: Sequence[LoadOutcomes]
 ) -> list[LoadOutcomes]:
-    """Rates below the best one of a depth fail by being slow, of which this theory says nothing: left out."""
+    """Leave out rates below the best one of a depth: they fail by being slow, which this theory does not cover."""
     best = [max(range(len(columns)), key=lambda at: columns[at][row]) for row in range(len(columns[0]))]
-    return [[each for row, each in enumerate(column) if at >= best[row]] for at, column in enumerate(judged)]
+    return [
+        [each for row, each in enumerate(column) if at >= best[row]] for at, column in enumerate(outcomes)
+    ]

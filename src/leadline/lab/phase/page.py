@@ -1,4 +1,4 @@
-"""A diagram as a page, as a picture and in a terminal."""
+"""A phase diagram as HTML, as SVG and as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAW_TEMPLATES = {
 
 
 def draw(phase: Phase) -> str:
-    """The map with theory's curve at the stated multiple (line) and at the fitted one (dashes)."""
+    """Return the heat map as SVG, with theory's curve at the stated multiple (line) and at the fitted one (dashes)."""
     curves = [Curve(values=_finite(phase.curve(phase.separation.stated)))] if phase.kind != "rate" else []
     if phase.separation.fitted is not None:
         curves.append(Curve(values=_finite(phase.curve(phase.separation.fitted)), tone="fifth"))
@@ -28,37 +28,37 @@ def draw(phase: Phase) -> str:
         phase.accuracy,
         Axis(title=phase.axis, values=phase.values, log=phase.log),
         Axis(title="depth", values=phase.depths, log=True),
-        label=f"{phase.title}: share of the digits told right",
+        label=f"{phase.title}: share of the digits classified correctly",
         curves=curves,
     )
 
 
 def summary_text(phase: Phase) -> str:
-    """What the diagram says, in words."""
-    found = phase.separation
+    """Return what the diagram shows, in words."""
+    separation = phase.separation
     trained = sum(each >= MIN_TRAINED_ACCURACY for row in phase.accuracy for each in row)
-    said = [
-        f"{trained} of {_places(phase)} places trained: "
+    sentences = [
+        f"{trained} of {_count_positions(phase)} positions trained: "
         f"they classify at least {MIN_TRAINED_ACCURACY:.0%} of the digits correctly"
     ]
-    if found.at_stated is not None and phase.kind != "rate":
-        said.append(
-            f"Theory's line, {law(phase, found.stated)}, separates these from the others with a balanced accuracy of "
-            f"{found.at_stated:.0%}"
+    if separation.at_stated is not None and phase.kind != "rate":
+        sentences.append(
+            f"Theory's line, {law(phase, separation.stated)}, separates them from the others "
+            f"with a balanced accuracy of {separation.at_stated:.0%}"
         )
-    if found.fitted is not None and found.at_fitted is not None:
-        said.append(
-            f"The line {law(phase, found.fitted)}, fitted on every other column, separates the rest with "
-            f"{found.at_fitted:.0%}"
+    if separation.fitted is not None and separation.at_fitted is not None:
+        sentences.append(
+            f"The line {law(phase, separation.fitted)}, fitted on every other column, separates the rest with "
+            f"{separation.at_fitted:.0%}"
         )
     if phase.power is not None:
-        said.append(
+        sentences.append(
             f"The highest {EDGE_QUANTITY[phase.kind]} that trains scales with depth to the power {phase.power:.2f}; "
             f"theory predicts {THEORY_POWER[phase.kind]:g}"
         )
-    if phase.kind == "gain" and len(said) > 1:
-        said.append("ξ is the depth scale of the correlation between two inputs")
-    return ". ".join(said) + "."
+    if phase.kind == "gain" and len(sentences) > 1:
+        sentences.append("ξ is the depth scale of the correlation between two inputs")
+    return ". ".join(sentences) + "."
 
 
 THEORY_POWER = {"rate": -1.0, "residual": -0.5}
@@ -70,13 +70,17 @@ def law(phase: Phase, multiple: float) -> str:
 
 
 def build_html_page(phase: Phase) -> HtmlPage:
-    """What stands on its page."""
+    """Return the content of the HTML page."""
     lines = "dashes: fitted" if phase.kind == "rate" else "line: theory as stated; dashes: fitted"
-    picture = figure(phase.title, draw(phase), f"darker: more digits told right; {lines}")
-    facts = [(name, _said(value)) for name, value in phase.setting.items() if not _varies(phase, name)]
+    picture = figure(phase.title, draw(phase), f"darker means more digits are classified correctly; {lines}")
+    facts = [
+        (name, _format_setting(value)) for name, value in phase.setting.items() if not _varies(phase, name)
+    ]
     numbers = Section(
         heading="The numbers",
-        words=["Share of the digits told right after training: rows by depth, columns by value."],
+        words=[
+            "Share of the digits classified correctly after training. Rows are depths, columns are values."
+        ],
         table=_table(phase),
     )
     return HtmlPage(
@@ -84,22 +88,22 @@ def build_html_page(phase: Phase) -> HtmlPage:
         title=phase.title,
         sentence=summary_text(phase),
         facts=facts,
-        sections=[Section(heading="Who learns the digits", figures=[picture]), numbers],
+        sections=[Section(heading="Which networks learn the digits", figures=[picture]), numbers],
     )
 
 
 def render_text(phase: Phase, look: Look) -> str:
-    """A character a place, deepest above; theory's curve as a mark where it passes. The verdict alone: the sentence."""
+    """Return the diagram as characters, the deepest row first, with theory's curve as dots; or only the summary."""
     if look.detail == "verdict":
         return clean(summary_text(phase)) + "\n"
-    rows = [f"{phase.title}: share of the digits told right"]
+    rows = [f"{phase.title}: share of the digits classified correctly"]
     multiple = phase.separation.stated if phase.kind != "rate" else phase.separation.fitted
     curve = phase.curve(multiple) if multiple is not None else ()
-    for place in reversed(range(len(phase.depths))):
-        cells = "".join(_cell(phase, place, column, curve) for column in range(len(phase.values)))
-        rows.append(f"{phase.depths[place]:>6} │{cells}│")
+    for row in reversed(range(len(phase.depths))):
+        cells = "".join(_cell(phase, row, column, curve) for column in range(len(phase.values)))
+        rows.append(f"{phase.depths[row]:>6} │{cells}│")
     rows.append(f"{'depth':>6}  {phase.axis} {phase.values[0]:g} to {phase.values[-1]:g}")
-    rows.append(f"{'':>6}  space none, █ all, · theory's curve")
+    rows.append(f"{'':>6}  space: no digits correct, █: all correct, ·: theory's curve")
     words = [line.plain for line in wrapped(clean(summary_text(phase)), look.width)]
     return clean_lines("\n".join([*rows, "", *words])) + "\n"
 
@@ -111,7 +115,7 @@ def _cell(phase: Phase, row: int, column: int, curve: tuple[float, ...]) -> str:
 
 
 def _passes(phase: Phase, row: int, depth: float) -> bool:
-    """Whether the curve crosses between this depth and its neighbours, half way to each."""
+    """Return whether the curve passes between the midpoints of this depth and its neighbors."""
     depths = phase.depths
     below = math.sqrt(depths[row - 1] * depths[row]) if row else 0.0
     above = math.sqrt(depths[row] * depths[row + 1]) if row + 1 < len(depths) else depths[row] * 1.5
@@ -128,7 +132,7 @@ def _finite(values: tuple[float, ...]) -> list[float | None]:
     return [each if math.isfinite(each) else None for each in values]
 
 
-def _places(phase: Phase) -> int:
+def _count_positions(phase: Phase) -> int:
     return len(phase.values) * len(phase.depths)
 
 
@@ -136,7 +140,7 @@ def _varies(phase: Phase, name: str) -> bool:
     return name == phase.kind or (phase.kind == "rate" and name == "rates")
 
 
-def _said(value: object) -> str:
+def _format_setting(value: object) -> str:
     return ", ".join(f"{each:g}" for each in value) if isinstance(value, tuple | list) else str(value)
 
 

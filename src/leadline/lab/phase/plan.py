@@ -1,4 +1,4 @@
-"""The three diagrams: what varies across, and which network stands at a place."""
+"""The three phase diagrams: what varies along the horizontal axis, and which networks are trained."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from leadline.errors import InputError
 
-DEPTHS = (4, 7, 12, 20, 35, 60, 100, 150)
+DEFAULT_DEPTHS = (4, 7, 12, 20, 35, 60, 100, 150)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A diagram: its axis across, what is held fixed, and the values and rates it has if none are asked for."""
+    """A kind of diagram: its horizontal axis, the fixed settings, and the default values and rates."""
 
     title: str
     axis: str
@@ -24,9 +24,9 @@ class Kind:
     gain: float
     bias: float
     rates: tuple[float, ...]
-    """A place is as good as the best of these."""
+    """Each position shows the best of these rates."""
     stated: float
-    """The multiple of theory's reach up to which networks are said to train."""
+    """The multiple of theory's reach up to which theory says that networks train."""
 
 
 def linear_grid(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -45,10 +45,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             log=False,
             values=linear_grid(0.8, 4.0, 9),
             activation="tanh",
-            gain=0.0,  # varies
-            bias=0.05,  # as in Schoenholz et al. 2017, figure 5
+            gain=0.0,  # not used: the gain varies
+            bias=0.05,  # Cited: Schoenholz et al. 2017, figure 5
             rates=(0.003, 0.02),
-            stated=6.0,  # cited: Schoenholz et al. 2017, section 5
+            stated=6.0,  # Cited: Schoenholz et al. 2017, section 5
         ),
         "rate": Kind(
             title="Rate and depth",
@@ -56,10 +56,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             log=True,
             values=geometric_grid(0.003, 3.0, 13),
             activation="tanh",
-            gain=1.761,  # critical for tanh with this bias: leadline.critical_gain("tanh", 0.05)
+            gain=1.761,  # Derived: critical for tanh with this bias, leadline.critical_gain("tanh", 0.05)
             bias=0.05,
-            rates=(),  # varies
-            stated=1.0,  # only the power of depth is predicted, not the factor before it
+            rates=(),  # not used: the rate varies
+            stated=1.0,  # theory predicts only the power of depth, not the factor
         ),
         "residual": Kind(
             title="Residual scale and depth",
@@ -67,10 +67,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             log=True,
             values=geometric_grid(0.05, 1.6, 9),
             activation="relu",
-            gain=2.0,  # He: a branch of scale 1 adds as much as the stream has
+            gain=2.0,  # He: a branch of scale 1 adds as much as the stream contains
             bias=0.0,
             rates=(0.003, 0.03),
-            stated=6.0,  # as for the gain
+            stated=6.0,  # the same multiple as for the gain
         ),
     }
 )
@@ -78,10 +78,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How large a diagram is, and how long each network is trained. What is None is as the kind has it."""
+    """The size of a diagram and the length of training. None means the default of the kind."""
 
     values: tuple[float, ...] | None = None
-    depths: tuple[int, ...] = DEPTHS
+    depths: tuple[int, ...] = DEFAULT_DEPTHS
     rates: tuple[float, ...] | None = None
     seeds: int = 1
     width: int = 64
@@ -94,24 +94,26 @@ class Plan:
             raise InputError(
                 expected="depths, seeds, width and steps of 1 or more",
                 got=f"depths={self.depths}, seeds={self.seeds}, width={self.width}, steps={self.steps}",
-                fix="leave out what you do not mean to choose",
+                fix="use larger numbers, or leave these arguments out",
             )
         if self.values is not None and (not self.values or min(self.values) <= 0):
             raise InputError(
-                expected="values above 0", got=f"values={self.values}", fix="0.8,1.6,2.4 is right"
+                expected="values above 0",
+                got=f"values={self.values}",
+                fix="give positive values, for example 0.8,1.6,2.4",
             )
 
 
 def find_kind(name: str) -> Kind:
     if name not in KINDS:
         raise InputError(
-            expected="a diagram of " + ", ".join(KINDS), got=f"{name!r}", fix="take one of these"
+            expected="a kind of diagram: " + ", ".join(KINDS), got=f"{name!r}", fix="choose one of these"
         )
     return KINDS[name]
 
 
 def column_cells(name: str, plan: Plan) -> list[dict[str, Any]]:
-    """A cell is a column: one value, all depths."""
+    """Return the cells of the sweep. A cell is a column of the diagram: one value, all depths."""
     kind = find_kind(name)
     common = asdict(plan) | {"kind": name, "depths": list(plan.depths)}
     common["rates"] = list(plan.rates or kind.rates)

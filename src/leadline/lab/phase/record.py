@@ -1,4 +1,4 @@
-"""The record of a phase diagram: accuracy over depth and one thing more, beside what theory says."""
+"""The record of a phase diagram: accuracy over depth and one other quantity, with what theory predicts."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ PHASE_SCHEMA = "leadline.phase/1"
 
 KIND_NAMES = ("gain", "rate", "residual")
 
-MIN_TRAINED_ACCURACY = (
-    0.55  # accuracy that counts as trained: half way from chance (ten classes) to all right (derived)
-)
+# Derived: halfway between chance for ten classes and all correct.
+MIN_TRAINED_ACCURACY = 0.55
 
 
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
-    """Balanced accuracy of the rule "shallower than so many times theory's reach": at the multiple that theory states,
-    and at one that was fitted."""
+    """Balanced accuracy of the rule "shallower than a multiple of theory's reach", for two multiples."""
 
     stated: float
+    """The multiple that theory states."""
     at_stated: float | None
     fitted: float | None
-    """Fitted on every other column."""
+    """The best multiple on every other column."""
     at_fitted: float | None
-    """On the columns between these."""
+    """The balanced accuracy of `fitted` on the remaining columns."""
     networks: int
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy over depth and one thing more, with theory's reach for each value of it."""
+    """Accuracy over depth and one other quantity, with theory's reach for each value of it."""
 
     kind: str
-    """One of `KINDS`."""
+    """One of `KIND_NAMES`."""
     title: str
     axis: str
     log: bool
     values: tuple[float, ...]
     depths: tuple[int, ...]
     accuracy: tuple[tuple[float, ...], ...]
-    """A row a depth, a column a value."""
+    """One row per depth, one column per value."""
     reach: tuple[float, ...]
-    """Of each value: the depth at which theory's load is 1."""
+    """For each value, the depth at which theory's load is 1."""
     separation: Separation
     power: float | None
     """Slope of log(highest trained value) against log(depth): for rates and residual scales, $-a$ in $N^{-a}$."""
@@ -55,19 +54,19 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.kind not in KIND_NAMES:
-            raise ValueError(f"a kind of diagram is one of {', '.join(KIND_NAMES)}")
+            raise ValueError(f"expected a kind of diagram: {', '.join(KIND_NAMES)}")
         rows, columns = len(self.depths), len(self.values)
         if not rows or not columns or len(self.reach) != columns or len(self.accuracy) != rows:
-            raise ValueError("a row a depth, and a reach a value are needed")
+            raise ValueError("expected one row of accuracies per depth and one reach per value")
         if any(len(row) != columns for row in self.accuracy):
-            raise ValueError("as many accuracies in a row as values are needed")
+            raise ValueError("expected one accuracy per value in each row")
         if not all(0 <= each <= 1 for row in self.accuracy for each in row):
-            raise ValueError("an accuracy is a share: 0 to 1")
+            raise ValueError("expected accuracies between 0 and 1")
         if min(self.depths) < 1 or (self.log and not min(self.values) > 0):
-            raise ValueError("depths, and values on a logarithmic axis, are above 0")
+            raise ValueError("expected depths of at least 1, and positive values on a logarithmic axis")
 
     def curve(self, multiple: float) -> tuple[float, ...]:
-        """The depth at which each value has that load."""
+        """Return for each value the depth at which its load is `multiple`."""
         return tuple(multiple * each for each in self.reach)
 
     def to_json(self) -> str:
@@ -78,7 +77,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
         return decode(text, cls, PHASE_SCHEMA)
 
     def to_html(self, path: str | PathLike[str]) -> None:
-        """Write the diagram as one self-contained page, which opens in any browser without a network."""
+        """Write the diagram as one self-contained page, which any browser opens offline."""
         from leadline.lab.phase.page import build_html_page
 
         build_html_page(self).write(path)

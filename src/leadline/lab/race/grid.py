@@ -1,4 +1,4 @@
-"""The cells of a race: every scheme at every depth, rate and seed, with one budget."""
+"""The cells of a race: every scheme at every depth, learning rate and seed, with the same budget."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from leadline.errors import InputError
 from leadline.lab.race.tasks import HEADS, all_variants, find_task, find_variant
-from leadline.lab.race.training import OPTIMIZERS
+from leadline.lab.race.training import OPTIMIZERS, train_bundle
 from leadline.lab.sweeps import Job
 from leadline.lab.sweeps.cells import Settings
 
-VERSION = "race/1"  # of what a cell means: change it when the same settings would give another result
-DEFAULT_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # half decades around Adam's default
-MAX_BUNDLE_NETWORKS = (
-    16  # networks in one bundle: at 12 blocks of width 32 more are not faster (benchmarks/race.py)
-)
-MIN_DEEP_BLOCKS = (
-    100  # blocks from which on each seed is a bundle of its own, so that no bundle takes many minutes
-)
+# The meaning of a cell. Change it when the same settings would give a different result.
+VERSION = "race/1"
+# Heuristic: half decades around Adam's default of 1e-3.
+DEFAULT_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+# Calibrated by benchmarks/race.py: at 12 blocks of width 32, larger bundles are not faster.
+MAX_BUNDLE_NETWORKS = 16
+# Heuristic: from this depth on each seed is its own bundle, so that no bundle takes many minutes.
+MIN_DEEP_BLOCKS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What every network gets, and of what size it is."""
+    """The training budget and the size of every network."""
 
     steps: int = 100
     batch: int = 8
@@ -34,10 +34,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Who races where."""
+    """The schemes, depths, learning rates and seeds of a race."""
 
     schemes: tuple[str, ...] = ()
-    """Of leadline.nn.SCHEMES; `+groups` behind a name: with the rates of `leadline.nn.param_groups`. None: all."""
+    """Names from leadline.nn.SCHEMES; `+groups` adds the rates of `leadline.nn.param_groups`. Empty: all schemes."""
     depths: tuple[int, ...] = (12,)
     rates: tuple[float, ...] = DEFAULT_RATES
     seeds: int = 3
@@ -49,29 +49,24 @@ class Grid:
         find_task(self.data)
         for scheme in self.schemes:
             find_variant(scheme)
-        if (
-            not self.depths
-            or not self.rates
-            or min(self.depths) < 1
-            or min(self.rates) <= 0
-            or self.seeds < 1
-        ):
+        empty = not self.depths or not self.rates or self.seeds < 1
+        if empty or min(self.depths) < 1 or min(self.rates) <= 0:
             raise InputError(
                 expected="at least one depth (1 or more blocks), one rate (above 0) and one seed",
                 got=f"depths={self.depths}, rates={self.rates}, seeds={self.seeds}",
-                fix="leave out what you do not mean to choose",
+                fix="correct these arguments, or leave them out",
             )
         if self.budget.width % HEADS:
             raise InputError(
-                expected=f"a width that {HEADS} heads divide",
+                expected=f"a width that is a multiple of {HEADS}, the number of heads",
                 got=f"width={self.budget.width}",
-                fix=f"{self.budget.width + HEADS - self.budget.width % HEADS} is one",
+                fix=f"use {self.budget.width + HEADS - self.budget.width % HEADS}",
             )
         if self.optimizer not in OPTIMIZERS:
             raise InputError(
                 expected="optimizer: one of " + ", ".join(OPTIMIZERS),
                 got=f"optimizer={self.optimizer!r}",
-                fix="take one of these",
+                fix="choose one of these",
             )
 
     @property
@@ -80,7 +75,7 @@ class Grid:
 
 
 def race_cells(grid: Grid) -> list[dict[str, Any]]:
-    """Shallow ones first: an interrupted race has whole tables."""
+    """Return the cells, shallow depths first, so that an interrupted race has complete tables for them."""
     return [
         {
             "data": grid.data,
@@ -99,12 +94,10 @@ def race_cells(grid: Grid) -> list[dict[str, Any]]:
 
 
 def bundle_key(cell: Settings) -> Hashable:
-    """Cells that differ in rate and seed only can be trained side by side."""
+    """Return the same key for cells that can be trained together: they differ only in rate and seed."""
     apart: Sequence[str] = ("rate",) if cell["depth"] >= MIN_DEEP_BLOCKS else ("rate", "seed")
     return tuple(sorted((name, value) for name, value in cell.items() if name not in apart))
 
 
 def race_job() -> Job:
-    from leadline.lab.race.training import train_bundle
-
-    return Job(work=train_bundle, version=VERSION, kin=bundle_key, most=MAX_BUNDLE_NETWORKS)
+    return Job(work=train_bundle, version=VERSION, bundle_key=bundle_key, max_bundle=MAX_BUNDLE_NETWORKS)

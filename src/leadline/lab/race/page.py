@@ -1,4 +1,4 @@
-"""A race as a page and in a terminal."""
+"""A race as HTML and as text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from leadline.text import clean, clean_lines, number, plural
 
 LEAGUE_HEADER = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
 TRANSFER_HEADER = ("scheme", "best rate by depth", "power of depth", "theory")
-OPTIONAL_LEAGUE_COLUMNS, OPTIONAL_TRANSFER_COLUMNS = (
-    (4, 3),
-    (1,),
-)  # columns that a narrow terminal does without, in this order
-LEGEND = "= level with the leader (95 %)   † the best rate is at the edge of the grid   (…) no best rate"
-MAX_PICTURED_SCHEMES = 8  # schemes with a picture of their own
+# Columns that a narrow terminal leaves out, in this order.
+OPTIONAL_LEAGUE_COLUMNS, OPTIONAL_TRANSFER_COLUMNS = (4, 3), (1,)
+LEGEND = "= not distinguishable from the leader (95 %)   † best rate at the edge of the grid   (…) no best rate known"
+# Heuristic: more charts make the page slow to read.
+MAX_PICTURED_SCHEMES = 8
 
 
 def format_interval(interval: SeedInterval, *, sign: bool = False) -> str:
-    """ "2.41 ± 0.05"."""
+    """Return the interval as text, for example "2.41 ± 0.05"."""
     if not math.isfinite(interval.mean):
         return "diverged"
     mean = f"{interval.mean:+z.2f}" if sign else f"{interval.mean:z.2f}"
@@ -31,7 +30,7 @@ def format_interval(interval: SeedInterval, *, sign: bool = False) -> str:
 
 
 def league_rows(table: Sequence[Standing]) -> list[list[str]]:
-    """A row a scheme, the best first. An `=` marks those that are level with it, a † a rate at the grid's edge."""
+    """Return one row per scheme, the best first. `=` marks a tie with the best, † a rate at the edge of the grid."""
     return [
         [
             f"{row.scheme}{' =' if row.level else ''}",
@@ -57,7 +56,7 @@ def transfer_rows(transfers: Sequence[RateTransfer]) -> list[list[str]]:
 
 
 def _optima(row: RateTransfer) -> list[str]:
-    """By depth, in brackets where it is none: at an edge of the grid, or of a network that learned nothing."""
+    """Return the best rate per depth, in parentheses if it is at an edge of the grid or the network learned nothing."""
     known = row.known or (row.power is not None,) * len(row.depths)
     return [
         f"{depth}: {number(best)}" if sure else f"{depth}: ({number(best)})"
@@ -66,37 +65,40 @@ def _optima(row: RateTransfer) -> list[str]:
 
 
 def summary_text(race: Race) -> str:
-    """Who leads where, and who learned anything."""
-    return ". ".join(_told(table, race.base_rate) for table in race.tables) + "."
+    """Say for each depth which scheme leads and how many schemes learned anything."""
+    return ". ".join(_depth_summary(table, race.base_rate) for table in race.tables) + "."
 
 
-def _told(table: Sequence[Standing], base_rate: float) -> str:
-    """Of one depth. Where nobody learned anything, the first of the table is no leader."""
+def _depth_summary(table: Sequence[Standing], base_rate: float) -> str:
+    """Summarize one depth. If no scheme learned anything, the first row is not a leader."""
     leader, learned = table[0], sum(row.loss.mean < base_rate for row in table)
     if not learned:
         return (
-            f"At {plural(leader.depth, 'block')} no scheme learned more than a constant prediction knows: "
-            "the order says nothing"
+            f"At {plural(leader.depth, 'block')} no scheme did better than a constant prediction, "
+            "so the ranking means nothing"
         )
     level = sum(row.level for row in table) - 1
+    comparison = "a single seed cannot separate the schemes"
+    if leader.loss.half is not None:
+        comparison = _level(level)
     return (
         f"At {plural(leader.depth, 'block')} {leader.scheme} leads with {format_interval(leader.loss)}, "
-        f"{_level(level) if leader.loss.half is not None else 'but one seed tells nobody apart'}, and {learned} of "
-        f"{len(table)} learned more than a constant prediction knows"
+        f"{comparison}, and {learned} of {len(table)} did better than a constant prediction"
     )
 
 
 def _level(others: int) -> str:
-    return {0: "no other is", 1: "1 other is"}.get(others, f"{others} others are") + " level with it"
+    count = {0: "no other scheme is", 1: "1 other scheme is"}.get(others, f"{others} other schemes are")
+    return f"{count} tied with it"
 
 
 def render_text(race: Race, look: Look) -> str:
-    """The league tables; with the verdict alone asked for, the sentence."""
+    """Return the league tables as text, or only the summary if `look` asks for the verdict."""
     if look.detail == "verdict":
         return clean(summary_text(race)) + "\n"
     width = look.width
     lines = [*_lines(summary_text(race), width), ""]
-    lines += [*_lines(f"{_setting(race)}; a constant prediction costs {race.base_rate:.2f}", width), ""]
+    lines += [*_lines(f"{_setting(race)}; a constant prediction has loss {race.base_rate:.2f}", width), ""]
     for table in race.tables:
         rows = [list(LEAGUE_HEADER), *league_rows(table)]
         lines += [plural(table[0].depth, "block"), *_columns(rows, width, OPTIONAL_LEAGUE_COLUMNS), ""]
@@ -113,8 +115,8 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def build_html_page(race: Race) -> HtmlPage:
-    """What stands on its page."""
-    facts = [("Data", race.data), ("Optimiser", race.optimizer), ("Steps", str(race.steps))]
+    """Return the content of the HTML page."""
+    facts = [("Data", race.data), ("Optimizer", race.optimizer), ("Steps", str(race.steps))]
     facts += [("Batch", str(race.batch)), ("Width", str(race.width)), ("Seeds", str(race.seeds))]
     sections = [section for table in race.tables for section in _sections(race, table)]
     if race.transfers:
@@ -122,9 +124,10 @@ def build_html_page(race: Race) -> HtmlPage:
             Section(
                 heading="How the best rate moves with depth",
                 words=[
-                    "Theory: a branch damped like depth^-a wants an Adam rate like depth^(a-1): -1, -1/2 and 0 for a "
-                    "of 0, 1/2 and 1. In brackets: no best rate, since it is at an edge of the grid or the network "
-                    "learned no more than a constant prediction knows. A power needs two depths with one."
+                    "Theory: if branches are scaled by depth^-a, the best Adam rate scales as depth^(a-1): -1, -1/2 "
+                    "and 0 for a of 0, 1/2 and 1. Parentheses: the best rate is not known, because it is at an edge of "
+                    "the grid or the network did no better than a constant prediction. A power needs two depths with a "
+                    "known best rate."
                 ],
                 table=[list(TRANSFER_HEADER), *transfer_rows(race.transfers)],
             )
@@ -136,17 +139,17 @@ def build_html_page(race: Race) -> HtmlPage:
 def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
     blocks = plural(table[0].depth, "block")
     note = (
-        f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant prediction "
-        f"costs {race.base_rate:.2f}. = level with the leader; † the best rate is at the edge of the grid. "
-        "Sensitivity: mean over all rates of the loss above the best one's."
+        f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant "
+        f"prediction has {race.base_rate:.2f}. = not distinguishable from the leader; † the best rate is at the edge "
+        "of the grid. Sensitivity: how much the loss exceeds that of the best rate, averaged over all rates."
     )
     return [
         Section(heading=blocks, words=[note], table=[list(LEAGUE_HEADER), *league_rows(table)]),
         Section(
-            heading=f"{blocks}: loss over the rate, and over training",
+            heading=f"{blocks}: loss by learning rate and during training",
             words=[
-                "Left: validation loss at each rate; a red triangle is a network that diverged. Right: training "
-                f"loss at the best rate, over {race.steps} steps. The first {MAX_PICTURED_SCHEMES} of the table."
+                "Left: validation loss at each rate; a red triangle marks a network that diverged. Right: training "
+                f"loss at the best rate over {race.steps} steps. The first {MAX_PICTURED_SCHEMES} schemes are shown."
             ],
             figures=[each for row in table[:MAX_PICTURED_SCHEMES] for each in _pictures(row, race.steps)],
         ),
@@ -169,7 +172,7 @@ def _pictures(row: Standing, steps: int) -> list[Figure]:
 
 
 def last_steps(steps: int, points: int) -> list[str]:
-    """Of each point of a curve, which is the mean of some steps, the last of these, counted from 1."""
+    """Return for each point of a curve, a mean over several steps, the number of its last step, counted from 1."""
     size = math.ceil(steps / max(points, 1))
     return [str(min(size * (at + 1), steps)) for at in range(points)]
 
@@ -179,15 +182,15 @@ def _setting(race: Race) -> str:
     return f"{race.data}, {race.optimizer}, {budget}"
 
 
-def _columns(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[str]:
-    """The rows, set in columns. Columns of `spare` are left out, one after the other, until a row fits `width`."""
+def _columns(rows: Sequence[Sequence[str]], width: int, optional: Sequence[int]) -> list[str]:
+    """Align the rows in columns. Columns in `optional` are left out, one by one, until a row fits `width`."""
     sizes = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    kept = list(range(len(sizes)))
-    for each in spare:
-        if sum(2 + sizes[at] for at in kept) <= width:
+    columns = list(range(len(sizes)))
+    for each in optional:
+        if sum(2 + sizes[at] for at in columns) <= width:
             break
-        kept.remove(each)
-    return ["".join(f"  {row[at]:<{sizes[at]}}" for at in kept).rstrip() for row in rows]
+        columns.remove(each)
+    return ["".join(f"  {row[at]:<{sizes[at]}}" for at in columns).rstrip() for row in rows]
 
 
 RACE_FORMATS: dict[str, Callable[[Race, Look], str]] = {

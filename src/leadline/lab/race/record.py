@@ -1,4 +1,4 @@
-"""The record of a race: league tables, and how the best rate moved between the depths."""
+"""The record of a race: league tables, and how the best learning rate changes with depth."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ RACE_SCHEMA = "leadline.race/1"
 
 
 class SeedInterval(msgspec.Struct, frozen=True, kw_only=True):
-    """A mean over seeds, and half the width of its 95 % interval; None with a single seed."""
+    """A mean over seeds with half the width of its 95 % interval, which is None for a single seed."""
 
     mean: float
     half: float | None
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A scheme at a depth. The rate is chosen on the validation part, the loss is that of the held-out part."""
+    """One scheme at one depth. The rate is chosen on validation data, the loss is measured on held-out data."""
 
     scheme: str
     depth: int
     rate: float
     at_edge: bool
-    """The best rate is the lowest or the highest of the grid: a better one may lie outside."""
+    """Whether the best rate is the lowest or the highest of the grid, so that a better one may lie outside."""
     loss: SeedInterval
     behind: SeedInterval
-    """Loss above the leader's, seed by seed: both saw the same samples in the same order."""
+    """The loss minus the leader's, per seed: both saw the same samples in the same order."""
     sensitivity: float
-    """Mean over all rates of the loss above the best one's; one above a constant prediction counts as that."""
+    """How much the loss exceeds that of the best rate, averaged over all rates, each capped at `base_rate`."""
     by_rate: tuple[tuple[float, float], ...]
-    """Rate, and the mean validation loss over seeds."""
+    """Pairs of a rate and its validation loss, averaged over seeds."""
     curve: tuple[float, ...]
-    """Training loss at the best rate, mean over seeds."""
+    """The training loss at the best rate, averaged over seeds."""
 
     @property
     def level(self) -> bool:
-        """Whether the leader is not shown to be better."""
+        """Whether the difference to the leader is within its 95 % interval."""
         return self.behind.half is None or self.behind.mean <= self.behind.half
 
 
 class RateTransfer(msgspec.Struct, frozen=True, kw_only=True):
-    r"""How the best rate moves with depth: $p$ in best rate $\sim N^p$."""
+    r"""How the best learning rate changes with depth: $p$ in best rate $\sim N^p$."""
 
     scheme: str
     depths: tuple[int, ...]
     optima: tuple[float, ...]
-    """Best rate at each depth, between the rates of the grid by a parabola; mean over seeds (geometric)."""
+    """The best rate at each depth, interpolated by a parabola; the geometric mean over seeds."""
     power: SeedInterval | None
-    """None where fewer than two depths are `known`."""
+    """The exponent; None if the best rate is `known` at fewer than two depths."""
     predicted: float | None
-    """$a - 1$ for Adam and $2a - 1$ for SGD, where branches are damped like $N^{-a}$; 0 with the groups of that law;
-    None without one."""
+    """$a - 1$ for Adam and $2a - 1$ for SGD if branches are scaled by $N^{-a}$; 0 with parameter groups for that law;
+    None for a scheme without a depth law."""
     known: tuple[bool, ...] = ()
-    """Of each depth, whether its best rate is one: inside of the grid, and better than a constant prediction. At an
-    edge only a bound is known, and a network that learns nothing has no best rate."""
+    """For each depth, whether the best rate is known: inside the grid, and better than a constant prediction. At an
+    edge of the grid only a bound is known, and a network that learns nothing has no best rate."""
 
     def __post_init__(self) -> None:
         if len(self.depths) != len(self.optima) or len(self.known) not in (0, len(self.depths)):
-            raise ValueError("as many best rates as depths are needed")
+            raise ValueError("expected one best rate per depth")
 
 
 class Race(msgspec.Struct, frozen=True, kw_only=True):
-    """League tables, the deepest last; and how the best rate moved between the depths."""
+    """The league tables, one per depth, the deepest last, and how the best rate changes with depth."""
 
     data: str
     optimizer: str
@@ -77,16 +77,16 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     time: int
     base_rate: float
-    """Held-out loss of the best constant prediction."""
+    """The held-out loss of the best constant prediction."""
     tables: tuple[tuple[Standing, ...], ...]
     transfers: tuple[RateTransfer, ...]
     failed: tuple[str, ...] = ()
-    """Cells without a result, and why."""
+    """The cells without a result, with the reason."""
     schema: str = RACE_SCHEMA
 
     def __post_init__(self) -> None:
         if not all(self.tables):
-            raise ValueError("a league table without a row")
+            raise ValueError("expected at least one row in each league table")
 
     def to_json(self) -> str:
         return encode(self)
@@ -96,7 +96,7 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
         return decode(text, cls, RACE_SCHEMA)
 
     def to_html(self, path: str | PathLike[str]) -> None:
-        """Write the race as one self-contained page, which opens in any browser without a network."""
+        """Write the race as one self-contained page, which any browser opens offline."""
         from leadline.lab.race.page import build_html_page
 
         build_html_page(self).write(path)

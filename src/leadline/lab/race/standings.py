@@ -1,4 +1,4 @@
-"""The record of a race: league tables, rate sensitivity, and how the best rate moves with depth."""
+"""Run a race and build its record: league tables, rate sensitivity, and how the best rate changes with depth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leadline.readings.depth_law import student_quantile
 
 
 class NetworkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How one network ended."""
+    """The result of training one network."""
 
     scheme: str
     depth: int
@@ -32,6 +32,7 @@ class NetworkResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def seed_interval(values: Sequence[float]) -> SeedInterval:
+    """Return the mean over seeds with its 95 % interval (Student's t)."""
     mean = statistics.fmean(values)
     if len(values) < 2 or not math.isfinite(mean):
         return SeedInterval(mean=mean, half=None)
@@ -39,9 +40,9 @@ def seed_interval(values: Sequence[float]) -> SeedInterval:
     return SeedInterval(mean=mean, half=half)
 
 
-def league_table(finishes: Iterable[NetworkResult], depth: int, base_rate: float) -> tuple[Standing, ...]:
-    """Every scheme at that depth, the best first. `base_rate`: the loss of one that learned nothing."""
-    groups = by_scheme(each for each in finishes if each.depth == depth)
+def league_table(results: Iterable[NetworkResult], depth: int, base_rate: float) -> tuple[Standing, ...]:
+    """Return every scheme at this depth, the best first. `base_rate` is the loss of a network that learned nothing."""
+    groups = by_scheme(each for each in results if each.depth == depth)
     best = {scheme: best_rate(cells) for scheme, cells in groups.items()}
     ends = {scheme: losses_at(cells, best[scheme]) for scheme, cells in groups.items()}
     order = sorted(groups, key=lambda scheme: statistics.fmean(ends[scheme].values()))
@@ -70,9 +71,9 @@ def _standing(
     )
 
 
-def by_scheme(finishes: Iterable[NetworkResult]) -> dict[str, list[NetworkResult]]:
+def by_scheme(results: Iterable[NetworkResult]) -> dict[str, list[NetworkResult]]:
     groups: dict[str, list[NetworkResult]] = {}
-    for each in finishes:
+    for each in results:
         groups.setdefault(each.scheme, []).append(each)
     return groups
 
@@ -94,7 +95,7 @@ def losses_at(cells: Sequence[NetworkResult], rate: float) -> dict[int, float]:
 
 
 def rank_loss(loss: float) -> float:
-    """What is no number is worse than any."""
+    """Return infinity for a loss that is not finite, so that it ranks last."""
     return loss if math.isfinite(loss) else math.inf
 
 
@@ -102,17 +103,17 @@ def _mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(statistics.fmean(values) for values in zip(*curves, strict=True))
 
 
-# How the best rate moves with depth.
+# How the best rate changes with depth.
 
 Tables = Mapping[int, Sequence[NetworkResult]]
-"""Of one scheme, by depth."""
+"""The results of one scheme by depth."""
 
 
 def rate_transfers(
-    finishes: Iterable[NetworkResult], optimizer: str, base_rate: float
+    results: Iterable[NetworkResult], optimizer: str, base_rate: float
 ) -> tuple[RateTransfer, ...]:
-    """For every scheme that was raced at two depths or more. `base_rate`: the loss of one that learned nothing."""
-    by_depth = {scheme: _by_depth(cells) for scheme, cells in by_scheme(finishes).items()}
+    """Return the change of the best rate for every scheme with at least two depths."""
+    by_depth = {scheme: _by_depth(cells) for scheme, cells in by_scheme(results).items()}
     return tuple(
         _transfer(scheme, tables, _predicted(scheme, optimizer), base_rate)
         for scheme, tables in by_depth.items()
@@ -140,13 +141,13 @@ def _transfer(scheme: str, tables: Tables, predicted: float | None, base_rate: f
 
 
 def _is_known(table: Sequence[NetworkResult], base_rate: float) -> bool:
-    """Whether the best rate lies inside of the grid, and the network learns there."""
+    """Return whether the best rate lies inside the grid and the network learns there."""
     best, rates = best_rate(table), {cell.rate for cell in table}
     return min(rates) < best < max(rates) and statistics.fmean(losses_at(table, best).values()) < base_rate
 
 
 def _power(optima: Mapping[int, Sequence[float]]) -> SeedInterval | None:
-    """Slope of log(best rate) against log(depth), one a seed; None with fewer than two depths."""
+    """Return the slope of log(best rate) against log(depth), one per seed; None with fewer than two depths."""
     if len(optima) < 2:
         return None
     across = [math.log(depth) for depth in optima]
@@ -158,19 +159,21 @@ def _power(optima: Mapping[int, Sequence[float]]) -> SeedInterval | None:
 
 
 def _predicted(scheme: str, optimizer: str) -> float | None:
-    if find_variant(scheme).grouped:  # the law is in the groups
+    if find_variant(scheme).grouped:  # the groups already follow the law
         return 0.0
     a = SCHEMES[scheme].exponent
-    if scheme == "pre":  # not in its row, whose rates stay as they are; branches of size 1 have a = 0
+    if (
+        scheme == "pre"
+    ):  # branches of size 1 have a = 0; the scheme itself does not say so because its rates do not change
         a = 0.0
     return None if a is None else (a - 1 if optimizer == "adam" else 2 * a - 1)
 
 
 def _optimum(cells: Sequence[NetworkResult], seed: int, base_rate: float) -> float:
-    """The lowest point of the parabola through the best rate and its neighbours, in log rate; at an edge, the edge.
+    """Return the minimum of the parabola through the best rate and its neighbors, in log rate; an edge stays an edge.
 
-    A neighbour that diverged counts as a constant prediction: by its own loss, of any size, it would push the lowest
-    point half way to the other neighbour, and as infinity it would leave no parabola.
+    A neighbor that diverged counts as a constant prediction: its own huge loss would push the minimum halfway to the
+    other neighbor, and an infinite loss has no parabola.
     """
     points = sorted((math.log(cell.rate), rank_loss(cell.valid)) for cell in cells if cell.seed == seed)
     at = min(range(len(points)), key=lambda index: points[index][1])
@@ -183,7 +186,7 @@ def _optimum(cells: Sequence[NetworkResult], seed: int, base_rate: float) -> flo
     return math.exp((x0 + x1) / 2 - left / (2 * bend) if bend > 0 else x1)
 
 
-# Finished cells as the record of a race.
+# The record of a race, from its finished cells.
 
 
 def network_result(cell: Mapping[str, Any], result: Mapping[str, Any]) -> NetworkResult:
@@ -194,28 +197,28 @@ def network_result(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Networ
 def build_race(
     pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], base_rate: float, failed: Iterable[str] = ()
 ) -> Race:
-    """The record of finished cells of one race: each with its result."""
+    """Build the record of a race from pairs of a cell and its result."""
     cells = list(pairs)
-    finishes = [network_result(cell, result) for cell, result in cells]
+    results = [network_result(cell, result) for cell, result in cells]
     first = cells[0][0]
     return Race(
         data=first["data"],
         optimizer=first["optimizer"],
-        seeds=len({each.seed for each in finishes}),
+        seeds=len({each.seed for each in results}),
         steps=first["steps"],
         batch=first["batch"],
         width=first["width"],
         time=first["time"],
         base_rate=base_rate,
         tables=tuple(
-            league_table(finishes, depth, base_rate) for depth in sorted({each.depth for each in finishes})
+            league_table(results, depth, base_rate) for depth in sorted({each.depth for each in results})
         ),
-        transfers=rate_transfers(finishes, first["optimizer"], base_rate),
+        transfers=rate_transfers(results, first["optimizer"], base_rate),
         failed=tuple(failed),
     )
 
 
-# A race: the cells of a grid through an executor, and what they say.
+# Running a race: the cells of a grid, run by an executor.
 
 FULL_GRID = Grid()
 
@@ -227,17 +230,17 @@ def race(
     executor: Executor = in_process,
     progress: Progress | None = None,
 ) -> Race:
-    """Train every scheme of the grid with the same budget and rank them. Cells that the store has are not run again."""
+    """Train every scheme of the grid with the same budget and rank them. Cells in the store are not run again."""
     cells = race_cells(grid)
-    found = run_sweep(race_job(), cells, store=store, executor=executor, progress=progress)
-    done = [(cell, result) for cell, result in zip(cells, found.results, strict=True) if result is not None]
+    sweep = run_sweep(race_job(), cells, store=store, executor=executor, progress=progress)
+    done = [(cell, result) for cell, result in zip(cells, sweep.results, strict=True) if result is not None]
     failed = [
-        f"{each.settings['scheme']} at {each.settings['depth']}: {each.reason}" for each in found.failures
+        f"{each.settings['scheme']} at {each.settings['depth']}: {each.reason}" for each in sweep.failures
     ]
     if not done:
         raise InputError(
             expected="at least one network that could be trained",
-            got=f"none of {len(failed)}; the first, {failed[0]}",
-            fix="see its reason; nothing was stored",
+            got=f"{len(failed)} failures; the first is {failed[0]}",
+            fix="correct the cause of this failure and run the race again; nothing was saved",
         )
     return build_race(done, base_rate(grid.data), failed)

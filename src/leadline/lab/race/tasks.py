@@ -1,4 +1,4 @@
-"""What is raced on: real data in three parts, and the model that a scheme and a depth make for it."""
+"""The tasks of a race: real data in three splits, and the model for a given scheme and depth."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from leadline.nn import SCHEMES, Encoder, LanguageModel, Options
 from leadline.nn.schemes import find_scheme
 
 HEADS = 2
-SPLIT_ENDS = (
-    0.8,
-    0.9,
-)  # where training ends and where the held-out part begins; between them rates are chosen
+# Where the training data ends and where the held-out data starts. Learning rates are chosen on what is between.
+SPLIT_ENDS = (0.8, 0.9)
 CLASSES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """Of a model: the width of the stream, and how many tokens it reads at once (text only)."""
+    """The size of a model: the width of the stream, and the number of tokens it reads (text only)."""
 
     width: int
     time: int
@@ -35,31 +33,31 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSplit:
-    """Samples: inputs by the first index, targets likewise. For text, windows of one long line."""
+    """Samples along the first dimension of inputs and targets. For text, they are windows of one long line."""
 
     inputs: Tensor
     targets: Tensor
 
 
 class RaceTask(Protocol):
-    """Data and model of one kind of race."""
+    """The data and the model of one kind of race."""
 
-    def part(self, name: str, size: ModelSize) -> DataSplit: ...
+    def split(self, name: str, size: ModelSize) -> DataSplit: ...
 
     def build(self, scheme: str, depth: int, size: ModelSize, generator: Generator) -> nn.Module: ...
 
 
 def cross_entropy(model_output: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy over all predictions, in nats each."""
+    """Return the mean cross entropy over all predictions, in nats."""
     return F.cross_entropy(model_output.flatten(0, -2), targets.flatten())
 
 
 class TextTask:
-    """The next character of Python's manual."""
+    """Predict the next character of Python's manual."""
 
-    def part(self, name: str, size: ModelSize) -> DataSplit:
+    def split(self, name: str, size: ModelSize) -> DataSplit:
         codes, _ = manual_text()
-        mine = _split(codes, name)
+        mine = _select_split(codes, name)
         windows = mine.unfold(0, size.time + 1, 1 if name == "train" else size.time + 1)
         return DataSplit(inputs=windows[:, :-1], targets=windows[:, 1:])
 
@@ -69,12 +67,12 @@ class TextTask:
 
 
 class SequenceTask:
-    """Digits read as 16 tokens, the grey levels of 4 x 4 fields, line by line; the class after the last one."""
+    """Read a digit as 16 tokens, the gray levels of 4 x 4 fields, and predict its class after the last one."""
 
-    def part(self, name: str, size: ModelSize) -> DataSplit:
+    def split(self, name: str, size: ModelSize) -> DataSplit:
         images, classes = digits()
         pooled = F.avg_pool2d(images[:, None], 2).flatten(1).round().long()
-        return DataSplit(inputs=_split(pooled, name), targets=_split(classes, name))
+        return DataSplit(inputs=_select_split(pooled, name), targets=_select_split(classes, name))
 
     def build(self, scheme: str, depth: int, size: ModelSize, generator: Generator) -> nn.Module:
         wide = ModelSize(width=size.width, time=16)
@@ -82,12 +80,13 @@ class SequenceTask:
 
 
 class ImageTask:
-    """Digits read as 8 rows of 8 numbers, all seen at once; the class from the mean over rows."""
+    """Read a digit as 8 rows of 8 numbers, all at once, and predict its class from the mean over rows."""
 
-    def part(self, name: str, size: ModelSize) -> DataSplit:
+    def split(self, name: str, size: ModelSize) -> DataSplit:
         images, classes = digits()
         return DataSplit(
-            inputs=_split((images - images.mean()) / images.std(), name), targets=_split(classes, name)
+            inputs=_select_split((images - images.mean()) / images.std(), name),
+            targets=_select_split(classes, name),
         )
 
     def build(self, scheme: str, depth: int, size: ModelSize, generator: Generator) -> nn.Module:
@@ -102,13 +101,13 @@ TASKS: Mapping[str, RaceTask] = MappingProxyType(
 def find_task(name: str) -> RaceTask:
     if name not in TASKS:
         raise InputError(
-            expected="data: one of " + ", ".join(TASKS), got=f"data={name!r}", fix="take one of these"
+            expected="data: one of " + ", ".join(TASKS), got=f"data={name!r}", fix="choose one of these"
         )
     return TASKS[name]
 
 
 class LastTokenPrediction(nn.Module):
-    """The prediction after the last token alone: (batch, 1, classes)."""
+    """The prediction after the last token only: (batch, 1, classes)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -120,7 +119,7 @@ class LastTokenPrediction(nn.Module):
 
 
 class ImageRowClassifier(nn.Module):
-    """Rows of an image to the stream, an encoder over them, and a linear read-out of their mean."""
+    """A linear map of the rows of an image, an encoder over them, and a linear readout of their mean."""
 
     def __init__(self, scheme: str, depth: int, width: int, generator: Generator) -> None:
         super().__init__()
@@ -153,8 +152,8 @@ def _language_model(
     )
 
 
-def _split(samples: Tensor, name: str) -> Tensor:
-    """The part of that name: `train`, `valid` or `held-out`."""
+def _select_split(samples: Tensor, name: str) -> Tensor:
+    """Return the split with this name: `train`, `valid` or `held-out`."""
     first, second = (int(share * len(samples)) for share in SPLIT_ENDS)
     ends = {"train": (0, first), "valid": (first, second), "held-out": (second, len(samples))}
     start, stop = ends[name]
@@ -163,37 +162,36 @@ def _split(samples: Tensor, name: str) -> Tensor:
 
 @lru_cache(maxsize=8)
 def base_rate(name: str) -> float:
-    """Loss of the best constant prediction on the held-out part: what a network knows that has learned nothing but
-    how often each answer is right."""
-    targets = find_task(name).part("held-out", ModelSize(width=8, time=16)).targets.flatten()
-    seen = find_task(name).part("train", ModelSize(width=8, time=16)).targets.flatten()
-    shares = torch.bincount(seen, minlength=int(targets.max()) + 1).double() / len(seen)
+    """Return the held-out loss of the best constant prediction, which knows only the frequency of each answer."""
+    targets = find_task(name).split("held-out", ModelSize(width=8, time=16)).targets.flatten()
+    trained = find_task(name).split("train", ModelSize(width=8, time=16)).targets.flatten()
+    shares = torch.bincount(trained, minlength=int(targets.max()) + 1).double() / len(trained)
     return float(-shares.log()[targets].mean())
 
 
-# Who races: a scheme with one rate for all parameters, or with the rates that its depth law gives to each of them.
+# Scheme variants: one learning rate for all parameters, or the rates that the scheme's depth law gives to each group.
 
 GROUPS_SUFFIX = "+groups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemeVariant:
-    """`grouped`: each parameter has the rate that `leadline.nn.param_groups` gives it, times that of the race."""
+    """A scheme. If `grouped`, `leadline.nn.param_groups` scales the learning rate of each parameter."""
 
     scheme: str
     grouped: bool
 
 
 def find_variant(name: str) -> SchemeVariant:
-    """`keel`, or `keel+groups`. Without a depth law groups would change nothing, and are refused."""
+    """Return the variant with a name such as `keel` or `keel+groups`. Groups need a scheme with a depth law."""
     scheme = name.removesuffix(GROUPS_SUFFIX)
     row = find_scheme(scheme, 1)
     grouped = name != scheme
     if grouped and row.exponent is None:
         raise InputError(
-            expected=f"{GROUPS_SUFFIX} behind a scheme with a depth law: {', '.join(schemes_with_depth_law(SCHEMES))}",
+            expected=f"{GROUPS_SUFFIX} after a scheme with a depth law: {', '.join(schemes_with_depth_law(SCHEMES))}",
             got=name,
-            fix=f"race {scheme}: its groups all have the same rate",
+            fix=f"use {scheme}, whose groups all have the same rate",
         )
     return SchemeVariant(scheme=scheme, grouped=grouped)
 
@@ -203,5 +201,5 @@ def schemes_with_depth_law(schemes: Iterable[str]) -> list[str]:
 
 
 def all_variants() -> tuple[str, ...]:
-    """Every scheme, and those that have a depth law also with its groups."""
+    """Return every scheme, and every scheme with a depth law also with groups."""
     return (*SCHEMES, *(name + GROUPS_SUFFIX for name in schemes_with_depth_law(SCHEMES)))

@@ -1,4 +1,4 @@
-"""Train the networks of one scheme and depth side by side, each at its own rate."""
+"""Train the networks of one scheme and depth together, each at its own learning rate."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ from leadline.nn import SCHEMES, param_groups, profile_admin_
 OptimizerName = Literal["adam", "sgd"]
 
 OPTIMIZERS = ("adam", "sgd")
-BETAS = (0.9, 0.999)  # torch's defaults
+# The defaults of torch.optim.Adam.
+BETAS = (0.9, 0.999)
 EPS = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterTerms:
-    """On which a parameter steps, the same in every network: `factor` times the network's rate, and Adam's epsilon."""
+    """Optimizer settings of a parameter, the same in every network: a factor for the rate, and Adam's epsilon."""
 
     factor: float = 1.0
     eps: float = EPS
 
 
 class StackedOptimizer:
-    """The optimiser's state over a training. `rates`: one a network, the first axis of every parameter. `terms`: one
-    a parameter; none: the same for all."""
+    """Adam or SGD on stacked parameters, whose first dimension is the network.
+
+    `rates` has one learning rate per network, `terms` one entry per parameter (empty: the same for all).
+    """
 
     def __init__(
         self,
@@ -44,11 +47,11 @@ class StackedOptimizer:
         terms: Sequence[ParameterTerms] = (),
     ) -> None:
         self.kind, self.parameters, self.count = kind, list(parameters), 0
-        mine = terms or [ParameterTerms()] * len(self.parameters)
-        self.eps = [each.eps for each in mine]
+        settings = terms or [ParameterTerms()] * len(self.parameters)
+        self.eps = [each.eps for each in settings]
         self.rates = [
             each.factor * rates.view(-1, *[1] * (parameter.ndim - 1))
-            for each, parameter in zip(mine, parameters, strict=True)
+            for each, parameter in zip(settings, parameters, strict=True)
         ]
         if kind == "adam":
             self.first = [torch.zeros_like(each) for each in parameters]
@@ -56,6 +59,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
+        """Update the parameters in place."""
         self.count += 1
         moves = list(gradients) if self.kind == "sgd" else self._adam(list(gradients))
         torch._foreach_mul_(moves, self.rates)
@@ -74,95 +78,98 @@ class StackedOptimizer:
         return list(moves)
 
 
-# Networks of one scheme and depth, of several rates and seeds, trained side by side.
+# Networks of one scheme and depth, with several rates and seeds, are trained together.
 #
 # At the sizes of a race a step is mostly the overhead of calling small operations. The parameters of all networks are
-# stacked and one `vmap` runs them through the same calls: 2 to 4 times as fast as one after the other
-# (benchmarks/race.py). The gradient is taken of the summed losses by autograd, which is faster than `vmap(grad)`.
+# stacked, and one `vmap` runs them through the same calls. This is 2 to 4 times faster than one network after the other
+# (benchmarks/race.py). Autograd of the summed losses is faster than `vmap(grad)`.
 
-EVALUATION_SAMPLES = 96  # samples of each part on which a network is judged: for text 16 characters each
-MAX_CURVE_POINTS = 40  # points of a stored loss curve, each the mean of the steps since the last
+# Heuristic: samples per split on which a network is evaluated; for text, a sample is 16 characters.
+EVALUATION_SAMPLES = 96
+# Heuristic: enough points for a chart; each is the mean of the steps since the previous point.
+MAX_CURVE_POINTS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedModels:
-    """The networks of a bundle: one module that knows the way, and everybody's parameters, stacked."""
+    """The networks of a bundle: one module as the template, and the stacked parameters of all networks."""
 
-    way: nn.Module
+    template: nn.Module
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
 
     def losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Of each network on its own samples: (networks, samples, ...) to (networks,)."""
+        """Return the loss of each network on its own samples: (networks, samples, ...) to (networks,)."""
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(functional_call(self.way, (parameters, buffers), (x,)), y)
+            return cross_entropy(functional_call(self.template, (parameters, buffers), (x,)), y)
 
-        with sdpa_kernel(
-            SDPBackend.MATH
-        ):  # the fused kernel has no batching rule on CPU: it would run one by one
-            found: Tensor = vmap(one)(self.parameters, self.buffers, inputs, targets)
-        return found
+        # The fused kernel has no batching rule on CPU, so vmap would run the networks one by one.
+        with sdpa_kernel(SDPBackend.MATH):
+            losses: Tensor = vmap(one)(self.parameters, self.buffers, inputs, targets)
+        return losses
 
 
 def train_bundle(bundle: Bundle) -> list[dict[str, Any]]:
-    """The result of each cell: its loss on the validation part and on the held-out part, and its curve.
+    """Train the cells of a bundle. Return for each its validation loss, its held-out loss and its loss curve.
 
-    Cells of a bundle differ in rate and seed only. A seed decides weights and batches, so that every scheme and rate
-    sees the same samples in the same order.
+    The cells differ only in rate and seed. The seed determines weights and batches, so that every scheme and rate sees
+    the same samples in the same order.
     """
-    one = bundle[0]
-    track, size = find_task(one["data"]), ModelSize(width=one["width"], time=one["time"])
-    train = track.part("train", size)
-    orders = [_order(cell["seed"], len(train.inputs), one["steps"], one["batch"]) for cell in bundle]
+    first = bundle[0]
+    task, size = find_task(first["data"]), ModelSize(width=first["width"], time=first["time"])
+    train = task.split("train", size)
+    orders = [_order(cell["seed"], len(train.inputs), first["steps"], first["batch"]) for cell in bundle]
     models = [_model(cell, train.inputs[order[0]], size) for cell, order in zip(bundle, orders, strict=True)]
     parameters, buffers = stack_module_state(models)
-    field = StackedModels(way=models[0], parameters=parameters, buffers=buffers)
-    curves = _train(field, train, torch.stack(orders, dim=1), bundle)
-    judged = {name: _judge(field, track.part(name, size), len(bundle)) for name in ("valid", "held-out")}
+    networks = StackedModels(template=models[0], parameters=parameters, buffers=buffers)
+    curves = _train(networks, train, torch.stack(orders, dim=1), bundle)
+    losses = {
+        name: _evaluate(networks, task.split(name, size), len(bundle)) for name in ("valid", "held-out")
+    }
     return [
         {
-            "valid": float(judged["valid"][lane]),
-            "held_out": float(judged["held-out"][lane]),
-            "curve": _thinned(curves[:, lane].tolist()),
+            "valid": float(losses["valid"][index]),
+            "held_out": float(losses["held-out"][index]),
+            "curve": _thin_out(curves[:, index].tolist()),
         }
-        for lane in range(len(bundle))
+        for index in range(len(bundle))
     ]
 
 
-def _train(field: StackedModels, train: DataSplit, orders: Tensor, bundle: Bundle) -> Tensor:
-    """Losses (steps, networks). `orders`: (steps, networks, batch)."""
-    parameters = list(field.parameters.values())
+def _train(networks: StackedModels, train: DataSplit, orders: Tensor, bundle: Bundle) -> Tensor:
+    """Return the losses (steps, networks). `orders` holds sample indices, (steps, networks, batch)."""
+    parameters = list(networks.parameters.values())
     rates = torch.tensor([cell["rate"] for cell in bundle])
-    stepper = StackedOptimizer(bundle[0]["optimizer"], parameters, rates, _terms(field, bundle[0]))
+    optimizer = StackedOptimizer(bundle[0]["optimizer"], parameters, rates, _terms(networks, bundle[0]))
     losses = []
     for order in orders:
-        found = field.losses(train.inputs[order], train.targets[order])
-        stepper.step(torch.autograd.grad(found.sum(), parameters))
-        losses.append(found.detach())
+        step_losses = networks.losses(train.inputs[order], train.targets[order])
+        optimizer.step(torch.autograd.grad(step_losses.sum(), parameters))
+        losses.append(step_losses.detach())
     return torch.stack(losses)
 
 
-def _terms(field: StackedModels, cell: Settings) -> list[ParameterTerms]:
-    """Of each parameter in the order of the stacks; none if all have one rate."""
+def _terms(networks: StackedModels, cell: Settings) -> list[ParameterTerms]:
+    """Return the settings of each parameter in the order of the stacks; empty if all have the same rate."""
     if not find_variant(cell["scheme"]).grouped:
         return []
-    groups = param_groups(field.way, None, cell["optimizer"], lr=1.0)
-    of = {
+    groups = param_groups(networks.template, None, cell["optimizer"], lr=1.0)
+    by_parameter = {
         parameter: ParameterTerms(factor=group["lr"], eps=group.get("eps", EPS))
         for group in groups
         for parameter in group["params"]
     }
-    named = dict(field.way.named_parameters())
-    return [of[named[name]] for name in field.parameters]
+    named = dict(networks.template.named_parameters())
+    return [by_parameter[named[name]] for name in networks.parameters]
 
 
 @torch.no_grad()
-def _judge(field: StackedModels, part: DataSplit, lanes: int) -> Tensor:
-    """All on the same samples, spread over the part."""
-    places = torch.linspace(0, len(part.inputs) - 1, min(EVALUATION_SAMPLES, len(part.inputs))).long()
-    x, y = part.inputs[places], part.targets[places]
-    return field.losses(x.expand(lanes, *x.shape), y.expand(lanes, *y.shape))
+def _evaluate(networks: StackedModels, split: DataSplit, count: int) -> Tensor:
+    """Return the loss of each network on the same samples, spread evenly over the split."""
+    samples = torch.linspace(0, len(split.inputs) - 1, min(EVALUATION_SAMPLES, len(split.inputs))).long()
+    x, y = split.inputs[samples], split.targets[samples]
+    return networks.losses(x.expand(count, *x.shape), y.expand(count, *y.shape))
 
 
 def _model(cell: Settings, first: Tensor, size: ModelSize) -> nn.Module:
@@ -175,12 +182,12 @@ def _model(cell: Settings, first: Tensor, size: ModelSize) -> nn.Module:
 
 
 def _order(seed: int, samples: int, steps: int, batch: int) -> Tensor:
-    generator = torch.Generator().manual_seed(1_000_003 + seed)  # apart from the seeds of weights
+    generator = torch.Generator().manual_seed(1_000_003 + seed)  # different from the seeds of the weights
     return torch.randint(samples, (steps, batch), generator=generator)
 
 
-def _thinned(curve: Sequence[float]) -> list[float]:
-    """At most `CURVE` values, each the mean of as many neighbours, in four digits."""
+def _thin_out(curve: Sequence[float]) -> list[float]:
+    """Return at most `MAX_CURVE_POINTS` values, each the mean of consecutive steps, rounded to four digits."""
     size = max(math.ceil(len(curve) / MAX_CURVE_POINTS), 1)
     means = [sum(part) / len(part) for part in (curve[at : at + size] for at in range(0, len(curve), size))]
     return [round(mean, 4) for mean in means]

@@ -1,14 +1,11 @@
-"""Sweeps: many independent pieces of work, here or on a cluster; a finished one is never done again.
+"""Sweeps: many independent cells of work, on this machine or a cluster; a finished cell is never run again.
 
-cells      a piece of work: its settings, and the key that is made of them
-store      finished cells, a line each, in a file that survives being killed and merges with others
-outcomes   what may become of a bundle of cells: done, raised, or its worker died
-here       the executor without workers
-processes  the executor with worker processes (joblib)
-cluster    the executor on Ray, local or by the address of a cluster
-running    what is missing is run, deaths are retried, results are stored as they come
+cells      a cell of work: its settings, its key and its outcome
+store      a file of finished cells that survives a killed run and can be merged with others
+executors  run bundles of cells in this process, in worker processes (joblib), or on Ray
+run        run the missing cells, retry after the death of a worker, and store results as they arrive
 
-An executor is a function: work and bundles of cells in, (index, outcome) out in the order in which they end.
+An executor is a function of the work and the bundles. It yields (index, outcome) in the order in which bundles finish.
 """
 
 from leadline.lab.sweeps.cells import Bundle, Executor, Success, Work, WorkerDeath, WorkError, cell_key

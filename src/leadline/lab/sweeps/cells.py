@@ -1,4 +1,4 @@
-"""The cells of a sweep: their keys, their outcomes, and what an executor is."""
+"""The cells of a sweep: their keys, their outcomes, and the type of an executor."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from leadline.records.codec import spell
 
 Settings = Mapping[str, Any]
 
-KEY_LENGTH = 20  # of the hash, 80 bits: two of a billion cells share a key with probability 4e-7 (derived)
+# Derived: 20 hexadecimal digits are 80 bits; two of a billion cells share a key with probability 4e-7.
+KEY_LENGTH = 20
 
 
 def cell_key(settings: Settings, version: str) -> str:
-    """Equal for equal settings, in whatever order they are written, and the same note on the code's version.
+    """Return a key that is the same for equal settings in any order and the same `version`.
 
-    `version` names what the settings do not say: the meaning of the work. Change it when the same settings would give
-    another result.
+    `version` stands for the meaning of the work, which the settings do not contain. Change it when the same settings
+    would give a different result.
     """
     try:
         text = json.dumps(spell([version, dict(settings)]), sort_keys=True, allow_nan=False)
     except TypeError as error:
         raise InputError(
-            expected="settings of a cell made of numbers, words, lists and dicts",
+            expected="cell settings made of numbers, strings, lists and dicts",
             got=f"{settings!r} ({error})",
-            fix="name things in the settings, and look them up in the work itself",
+            fix="put names into the settings and look the objects up inside the work function",
         ) from None
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
 
-# What may become of a cell, and what an executor is.
+# The outcomes of a bundle, and the type of an executor.
 
 Bundle = Sequence[Settings]
-"""Cells that one worker does at once, because together they cost less."""
+"""Cells that one worker runs together because that is cheaper."""
 Work = Callable[[Bundle], Sequence[Any]]
-"""From cells to their results, made of numbers, words, lists and dicts. Must be importable by name for workers."""
+"""A function from cells to their results (numbers, strings, lists and dicts). Workers must be able to import it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Success:
-    """The work returned."""
+    """The work returned results."""
 
     results: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkError:
-    """The work raised: doing it again would too."""
+    """The work raised an error; running it again would raise it again."""
 
     error: str
     traceback: str
@@ -59,7 +60,7 @@ class WorkError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDeath:
-    """The process that did the work, or one beside it, ended without a result: worth another try."""
+    """The worker process, or another one in its pool, died without a result; the work can be tried again."""
 
     reason: str
 
@@ -69,14 +70,13 @@ Executor = Callable[[Work, Sequence[Bundle]], Iterator[tuple[int, Outcome]]]
 
 
 def run_bundle(work: Work, bundle: Bundle) -> Success | WorkError:
-    """Do the work here. An error of the work is an outcome; an interruption is not."""
+    """Run the work in this process. An exception becomes an outcome; KeyboardInterrupt does not."""
     try:
         return Success(results=work(bundle))
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        return WorkError(error=told, traceback=traceback.format_exc())
+        return WorkError(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
 
 def run_numbered_bundle(work: Work, index: int, bundle: Bundle) -> tuple[int, Success | WorkError]:
-    """The same for executors whose results come in any order."""
+    """Run the work and return its index too, for executors that finish in any order."""
     return index, run_bundle(work, bundle)

@@ -1,4 +1,4 @@
-"""Executors: in this process, in worker processes, or on Ray."""
+"""Executors that run a sweep in this process, in worker processes, or on Ray."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from leadline.lab.sweeps.cells import (
 
 
 def in_process(work: Work, bundles: Sequence[Bundle]) -> Iterator[tuple[int, Outcome]]:
-    """Nothing can die here but everything."""
+    """Run all bundles in this process; a crash ends the sweep."""
     for index, bundle in enumerate(bundles):
         yield index, run_bundle(work, bundle)
 
 
-# The executor with worker processes of this machine (joblib's loky).
+# Worker processes on this machine (joblib's loky).
 
-MIN_PROCESSES = 2  # with one, joblib does the work in this process, and a death would be ours
+# With one process, joblib would run the work in this process, and a crash would end the sweep.
+MIN_PROCESSES = 2
 
 
 def on_joblib(workers: int) -> Executor:
-    """So many processes. If one dies, all that were at work are given up as dead, and the rest goes on in new ones."""
+    """Return an executor with this many processes.
+
+    If one dies, all bundles that were running count as dead, and the rest continues in new processes.
+    """
     joblib = _joblib()
 
     def run(work: Work, bundles: Sequence[Bundle]) -> Iterator[tuple[int, Outcome]]:
@@ -62,16 +66,16 @@ def on_joblib(workers: int) -> Executor:
 def _tasks(
     joblib: Any, work: Work, bundles: Sequence[Bundle], waiting: Sequence[int], started: list[int]
 ) -> Iterator[Any]:
-    """Tasks for joblib, which takes one when a worker is free: what has been taken is what a death may have hit."""
+    """Yield tasks for joblib and record their indices: a death can affect every task that joblib has taken."""
     for index in waiting:
         started.append(index)
         yield joblib.delayed(run_numbered_bundle)(work, index, bundles[index])
 
 
 def _broken_pool_error() -> type[Exception]:
-    """What loky raises when a worker is gone; its other errors are its base class's subclasses too."""
-    found: type[Exception] = import_module("joblib.externals.loky.process_executor").BrokenProcessPool
-    return found
+    """Return the error that loky raises when a worker process is gone."""
+    error: type[Exception] = import_module("joblib.externals.loky.process_executor").BrokenProcessPool
+    return error
 
 
 def _joblib() -> Any:
@@ -81,19 +85,18 @@ def _joblib() -> Any:
         raise InputError(
             expected="joblib, for worker processes",
             got="an environment without it",
-            fix="pip install 'leadline[lab]', or run in this process: executor 'here'",
+            fix="run pip install 'leadline[lab]', or use the executor 'here', which runs in this process",
         ) from None
 
 
-# The executor on Ray: this machine, or a cluster that is there already, by its address.
+# Ray, on this machine or on a running cluster.
 
-MAX_PENDING_PER_CPU = (
-    4  # bundles handed over for each processor of the cluster: none idles, and a long sweep does not flood it
-)
+# Heuristic: bundles submitted per processor, so that none is idle and a long sweep does not flood the cluster.
+MAX_PENDING_PER_CPU = 4
 
 
 def on_ray(address: str | None = None, workers: int | None = None) -> Executor:
-    """`address`: of a running cluster ("auto", "ray://host:10001"); None starts Ray here, with so many `workers`."""
+    """Return an executor on the cluster at `address` ("auto", "ray://host:10001"), or on a local one with `workers`."""
     ray = _ray()
     if not ray.is_initialized():
         _start(ray, address, workers)
@@ -115,7 +118,7 @@ def on_ray(address: str | None = None, workers: int | None = None) -> Executor:
 
 
 def _start(ray: Any, address: str | None, workers: int | None) -> None:
-    """A cluster of our own reports to nobody: Ray's usage statistics are on unless its variable says otherwise."""
+    """Connect to the cluster, or start a local one with Ray's usage statistics turned off."""
     if address is not None:
         ray.init(address=address, log_to_driver=False)
         return
@@ -124,21 +127,21 @@ def _start(ray: Any, address: str | None, workers: int | None) -> None:
 
 
 def _next(ray: Any, pending: dict[Any, int]) -> Iterator[tuple[int, Outcome]]:
-    """The bundles that end first, at least one."""
+    """Wait for at least one bundle and yield the finished ones."""
     ended, _ = ray.wait(list(pending), num_returns=1)
     for reference in ended:
         yield pending.pop(reference), _outcome(ray, reference)
 
 
 def _outcome(ray: Any, reference: Any) -> Outcome:
-    """A task's own errors are caught in the worker: what Ray raises is a lost worker, node or object."""
+    """Return the outcome of a task. The worker catches errors of the work; Ray raises for a lost worker."""
     try:
-        found: Outcome = ray.get(reference)
-    except ray.exceptions.RayTaskError:  # the work itself could not be loaded there
+        outcome: Outcome = ray.get(reference)
+    except ray.exceptions.RayTaskError:  # the worker could not import the work
         raise
     except ray.exceptions.RayError as error:
         return WorkerDeath(reason=type(error).__name__)
-    return found
+    return outcome
 
 
 def _ray() -> Any:
@@ -148,11 +151,9 @@ def _ray() -> Any:
         raise InputError(
             expected="ray, for sweeps on a cluster",
             got="an environment without it",
-            fix="pip install 'leadline[ray]', or use worker processes: executor 'joblib'",
+            fix="run pip install 'leadline[ray]', or use the executor 'joblib', which starts worker processes",
         ) from None
 
-
-# The executor of that name.
 
 EXECUTOR_NAMES = ("joblib", "here", "ray")
 
@@ -160,13 +161,15 @@ EXECUTOR_NAMES = ("joblib", "here", "ray")
 def find_executor(
     name: str = "joblib", *, workers: int | None = None, address: str | None = None
 ) -> Executor:
-    """`joblib`: worker processes, one a core if not told otherwise; `here`: this process; `ray`: see `on_ray`.
+    """Return an executor by name: `joblib` (worker processes, one per core by default), `here` (this process) or `ray`.
 
-    One worker needs no process of its own: `joblib` with one is `here`.
+    `joblib` with one worker runs in this process.
     """
     if workers is not None and workers < 1:
         raise InputError(
-            expected="workers: 1 or more", got=f"workers={workers}", fix="leave it out for one a core"
+            expected="workers: 1 or more",
+            got=f"workers={workers}",
+            fix="leave it out to use one worker per core",
         )
     amount = workers or os.cpu_count() or 1
     if name == "here" or (name == "joblib" and amount == 1):
@@ -178,5 +181,5 @@ def find_executor(
     raise InputError(
         expected="executor: one of " + ", ".join(EXECUTOR_NAMES),
         got=f"executor={name!r}",
-        fix="take one of these",
+        fix="choose one of these",
     )

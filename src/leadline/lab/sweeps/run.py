@@ -1,4 +1,4 @@
-"""A sweep: what is missing is run, deaths are retried, and every result is kept as soon as it is there."""
+"""Run a sweep: run the missing cells, retry after the death of a worker, and store every result as it arrives."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ SINGLE_CELL_ROUNDS = (
 )
 
 Progress = Callable[[int, int, str], object]
-"""Called with (done, total, what is being done)."""
+"""Called with the number of finished cells, the total, and what is running now."""
 MissingCells = dict[str, Settings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is done to every cell of a sweep. `version`: see `key_of`.
+    """The work that is done for every cell of a sweep. `version` is part of each key, see `cell_key`.
 
-    Cells for which `kin` says the same are done by one worker at once, up to `most` of them.
+    Cells with the same `bundle_key` are run together by one worker, at most `max_bundle` of them.
     """
 
     work: Work
     version: str
-    kin: Callable[[Settings], Hashable] | None = None
-    most: int = 1
+    bundle_key: Callable[[Settings], Hashable] | None = None
+    max_bundle: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A cell without a result, and why."""
+    """A cell without a result, with the reason."""
 
     settings: Settings
     reason: str
@@ -46,12 +46,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Results in the order of the cells, None where there is none; and those that failed."""
+    """The results in the order of the cells, None if a cell failed, and the failures."""
 
     results: tuple[Any, ...]
     failures: tuple[Failure, ...]
     ran: int
-    """Cells that were not in the store."""
+    """How many cells were not in the store."""
 
 
 def run_sweep(
@@ -62,51 +62,54 @@ def run_sweep(
     executor: Executor = in_process,
     progress: Progress | None = None,
 ) -> Sweep:
-    """The result of each cell: from the store, or by running it.
+    """Return the result of each cell, from the store or by running it.
 
-    An error of the work is a failure of its cell, and is not stored: the next run tries again, when the code may be
-    mended. A bundle that raises or whose worker died is tried again, at last cell by cell.
+    An error of the work is a failure of its cell. It is not stored, so the next sweep tries the cell again. A bundle
+    that raises, or whose worker dies, is tried again, in the end cell by cell.
     """
-    kept = CellStore() if store is None else store
+    results = CellStore() if store is None else store
     keys = [cell_key(settings, job.version) for settings in cells]
-    missing = {key: settings for key, settings in zip(keys, cells, strict=True) if key not in kept}
+    missing = {key: settings for key, settings in zip(keys, cells, strict=True) if key not in results}
     failed: dict[str, Failure] = {}
     ran, total = len(missing), len(set(keys))
     for bundles in _rounds(job, missing):
         if progress is not None:
             progress(total - len(missing), total, "")
-        for keys_of_bundle, outcome in _run(executor, job.work, bundles):
-            found = {key: missing[key] for key in keys_of_bundle}
-            _note(found, outcome, kept, failed)
-            for key in found:
-                if key in kept or (isinstance(outcome, WorkError) and len(found) == 1):
+        for bundle_keys, outcome in _run(executor, job.work, bundles):
+            bundle = {key: missing[key] for key in bundle_keys}
+            _record_outcome(bundle, outcome, results, failed)
+            failed_alone = isinstance(outcome, WorkError) and len(bundle) == 1
+            for key in bundle:
+                if key in results or failed_alone:
                     del missing[key]
             if progress is not None:
                 progress(total - len(missing), total, "")
     return Sweep(
-        results=tuple(kept.get(key) for key in keys),
-        failures=tuple(failure for key, failure in failed.items() if key not in kept),
+        results=tuple(results.get(key) for key in keys),
+        failures=tuple(failure for key, failure in failed.items() if key not in results),
         ran=ran,
     )
 
 
-def _note(found: MissingCells, outcome: object, kept: CellStore, failed: dict[str, Failure]) -> None:
-    """Results go to the store, everything else to the failures."""
+def _record_outcome(
+    bundle: MissingCells, outcome: object, results: CellStore, failed: dict[str, Failure]
+) -> None:
+    """Put results into the store and everything else into the failures."""
     if isinstance(outcome, Success):
-        for (key, settings), result in zip(found.items(), outcome.results, strict=True):
-            kept.add(key, settings, result)
+        for (key, settings), result in zip(bundle.items(), outcome.results, strict=True):
+            results.add(key, settings, result)
         return
-    for key, settings in found.items():
+    for key, settings in bundle.items():
         if isinstance(outcome, WorkError):
             failed[key] = Failure(settings=settings, reason=outcome.error, traceback=outcome.traceback)
         else:
             failed[key] = Failure(
-                settings=settings, reason=f"its worker died: {getattr(outcome, 'reason', '')}"
+                settings=settings, reason=f"the worker died: {getattr(outcome, 'reason', '')}"
             )
 
 
 def _rounds(job: Job, missing: MissingCells) -> Iterator[list[MissingCells]]:
-    """Bundles that run at the same time, made of what is missing then."""
+    """Yield lists of bundles that run at the same time, made of the cells that are missing by then."""
     for _ in range(BUNDLE_ROUNDS):
         if missing:
             yield list(_bundles(job, missing))
@@ -117,13 +120,13 @@ def _rounds(job: Job, missing: MissingCells) -> Iterator[list[MissingCells]]:
 
 
 def _bundles(job: Job, missing: MissingCells) -> Iterator[MissingCells]:
-    """Kin together, at most so many; without kin, each alone."""
+    """Yield bundles of cells with the same bundle key, or single cells if the job has none."""
     groups: dict[Hashable, list[str]] = {}
     for key, settings in missing.items():
-        groups.setdefault(key if job.kin is None else job.kin(settings), []).append(key)
+        groups.setdefault(key if job.bundle_key is None else job.bundle_key(settings), []).append(key)
     for keys in groups.values():
-        for start in range(0, len(keys), job.most):
-            yield {key: missing[key] for key in keys[start : start + job.most]}
+        for start in range(0, len(keys), job.max_bundle):
+            yield {key: missing[key] for key in keys[start : start + job.max_bundle]}
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""Finished cells, a line of JSON each: written as they end, read again by the next run, merged with those of others."""
+"""A file of finished cells, one line of JSON each, which the next run reads and other files can be merged into."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from leadline.records.codec import read_text, spell
 
 SCHEMA = "leadline.cells/1"
 LINE_START = f'{{"schema":"{SCHEMA}"'
-"""Of every line: what is torn before any whole line is known by it."""
+"""The start of every line. It identifies a file whose first line is incomplete."""
 
 
 class CellStore:
-    """Results by key. With a path, every result is in the file before the next cell ends.
+    """Results by key. With a path, every result is written to the file as soon as it is added.
 
-    A line is written at once, so a killed run leaves at most one torn line, at the end; it is skipped when read, and
-    the cell is run again. The first result of a key stays: reading or merging a file twice changes nothing. A file of
-    another kind is refused, and never written to.
+    Each line is one write, so a killed run leaves at most one incomplete line, at the end. It is skipped when the file
+    is read, and its cell is run again. The first result of a key stays, so reading or merging a file twice changes
+    nothing. A file of another kind is refused and never written to.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.torn = 0
-        """Lines that could not be read."""
+        """How many lines were incomplete."""
         self._cells: dict[str, tuple[Settings, Any]] = {}
-        if path is not None and _is_there(path):
+        if path is not None and _file_exists(path):
             for key, settings, result in self._read(path):
                 self._cells.setdefault(key, (settings, result))
 
@@ -41,83 +41,83 @@ class CellStore:
         return self._cells[key][1]
 
     def get(self, key: str) -> Any:
-        """The result, or None."""
-        found = self._cells.get(key)
-        return None if found is None else found[1]
+        """Return the result, or None."""
+        cell = self._cells.get(key)
+        return None if cell is None else cell[1]
 
     def __len__(self) -> int:
         return len(self._cells)
 
     def items(self) -> Iterator[tuple[str, Settings, Any]]:
-        """Key, settings and result of each cell."""
+        """Yield the key, the settings and the result of each cell."""
         for key, (settings, result) in self._cells.items():
             yield key, settings, result
 
     def add(self, key: str, settings: Settings, result: Any) -> None:
-        """Keep a result, unless there is one already."""
+        """Add a result unless the key already has one."""
         if key in self._cells:
             return
         row = spell({"schema": SCHEMA, "key": key, "settings": dict(settings), "result": result})
         text = json.dumps(row, allow_nan=False, separators=(",", ":"))
         if self.path is not None:
             _append(self.path, text)
-        back = json.loads(text)  # what a later run will read: the same types, whether stored or not
-        self._cells[key] = (back["settings"], back["result"])
+        stored = json.loads(text)  # the types that a later run will read
+        self._cells[key] = (stored["settings"], stored["result"])
 
     def merge(self, other: Path) -> int:
-        """Take over the cells of another file that are not here yet; how many those were."""
+        """Add the cells of another file that are missing here. Return how many there were."""
         before = len(self)
         for key, settings, result in self._read(other):
             self.add(key, settings, result)
         return len(self) - before
 
     def _read(self, path: Path) -> Iterator[tuple[str, Settings, Any]]:
-        begun = False
+        has_valid_line = False
         text = read_text(path, "a file of finished cells", errors="replace")
         for line in filter(str.strip, text.splitlines()):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                if not begun and not (line.startswith(LINE_START) or LINE_START.startswith(line)):
-                    raise _of_another_kind(path) from None
+                if not has_valid_line and not (line.startswith(LINE_START) or LINE_START.startswith(line)):
+                    raise _wrong_file_kind(path) from None
                 self.torn += 1
                 continue
-            begun = True
+            has_valid_line = True
             yield _checked(row, path)
 
 
 def _checked(row: Any, path: Path) -> tuple[str, Settings, Any]:
-    """A line that is whole but of another kind means another file: better said than overwritten."""
+    """Return the cell of a row, or raise if the row shows that this is another kind of file."""
     if not isinstance(row, Mapping) or row.get("schema") != SCHEMA or not isinstance(row.get("key"), str):
-        raise _of_another_kind(path)
+        raise _wrong_file_kind(path)
     if not isinstance(row.get("settings"), Mapping) or "result" not in row:
-        raise SchemaError(f"{path} has a cell without settings or result: {str(row['key'])[:40]!r}")
+        raise SchemaError(f"{path} contains a cell without settings or result: {str(row['key'])[:40]!r}")
     return row["key"], row["settings"], row["result"]
 
 
-def _of_another_kind(path: Path) -> SchemaError:
-    return SchemaError(f"{path} holds something else than {SCHEMA!r}; is this another kind of file?")
+def _wrong_file_kind(path: Path) -> SchemaError:
+    return SchemaError(f"{path} is not a file of {SCHEMA!r}; give the name of another file")
 
 
-def _is_there(path: Path) -> bool:
-    """Whether the file is there. One that could not be written is refused now, not behind the first cell."""
+def _file_exists(path: Path) -> bool:
+    """Return whether the file exists. Raise now, not after the first cell, if it cannot be written."""
     if path.is_file():
         return True
     if path.exists() or not path.absolute().parent.is_dir():
-        raise _unusable(path, "no file, or in no folder")
+        raise _unusable(path, "not a file, or its folder does not exist")
     return False
 
 
 def _unusable(path: Path, why: str) -> InputError:
     return InputError(
-        expected="a file for finished cells, or the name of a new one",
+        expected="an existing or new file for finished cells",
         got=f"{str(path)!r}: {why}",
-        fix="name another",
+        fix="give the name of another file",
     )
 
 
 def _append(path: Path, text: str) -> None:
-    """One write a line: two runs that share a file do not mix theirs. A torn line before it is closed first."""
+    """Append a line in one write, so that two runs can share a file. An incomplete line before it is ended first."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The executor on Ray, against a stand-in that keeps Ray's contract: any order, lost workers, errors of loading.
+"""The Ray executor against a fake Ray that finishes in any order, loses workers and fails to import work.
 
-`test_ray.py` asks the same of a real Ray, where the extra is installed.
+`test_ray.py` tests the same with a real Ray, where the extra is installed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class RayTaskError(RayError):
 
 
 class Ray:
-    """As much of Ray as the executor uses. What was handed over last ends first; what is in `lost` dies once."""
+    """The part of Ray that the executor uses. The last submitted task ends first; tasks in `lost` die once."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
     def __init__(self) -> None:
         self.started: list[dict] = []
         self.calls: list = []
-        self.most = 0
+        self.max_pending = 0
         self.lost: dict[int, Exception] = {}
 
     def is_initialized(self) -> bool:
@@ -46,14 +46,14 @@ class Ray:
 
     def remote(self, *, max_retries: int):
         assert max_retries == 0
-        return lambda function: SimpleNamespace(remote=lambda *args: self._hand_over(function, args))
+        return lambda function: SimpleNamespace(remote=lambda *args: self._submit(function, args))
 
-    def _hand_over(self, function, args) -> int:
+    def _submit(self, function, args) -> int:
         self.calls.append((function, args))
         return len(self.calls) - 1
 
     def wait(self, references, *, num_returns):
-        self.most = max(self.most, len(references))
+        self.max_pending = max(self.max_pending, len(references))
         return references[-1:], references[:-1]
 
     def get(self, reference):
@@ -65,40 +65,40 @@ class Ray:
 
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
-    made = Ray()
-    monkeypatch.setitem(sys.modules, "ray", made)
-    return made
+    fake = Ray()
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    return fake
 
 
 CELLS = [{"x": x} for x in range(30)]
 
 
 def test_results_come_in_the_order_of_the_cells_and_the_cluster_is_not_flooded(ray: Ray):
-    found = run_sweep(job(square), CELLS, executor=find_executor("ray", workers=2))
-    assert [each["square"] for each in found.results] == [x * x for x in range(30)]
-    assert ray.most == MAX_PENDING_PER_CPU * 2
+    sweep = run_sweep(job(square), CELLS, executor=find_executor("ray", workers=2))
+    assert [each["square"] for each in sweep.results] == [x * x for x in range(30)]
+    assert ray.max_pending == MAX_PENDING_PER_CPU * 2
     assert ray.started == [{"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}]
 
 
 def test_a_lost_worker_is_tried_again(ray: Ray):
     ray.lost = {3: RayError("the node is gone")}
-    found = run_sweep(job(square), CELLS[:6], executor=find_executor("ray"))
-    assert found.failures == ()
+    sweep = run_sweep(job(square), CELLS[:6], executor=find_executor("ray"))
+    assert sweep.failures == ()
     assert len(ray.calls) == 7
 
 
 def test_an_error_of_the_work_is_a_failure_of_its_cell(ray: Ray):
-    found = run_sweep(job(raising), CELLS[:4], executor=find_executor("ray"))
-    assert [failure.reason for failure in found.failures] == ["ValueError: two is not allowed"]
+    sweep = run_sweep(job(raising), CELLS[:4], executor=find_executor("ray"))
+    assert [failure.reason for failure in sweep.failures] == ["ValueError: two is not allowed"]
 
 
-def test_work_that_cannot_be_loaded_there_is_raised(ray: Ray):
+def test_work_that_the_worker_cannot_import_raises(ray: Ray):
     ray.lost = {0: RayTaskError("no module named mine")}
     with pytest.raises(RayTaskError, match="mine"):
         run_sweep(job(square), CELLS[:1], executor=find_executor("ray"))
 
 
-def test_a_running_cluster_is_joined_by_its_address_and_one_that_is_joined_is_left_alone(ray: Ray):
+def test_a_cluster_is_joined_by_its_address_and_only_once(ray: Ray):
     find_executor("ray", address="ray://head:10001")
     find_executor("ray", address="ray://elsewhere:10001")
     assert ray.started == [{"address": "ray://head:10001", "log_to_driver": False}]

@@ -1,4 +1,4 @@
-"""Phase diagrams: theory's curves, how well they separate, and a small diagram from end to end."""
+"""Phase diagrams: theory's curves, how well they separate the networks, and a small diagram from end to end."""
 
 import math
 
@@ -26,22 +26,22 @@ SMALL = Plan(values=(0.5, 2.0), depths=(1, 3, 12), rates=(0.1,), steps=60, width
 
 
 @pytest.mark.parametrize("gain", [0.5, 1.0, 1.5])
-def test_in_the_ordered_phase_inputs_and_gradients_have_one_depth_scale(gain):
+def test_in_the_ordered_phase_inputs_and_gradients_have_the_same_depth_scale(gain):
     assert correlation_scale("tanh", gain, 0.05) == pytest.approx(
         depth_scale("tanh", gain, 0.05).xi, rel=1e-3
     )
 
 
-def test_in_the_chaotic_phase_inputs_part_more_slowly_than_gradients_grow():
+def test_in_the_chaotic_phase_inputs_diverge_more_slowly_than_gradients_grow():
     assert correlation_scale("tanh", 4.0, 0.05) > 1.5 * depth_scale("tanh", 4.0, 0.05).xi
 
 
-def test_at_the_critical_gain_the_scale_is_beyond_every_network():
+def test_at_the_critical_gain_the_depth_scale_exceeds_a_thousand_layers():
     assert correlation_scale("tanh", 1.761, 0.05) > 1000
 
 
-def test_a_correlation_moves_as_the_scale_says():
-    """The map itself, by sampling: two inputs through one wide random layer after the other."""
+def test_a_sampled_correlation_converges_with_the_predicted_depth_scale():
+    """Send two inputs through one wide random layer after the other."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -58,23 +58,23 @@ def test_a_correlation_moves_as_the_scale_says():
 
 
 def test_a_rule_that_is_right_everywhere_has_balanced_accuracy_one():
-    judged = [(0.5, True), (1.0, True), (8.0, False)]
-    assert balanced_accuracy(judged, 6.0) == 1.0
-    assert balanced_accuracy(judged, 0.7) == 0.75
-    assert balanced_accuracy(judged[:2], 6.0) is None
+    outcomes = [(0.5, True), (1.0, True), (8.0, False)]
+    assert balanced_accuracy(outcomes, 6.0) == 1.0
+    assert balanced_accuracy(outcomes, 0.7) == 0.75
+    assert balanced_accuracy(outcomes[:2], 6.0) is None
 
 
 def test_the_best_multiple_lies_between_what_trained_and_what_did_not():
     assert 1.0 < best_multiple([(0.5, True), (1.0, True), (8.0, False), (9.0, False)]) < 8.0
 
 
-def test_the_fitted_multiple_is_judged_on_columns_it_was_not_fitted_on():
+def test_the_fitted_multiple_is_scored_on_columns_it_was_not_fitted_on():
     good, bad = [(1.0, True), (4.0, False)], [(1.0, False), (4.0, True)]
     assert separate([good, bad, good, bad], stated=2.0).at_fitted == 0.0
     assert separate([good, good], stated=2.0).at_fitted == 1.0
 
 
-def test_the_power_of_an_edge_is_found():
+def test_the_power_of_an_edge_is_recovered():
     depths, values = (4, 16, 64), tuple(2.0**-at for at in range(12))
     columns = [[1.0 if value <= 1.01 / depth else 0.1 for depth in depths] for value in values]
     assert edge_power(depths, values, columns) == pytest.approx(-1.0, abs=0.01)
@@ -91,7 +91,7 @@ def test_a_depth_that_does_best_at_the_lowest_value_has_no_edge():
     assert edge_power(depths, values, columns) == pytest.approx(-1.0, abs=0.01)
 
 
-def test_slow_rates_are_not_held_against_the_theory_of_fast_ones():
+def test_rates_below_the_best_one_are_left_out_of_the_separation():
     columns = [[0.1, 0.1], [0.9, 0.9], [0.9, 0.1], [0.1, 0.1]]
     found = assemble("rate", Plan(depths=(4, 40)), (0.001, 0.01, 0.1, 1.0), columns)
     assert found.separation.networks == 6  # the slowest column is left out
@@ -121,7 +121,7 @@ def test_a_diagram_survives_json(small):
     assert Phase.from_json(small[0].to_json()) == small[0]
 
 
-def test_a_diagram_is_drawn_and_told(small):
+def test_a_diagram_is_rendered_as_text_and_as_html(small):
     text, page = (PHASE_FORMATS[name](small[0], Look()) for name in ("text", "html"))
     assert text.splitlines()[1].startswith("    12 │")
     assert page.count('class="ll-heat"') == 6
@@ -129,7 +129,7 @@ def test_a_diagram_is_drawn_and_told(small):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_of_what_varies_reaches_less_deep_or_peaks(kind):
+def test_the_reach_has_at_most_one_peak(kind):
     values = KINDS[kind].values
     reach = [theory_reach(kind, value, KINDS[kind].activation, KINDS[kind].bias) for value in values]
     peak = reach.index(max(reach))
@@ -138,11 +138,11 @@ def test_more_of_what_varies_reaches_less_deep_or_peaks(kind):
 
 
 @pytest.mark.parametrize("bad", [{"depths": (0,)}, {"values": (-1.0,)}, {"steps": 0}])
-def test_a_plan_that_cannot_be_is_refused(bad):
+def test_an_invalid_plan_is_refused(bad):
     with pytest.raises(InputError, match="expected"):
         Plan(**bad)
 
 
-def test_an_unknown_diagram_is_refused():
+def test_an_unknown_kind_of_diagram_is_refused():
     with pytest.raises(InputError, match="gain, rate, residual"):
         phase("width")

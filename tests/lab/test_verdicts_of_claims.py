@@ -1,4 +1,4 @@
-"""How a verdict comes about: estimates, checks and the ruling, each also where it must say no."""
+"""How the verdict on a claim follows from estimates and prediction checks."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ WILD = mean([0.1, 2.0, 0.5, 1.4])
 
 def check(*, agrees: bool | None, by: str = "article") -> PredictionCheck:
     value = {True: STEADY, False: mean([5.0, 5.01]), None: WILD}[agrees]
-    return equals("x", value, 1.0, within=0.1, origin="made up", by=by)  # type: ignore[arg-type]
+    return equals("x", value, 1.0, within=0.1, origin="synthetic", by=by)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("agrees", [True, False, None])
-def test_a_band_is_met_missed_or_left_open_by_an_interval_that_is_too_wide(agrees: bool | None):
+def test_a_prediction_agrees_disagrees_or_is_open_if_the_interval_is_too_wide(agrees: bool | None):
     assert check(agrees=agrees).agrees is agrees
 
 
-def test_a_bound_is_met_only_by_a_whole_interval_on_its_right_side():
+def test_a_bound_agrees_only_with_an_interval_entirely_on_its_right_side():
     steady, wild = full_range([0.9, 1.1]), full_range([0.1, 3.0])
     assert below("x", steady, 2.0, origin="").agrees is True
     assert below("x", steady, 0.5, origin="").agrees is False
@@ -63,7 +63,7 @@ def test_nan_confirms_nothing(make):
 
 
 @pytest.mark.parametrize(
-    ("article", "ours", "verdict"),
+    ("article", "correction", "verdict"),
     [
         ([True, True], [], "holds"),
         ([True, False], [True], "holds under conditions"),
@@ -74,8 +74,10 @@ def test_nan_confirms_nothing(make):
         ([], [True], "undecided"),
     ],
 )
-def test_the_ruling_follows_from_the_checks(article, ours, verdict):
-    checks = [check(agrees=each) for each in article] + [check(agrees=each, by="correction") for each in ours]
+def test_the_ruling_follows_from_the_checks(article, correction, verdict):
+    checks = [check(agrees=each) for each in article] + [
+        check(agrees=each, by="correction") for each in correction
+    ]
     assert ruling(checks) == verdict
 
 
@@ -100,7 +102,7 @@ def test_a_power_law_has_its_exponent_and_a_factor_its_geometric_mean():
     assert full_range([3.0, 1.0, 2.0]).value == statistics.median([1.0, 2.0, 3.0])
 
 
-def test_each_run_has_a_seed_of_its_own_and_the_same_seeds_give_the_same_runs():
+def test_each_run_has_its_own_seed_and_equal_seeds_give_equal_runs():
     first, again = (SeededTrials(seeds=3).runs(lambda: torch.rand(()).item()) for _ in range(2))
     assert first == again
     assert len(set(first)) == 3
