@@ -29,7 +29,7 @@ from leadline.records import Edit, Recipe
 from leadline.report.layout import Look
 from leadline.report.saved import formats_of
 from tests.lab.pages.test_pages import lab
-from tests.lab.test_standings import made_up
+from tests.lab.test_standings import synthetic_race
 from tests.report.pages.test_repair import repair
 from tests.support import reports as samples
 from tests.support.faults import runs
@@ -96,7 +96,7 @@ RECORDS: dict[str, tuple[str, Read]] = {
     "forecast": (samples.forecast().to_json(), show),
     "recipe": (RECIPE.to_json(), replay),
     "lab": (lab().to_json(), show),
-    "race": (made_up().to_json(), show),
+    "race": (synthetic_race().to_json(), show),
     "phase": (PHASE.to_json(), show),
 }
 
