@@ -7,7 +7,6 @@ import shlex
 import sys
 
 from leadline.cli import main
-from leadline.fixes import all_fixes
 from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH
 from leadline.fixes._engine.reference import HIDDEN_WIDTH
 from leadline.fixes._engine.trial import MAX_TRIAL_STEPS
@@ -41,11 +40,3 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
     assert all(f"| {each} |" in PAGE for each in REACH_NAMES.values())
     assert f"one hidden layer of {HIDDEN_WIDTH} units" in PAGE
     assert f"If {MAX_TRIAL_STEPS} steps decide nothing" in PAGE
-
-
-def test_every_fix_has_a_page_made_of_its_docstring(hooks):
-    for fix in all_fixes():
-        page = hooks.fix_page(fix)
-        assert page.startswith(f"# {fix.name}\n")
-        assert fix.doc in page
-        assert f"[{fix.name}]({fix.name}.md)" in hooks.fixes_index(all_fixes())
