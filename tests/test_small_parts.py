@@ -10,10 +10,7 @@ from msgspec.structs import replace
 from torch import nn
 
 import leadline
-from leadline.checks import model_checks, run_checks
-from leadline.checks._examples import each_block, residual, stack_with, weight
-from leadline.checks._laws import scaled_init_ratio
-from leadline.errors import InputError, RuleError
+from leadline.errors import InputError
 from leadline.fixes._engine.trial import read_batches
 from leadline.lab.claim import Claim, all_claims, run_claims
 from leadline.lab.phase.measure import correlation_scale
@@ -25,7 +22,7 @@ from leadline.monitor import runfile
 from leadline.nn.schedules import FullAgain, SlowStart
 from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.readings.symmetry.verification import relative_change
-from leadline.records import Facts, ParamGroup, Symmetry
+from leadline.records import ParamGroup, Symmetry
 from leadline.report.charts.heat import Axis
 from leadline.text import number, share
 from leadline.tracer import stats
@@ -96,24 +93,6 @@ def test_a_slow_start_ends_and_leaves_the_rate_to_its_owner():
     assert seen == [0.5, 1.0, 1.0, 1.0]
 
 
-def test_last_weights_are_compared_only_where_there_are_others():
-    alone = stack_with(Facts(weights=(weight(residual=True, last=True),)))
-    assert scaled_init_ratio(alone, 8) is None
-    both = stack_with(
-        Facts(weights=(weight(residual=True, last=True, variance=1 / 8), weight(residual=True)))
-    )
-    assert scaled_init_ratio(both, 8) == pytest.approx(1 / 8)
-
-
-def test_one_dead_branch_alone_is_no_finding():
-    rule = next(each for each in model_checks() if each.name == "dead-branches")
-    sick = rule.sick
-    healthy = each_block(sick, residual=residual())
-    one = replace(healthy, blocks=(sick.blocks[0], *healthy.blocks[1:]))
-    assert list(rule(sick)) != []
-    assert list(rule(one)) == []
-
-
 def test_a_model_that_is_none_is_refused_by_the_symmetries_too():
     with pytest.raises(InputError):
         leadline.symmetries("no model", torch.randn(2, 2))
@@ -145,17 +124,6 @@ def test_a_race_that_nobody_can_run_is_refused(field: str, value: object):
 def test_a_stack_whose_signal_dies_has_no_scale_of_correlation():
     assert correlation_scale("relu", 0.5, 0.0) == 0.0
     assert correlation_scale("tanh", 1.5, 0.05) > 0
-
-
-def test_two_alarms_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
-    first = run_checks()[0]
-    run_checks.cache_clear()
-    monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
-    with pytest.raises(RuleError, match="two checks have the code"):
-        run_checks()
-    monkeypatch.undo()
-    run_checks.cache_clear()
-    assert first in run_checks()
 
 
 def test_a_batch_may_be_a_list_of_one_input():

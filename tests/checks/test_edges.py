@@ -12,8 +12,8 @@ from torch import nn
 import leadline
 from leadline.checks import model_checks
 from leadline.checks._examples import each_block, geometric, residual, stack_with, stack_with_update, weight
+from leadline.checks._laws import scaled_init_ratio
 from leadline.checks.model import attention_collapse
-from leadline.errors import RuleError
 from leadline.records import Attention, Attribution, Factor, Facts, Finding, Head, Profile, Rehearsal
 from tests.support.check_laws import wording_violations
 
@@ -178,17 +178,6 @@ def test_a_step_uphill_is_not_reported_in_the_middle_of_training():
     assert findings("U507", stack_with_update(**uphill, steps=10)) == []
 
 
-def test_two_checks_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
-    (first, *_) = model_checks()
-    model_checks.cache_clear()
-    monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
-    with pytest.raises(RuleError, match="two checks have the code"):
-        model_checks()
-    monkeypatch.undo()
-    model_checks.cache_clear()
-    assert first in model_checks()
-
-
 def test_two_post_norm_blocks_are_enough_to_see_alpha_on_the_branch():
     branch = residual(placement="post", skip_scale=1.0, branch_scale=2.0)
     pair = each_block(geometric(blocks=24), residual=branch)
@@ -257,3 +246,20 @@ def test_post_norm_is_reported_from_the_first_such_block_to_the_last():
     (found,) = findings("R402", sick)
     assert found.layers == (0, len(sick.blocks) - 1)
     assert found.where == f"{sick.blocks[0].name} … {sick.blocks[-1].name}"
+
+
+def test_last_weights_are_compared_only_if_there_are_others():
+    alone = stack_with(Facts(weights=(weight(residual=True, last=True),)))
+    assert scaled_init_ratio(alone, 8) is None
+    both = stack_with(
+        Facts(weights=(weight(residual=True, last=True, variance=1 / 8), weight(residual=True)))
+    )
+    assert scaled_init_ratio(both, 8) == pytest.approx(1 / 8)
+
+
+def test_a_single_dead_branch_is_not_reported():
+    sick = CHECKS["R404"].sick
+    healthy = each_block(sick, residual=residual())
+    one = replace(healthy, blocks=(sick.blocks[0], *healthy.blocks[1:]))
+    assert findings("R404", sick) != []
+    assert findings("R404", one) == []

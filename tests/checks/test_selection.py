@@ -2,9 +2,9 @@
 
 import pytest
 
-from leadline.checks import model_checks
+from leadline.checks import model_checks, run_checks
 from leadline.checks._select import find_check, unselected_codes
-from leadline.errors import InputError
+from leadline.errors import InputError, RuleError
 
 CODES = {check.code for check in model_checks()}
 
@@ -55,3 +55,15 @@ def test_an_entry_that_matches_no_check_is_an_error(entry, words):
         unselected_codes([entry], [])
     with pytest.raises(InputError, match=words):
         unselected_codes([], [entry])
+
+
+@pytest.mark.parametrize("collected", [model_checks, run_checks], ids=["model checks", "run checks"])
+def test_two_checks_of_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch, collected):
+    first = collected()[0]
+    collected.cache_clear()
+    monkeypatch.setattr("leadline.checks._select.collect", lambda *_: [first, first])
+    with pytest.raises(RuleError, match="two checks have the code"):
+        collected()
+    monkeypatch.undo()
+    collected.cache_clear()
+    assert first in collected()
