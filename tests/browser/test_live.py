@@ -26,7 +26,7 @@ ALARMED = """() => {
     for (let i = 0; i < data.length; i += 4)
         if (data[i] === 0xc8 && data[i + 1] === 0x49 && data[i + 2] === 0x0d) found++;
     return found;
-}"""  # pixels of the colour --alarm, light scheme
+}"""  # pixels of the color --alarm, light scheme
 LOST = "net::ERR_"  # what the browser itself says while the server is away
 
 
@@ -144,7 +144,7 @@ def test_the_page_reconnects_to_a_server_that_was_restarted_and_misses_nothing(v
     assert [said for said in opened.messages if LOST not in said] == []
 
 
-def test_zoom_and_pin_survive_news_and_the_keys_reset_them(visit, serve, tmp_path):
+def test_zoom_and_pin_survive_updates_and_the_keys_reset_them(visit, serve, tmp_path):
     path = tmp_path / "run.leadline"
     writer = begin(path, 50)
     opened = visit(serve(path).url)
@@ -166,7 +166,7 @@ def test_zoom_and_pin_survive_news_and_the_keys_reset_them(visit, serve, tmp_pat
     assert opened.messages == []
 
 
-def test_zooming_in_shows_steps_that_a_long_run_left_out(visit, serve, tmp_path):
+def test_zooming_in_shows_the_thinned_steps_of_a_long_run(visit, serve, tmp_path):
     path = tmp_path / "long.leadline"
     begin(path, 6000).close()
     opened = visit(serve(path).url)
@@ -185,7 +185,7 @@ def test_zooming_in_shows_steps_that_a_long_run_left_out(visit, serve, tmp_path)
     assert opened.messages == []
 
 
-def test_a_click_on_a_map_pins_the_step_below_it(visit, serve, long_run):
+def test_a_click_on_a_map_pins_the_step_under_the_pointer(visit, serve, long_run):
     opened = visit(serve(long_run).url)
     canvas = opened.locator("[data-name=grad_norm] .heat canvas")
     canvas.click(position={"x": canvas.bounding_box()["width"] / 2, "y": 20})
@@ -194,7 +194,7 @@ def test_a_click_on_a_map_pins_the_step_below_it(visit, serve, long_run):
     expect(opened.locator("#pinned")).to_have_text("")
 
 
-def test_alerts_and_events_are_told_and_those_that_are_over_stand_apart(visit, serve, long_run):
+def test_the_page_shows_events_and_separates_active_from_past_alerts(visit, serve, long_run):
     opened = visit(serve(long_run).url)
     assert "since step 60" in opened.locator("#alerts").inner_text()
     assert opened.locator("#alerts li").count() == 1
@@ -205,7 +205,7 @@ def test_alerts_and_events_are_told_and_those_that_are_over_stand_apart(visit, s
     assert fact(opened, "watch overhead") == "1 % (budget 1 %)"
 
 
-def test_a_moment_is_saved_as_a_static_report(visit, serve, long_run):
+def test_a_check_is_saved_as_a_static_report(visit, serve, long_run):
     opened = visit(serve(long_run).url, accept_downloads=True)
     with opened.expect_download() as caught:
         opened.locator("#export").click()
@@ -246,7 +246,7 @@ def test_the_number_of_charts_does_not_grow_with_the_depth(visit, serve, tmp_pat
     assert counts[0] == counts[1]
 
 
-def test_one_nan_among_many_layers_and_steps_is_seen_on_the_map(visit, serve, tmp_path):
+def test_one_nan_among_many_layers_and_steps_is_visible_on_the_map(visit, serve, tmp_path):
     path = tmp_path / "nan.leadline"
     with begin(path, 0) as writer:
         writer.axis("parameters", [f"w{place}" for place in range(3000)])
@@ -274,8 +274,8 @@ def test_no_name_in_a_run_is_markup(visit, serve, tmp_path, name):
     assert opened.messages == []
 
 
-def test_a_chart_that_is_alone_leaves_room_for_those_that_are_still_to_come(visit, serve, tmp_path):
-    """Charts come one by one: the first, drawn as wide as the page, would lie over its neighbour for a moment."""
+def test_a_single_chart_leaves_room_for_later_ones(visit, serve, tmp_path):
+    """Charts come one by one: the first, drawn as wide as the page, would lie over its neighbor for a moment."""
     path = tmp_path / "two.leadline"
     with begin(path, 0) as writer:
         for step in range(2):

@@ -108,7 +108,7 @@ def test_lightning_clipping_is_audited(tmp_path: Path):
 
 
 @needs("lightning")
-def test_lightning_stops_in_order_when_asked_to(tmp_path: Path):
+def test_lightning_stops_normally_on_request(tmp_path: Path):
     from leadline.integrations.lightning import LeadlineCallback
 
     class Poison(LeadlineCallback):
@@ -123,7 +123,7 @@ def test_lightning_stops_in_order_when_asked_to(tmp_path: Path):
 
 
 @needs("lightning")
-def test_a_crash_in_lightning_is_noted_and_stays_the_users_error(tmp_path: Path):
+def test_a_crash_in_lightning_is_recorded_and_stays_the_users_error(tmp_path: Path):
     from leadline.integrations.lightning import LeadlineCallback
 
     class Crash(LeadlineCallback):
@@ -219,7 +219,7 @@ def test_accumulated_micro_batches_of_the_trainer_are_one_step_with_one_loss(tmp
 
 @needs("accelerate")
 @needs("transformers")
-def test_the_trainer_of_transformers_stops_in_order_when_asked_to(tmp_path: Path):
+def test_the_trainer_of_transformers_stops_normally_on_request(tmp_path: Path):
     from leadline.integrations.huggingface import LeadlineCallback
 
     class Poison(LeadlineCallback):
@@ -284,7 +284,7 @@ def test_the_trackers_of_an_accelerator_are_a_sink():
     assert tracker.logged == ({"leadline/loss": 1.0}, 7)
 
 
-def test_a_plain_loop_tells_what_clipping_removed():
+def test_a_plain_loop_reports_what_clipping_removed():
     import leadline
 
     model = network()

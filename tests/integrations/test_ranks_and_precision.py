@@ -54,7 +54,7 @@ def fresh():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_training_in_mixed_precision_is_watched_and_goes_as_without(library: str, tmp_path: Path):
+def test_training_in_mixed_precision_is_watched_and_unchanged(library: str, tmp_path: Path):
     path = tmp_path / "run.leadline"
     plain = trained(library, tmp_path, None)
     fresh_state = sys.modules.get("accelerate.state")

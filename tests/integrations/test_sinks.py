@@ -84,7 +84,7 @@ def test_the_numbers_are_twenty_and_no_more_at_any_depth():
         assert len(found) <= MOST_KEYS
 
 
-def test_the_numbers_are_what_they_say():
+def test_the_summary_numbers_match_their_definitions():
     found = summary_numbers(history_of(5), overhead=0.01, alerts=3)
     assert found["update_over_weight"] == pytest.approx(0.01)
     assert found["gradient_spread"] == pytest.approx(2.0)
@@ -94,7 +94,7 @@ def test_the_numbers_are_what_they_say():
     assert (found["overhead"], found["alerts"]) == (0.01, 3.0)
 
 
-def test_what_was_never_measured_is_not_sent():
+def test_unmeasured_metrics_are_not_sent():
     history = History().extend([Sample(step=0, scalars={"loss": 2.0})])
     assert set(summary_numbers(history, overhead=0.0, alerts=0)) == {"loss", "overhead", "alerts"}
 

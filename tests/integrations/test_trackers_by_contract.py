@@ -43,7 +43,7 @@ def test_mlflow_gets_metrics_with_their_step_a_picture_and_all_alerts_so_far():
     assert told[1][1].count("T801") == 2
 
 
-def test_wandb_gets_numbers_over_a_step_of_our_own_and_alerts_in_the_summary(monkeypatch: pytest.MonkeyPatch):
+def test_wandb_gets_numbers_over_a_separate_step_and_alerts_in_the_summary(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Image=lambda image: ("image of", image)))
     run = Listener()
     sink = WandbSink(run)
@@ -57,7 +57,7 @@ def test_wandb_gets_numbers_over_a_step_of_our_own_and_alerts_in_the_summary(mon
     assert len(run.summary["leadline/alerts_told"]) == 1
 
 
-def test_a_session_that_never_began_can_be_stepped_and_closed():
+def test_a_session_that_never_started_can_be_pushed_and_closed():
     session = WatchSession(store=None, budget=0.01, every=None, on_alert="log", sinks=(), push_every=10)
     assert session.push() is False
     session.close()

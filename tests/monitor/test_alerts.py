@@ -66,39 +66,39 @@ def test_an_alert_is_never_raised_twice_without_a_clear_between(levels):
 
 
 @given(st.lists(st.booleans(), max_size=200), st.permutations([0, 1, 2]))
-def test_the_order_in_which_alarms_are_given_does_not_matter(levels, order):
+def test_the_order_of_the_run_checks_does_not_matter(levels, order):
     alarms = [toy("T897", explains=("T898",)), toy("T898", confirm=2), toy("T899", every=3)]
     said = tell(levels, *alarms)
     again = tell(levels, *(alarms[index] for index in order))
     assert sorted((a.step, a.code, a.state) for a in said) == sorted((a.step, a.code, a.state) for a in again)
 
 
-def test_what_goes_on_is_told_once():
+def test_a_lasting_problem_is_raised_once():
     assert [alert.state for alert in tell([1] * 500)] == ["raised"]
 
 
-def test_what_stops_is_cleared_after_its_calm_and_says_when():
+def test_a_problem_that_stops_is_cleared_after_its_quiet_period():
     said = tell([0, 1, 1] + [0] * 100)
     assert [(alert.state, alert.step) for alert in said] == [("raised", 1), ("cleared", 2 + CALM)]
 
 
-def test_a_short_pause_is_no_end():
+def test_a_short_pause_does_not_clear_an_alert():
     assert len(tell(([1] + [0] * (CALM - 1)) * 20)) == 1
 
 
 @pytest.mark.parametrize("period", [CALM + 2, 3 * CALM, 10 * CALM])
-def test_what_comes_and_goes_is_told_a_few_times_and_then_stands(period):
+def test_a_periodic_problem_is_raised_a_few_times_and_then_stays_active(period):
     raised = [alert for alert in tell(([1] + [0] * (period - 1)) * 60) if alert.state == "raised"]
     assert 1 < len(raised) <= 2 + math.log2(period / CALM)
 
 
-def test_what_comes_back_after_a_long_time_is_news_each_time():
+def test_a_problem_that_returns_after_a_long_time_is_raised_each_time():
     period = RESET_QUIET_PERIODS * CALM + CALM
     raised = [alert for alert in tell(([1] + [0] * (period - 1)) * 4) if alert.state == "raised"]
     assert len(raised) == 4
 
 
-def test_what_gets_worse_is_said_again_and_what_gets_better_is_not():
+def test_an_escalation_is_raised_again_and_an_improvement_is_not():
     said = tell([1, 1, 3, 3, 1, 1])
     assert [(alert.state, alert.severity) for alert in said] == [
         ("raised", "info"),
@@ -107,12 +107,12 @@ def test_what_gets_worse_is_said_again_and_what_gets_better_is_not():
     ]
 
 
-def test_an_alarm_that_wants_to_be_sure_looks_twice():
+def test_a_run_check_that_needs_confirmation_looks_twice():
     assert tell([0, 1, 0, 1, 0, 1], toy(confirm=2)) == []
     assert [alert.step for alert in tell([0, 1, 1, 1], toy(confirm=2))] == [2]
 
 
-def test_an_alarm_looks_as_often_as_it_says():
+def test_a_run_check_runs_at_its_interval():
     looked = []
     each = toy(every=5)
     watched = Check(
@@ -123,13 +123,13 @@ def test_an_alarm_looks_as_often_as_it_says():
     assert looked == [0, 5, 10]
 
 
-def test_a_consequence_is_not_told_while_its_cause_stands():
+def test_a_consequence_is_not_raised_while_its_cause_is_active():
     cause, effect = toy("T897", explains=("T898",)), toy("T898")
     assert {alert.code for alert in tell([1] * 20, effect, cause)} == {"T897"}
     assert {alert.code for alert in tell([1] * 20, effect)} == {"T898"}
 
 
-def test_a_run_that_goes_back_clears_what_stood_and_begins_anew():
+def test_a_run_that_goes_back_clears_its_alerts_and_starts_again():
     tracker, history = AlertTracker([toy()]), History()
     tell([1] * 5, tracker=tracker, history=history)
     history.add(Sample(step=2, scalars={"ill": 0.0}))
@@ -137,7 +137,7 @@ def test_a_run_that_goes_back_clears_what_stood_and_begins_anew():
     assert tracker.active == ()
 
 
-def test_asking_twice_at_the_same_step_says_nothing_new():
+def test_a_second_update_at_the_same_step_raises_nothing():
     tracker, history = AlertTracker([toy()]), History()
     history.add(Sample(step=0, scalars={"ill": 1.0}))
     assert len(tracker.update(history)) == 1
@@ -149,7 +149,7 @@ def test_alerts_name_the_rank_they_come_from():
     assert [alert.rank for alert in tell([1], tracker=AlertTracker([toy()], rank=3))] == [3]
 
 
-def test_what_stands_is_listed_worst_first():
+def test_active_alerts_are_listed_worst_first():
     tracker, history = AlertTracker(run_checks()), History()
     for step in range(60):
         history.add(Sample(step=step, scalars={"loss": 1.0 if step < 55 else math.nan, "grad_norm": 0.5}))
@@ -157,7 +157,7 @@ def test_what_stands_is_listed_worst_first():
     assert [alert.code for alert in tracker.active] == ["T814", "T810"]
 
 
-def test_what_grows_more_severe_has_stood_since_it_began():
+def test_an_escalated_alert_dates_from_its_beginning():
     """The toy's symptom is always of today."""
     said = tell([2, 2, 2, 3])
     assert [(each.state, each.severity, each.since) for each in said] == [
@@ -179,7 +179,7 @@ def test_the_last_look_needs_no_confirmation():
     assert asked(last=True) == ["raised"]
 
 
-def test_what_was_seen_elsewhere_is_raised_once_and_cleared_as_ever():
+def test_a_symptom_from_elsewhere_is_raised_once_and_cleared_normally():
     tracker = AlertTracker([toy(confirm=2)])
     symptom = Symptom(severity="error", where="there", message="seen", action="Act.", evidence={}, since=5)
     assert [each.message for each in tracker.add_symptom("T899", symptom)] == ["seen"]

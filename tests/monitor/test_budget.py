@@ -19,7 +19,7 @@ SLEEP = 5e-3  # seconds
 def simulate(
     schedule: MeasurementSchedule, costs: dict[Level, float], steps: int, first: int | None = None
 ) -> list[Level]:
-    """Run a loop of steps of one second by a clock of ours."""
+    """Run a loop of steps of one second with a simulated clock."""
     levels = []
     first = schedule.first_step if first is None else first
     for step in range(first, first + steps):
@@ -44,9 +44,7 @@ CHEAP = st.floats(1e-6, 0.1)
 
 @settings(max_examples=40)
 @given(CHEAP, CHEAP, CHEAP, st.floats(0.01, 20.0), st.floats(0.002, 0.2))
-def test_what_is_spent_is_the_budget_and_at_most_the_first_look_and_a_credit(
-    row, gradients, updates, trace, budget
-):
+def test_the_cost_is_at_most_the_budget_the_first_trace_and_a_credit(row, gradients, updates, trace, budget):
     schedule, steps = MeasurementSchedule(budget, None), 1500
     what = costs(row, gradients, updates, trace)
     simulate(schedule, what, steps)
@@ -70,7 +68,7 @@ def test_cheap_things_are_measured_at_every_step():
     assert sum(level == Level.TRACE for level in levels) > 5
 
 
-def test_early_looks_are_spaced_by_powers_of_two_and_the_next_trace_waits_until_it_is_earned():
+def test_early_measurements_are_at_powers_of_two_and_the_next_trace_waits_until_it_is_earned():
     levels = simulate(MeasurementSchedule(0.01, None), costs(1e-5, 1e-3, 1e-2, 0.5), 300)
     looked = [step for step, level in enumerate(levels) if level >= Level.BLOCKS]
     assert looked[:6] == [0, 1, 2, 4, 8, 16]
@@ -79,7 +77,7 @@ def test_early_looks_are_spaced_by_powers_of_two_and_the_next_trace_waits_until_
     assert 100 <= traced[1] <= 250  # 0.5 twice is earned in 100 steps, and the levels below have their shares
 
 
-def test_a_dear_trace_is_taken_first_and_then_seldom():
+def test_an_expensive_trace_is_taken_first_and_then_rarely():
     levels = simulate(MeasurementSchedule(0.01, None), costs(1e-5, 1e-4, 1e-4, 3.0), 3000)
     traced = [step for step, level in enumerate(levels) if level == Level.TRACE]
     assert traced[0] == 0
@@ -91,21 +89,21 @@ def test_a_fixed_interval_ignores_the_budget():
     assert levels == [5, 4, 4, 5, 4, 4, 5]
 
 
-def test_with_a_long_interval_blocks_are_looked_at_ten_times_between_traces():
+def test_with_a_long_interval_blocks_are_measured_ten_times_between_traces():
     levels = simulate(MeasurementSchedule(0.01, 40), costs(1.0, 1.0, 1.0, 50.0), 80)
     assert [step for step, level in enumerate(levels) if level == Level.TRACE] == [0, 40]
     assert [step for step, level in enumerate(levels) if level == Level.BLOCKS][:10] == [*range(4, 40, 4), 44]
     assert set(levels) == {Level.UPDATES, Level.BLOCKS, Level.TRACE}
 
 
-def test_a_resumed_run_begins_with_a_look_and_counts_from_there():
+def test_a_resumed_run_begins_with_a_trace_and_counts_from_there():
     schedule = MeasurementSchedule(0.01, None, first_step=1000)
     levels = simulate(schedule, costs(1e-5, 1e-3, 1e-2, 0.5), 10)
     assert [step for step, level in enumerate(levels) if level >= Level.BLOCKS] == [0, 1, 2, 4, 8]
     assert levels[0] == Level.TRACE
 
 
-def test_a_pause_for_evaluation_earns_what_a_step_does():
+def test_a_pause_for_evaluation_earns_as_much_as_one_step():
     schedule = MeasurementSchedule(0.01, None)
     simulate(schedule, costs(1e-5, 1e-4, 1e-4, 1.0), 20)
     before = schedule.debt
@@ -113,7 +111,7 @@ def test_a_pause_for_evaluation_earns_what_a_step_does():
     assert before - schedule.debt == pytest.approx(0.01)  # what a usual step earns
 
 
-def test_something_that_happened_is_looked_at_next():
+def test_an_urgent_step_is_traced_next():
     schedule = MeasurementSchedule(0.01, None)
     simulate(schedule, costs(1e-5, 1e-4, 1e-4, 3.0), 20)
     assert schedule.level(20) < Level.TRACE
@@ -121,7 +119,7 @@ def test_something_that_happened_is_looked_at_next():
     assert schedule.level(20) == Level.TRACE
 
 
-def test_what_recording_takes_inside_of_the_first_pass_is_on_the_account(monkeypatch):
+def test_recording_inside_the_first_pass_is_charged_to_the_budget(monkeypatch):
     """Nobody knows yet what a step takes without it, so it is not seen from outside."""
     slept, measure = [], stats.measure
 

@@ -92,7 +92,7 @@ def test_a_model_compiled_in_place_is_left_as_it_was():
     "ignore:.*script_method:DeprecationWarning", "ignore::UserWarning"
 )  # PyTorch's own
 @pytest.mark.parametrize("choices", [{"every": 2}, {"budget": 1e-6}], ids=["every second step", "by budget"])
-def test_a_compiled_optimiser_step_is_compiled_as_often_and_trains_the_same(choices):
+def test_a_compiled_optimizer_step_is_compiled_as_often_and_trains_the_same(choices):
     found = []
     for watch in ({}, choices):
         counter, model = CompileCounter(), stack()

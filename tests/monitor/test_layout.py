@@ -41,7 +41,7 @@ def train(model: nn.Module, *, spoil: int | None = None, steps: int = 3) -> lead
     return w
 
 
-def test_alarms_know_the_block_and_the_equilibrium_of_a_weight_in_front_of_a_norm():
+def test_run_checks_know_block_and_equilibrium_of_a_weight_before_a_norm():
     layout = train(Normed()).history.layout
     place = layout.parameters.index("lower.weight")
     assert layout.blocks[layout.parameter_blocks[place]].startswith("lower")
@@ -54,7 +54,7 @@ def test_alarms_know_the_block_and_the_equilibrium_of_a_weight_in_front_of_a_nor
     assert layout.settling[place] == expected.steps
 
 
-def test_what_is_not_finite_is_said_once_and_traced_to_the_op_it_came_from():
+def test_a_non_finite_value_is_reported_once_and_traced_to_its_op():
     told = [event for event in train(Normed(), spoil=1).events if event.kind == "non-finite"]
     ops = [event.data["op"] for event in told if "op" in event.data]
     assert ops
@@ -63,7 +63,7 @@ def test_what_is_not_finite_is_said_once_and_traced_to_the_op_it_came_from():
     assert any("timeline" in event.data for event in told)
 
 
-def test_blocks_are_only_added_to_the_axis_and_each_where_it_lies():
+def test_blocks_are_only_added_to_the_axis_at_their_position():
     assert merge_labels(("a", "c", "head"), ("a", "b", "head")) == ("a", "b", "c", "head")
     assert merge_labels((), ("a", "b")) == ("a", "b")
     assert merge_labels(("a", "b"), ("b",)) == ("a", "b")

@@ -31,7 +31,7 @@ def small() -> tuple[nn.Module, torch.optim.Optimizer, Tensor]:
 
 
 def hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """How many hooks there are, on the model, the optimiser and globally, and how many modes."""
+    """How many hooks there are, on the model, the optimizer and globally, and how many modes."""
     on_model = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
     on_optimizer = len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
     every = nn.modules.module
@@ -60,7 +60,7 @@ class Trips(nn.Module):
 
 @pytest.mark.parametrize("accident", [AccidentError("mine"), KeyboardInterrupt()], ids=["error", "interrupt"])
 @pytest.mark.parametrize("where", ["forward", "loss", "backward"])
-def test_what_the_loop_raises_comes_out_and_leaves_no_hook(where: str, accident: BaseException, tmp_path):
+def test_an_error_of_the_loop_is_raised_and_leaves_no_hook(where: str, accident: BaseException, tmp_path):
     model = Trips(accident, where)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     path = tmp_path / "run.leadline"
@@ -79,7 +79,7 @@ def test_what_the_loop_raises_comes_out_and_leaves_no_hook(where: str, accident:
     assert [event.kind for event in Run(path).events()] == ["crash"]
 
 
-def test_an_interrupted_forward_that_is_caught_inside_the_loop_is_healed_at_the_next_step():
+def test_an_interrupted_forward_leaves_no_trace_at_the_next_step():
     model = Trips(KeyboardInterrupt(), "forward")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with leadline.watch(model, optimizer, every=1):
@@ -89,7 +89,7 @@ def test_an_interrupted_forward_that_is_caught_inside_the_loop_is_healed_at_the_
         assert torch._C._len_torch_function_stack() == 0
 
 
-def test_a_crash_keeps_the_last_numbers_and_the_step_of_the_last_good_sample(tmp_path):
+def test_a_crash_event_has_the_last_values_and_the_last_finite_sample(tmp_path):
     model, optimizer, x = small()
     path = tmp_path / "run.leadline"
 
@@ -118,7 +118,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_an_error_of_our_own_costs_the_watch_and_not_the_run(name: str, monkeypatch):
+def test_an_internal_error_ends_the_watch_and_not_the_training(name: str, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("injected")
 
@@ -158,7 +158,7 @@ def test_an_error_inside_the_recorder_does_not_reach_the_models_forward(monkeypa
     assert hooks(model, optimizer) == 0
 
 
-def test_copies_and_pickles_of_a_watched_model_and_optimiser_report_to_nobody():
+def test_copies_and_pickles_of_a_watched_model_and_optimizer_do_not_report():
     model, optimizer, x = small()
     with leadline.watch(model, optimizer, every=1) as w:
         twin, saved = copy.deepcopy(model), io.BytesIO()
@@ -184,7 +184,7 @@ def test_passes_without_gradient_are_not_taken_for_the_training_pass():
     assert seen.values[0].shape == (5, 4)
 
 
-def test_parameters_keep_their_own_hooks_and_no_empty_list_of_ours():
+def test_parameters_retain_their_hooks_and_no_empty_list_is_left():
     """For an empty list of hooks autograd asks Python at every parameter of every later pass."""
     model = nn.Linear(2, 1)
     model.bias.register_post_accumulate_grad_hook(own := lambda parameter: None)
@@ -225,7 +225,7 @@ def alert(severity: str = "error") -> Alert:
 
 
 @pytest.mark.parametrize("how", ["log", "raise", "stop", "function"])
-def test_an_alert_is_answered_as_was_asked(how: str, caplog):
+def test_an_alert_causes_the_requested_action(how: str, caplog):
     model, optimizer, _ = small()
     heard = []
     w = leadline.watch(model, optimizer, on_alert=heard.append if how == "function" else how)
@@ -289,7 +289,7 @@ def test_a_closed_watch_refuses_to_be_used_again():
         pass
 
 
-def test_a_resumed_run_goes_on_behind_its_last_step(tmp_path):
+def test_a_resumed_run_continues_after_its_last_step(tmp_path):
     path = tmp_path / "run.leadline"
     for _ in range(2):
         model, optimizer, x = small()
@@ -301,7 +301,7 @@ def test_a_resumed_run_goes_on_behind_its_last_step(tmp_path):
 
 
 @pytest.mark.parametrize("told", [None, "two", [2.0], torch.ones(1) * 1j], ids=repr)
-def test_a_loss_that_is_no_number_is_an_error_of_whoever_told_it(told):
+def test_a_loss_that_is_not_a_number_raises_an_input_error(told):
     model, optimizer, x = small()
     with leadline.watch(model, optimizer) as w:
         for tell in (w.loss, w.unclipped):
@@ -312,9 +312,9 @@ def test_a_loss_that_is_no_number_is_an_error_of_whoever_told_it(told):
     assert (w.trouble, w.step) == ("", 1)
 
 
-def test_an_optimiser_that_a_library_has_wrapped_is_watched_inside():
+def test_a_wrapped_optimizer_is_watched_inside_its_wrapper():
     class Wrapper(torch.optim.Optimizer):
-        """As Accelerate's: an optimiser by type, with nothing of its own."""
+        """As Accelerate's: an optimizer by type, with nothing of its own."""
 
         def __init__(self, optimizer):
             self.optimizer = optimizer
@@ -325,11 +325,11 @@ def test_an_optimiser_that_a_library_has_wrapped_is_watched_inside():
     with leadline.watch(model, [Wrapper(optimizer), optimizer]) as w:
         model(x).mean().backward()
         optimizer.step()
-        assert (w.step, len(optimizer._optimizer_step_pre_hooks)) == (1, 1), "one optimiser, told twice"
+        assert (w.step, len(optimizer._optimizer_step_pre_hooks)) == (1, 1), "one optimizer, told twice"
     assert "at step 1, closed, 0 alerts" in repr(w)
 
 
-def test_a_store_at_home_is_at_home_and_another_file_is_left_alone(tmp_path, monkeypatch):
+def test_a_tilde_in_the_store_is_expanded_and_a_foreign_file_left_unchanged(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     model, optimizer, _ = small()
     leadline.watch(model, optimizer, store="~/run.leadline").close()
@@ -350,7 +350,7 @@ def test_of_two_watches_each_gets_its_samples():
     assert [[e.step for e in w.events if e.kind == "sample"] for w in (one, other)] == [[0, 3], [1, 4]]
 
 
-def test_optimisers_inside_the_backward_pass_do_not_look_like_a_cut_graph():
+def test_optimizers_inside_the_backward_pass_do_not_look_like_a_cut_graph():
     model, _, x = small()
     optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
 
@@ -366,7 +366,7 @@ def test_optimisers_inside_the_backward_pass_do_not_look_like_a_cut_graph():
     assert "B203" not in {each.code for each in w.report.findings}
 
 
-def test_a_pass_inside_of_vmap_is_not_followed():
+def test_a_pass_inside_vmap_is_not_sampled():
     model, optimizer, x = small()
     watch = leadline.watch(model, optimizer, every=100)
     per_sample = torch.func.vmap(lambda row: model(row[None]).sum())(x)
@@ -377,7 +377,7 @@ def test_a_pass_inside_of_vmap_is_not_followed():
     assert [each.kind for each in watch.events] == []
 
 
-def test_nobody_is_told_that_what_grew_worse_is_over():
+def test_an_escalated_alert_is_not_reported_as_over():
     def alert(code: str, state: str, step: int) -> Alert:
         words = {"name": "x", "severity": "error", "message": "m", "where": "w", "evidence": {}}
         return Alert(code=code, state=state, step=step, since=0, **words)
@@ -387,11 +387,11 @@ def test_nobody_is_told_that_what_grew_worse_is_over():
 
 
 def test_of_findings_with_one_code_the_first_is_the_alert():
-    """A gradient that is no number behind a loss that is none is no cause."""
+    """A non-finite gradient after a non-finite loss is a consequence and not a cause."""
     model, optimizer, x = small()
     x[0, 0] = torch.nan
     with leadline.watch(model, optimizer, every=1) as w:
         w.loss(model(x).mean()).backward()
         optimizer.step()
     (alert,) = [each for each in w.alerts if each.code == "N701"]
-    assert alert.message.startswith("input is not finite to begin with")
+    assert alert.message.startswith("input contains NaN or infinity")

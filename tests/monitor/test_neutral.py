@@ -116,7 +116,7 @@ def noisy() -> Case:
 
 @pytest.mark.parametrize("how", [EVERYTHING, BY_BUDGET], ids=["everything", "by budget"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_training_with_every_optimiser_is_the_same_bit_for_bit(name: str, how: Watcher):
+def test_training_with_every_optimizer_is_the_same_bit_for_bit(name: str, how: Watcher):
     make = OPTIMIZERS[name]
     assert unlike(train(noisy(), make, steps=6), train(noisy(), make, how, steps=6)) == []
 
@@ -129,7 +129,7 @@ def test_training_with_a_run_file_is_the_same_bit_for_bit(tmp_path):
 
 FRESH = """
 import random, torch
-import torch._dynamo  # the first step of any optimiser loads it, watched or not
+import torch._dynamo  # the first step of any optimizer loads it, watched or not
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.AdamW(model.parameters())
 random.seed(0)
@@ -145,7 +145,7 @@ assert random.getstate() == before
 
 
 @pytest.mark.slow
-def test_what_a_watch_imports_draws_none_of_the_users_random_numbers():
+def test_imports_of_a_watch_draw_no_random_numbers():
     source = Path(leadline.__file__).parents[1]
     run = subprocess.run(
         [sys.executable, "-c", FRESH],
@@ -160,7 +160,7 @@ def test_what_a_watch_imports_draws_none_of_the_users_random_numbers():
 
 @pytest.fixture(autouse=True, scope="module")
 def warm():
-    """What PyTorch loads at the first step of an optimiser draws random numbers, watched or not: let it."""
+    """What PyTorch loads at the first step of an optimizer draws random numbers, watched or not: let it."""
     train(noisy(), OPTIMIZERS["AdamW"], steps=1)
 
 
@@ -187,7 +187,7 @@ def test_a_closed_watch_leaves_no_footprint(animal: Specimen):
     assert differences(before, footprint(case)) == []
 
 
-def test_between_looks_no_hook_is_on_the_model():
+def test_between_measurements_no_hook_is_on_the_model():
     case = noisy()
     optimizer = torch.optim.SGD(case.model.parameters(), lr=0.01)
     hooked = []

@@ -40,7 +40,7 @@ def test_a_store_is_a_path(store):
         validate_store(store)
 
 
-def test_a_parameter_that_only_the_optimiser_knows_has_a_name_too():
+def test_a_parameter_that_only_the_optimizer_holds_has_a_name():
     model, alone = nn.Linear(2, 2), nn.Parameter(torch.ones(3))
     table = build_parameter_table(model, [torch.optim.SGD([*model.parameters(), alone], lr=0.1)])
     assert "outside the model, (3,), 2" in table.names

@@ -1,4 +1,4 @@
-"""Run by torchrun in test_ranks.py: each rank trains, watched and not, and writes down what it saw."""
+"""Run by torchrun in test_distributed.py: each rank trains, watched and not, and writes down what it saw."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 import torch
-import torch._dynamo  # loaded by the first step of any optimiser, and draws random numbers when it is
+import torch._dynamo  # loaded by the first step of any optimizer, and draws random numbers when it is
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
@@ -68,7 +68,7 @@ def remains(model: nn.Module, optimizer: Optimizer, losses: list[Tensor]) -> Ite
     for name, buffer in model.named_buffers():
         yield f"buffer {name}", bits(buffer)
     for path, leaf in pytree.tree_leaves_with_path(optimizer.state_dict()):
-        yield f"optimiser {pytree.keystr(path)}", bits(leaf)
+        yield f"optimizer {pytree.keystr(path)}", bits(leaf)
     yield "torch's random state", torch.get_rng_state().numpy().tobytes()
     yield "python's random state", random.getstate()
     yield "numpy's random state", repr(numpy.random.get_state())

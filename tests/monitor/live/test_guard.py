@@ -53,14 +53,14 @@ def test_a_resource_for_another_site_is_refused_and_opening_the_page_is_not(serv
     ["/../../etc/passwd", "/static/../page.py", "/%2e%2e/%2e%2e/etc/passwd", "/runs/..%2f..%2fetc/check?step=0",
      "/runs/1/check?step=0", "/runs/-1/check?step=0", "/runs/run.leadline/check?step=0", "//etc/passwd"],
 )  # fmt: skip
-def test_there_is_no_way_to_a_file(served, path):
+def test_no_url_reads_a_file(served, path):
     status, _, text = served.ask(path)
     assert status == 404
     assert "root:" not in text
 
 
 @pytest.mark.parametrize("step", ["", "x", "-1", "1e3", "9" * 30])
-def test_a_step_that_is_none_is_refused(served, step):
+def test_an_invalid_step_is_refused(served, step):
     assert served.ask(f"/runs/0/check?step={step}")[0] == 400
 
 
@@ -92,7 +92,7 @@ def test_the_server_listens_on_the_loopback_interface_only(run):
         server.runs.close()
 
 
-def test_a_port_that_is_taken_is_said_so(run):
+def test_a_port_in_use_is_reported(run):
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         taken.listen()

@@ -39,7 +39,7 @@ def test_the_first_message_holds_the_whole_run(serve, run):
     assert first[3] == -1.0
 
 
-def test_what_is_written_later_is_told_as_a_difference(serve, tmp_path):
+def test_later_steps_are_sent_as_an_update(serve, tmp_path):
     path = tmp_path / "run.leadline"
     writer = begin(path)
     with serve(path).listen() as listener:
@@ -60,9 +60,7 @@ def test_what_is_written_later_is_told_as_a_difference(serve, tmp_path):
 
 
 @pytest.mark.parametrize("by_header", [True, False])
-def test_whoever_connects_again_gets_only_what_was_missed_also_from_another_server(
-    serve, tmp_path, by_header
-):
+def test_a_page_that_reconnects_gets_only_what_it_missed_also_from_another_server(serve, tmp_path, by_header):
     path = tmp_path / "run.leadline"
     writer = begin(path)
     first = serve(path)
@@ -80,7 +78,7 @@ def test_whoever_connects_again_gets_only_what_was_missed_also_from_another_serv
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "x.1.2.3", "{}.99999", "{}.-1", "{}." + "9" * 30, "{}"])
-def test_a_token_that_does_not_fit_is_answered_with_everything(run, token):
+def test_an_invalid_token_gets_a_full_message(run, token):
     runs = RunList([run])
     name = runs.token([PageCursor()]).split(".")[0]
     (cursor,) = runs.cursors(token.format(name))
@@ -89,7 +87,7 @@ def test_a_token_that_does_not_fit_is_answered_with_everything(run, token):
     assert message["whole"]
 
 
-def test_a_reader_far_behind_is_told_everything_in_short(run, monkeypatch):
+def test_a_page_far_behind_gets_a_full_message(run, monkeypatch):
     monkeypatch.setattr(run_list, "MAX_UPDATE_ENTRIES", 3)
     runs = RunList([run])
     message, _ = runs.runs[0].update(PageCursor(cursor=1))
@@ -99,7 +97,7 @@ def test_a_reader_far_behind_is_told_everything_in_short(run, monkeypatch):
     assert not near["whole"]
 
 
-def test_a_resumed_run_is_told_anew_because_its_steps_may_have_changed(tmp_path):
+def test_a_resumed_run_is_sent_again_because_its_steps_may_have_changed(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path).close()
     runs = RunList([path])
@@ -113,7 +111,7 @@ def test_a_resumed_run_is_told_anew_because_its_steps_may_have_changed(tmp_path)
     assert message["scalars"]["loss"][1][5] == 9.0
 
 
-def test_a_file_that_is_replaced_is_read_anew_and_one_that_is_gone_is_read_on(tmp_path):
+def test_a_replaced_file_is_reopened_and_a_deleted_one_stays_open(tmp_path):
     path, other = tmp_path / "run.leadline", tmp_path / "other.leadline"
     begin(path).close()
     begin(other, 3, model="Other").close()
@@ -127,7 +125,7 @@ def test_a_file_that_is_replaced_is_read_anew_and_one_that_is_gone_is_read_on(tm
     runs.close()
 
 
-def test_a_file_that_is_replaced_by_something_else_is_trouble_told_once(tmp_path):
+def test_a_file_replaced_by_something_else_is_reported_once(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path).close()
     runs = RunList([path])
@@ -149,7 +147,7 @@ def test_several_runs_share_one_stream(serve, tmp_path):
     assert [(each["run"], each["header"]["file"]) for each in told] == [(0, "a.leadline"), (1, "b.leadline")]
 
 
-def test_the_size_of_what_is_told_does_not_grow_with_the_run(tmp_path):
+def test_the_size_of_a_full_message_does_not_grow_with_the_run(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path, 5000).close()
     with Run(path) as run:
@@ -166,7 +164,7 @@ def test_the_size_of_what_is_told_does_not_grow_with_the_run(tmp_path):
     assert len(late["vectors"]["grad_norm"]["steps"]) == MAX_NEW_COLUMNS
 
 
-def test_zooming_in_brings_back_the_steps_that_were_left_out(tmp_path, serve):
+def test_zooming_in_returns_the_steps_that_were_thinned(tmp_path, serve):
     path = tmp_path / "run.leadline"
     begin(path, 5000).close()
     served = serve(path)

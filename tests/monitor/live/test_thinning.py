@@ -14,7 +14,7 @@ NUMBERS = st.lists(st.floats(width=32), min_size=1, max_size=300)
 
 
 @given(values=NUMBERS, most=st.integers(6, 60))
-def test_a_thinned_curve_is_short_and_keeps_ends_extremes_and_that_there_are_odd_values(values, most):
+def test_a_thinned_curve_has_its_ends_extremes_and_non_finite_values(values, most):
     steps = [*range(0, 2 * len(values), 2)]
     fewer, kept = thin(steps, values, most)
     assert len(fewer) <= most + 2
@@ -27,14 +27,14 @@ def test_a_thinned_curve_is_short_and_keeps_ends_extremes_and_that_there_are_odd
     assert (len(finite) < len(values)) == (len(left) < len(kept))
 
 
-def test_a_single_spike_among_many_is_kept():
+def test_a_single_spike_survives_thinning():
     values = [1.0] * 10_000
     values[7777] = 50.0
     assert 50.0 in thin(range(10_000), values, 100)[1]
 
 
 @given(count=st.integers(1, 500), most=st.integers(2, 100))
-def test_what_is_spread_is_in_order_and_has_both_ends(count, most):
+def test_evenly_spaced_items_are_in_order_and_include_both_ends(count, most):
     found = evenly_spaced(range(count), most)
     assert len(found) == min(count, most)
     assert (found[0], found[-1]) == (0, count - 1)
@@ -54,5 +54,5 @@ def test_a_row_shows_its_largest_and_a_nan_wins():
     assert odd[1] == 3.0
 
 
-def test_places_that_were_not_measured_are_marked_as_such():
+def test_unmeasured_labels_are_marked():
     assert reduce_rows(array("f", [1.0]), 3, 9).tolist() == [1.0, -1.0, -1.0]

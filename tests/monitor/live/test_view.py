@@ -40,7 +40,7 @@ def test_without_the_extra_the_command_names_it(run, monkeypatch, capsys):
     assert "pip install 'leadline[live]'" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_run_is_refused(tmp_path, capsys):
+def test_a_file_without_a_run_is_refused(tmp_path, capsys):
     (tmp_path / "a.leadline").write_text("text")
     assert main(["view", str(tmp_path / "a.leadline")]) == 2
     assert "not a run file" in capsys.readouterr().err
@@ -61,6 +61,6 @@ def test_a_notebook_gets_a_frame_whose_process_ends_with_it(run):
         urllib.request.urlopen(shown.url, timeout=20)
 
 
-def test_a_notebook_is_told_what_is_wrong_with_a_file(tmp_path):
+def test_a_notebook_reports_what_is_wrong_with_a_file(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         show(tmp_path / "nothing.leadline")

@@ -76,18 +76,18 @@ def kill_repeatedly(path: Path, *, times: int, pause: float, flushing: bool) -> 
     return lost
 
 
-def test_no_step_that_was_flushed_is_lost_by_a_kill_at_any_moment(tmp_path):
+def test_a_kill_at_any_moment_loses_no_flushed_step(tmp_path):
     assert kill_repeatedly(tmp_path / "a.leadline", times=10, pause=0.0, flushing=True) == [0] * 10
 
 
-def test_what_a_kill_takes_from_an_unflushed_run_is_less_than_the_longest_pause(tmp_path):
+def test_a_kill_loses_less_than_the_longest_pause(tmp_path):
     """`benchmarks/run_file_cost.py` measures how many steps it is in fact."""
     lost = kill_repeatedly(tmp_path / "a.leadline", times=10, pause=0.02, flushing=False)
     assert max(lost) <= 1 + MAX_PAUSE_SECONDS / 0.02
 
 
 @pytest.mark.slow
-def test_sixty_kills_leave_a_sound_file(tmp_path):
+def test_sixty_kills_leave_an_intact_file(tmp_path):
     kill_repeatedly(tmp_path / "a.leadline", times=60, pause=0.01, flushing=False)
 
 

@@ -40,7 +40,7 @@ def test_the_columns_of_common_loggers_are_found(tmp_path, header):
     assert read(tmp_path, f"{header}\n{cells}\n") == [(7, {"loss": 2.5})]
 
 
-def test_a_validation_loss_is_not_taken_for_the_loss(tmp_path):
+def test_a_validation_loss_is_not_used_as_the_loss(tmp_path):
     with pytest.raises(InputError, match="--column loss=NAME"):
         read(tmp_path, "step,val_loss\n0,1\n")
 
@@ -78,12 +78,12 @@ def test_rows_of_one_step_are_joined(tmp_path):
         ("a,b\n1,2\n", "'a', 'b'"),
     ],
 )
-def test_a_log_that_cannot_be_read_is_told(tmp_path, text, words):
+def test_an_unreadable_log_is_reported(tmp_path, text, words):
     with pytest.raises(InputError, match=words):
         read(tmp_path, text)
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path):
+def test_a_binary_file_is_reported(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"step,loss\n1,\xff\xfe\x00\n")
     with pytest.raises(InputError, match="UTF-8"):
         read_log(tmp_path / "a.csv", {})
@@ -91,12 +91,12 @@ def test_bytes_that_are_no_text_are_told(tmp_path):
         read_log(tmp_path / "none.csv", {})
 
 
-def test_a_named_column_that_is_not_there_is_told_with_those_that_are(tmp_path):
+def test_an_unknown_column_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(InputError, match="'step', 'loss'"):
         read(tmp_path, "step,loss\n1,2\n", loss="ce")
 
 
-def test_what_is_a_log_is_known_by_its_name(tmp_path):
+def test_logs_are_recognized_by_their_names(tmp_path):
     (tmp_path / "events.out.tfevents.1.host").touch()
     assert is_log(tmp_path)
     assert is_log(tmp_path / "events.out.tfevents.1.host")

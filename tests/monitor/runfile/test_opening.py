@@ -29,7 +29,7 @@ def write(path: Path, steps: range, info: RunInfo = INFO) -> Writer:
     return writer
 
 
-def test_a_resumed_run_goes_on_in_its_file(tmp_path):
+def test_a_resumed_run_continues_in_its_file(tmp_path):
     first = write(tmp_path / "a.leadline", range(3))
     second = write(tmp_path / "a.leadline", range(3, 5))
     assert (first.last_step, second.last_step) == (None, 2)
@@ -41,7 +41,7 @@ def test_a_resumed_run_goes_on_in_its_file(tmp_path):
         ]
 
 
-def test_steps_written_again_after_a_resume_replace_the_old_ones_whole_and_an_event_says_so(tmp_path):
+def test_steps_written_again_after_a_resume_replace_the_old_ones_and_an_event_records_it(tmp_path):
     path = tmp_path / "a.leadline"
     with Writer(path, INFO) as writer:
         for step in range(5):
@@ -58,7 +58,7 @@ def test_steps_written_again_after_a_resume_replace_the_old_ones_whole_and_an_ev
     assert "steps 3 to 4 are written again" in event.message
 
 
-def test_a_number_written_twice_is_the_later_one_and_an_event_says_so_once(tmp_path):
+def test_of_a_number_written_twice_the_later_counts_and_one_event_records_it(tmp_path):
     with Writer(tmp_path / "a.leadline", INFO) as writer:
         for step in (0, 1):
             writer.put(step, {"loss": 1.0})
@@ -105,7 +105,7 @@ sys.stdin.read()
 """
 
 
-def test_a_file_that_a_living_process_writes_is_refused_and_that_of_a_dead_one_is_taken_over(tmp_path):
+def test_the_file_of_a_running_writer_is_refused_and_that_of_a_dead_one_taken_over(tmp_path):
     path = tmp_path / "a.leadline"
     command = [sys.executable, "-c", HOLDER, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -135,7 +135,7 @@ def test_a_silent_writer_on_another_machine_is_taken_over(tmp_path, monkeypatch)
     write(tmp_path / "a.leadline", range(1, 2))
 
 
-def test_a_writer_on_another_machine_that_beats_is_refused(tmp_path, monkeypatch):
+def test_a_file_whose_remote_writer_is_alive_is_refused(tmp_path, monkeypatch):
     """While this one waits, the other writes."""
     path = tmp_path / "a.leadline"
     other = replace(current_owner(), host="elsewhere")
@@ -168,7 +168,7 @@ def test_a_writer_whose_file_was_taken_over_stops_and_says_so(tmp_path, recwarn)
         assert run.steps == [0]
 
 
-def test_a_process_number_used_again_is_not_the_writer():
+def test_a_reused_process_id_is_not_the_writer():
     me = current_owner()
     assert is_alive(me)
     assert not is_alive(replace(me, born="another time")) or me.born == ""
@@ -177,12 +177,12 @@ def test_a_process_number_used_again_is_not_the_writer():
     assert not seems_alive(replace(me, host="elsewhere", beat=0.0))
 
 
-def test_a_directory_is_no_file(tmp_path):
+def test_a_directory_is_refused(tmp_path):
     with pytest.raises(InputError, match="the directory"):
         Writer(tmp_path, INFO)
 
 
-def test_the_folder_of_a_new_file_is_made(tmp_path):
+def test_the_folder_of_a_new_file_is_created(tmp_path):
     write(tmp_path / "runs" / "today" / "a.leadline", range(1))
     assert (tmp_path / "runs" / "today" / "a.leadline").exists()
 
@@ -205,7 +205,7 @@ def test_a_forked_child_neither_writes_nor_waits(tmp_path):
         assert run.steps == [0]
 
 
-def test_a_writer_that_is_let_go_stores_what_is_left(tmp_path):
+def test_a_garbage_collected_writer_stores_what_is_left(tmp_path):
     writer = Writer(tmp_path / "a.leadline", INFO)
     writer.put(0, {"loss": 0.0})
     del writer
@@ -214,14 +214,14 @@ def test_a_writer_that_is_let_go_stores_what_is_left(tmp_path):
         assert not run.is_live
 
 
-def test_a_program_that_ends_without_closing_has_stored_all(tmp_path):
+def test_a_program_that_ends_without_closing_has_stored_everything(tmp_path):
     code = HOLDER.replace("sys.stdin.read()", 'writer.put(7, {"loss": 1.0})')
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True, capture_output=True)
     with Run(tmp_path / "a") as run:
         assert run.steps == [7]
 
 
-def test_labels_that_change_are_told(tmp_path):
+def test_changed_labels_are_recorded_as_an_event(tmp_path):
     for labels in (["a"], ["a", "b"]):
         with Writer(tmp_path / "a.leadline", INFO) as writer:
             writer.axis("blocks", labels)
@@ -237,5 +237,5 @@ MOUNTS = "disk / ext4 rw 0 0\nserver:/home /home nfs4 rw 0 0\nssd /home/fast\\04
 @pytest.mark.parametrize(
     ("place", "kind"), [("/home/me/a", "nfs4"), ("/opt/a", ""), ("/home/fast disk/a", ""), ("/homes/a", "")]
 )
-def test_a_network_file_system_is_known_by_the_nearest_mount(place, kind):
+def test_a_network_file_system_is_recognized_by_the_nearest_mount(place, kind):
     assert network_file_system(Path(place), MOUNTS) == kind

@@ -33,7 +33,7 @@ def test_the_check_of_a_step_is_the_last_one_up_to_it(checked, step, stored):
         assert nearest_check(run, step) == stored
 
 
-def test_a_moment_is_exported_as_the_report_that_was_stored(checked, serve):
+def test_the_exported_report_is_the_stored_one(checked, serve):
     served = serve(checked)
     status, headers, text = served.ask("/runs/0/report?step=7")
     assert status == 200
@@ -49,7 +49,7 @@ def test_a_run_without_a_check_is_exported_as_a_whole(run):
     assert "Net" in text
 
 
-def test_profiles_have_the_first_check_beside_them(checked, serve):
+def test_profiles_include_the_curve_of_the_first_check(checked, serve):
     found = json.loads(serve(checked).ask("/runs/0/check?step=9")[2])
     assert (found["step"], found["first"]) == (6, 0)
     assert len(found["names"]) == len(samples.sick().profile.blocks)
@@ -71,7 +71,7 @@ def test_a_run_without_checks_has_no_profiles(run):
         assert depth_profiles(opened, 3) == {"step": None, "panels": []}
 
 
-def test_a_check_that_cannot_be_read_is_said_so_and_the_server_goes_on(tmp_path, serve):
+def test_an_unreadable_check_is_reported_and_the_server_continues(tmp_path, serve):
     path = tmp_path / "newer.leadline"
     with begin(path) as writer:
         writer.report(0, '{"schema": "leadline.report/99"}')

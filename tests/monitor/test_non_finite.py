@@ -1,4 +1,4 @@
-"""A loss that is no number is traced to the op that made it, through its own graph."""
+"""The origin of a non-finite loss is found in the graph of the loss."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("op", MAKERS)
-def test_the_op_that_made_it_is_named_with_the_layer_before_it(op):
+def test_the_op_that_produced_it_is_named_with_the_layer_before_it(op):
     found = blamed(Middle(MAKERS[op]))
     assert found.op == op
     assert found.sentence.startswith(f"{op} after a produced it")
@@ -60,17 +60,17 @@ WRAPPED = {
 
 
 @pytest.mark.parametrize("how", WRAPPED)
-def test_it_is_found_though_it_was(how):
+def test_the_origin_is_found_in_spite_of(how):
     assert blamed(Middle(WRAPPED[how])).op == "log"
 
 
-def test_the_loss_itself_may_have_made_it():
+def test_the_loss_function_can_be_the_origin():
     found = blamed(Middle(torch.relu), measure=lambda out, _: -torch.log(out * 0).mean())
     assert (found.op, "after b" in found.sentence) == ("log", True)
 
 
 @pytest.mark.parametrize("name", ["a.weight", "a.bias", "b.weight"])
-def test_a_weight_that_was_broken_before_is_named_and_no_op(name):
+def test_a_weight_that_was_non_finite_before_is_named_instead_of_an_op(name):
     model = Middle(torch.relu)
     with torch.no_grad():
         model.get_parameter(name).view(-1)[0] = torch.nan
@@ -78,7 +78,7 @@ def test_a_weight_that_was_broken_before_is_named_and_no_op(name):
     assert (found.op, found.sentence) == ("", f"{name} was not finite before the pass")
 
 
-def test_a_batch_that_brought_it_is_named_and_no_op():
+def test_a_non_finite_batch_is_named_instead_of_an_op():
     x = torch.ones(8, 4)
     x[3, 1] = torch.nan
     assert (
@@ -88,7 +88,7 @@ def test_a_batch_that_brought_it_is_named_and_no_op():
 
 
 @pytest.mark.parametrize("between", [lambda h: h * torch.inf, lambda h: torch.full((8, 4), torch.nan) * h])
-def test_a_constant_that_brought_it_is_no_fault_of_the_op_before(between):
+def test_a_non_finite_constant_is_not_blamed_on_the_op_before_it(between):
     assert blamed(Middle(between)).sentence == "the batch or a constant was not finite when it reached mul"
 
 
@@ -112,7 +112,7 @@ def test_reading_the_graph_runs_no_hook_and_changes_no_gradient():
     assert gradients(look=True)[1] == 1
 
 
-def test_a_watch_tells_the_op_of_a_step_that_it_did_not_trace():
+def test_a_watch_names_the_op_of_an_untraced_step():
     """And makes no findings of weights that are no numbers any more."""
     model = Middle(lambda h: torch.log(h.abs() + (0 if broken else 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -132,7 +132,7 @@ def test_a_watch_tells_the_op_of_a_step_that_it_did_not_trace():
     assert said[1].message == "forward: a.weight was not finite before the pass"
 
 
-def test_a_graph_that_the_backward_pass_has_freed_blames_nobody():
+def test_a_freed_graph_gives_no_origin():
     loss = Middle(torch.log)(torch.ones(8, 4)).mean()
     assert find_origin(loss, {}) is not None
     loss.backward()

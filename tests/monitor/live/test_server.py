@@ -11,7 +11,7 @@ from leadline.monitor.live import server
 from leadline.monitor.live.server import HOST
 
 
-def test_a_browser_that_stopped_reading_is_hung_up_on_without_a_word(serve, run, monkeypatch, capfd):
+def test_a_browser_that_stopped_reading_is_disconnected_silently(serve, run, monkeypatch, capfd):
     monkeypatch.setattr(server, "MAX_SHUTDOWN_SECONDS", 0.3)
     served = serve(run)
     with socket.socket() as deaf, warnings.catch_warnings(record=True) as warned:

@@ -30,27 +30,27 @@ def train(on_alert: str, *, last: float) -> tuple[leadline.Watch, list[torch.Ten
 
 
 @pytest.mark.parametrize("last", [5.0, math.nan, math.inf])
-def test_a_step_that_stands_out_is_skipped_and_its_gradient_given_back(last: float):
+def test_an_outlier_step_is_skipped_and_its_gradient_restored(last: float):
     w, (*_, before, after, grad) = train("skip_step", last=last)
     assert torch.equal(before, after)
     assert grad is not None
     assert [event.step for event in w.events if event.kind == "intervention"] == [QUIET]
 
 
-def test_a_gradient_that_stands_out_is_clipped_to_the_limit():
+def test_an_outlier_gradient_is_clipped_to_the_limit():
     w, (*_, grad) = train("clip", last=5.0)
     assert 1.0 < grad.norm().item() < 1.1
     assert [event.step for event in w.events if event.kind == "intervention"] == [QUIET]
 
 
 @pytest.mark.parametrize("how", ["skip_step", "clip"])
-def test_ordinary_steps_are_let_through(how: str):
+def test_ordinary_steps_are_not_changed(how: str):
     w, (*_, before, after, _) = train(how, last=1.005)
     assert not torch.equal(before, after)
     assert [event for event in w.events if event.kind == "intervention"] == []
 
 
-def test_nothing_is_done_unless_asked_for():
+def test_nothing_is_changed_by_default():
     w, (*_, before, after, _) = train("log", last=50.0)
     assert not torch.equal(before, after)
     assert [event for event in w.events if event.kind == "intervention"] == []

@@ -97,7 +97,7 @@ def test_threads_may_share_a_run(tmp_path):
     assert failures == []
 
 
-def test_what_is_written_again_comes_again_behind_the_cursor(tmp_path):
+def test_numbers_that_are_written_again_come_after_the_cursor(tmp_path):
     with Writer(tmp_path / "a.leadline", INFO) as writer, Run(tmp_path / "a.leadline") as run:
         writer.put(0, {"loss": 1.0})
         writer.flush()
@@ -115,7 +115,7 @@ def test_what_is_written_again_comes_again_behind_the_cursor(tmp_path):
         assert changes.reports == (0,)
 
 
-def test_a_name_that_the_run_does_not_have_is_told_with_those_it_has(tmp_path):
+def test_an_unknown_metric_is_refused_with_the_known_ones(tmp_path):
     with Run(write(tmp_path / "a.leadline", 1)) as run:
         with pytest.raises(InputError, match="one of the run's scalars: loss"):
             run.scalars("grad_norm")
@@ -173,7 +173,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_file_that_is_no_sound_run_is_refused_with_words(tmp_path, case):
+def test_a_damaged_file_is_refused_with_the_reason(tmp_path, case):
     make, kind, words = BAD[case]
     make(tmp_path / "a.leadline")
     with pytest.raises(kind, match=f"(?s){words}"):
@@ -184,7 +184,7 @@ WRITABLE = {"missing", "empty", "vector damaged", "number damaged", "labels dama
 
 
 @pytest.mark.parametrize("case", [case for case in BAD if case not in WRITABLE])
-def test_a_writer_refuses_it_too_and_leaves_it_as_it_is(tmp_path, case):
+def test_a_writer_refuses_it_too_and_leaves_it_unchanged(tmp_path, case):
     path = tmp_path / "a.leadline"
     BAD[case][0](path)
     before = path.read_bytes() if path.is_file() else b""
@@ -226,7 +226,7 @@ def look_as_nobody(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
 
 
-def test_a_run_that_was_killed_is_read_whole_where_nothing_can_be_written(reachable):
+def test_a_killed_run_is_readable_in_a_read_only_folder(reachable):
     """Its log is still beside it, and to read that SQLite would make a file."""
     path = reachable / "a.leadline"
     code = WRITER.replace('print("ready", flush=True)', "import os; os._exit(0)")
@@ -239,7 +239,7 @@ def test_a_run_that_was_killed_is_read_whole_where_nothing_can_be_written(reacha
 
 
 @pytest.mark.parametrize("closed", ["file", "folder"])
-def test_a_file_without_permission_is_told(reachable, closed):
+def test_a_file_without_permission_is_reported(reachable, closed):
     path = write(reachable / "in" / "a.leadline", 1)
     (path if closed == "file" else path.parent).chmod(0o000)
     done = look_as_nobody(path)

@@ -46,7 +46,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_disk_that_stays_full_is_told_once_and_stops_nothing(small_disk, recwarn):
+def test_a_full_disk_causes_one_warning_and_stops_nothing(small_disk, recwarn):
     writer = Writer(small_disk / "a.leadline", INFO)
     (small_disk / "filler").write_bytes(bytes(600_000))
     for begin in range(0, 60, 20):
@@ -97,7 +97,7 @@ print("trained:", trained)
 """
 
 
-def test_a_process_that_may_not_write_more_goes_on_and_recovers(tmp_path):
+def test_a_process_at_its_file_size_limit_continues_and_recovers(tmp_path):
     done = run_python(LIMITED, tmp_path / "a.leadline")
     assert "trained: 40" in done.stdout
     assert "trouble: disk I/O error" in done.stdout or "trouble: database or disk is full" in done.stdout
@@ -122,7 +122,7 @@ print("trained, trouble:", writer.trouble)
 """
 
 
-def test_in_a_read_only_directory_training_goes_on_with_one_warning(reachable):
+def test_in_a_read_only_directory_training_continues_with_one_warning(reachable):
     reachable.chmod(0o555)
     done = run_python(FORBIDDEN, reachable / "a.leadline")
     assert "trained, trouble: unable to open database file" in done.stdout
@@ -150,7 +150,7 @@ def test_a_directory_that_vanishes_is_waited_for(tmp_path, recwarn):
         assert run.info.id == writer.info.id
 
 
-def test_after_trouble_a_step_can_still_be_completed(tmp_path, recwarn):
+def test_after_a_failure_a_step_can_still_be_completed(tmp_path, recwarn):
     """Reopening the file in the middle of a run is no resume: what the step had already must stay."""
     path, elsewhere = tmp_path / "a.leadline", tmp_path / "elsewhere"
     writer = Writer(path, INFO)
@@ -170,7 +170,9 @@ def test_after_trouble_a_step_can_still_be_completed(tmp_path, recwarn):
         assert run.events() == []
 
 
-def test_a_file_system_without_shared_memory_is_written_without_log_and_told(tmp_path, monkeypatch, recwarn):
+def test_without_shared_memory_the_file_is_written_without_a_log_after_a_warning(
+    tmp_path, monkeypatch, recwarn
+):
     """The dot-file locking of SQLite knows no shared memory, as some file systems."""
     monkeypatch.setattr(access, "connect", partial(schema.connect, options="&vfs=unix-dotfile"))
     with Writer(tmp_path / "a", INFO) as writer:
@@ -183,9 +185,7 @@ def test_a_file_system_without_shared_memory_is_written_without_log_and_told(tmp
         assert run.steps == [0, 1, 2]
 
 
-def test_on_a_network_file_system_there_is_no_log_and_files_may_be_numbered_anew(
-    tmp_path, monkeypatch, recwarn
-):
+def test_on_a_network_file_system_there_is_no_log_and_files_may_be_renumbered(tmp_path, monkeypatch, recwarn):
     monkeypatch.setattr(access, "network_file_system", lambda _: "nfs4")
     real = Path.stat
     with Writer(tmp_path / "a", INFO) as writer:
@@ -203,7 +203,7 @@ def _renumbered(found: os.stat_result) -> os.stat_result:
     return os.stat_result([found[0], found[1] + 1, *found[2:10]])
 
 
-def test_a_filter_that_makes_errors_of_warnings_does_not_stop_the_training(tmp_path):
+def test_a_filter_that_turns_warnings_into_errors_does_not_stop_training(tmp_path):
     writer = Writer(tmp_path / "a.leadline", INFO)
     shutil.rmtree(tmp_path)
     with warnings.catch_warnings():
@@ -213,7 +213,7 @@ def test_a_filter_that_makes_errors_of_warnings_does_not_stop_the_training(tmp_p
     assert writer.trouble
 
 
-def test_numbers_that_no_file_can_hold_are_dropped_and_the_next_are_stored(tmp_path, recwarn):
+def test_numbers_that_cannot_be_stored_are_dropped_and_later_ones_stored(tmp_path, recwarn):
     writer = Writer(tmp_path / "a.leadline", INFO)
     writer.put(2**80, {"loss": 1.0})
     writer.flush()
@@ -225,7 +225,7 @@ def test_numbers_that_no_file_can_hold_are_dropped_and_the_next_are_stored(tmp_p
         assert run.steps == [1]
 
 
-def test_what_waits_is_bounded_and_what_was_let_go_is_told(tmp_path):
+def test_the_queue_is_bounded_and_dropped_steps_are_recorded(tmp_path):
     thread = WriterThread(tmp_path / "none" / "a.leadline", INFO, resume=True, max_bytes=100_000)
     thread.start()
     shutil.rmtree(tmp_path / "none")
@@ -240,7 +240,7 @@ def test_what_waits_is_bounded_and_what_was_let_go_is_told(tmp_path):
         assert "46 steps from 0 to 45" in run.events()[0].message
 
 
-def test_a_batch_given_back_stands_in_front_of_what_came_since():
+def test_a_batch_that_is_put_back_comes_before_later_steps():
     queue = WriteQueue()
     for step in range(3):
         queue.add(StepNumbers(step, 0.0, {}, {}))

@@ -31,7 +31,7 @@ def content(path) -> tuple:
 
 
 @pytest.mark.parametrize("count", [1, ROWS_PER_INSERT - 1, ROWS_PER_INSERT, 3 * ROWS_PER_INSERT + 5])
-def test_steps_stored_together_are_as_if_stored_one_by_one(tmp_path, count):
+def test_steps_stored_together_equal_steps_stored_one_by_one(tmp_path, count):
     together, apart = tmp_path / "together.leadline", tmp_path / "apart.leadline"
     with Writer(together, INFO) as writer:
         writer.put(0, {"loss": 9.0})
@@ -45,7 +45,7 @@ def test_steps_stored_together_are_as_if_stored_one_by_one(tmp_path, count):
     assert [*ours[0].values()][1:] == [*theirs[0].values()][1:] == list(map(float, range(1, count + 1)))
 
 
-def test_steps_that_a_resumed_run_makes_again_replace_the_old_ones(tmp_path):
+def test_steps_that_a_resumed_run_repeats_replace_the_old_ones(tmp_path):
     path = tmp_path / "run.leadline"
     with Writer(path, INFO) as writer:
         writer.put(0, {"loss": 9.0})
@@ -60,14 +60,14 @@ def test_steps_that_a_resumed_run_makes_again_replace_the_old_ones(tmp_path):
         assert "resume" in [event.kind for event in run.events()]
 
 
-def test_steps_that_found_no_room_are_counted_one_by_one():
+def test_dropped_steps_are_counted_one_by_one():
     queue = WriteQueue(max_bytes=rows(0, 10).size)
     queue.add(rows(0, 10))
     queue.add(rows(10, 5))
     assert queue.take().dropped == DroppedSteps(10, 0, 9)
 
 
-def test_a_history_of_rows_is_that_of_the_steps():
+def test_a_history_of_columns_equals_that_of_single_steps():
     together, apart = History(), History()
     found = rows(0, 50)
     together.add_rows(found.steps, found.scalars)

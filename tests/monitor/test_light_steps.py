@@ -59,12 +59,12 @@ def test_a_fast_loop_leaves_every_loss_and_rate_in_its_run_file(tmp_path, closur
         assert [*run.times().values()] == sorted(run.times().values())
 
 
-def test_alarms_see_the_losses_of_steps_that_were_not_looked_at():
+def test_run_checks_see_the_losses_of_light_steps():
     w, losses, _ = quick_loop(budget=1e-6)
     assert w.history.scalars("loss").values == losses
 
 
-def test_a_loss_that_is_no_number_is_said_at_its_step_and_the_next_pass_is_traced(tmp_path):
+def test_a_non_finite_loss_is_reported_at_its_step_and_the_next_pass_is_traced(tmp_path):
     w, _, levels = quick_loop(budget=1e-6, spoilt=100)
     assert levels[100:102] == [Level.LOSS, Level.TRACE]
     assert [each.step for each in w.events if each.kind == "non-finite"][:1] == [100]
@@ -79,7 +79,7 @@ def test_micro_batches_of_a_light_step_are_averaged():
     assert len(rows) == 0
 
 
-def test_a_loss_that_a_device_still_works_on_is_not_waited_for():
+def test_a_loss_that_a_device_still_computes_is_not_waited_for():
     rows = step_record.LightSteps()
     for step in range(3):
         rows.add(step, float(step), [torch.tensor(float(step))], None)
@@ -87,7 +87,7 @@ def test_a_loss_that_a_device_still_works_on_is_not_waited_for():
     assert rows.take().scalars == {"loss": (2.0,)}
 
 
-def test_the_loss_that_was_told_is_kept_though_the_tensor_is_changed_later():
+def test_the_recorded_loss_does_not_change_with_its_tensor():
     loss = torch.tensor(2.0, requires_grad=True) * 1.0
     kept = step_record.to_number(loss)
     with torch.no_grad():
@@ -109,7 +109,7 @@ def test_a_run_of_which_few_steps_were_recorded_is_undecided_and_says_how_many(t
     assert judge_run(recorded(tmp_path / "all.leadline", range(300))).verdict != "undecided"
 
 
-def test_a_check_that_was_stored_does_not_make_a_verdict_of_few_steps(tmp_path):
+def test_a_stored_check_gives_no_verdict_on_too_few_steps(tmp_path):
     path = tmp_path / "run.leadline"
     quick_loop(steps=3, every=1, store=path)
     with Run(path) as run:
@@ -120,7 +120,7 @@ def test_a_check_that_was_stored_does_not_make_a_verdict_of_few_steps(tmp_path):
         assert judge_run(run).verdict != "undecided"
 
 
-def test_a_run_that_died_of_an_error_is_said_to_have_ended_by_it(tmp_path):
+def test_the_state_of_a_crashed_run_names_its_error(tmp_path):
     path = tmp_path / "run.leadline"
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -130,7 +130,7 @@ def test_a_run_that_died_of_an_error_is_said_to_have_ended_by_it(tmp_path):
         assert judge_run(run).course.state == "ended by MemoryError"
 
 
-def test_what_grew_more_severe_is_not_told_as_over_beside_itself(tmp_path):
+def test_an_escalated_alert_is_not_also_a_past_alert(tmp_path):
     words = {"name": "x", "message": "m", "where": "w", "evidence": {}, "code": "T804", "since": 3}
     with Writer(tmp_path / "run.leadline", RunInfo()) as writer:
         writer.put(0, {"loss": 1.0}, {})

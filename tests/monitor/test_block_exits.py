@@ -25,7 +25,7 @@ RESTLESS = (
     "spectral-norm-by-hook", "teacher-in-forward", "writes-its-input", "foreach-teacher", "flat-parameters",
     "toggles-flags",
 )  # fmt: skip
-"""Their second pass differs from the first whatever the optimiser does."""
+"""Their second pass differs from the first whatever the optimizer does."""
 
 
 def two_looks(case: Case) -> dict[str, tuple[list[float], list[float]]]:
@@ -52,18 +52,18 @@ def assert_alike(looks: dict[str, tuple[list[float], list[float]]]) -> int:
 
 
 @pytest.mark.parametrize("animal", animals(*COMMON))
-def test_a_glance_has_the_numbers_of_a_trace(animal: Specimen):
+def test_block_moments_equal_those_of_a_trace(animal: Specimen):
     assert assert_alike(two_looks(animal())) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("animal", [each for each in animals(without=["deep"]) if each.id not in RESTLESS])
-def test_a_glance_never_contradicts_a_trace(animal: Specimen):
+def test_block_moments_never_contradict_a_trace(animal: Specimen):
     assert_alike(two_looks(animal()))
 
 
 @pytest.mark.parametrize("animal", animals("encoder-pre-norm", "encoder-post-norm", "mlp"))
-def test_every_block_of_a_common_stack_has_an_exit_that_can_be_seen(animal: Specimen):
+def test_every_block_of_a_common_stack_has_a_measurable_exit(animal: Specimen):
     """Also where a residual sum lies inside of a layer: the norm that follows is given it."""
     looks = two_looks(animal())
     assert set(looks) == set(SIDES)
@@ -99,14 +99,14 @@ class Stack(nn.Module):
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["returned alone", "second of two"])
-def test_an_exit_is_where_it_was_passed_whatever_the_order_of_ops(wrapped):
+def test_a_block_exit_is_located_for_any_order_of_ops(wrapped):
     torch.manual_seed(0)
     case = Case(model=Stack(wrapped=wrapped), inputs=torch.randn(5, 6), loss=lambda out: out.square().mean())
     looks = two_looks(case)
     assert assert_alike(looks) == 2 * len(looks["forward_ms"][0]) >= 8
 
 
-def test_a_module_that_returns_less_than_before_is_not_looked_at():
+def test_a_module_that_returns_fewer_tensors_than_before_is_not_measured():
     torch.manual_seed(0)
     model = Stack(wrapped=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -146,7 +146,7 @@ def test_a_scaled_loss_leaves_its_scale_out_of_the_gradients():
     assert list(scaled(1024.0)) == pytest.approx(list(scaled(1.0)), rel=1e-4)
 
 
-def test_of_several_passes_in_a_step_the_first_one_with_gradients_is_looked_at():
+def test_of_several_passes_in_a_step_the_first_with_gradients_is_measured():
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         with torch.no_grad():
             model(100 * torch.ones(3, 4))
@@ -171,7 +171,7 @@ def test_a_pass_that_raises_leaves_no_hook():
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in models[0].modules())
 
 
-def test_a_pass_inside_vmap_is_not_looked_at():
+def test_a_pass_inside_vmap_is_not_measured():
     """No number of it can be read: it is many passes at once."""
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -182,7 +182,7 @@ def test_a_pass_inside_vmap_is_not_looked_at():
     watched_steps(4, step)
 
 
-def test_whoever_compiles_what_calls_a_watched_model_does_not_compile_its_hooks():
+def test_compiling_the_caller_of_a_watched_model_does_not_compile_its_hooks():
     calls: list[Callable[[], torch.Tensor]] = []
     counter = CompileCounter()
 

@@ -20,7 +20,7 @@ def codes(watch: leadline.Watch) -> list[tuple[str, str]]:
     return [(each.code, each.severity) for each in watch.alerts]
 
 
-def test_an_optimiser_that_no_longer_steps_is_told_while_training_goes_on():
+def test_an_optimizer_that_stops_stepping_is_reported_during_training():
     model, optimizer = small()
     with leadline.watch(model, optimizer) as w:
         for step in range(2 + MIN_LOSSES_OF_STALL):
@@ -34,7 +34,7 @@ def test_an_optimiser_that_no_longer_steps_is_told_while_training_goes_on():
     assert codes(w) == [("T811", "error")], "once"
 
 
-def test_a_stall_ends_the_loop_where_that_was_asked_for():
+def test_a_stall_ends_the_loop_if_requested():
     model, optimizer = small()
     with leadline.watch(model, optimizer, on_alert="raise") as w:
         w.loss(model(torch.ones(2, 3)).mean()).backward()
@@ -46,7 +46,7 @@ def test_a_stall_ends_the_loop_where_that_was_asked_for():
 
 
 @pytest.mark.parametrize(("losses", "said"), [(7, []), (8, [("T811", "warning")])])
-def test_a_short_run_without_a_step_is_told_at_its_end(losses, said):
+def test_a_short_run_without_a_step_is_reported_at_its_end(losses, said):
     model, optimizer = small()
     with leadline.watch(model, optimizer) as w:
         for _ in range(losses):
@@ -67,7 +67,7 @@ def test_losses_of_an_evaluation_are_not_missed_steps():
     assert codes(w) == []
 
 
-def test_as_many_micro_batches_as_usual_are_no_stall():
+def test_the_usual_number_of_micro_batches_is_not_a_stall():
     detector = StallDetector()
     assert (detector.limit, detector.has_stepped) == (MAX_LOSSES_BEFORE_FIRST_STEP, False)
     for micro_batches, limit in ((1, MIN_LOSSES_OF_STALL), (500, 2000), (3, 2000)):
@@ -78,7 +78,7 @@ def test_as_many_micro_batches_as_usual_are_no_stall():
     assert not detector.is_stalled_at_end
 
 
-def test_a_scaler_that_skips_every_step_is_told_as_such():
+def test_a_scaler_that_skips_every_step_is_reported():
     model, optimizer = small()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
     with leadline.watch(model, optimizer) as w:

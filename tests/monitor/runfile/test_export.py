@@ -55,7 +55,7 @@ def as_parquet(table, path) -> list[dict[str, object]]:
     return parquet.read_table(path).to_pylist()
 
 
-def test_a_table_of_numbers_has_a_row_a_step_and_gaps_stay_gaps(run, tmp_path):
+def test_a_table_of_scalars_has_one_row_per_step_and_empty_gaps(run, tmp_path):
     rows = as_csv(scalar_table(run))
     assert [int(row["step"]) for row in rows] == list(range(STEPS))
     assert rows[0]["loss"] == "0.1"
@@ -68,11 +68,11 @@ def test_a_table_of_numbers_has_a_row_a_step_and_gaps_stay_gaps(run, tmp_path):
     assert cells[0]["lr"] is None
 
 
-def test_a_metric_that_is_called_as_a_column_of_ours_keeps_its_own(run):
+def test_a_metric_named_like_a_fixed_column_gets_its_own_column(run):
     assert as_csv(scalar_table(run))[0]["time (metric)"] == "5.0"
 
 
-def test_a_table_of_layers_has_a_row_a_number(run, tmp_path):
+def test_a_table_of_layers_has_one_row_per_number(run, tmp_path):
     expected = [
         (step, "dead", "blocks", index, label, value)
         for step in range(0, STEPS, 2)

@@ -120,7 +120,7 @@ def test_a_tensor_parallel_pass_is_not_sampled_and_the_watch_says_so(ranks):
         ]
 
 
-def test_a_loss_that_is_spoilt_on_one_rank_lets_no_rank_wait_for_ever(ranks):
+def test_a_non_finite_loss_on_one_rank_does_not_hang_the_others(ranks):
     """Only shards that all ranks measure at the same step can be measured: no rank looks when it likes."""
     for found in ranks[1]:
         assert found["sharded and spoilt"]["trouble"] == ""

@@ -88,7 +88,7 @@ def test_unscaled_gradients_are_recorded_with_a_grad_scaler():
     assert found["backward", True] == pytest.approx(found["backward", False], rel=CLOSE)
 
 
-def test_a_fused_optimiser_that_unscales_by_itself_is_recorded_unscaled():
+def test_gradients_of_a_fused_optimizer_are_recorded_unscaled():
     found = []
     for scaled in (False, True):
         model, x = stack(), batch()
@@ -136,7 +136,7 @@ def test_the_loss_and_the_first_gradient_of_a_closure_are_recorded():
     assert len(rows(w, "forward_ms")) == 1
 
 
-def test_two_optimisers_make_one_step_when_both_have_stepped():
+def test_two_optimizers_make_one_step_when_both_have_stepped():
     model, x = stack(), batch()
     half = list(model.parameters())
     optimizers = [torch.optim.SGD(half[:4], lr=0.1), torch.optim.AdamW(half[4:], lr=0.01)]
@@ -151,7 +151,7 @@ def test_two_optimisers_make_one_step_when_both_have_stepped():
     assert scalars(w, "grad_norm")[-1] == pytest.approx(norm_of(grads), rel=CLOSE)
 
 
-def test_an_optimiser_that_steps_more_often_than_the_other_makes_steps():
+def test_an_optimizer_that_steps_more_often_than_the_other_defines_the_steps():
     model, x = stack(), batch()
     half = list(model.parameters())
     critic, actor = torch.optim.SGD(half[:4], lr=0.1), torch.optim.SGD(half[4:], lr=0.1)
@@ -164,7 +164,7 @@ def test_an_optimiser_that_steps_more_often_than_the_other_makes_steps():
     assert len(scalars(w, "grad_norm")) == 6
 
 
-def test_optimisers_that_step_inside_the_backward_pass_are_recorded():
+def test_optimizers_that_step_inside_the_backward_pass_are_recorded():
     model, x = stack(), batch()
     twin = copy.deepcopy(model)
     twin(x).square().mean().backward()
@@ -201,7 +201,7 @@ def test_a_group_that_is_added_later_is_recorded_from_then_on():
     assert all(each > 0 for each in after)
 
 
-def test_missing_and_frozen_gradients_are_told_from_zero_and_thawing_is_seen():
+def test_missing_and_frozen_gradients_differ_from_zero_and_unfreezing_is_noticed():
     model, x = stack(), batch()
     spare = nn.Linear(2, 2)
     whole = nn.ModuleDict({"body": model, "spare": spare})
@@ -264,7 +264,7 @@ def test_a_norm_is_right_at_the_extremes(name: str):
     assert Norms([torch.ones(4), tensor]).read() == pytest.approx([2.0, expected], rel=CLOSE)
 
 
-def test_what_cannot_be_read_is_not_measured_and_not_zero():
+def test_unreadable_tensors_are_not_measured_rather_than_zero():
     assert Norms([torch.ones(4), torch.ones(3, device="meta")]).read() == [2.0, None]
 
 
@@ -274,7 +274,7 @@ def test_a_nan_is_not_hidden_by_an_infinity():
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "with a grad scaler"])
-def test_what_clipping_removed_is_known_on_traced_steps(scaled: bool):
+def test_the_clipped_share_is_known_on_traced_steps(scaled: bool):
     model, x = stack(), batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=scaled)
