@@ -56,15 +56,15 @@ def test_what_a_newer_version_wrote_is_refused_by_its_version(kind):
 @pytest.mark.parametrize(
     ("record", "change", "said"),
     [
-        (RACE, {"tables": [[]]}, "without a row"),
+        (RACE, {"tables": [[]]}, "at least one row"),
         (RACE, {"tables": "rezero"}, "tables"),
-        (RACE, {"transfers": [{**RACE["transfers"][0], "optima": [0.1]}]}, "as many best rates"),
+        (RACE, {"transfers": [{**RACE["transfers"][0], "optima": [0.1]}]}, "one best rate per depth"),
         (RACE, {"base_rate": None}, "base_rate"),
         (PHASE, {"kind": "width"}, "kind"),
-        (PHASE, {"reach": [1.0]}, "a reach a value"),
-        (PHASE, {"accuracy": [[1.0]] * len(PHASE["depths"])}, "in a row"),
-        (PHASE, {"depths": [0] * len(PHASE["depths"])}, "above 0"),
-        (PHASE, {"values": [], "accuracy": [], "depths": [], "reach": []}, "a row a depth"),
+        (PHASE, {"reach": [1.0]}, "one reach per value"),
+        (PHASE, {"accuracy": [[1.0]] * len(PHASE["depths"])}, "one accuracy per value"),
+        (PHASE, {"depths": [0] * len(PHASE["depths"])}, "depths of at least 1"),
+        (PHASE, {"values": [], "accuracy": [], "depths": [], "reach": []}, "one row"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_the_reason(record, change, said):

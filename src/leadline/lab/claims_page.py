@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from typing import Literal
 
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 from rich import box
 from rich.console import Console, Group
@@ -17,14 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from leadline.lab.articles import ARTICLES, SourceArticle, experiments_of
-from leadline.lab.html_page import markdown_to_html
 from leadline.records import Experiment, Lab, Party, Plot, PredictionCheck, Ruling
 from leadline.report.charts.lines import line_chart
 from leadline.report.charts.svg import CHART_TONES, element, words
-from leadline.report.formula import FORMULA, in_signs
+from leadline.report.formula import FORMULA, in_signs, plain
 from leadline.report.layout import QUIET, TONES, Look
 from leadline.report.page import Fact, ScaleKind, Series, facts
-from leadline.report.render.html import STATIC, Kit, fill
+from leadline.report.render.html import REPORT_KIT, STATIC, Kit, fill
 from leadline.text import number
 
 TITLES: dict[Ruling, str] = {
@@ -187,9 +188,46 @@ def _key(line: Series) -> str:
     return element("span", sample, words(f" {line.label}"), class_="key")
 
 
+# Markdown with its formulas as MathML, which browsers draw by themselves; as plain text if latex2mathml is missing.
+
+_PLACEHOLDER = re.compile(r"QFORMULA(\d+)Q")
+
+
+def markdown_to_html(source: str, *, inline: bool = False) -> Markup:
+    """Return Markdown as HTML. `inline` leaves out the paragraph tags. HTML in the source is escaped."""
+    formulas: list[str] = []
+
+    def replace_formula(match: re.Match[str]) -> str:
+        formulas.append(match[1] or match[2])
+        return f"QFORMULA{len(formulas) - 1}Q"  # letters only, so that Markdown does not change it
+
+    reader = MarkdownIt("commonmark", {"html": False}).disable(["image"])
+    text = FORMULA.sub(replace_formula, source)
+    html: str = reader.renderInline(text) if inline else reader.render(text)
+    convert = _converter()
+    return Markup(_PLACEHOLDER.sub(lambda match: convert(formulas[int(match[1])]), html))
+
+
+def _converter() -> Callable[[str], str]:
+    try:  # an optional dependency
+        from latex2mathml.converter import convert
+    except ImportError:
+        return lambda latex: str(Markup("<code>{}</code>").format(plain(latex)))
+
+    def mathml(latex: str) -> str:
+        return str(convert(latex))
+
+    return mathml
+
+
 # One self-contained HTML file with inline plots and typeset formulas.
 
-KIT = Kit(scripts=(), styles=(STATIC / "page.css",))
+HERE = Path(__file__).parent
+KIT = Kit(
+    scripts=(),
+    styles=(STATIC / "page.css",),
+    templates=(HERE / "templates", *REPORT_KIT.templates),
+)
 BADGES = {"holds": "holds", "holds under conditions": "warning", "false as stated": "error"}
 
 
@@ -215,7 +253,7 @@ def render_html(lab: Lab) -> str:
         (article, _errata(article), [_view(each) for each in mine]) for article, mine in parts if mine
     ]
     return fill(
-        "lab.html",
+        "claims.html",
         [],
         kit=KIT,
         title="What the articles say, what we measured",

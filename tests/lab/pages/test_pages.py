@@ -8,8 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from leadline.lab.articles import ARTICLES
-from leadline.lab.claims_page import draw_plot, render_html, render_markdown, table_cell
-from leadline.lab.html_page import markdown_to_html
+from leadline.lab.claims_page import draw_plot, markdown_to_html, render_html, render_markdown, table_cell
 from leadline.records import Experiment, Lab, Plot, PlotLine, PredictionCheck
 
 HOSTILE = "<script>alert(1)</script>"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from leadline.lab.html_page import HtmlPage, Section, figure, render_html_page
 from leadline.lab.phase.record import MIN_TRAINED_ACCURACY, Phase
 from leadline.report.charts.heat import Axis, Curve, heat_map
 from leadline.report.layout import Look, wrapped
+from leadline.report.page import Column, Fact, Page, Picture, Section, Table, Title, facts
+from leadline.report.render import html
 from leadline.text import clean, clean_lines, number
 
 SHADES = " ░▒▓█"
@@ -69,26 +70,34 @@ def law(phase: Phase, multiple: float) -> str:
     return LAW_TEMPLATES[phase.kind].format(number(multiple))
 
 
-def build_html_page(phase: Phase) -> HtmlPage:
-    """Return the content of the HTML page."""
+def phase_page(phase: Phase) -> Page:
+    """The diagram, and its numbers in a table."""
     lines = "dashes: fitted" if phase.kind == "rate" else "line: theory as stated; dashes: fitted"
-    picture = figure(phase.title, draw(phase), f"darker means more digits are classified correctly; {lines}")
-    facts = [
-        (name, _format_setting(value)) for name, value in phase.setting.items() if not _varies(phase, name)
-    ]
-    numbers = Section(
-        heading="The numbers",
-        words=[
-            "Share of the digits classified correctly after training. Rows are depths, columns are values."
-        ],
-        table=_table(phase),
-    )
-    return HtmlPage(
-        kind="phase diagram",
-        title=phase.title,
+    note = f"darker means more digits are classified correctly; {lines}"
+    return Page(
+        subject="phase diagram",
+        titles=(Title(words=phase.title, tone="info"),),
         sentence=summary_text(phase),
-        facts=facts,
-        sections=[Section(heading="Which networks learn the digits", figures=[picture]), numbers],
+        facts=facts(
+            *(
+                Fact(label=name, value=_format_setting(value))
+                for name, value in phase.setting.items()
+                if not _varies(phase, name)
+            )
+        ),
+        sections=(
+            Section(
+                key="diagram",
+                title="Which networks learn the digits",
+                body=(Picture(title=phase.title, svg=draw(phase), note=note),),
+            ),
+            Section(
+                key="numbers",
+                title="The numbers",
+                lead="Share of the digits classified correctly after training. Rows are depths, columns are values.",
+                body=(_numbers(phase),),
+            ),
+        ),
     )
 
 
@@ -122,10 +131,14 @@ def _passes(phase: Phase, row: int, depth: float) -> bool:
     return below <= depth < above
 
 
-def _table(phase: Phase) -> list[list[str]]:
-    head = ["depth", *(f"{value:.3g}" for value in phase.values)]
-    body = zip(phase.depths, phase.accuracy, strict=True)
-    return [head, *([str(depth), *(f"{each:.2f}" for each in row)] for depth, row in reversed(list(body)))]
+def _numbers(phase: Phase) -> Table:
+    columns = (
+        Column(title="depth"),
+        *(Column(title=f"{value:.3g}", kind="number") for value in phase.values),
+    )
+    pairs = [*zip(phase.depths, phase.accuracy, strict=True)]
+    rows = ((str(depth), *(f"{each:.2f}" for each in row)) for depth, row in reversed(pairs))
+    return Table(columns=columns, rows=tuple(rows))
 
 
 def _finite(values: tuple[float, ...]) -> list[float | None]:
@@ -144,8 +157,13 @@ def _format_setting(value: object) -> str:
     return ", ".join(f"{each:g}" for each in value) if isinstance(value, tuple | list) else str(value)
 
 
+def render_html(phase: Phase) -> str:
+    """One self-contained HTML file."""
+    return html.render([phase_page(phase)], html.STATIC_KIT)
+
+
 PHASE_FORMATS: dict[str, Callable[[Phase, Look], str]] = {
     "text": render_text,
     "json": lambda phase, look: phase.to_json() + "\n",
-    "html": lambda phase, look: render_html_page(build_html_page(phase)),
+    "html": lambda phase, look: render_html(phase),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -78,9 +79,9 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the diagram as one self-contained page, which any browser opens offline."""
-        from leadline.lab.phase.page import build_html_page
+        from leadline.lab.phase.page import render_html
 
-        build_html_page(self).write(path)
+        Path(path).write_text(render_html(self), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         from leadline.lab.phase.page import draw

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from leadline.lab.html_page import Figure, HtmlPage, Section, figure, render_html_page
 from leadline.lab.race.record import Race, RateTransfer, SeedInterval, Standing
-from leadline.report.charts.lines import line_chart
 from leadline.report.layout import Look, wrapped
-from leadline.report.page import Series
+from leadline.report.page import Chart, Charts, Column, Fact, Page, Section, Series, Table, Title, facts
+from leadline.report.render import html
 from leadline.text import clean, clean_lines, number, plural
 
 LEAGUE_HEADER = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
@@ -114,61 +113,84 @@ def _lines(text: str, width: int) -> list[str]:
     return [line.plain for line in wrapped(clean(text), width)]
 
 
-def build_html_page(race: Race) -> HtmlPage:
-    """Return the content of the HTML page."""
-    facts = [("Data", race.data), ("Optimizer", race.optimizer), ("Steps", str(race.steps))]
-    facts += [("Batch", str(race.batch)), ("Width", str(race.width)), ("Seeds", str(race.seeds))]
+def race_page(race: Race) -> Page:
+    """The league table of each depth with its charts, then how the best rate moves with depth."""
+    rows = (
+        ("Data", race.data),
+        ("Optimizer", race.optimizer),
+        ("Steps", str(race.steps)),
+        ("Batch", str(race.batch)),
+        ("Width", str(race.width)),
+        ("Seeds", str(race.seeds)),
+    )
     sections = [section for table in race.tables for section in _sections(race, table)]
     if race.transfers:
         sections.append(
             Section(
-                heading="How the best rate moves with depth",
-                words=[
-                    "Theory: if branches are scaled by depth^-a, the best Adam rate scales as depth^(a-1): -1, -1/2 "
-                    "and 0 for a of 0, 1/2 and 1. Parentheses: the best rate is not known, because it is at an edge of "
-                    "the grid or the network did no better than a constant prediction. A power needs two depths with a "
-                    "known best rate."
-                ],
-                table=[list(TRANSFER_HEADER), *transfer_rows(race.transfers)],
+                key="transfer",
+                title="How the best rate moves with depth",
+                lead="Theory: if branches are scaled by depth^-a, the best Adam rate scales as depth^(a-1): -1, -1/2 "
+                "and 0 for a of 0, 1/2 and 1. Parentheses: the best rate is not known, because it is at an edge of the "
+                "grid or the network did no better than a constant prediction. A power needs two depths with a known "
+                "best rate.",
+                body=(_table(TRANSFER_HEADER, transfer_rows(race.transfers)),),
             )
         )
-    title = "Race of residual schemes"
-    return HtmlPage(kind="race", title=title, sentence=summary_text(race), facts=facts, sections=sections)
+    return Page(
+        subject="race",
+        titles=(Title(words="Race of residual schemes", tone="info"),),
+        sentence=summary_text(race),
+        facts=facts(*(Fact(label=label, value=value) for label, value in rows)),
+        sections=tuple(sections),
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    columns = (Column(title=header[0]), *(Column(title=title, kind="number") for title in header[1:]))
+    return Table(columns=columns, rows=tuple(tuple(row) for row in rows))
 
 
 def _sections(race: Race, table: Sequence[Standing]) -> list[Section]:
-    blocks = plural(table[0].depth, "block")
-    note = (
-        f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant "
-        f"prediction has {race.base_rate:.2f}. = not distinguishable from the leader; † the best rate is at the edge "
-        "of the grid. Sensitivity: how much the loss exceeds that of the best rate, averaged over all rates."
-    )
+    depth = table[0].depth
+    blocks = plural(depth, "block")
+    charts = tuple(each for row in table[:MAX_PICTURED_SCHEMES] for each in _charts(row, race.steps))
     return [
-        Section(heading=blocks, words=[note], table=[list(LEAGUE_HEADER), *league_rows(table)]),
         Section(
-            heading=f"{blocks}: loss by learning rate and during training",
-            words=[
-                "Left: validation loss at each rate; a red triangle marks a network that diverged. Right: training "
-                f"loss at the best rate over {race.steps} steps. The first {MAX_PICTURED_SCHEMES} schemes are shown."
-            ],
-            figures=[each for row in table[:MAX_PICTURED_SCHEMES] for each in _pictures(row, race.steps)],
+            key=f"league-{depth}",
+            title=blocks,
+            lead=f"Held-out loss in nats at the best rate, with 95 % intervals over {race.seeds} seeds; a constant "
+            f"prediction has {race.base_rate:.2f}. = not distinguishable from the leader; † the best rate is at the "
+            "edge of the grid. Sensitivity: how much the loss exceeds that of the best rate, averaged over all rates.",
+            body=(_table(LEAGUE_HEADER, league_rows(table)),),
+        ),
+        Section(
+            key=f"losses-{depth}",
+            title=f"{blocks}: loss by learning rate and during training",
+            lead="Left: validation loss at each rate; a red triangle marks a network that diverged. Right: training "
+            f"loss at the best rate over {race.steps} steps. The first {MAX_PICTURED_SCHEMES} schemes are shown.",
+            body=(Charts(items=charts),),
         ),
     ]
 
 
-def _pictures(row: Standing, steps: int) -> list[Figure]:
+def _charts(row: Standing, steps: int) -> list[Chart]:
     losses = [loss if math.isfinite(loss) else math.inf for _, loss in row.by_rate]
-    names = [f"{rate:g}" for rate, _ in row.by_rate]
-    rates = line_chart(
-        [Series(values=losses)], label=f"{row.scheme}: loss by rate", kind="linear", names=names
-    )
-    curve = line_chart(
-        [Series(values=row.curve)],
-        label=f"{row.scheme}: loss by step",
-        kind="linear",
-        names=last_steps(steps, len(row.curve)),
-    )
-    return [figure(row.scheme, rates, "by rate"), figure(row.scheme, curve, f"over training at {row.rate:g}")]
+    return [
+        Chart(
+            title=row.scheme,
+            unit="loss by rate",
+            series=(Series(values=losses),),
+            kind="linear",
+            names=tuple(f"{rate:g}" for rate, _ in row.by_rate),
+        ),
+        Chart(
+            title=row.scheme,
+            unit=f"loss over training at rate {row.rate:g}",
+            series=(Series(values=row.curve),),
+            kind="linear",
+            names=tuple(last_steps(steps, len(row.curve))),
+        ),
+    ]
 
 
 def last_steps(steps: int, points: int) -> list[str]:
@@ -193,8 +215,13 @@ def _columns(rows: Sequence[Sequence[str]], width: int, optional: Sequence[int])
     return ["".join(f"  {row[at]:<{sizes[at]}}" for at in columns).rstrip() for row in rows]
 
 
+def render_html(race: Race) -> str:
+    """One self-contained HTML file."""
+    return html.render([race_page(race)], html.STATIC_KIT)
+
+
 RACE_FORMATS: dict[str, Callable[[Race, Look], str]] = {
     "text": render_text,
     "json": lambda race, look: race.to_json() + "\n",
-    "html": lambda race, look: render_html_page(build_html_page(race)),
+    "html": lambda race, look: render_html(race),
 }

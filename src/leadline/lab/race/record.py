@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -97,6 +98,6 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the race as one self-contained page, which any browser opens offline."""
-        from leadline.lab.race.page import build_html_page
+        from leadline.lab.race.page import render_html
 
-        build_html_page(self).write(path)
+        Path(path).write_text(render_html(self), encoding="utf-8")

@@ -77,7 +77,7 @@ def render(pages: Sequence[Page], kit: Kit = REPORT_KIT) -> str:
     title = f"{pages[0].title}: {pages[0].subject}" if pages else "Leadline"
     version = next((page.version for page in pages if page.version), "")
     bodies = [(each, each.sections()) for each in articles]  # before the data, which it collects
-    data = [each.data for each in articles]
+    data = [each.data for each in articles] if kit.scripts else []
     return fill("page.html", data, kit=kit, articles=bodies, title=title, version=version)
 
 
