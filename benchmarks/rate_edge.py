@@ -75,7 +75,7 @@ def net_of(case: Case, seed: int, rate: float = 0.1) -> Net:
 
 
 def sharpness(net: Net, task: Task) -> float:
-    """The largest eigenvalue of the Gauss-Newton matrix on one batch, at the start."""
+    """Return the largest eigenvalue of the Gauss-Newton matrix on one batch, at the start."""
     model = build_alone(net, task)
     weights = list(model.parameters())
     logits = model(task.inputs[task.batches[0]])
@@ -113,7 +113,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def power(found: list[dict[str, Any]], name: str) -> float | None:
-    """Slope of log(`name`) against log(depth), over the depths that have one."""
+    """Return the slope of log(`name`) against log(depth), over the depths that have a value."""
     points = [(math.log(each["depth"]), math.log(each[name])) for each in found if each[name] is not None]
     if len(points) < 3:
         return None

@@ -1,10 +1,10 @@
-"""What a check costs with and without its rehearsal, in plain training steps of the same model on the same batch.
+"""Measure what a check costs with and without its rehearsal, in plain training steps of the same model and batch.
 
-    python -m benchmarks.rehearsal         measure what has no result yet, fill docs/lab-notes/verdicts.md
+    python -m benchmarks.rehearsal         measure cases without a result, fill docs/lab-notes/verdicts.md
 
-Ways alternate in one process, one thread, process time; figures are medians of round-by-round ratios. The rehearsal
-ends after eight steps where the network learns, and after sixteen where it does not: both are measured, the second
-with a rate at which nothing moves.
+The variants alternate in one process with one thread and are timed in process time; figures are medians of
+round-by-round ratios. The rehearsal ends after eight steps if the network learns and after sixteen if it does not. Both
+are measured, the second with a rate at which nothing moves. Results: benchmarks/results/rehearsal.json.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAYS = {"without": "check without it", "check": "check", "longest": "check, if n
 
 
 def measure(build: Callable[[], Case]) -> dict[str, Any]:
-    """Ratios to a plain step, by way."""
+    """Return the ratio of each variant to a plain step."""
     made = build()
     case = replace(made, optimizer=torch.optim.AdamW(made.model.parameters(), lr=1e-3))
     stuck = replace(made, optimizer=torch.optim.AdamW(made.model.parameters(), lr=1e-12))

@@ -1,14 +1,14 @@
-"""Does `leadline fix` make networks train that do not? Asked of every failed case of benchmarks/verdicts.
+"""Measure whether `leadline fix` makes failing networks train, on every failed case of benchmarks/verdicts.
 
-    python -m benchmarks.repair --half calibration     every failure is shown: fixes are developed on this half
-    python -m benchmarks.repair --half held-out        figures only: nobody tunes on this half
-    python -m benchmarks.repair --baseline             AUTOTRAINER's order of repairs instead
+    python -m benchmarks.repair --half calibration     shows every failure: fixes are developed on this half
+    python -m benchmarks.repair --half held-out        shows figures only: nothing is tuned on this half
+    python -m benchmarks.repair --baseline             uses AUTOTRAINER's order of repairs instead
 
-Stops and resumes at any time, in a random order with a fixed seed, so that a part is a fair sample of the whole. The
-results of one file are of one version of the package. A case counts as repaired if the recipe, applied to the problem
-built afresh and trained for its budget on its own batches, reaches the target that healthy networks reach
-(`verdicts/truth.py`); as made worse if it ends with clearly less progress than the untreated run, or diverges where
-that did not.
+The script can be stopped and resumed at any time. The order is random with a fixed seed, so a part is a fair sample
+of the whole. All results of one file (benchmarks/results/repair_*.json) come from one version of the package. A
+case counts as repaired if the recipe, applied to the newly built problem and trained for its budget on its own
+batches, reaches the target that healthy networks reach (`verdicts/truth.py`). It counts as made worse if it ends
+with clearly less progress than the untreated run, or diverges where that did not.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WORSE = 0.1  # progress lost that counts as made worse: two thirds of the truth'
 
 
 def mend(case: Labeled) -> dict[str, Any]:
-    """What a search made of one failed case, and how its recipe trains."""
+    """Repair one failed case, and return how its recipe trains."""
     problem = case.problem
     began = time.process_time()
     made = repair(_with_batches(problem), BUDGET, fixes=all_fixes(), clock=time.process_time)
@@ -71,7 +71,7 @@ def mend(case: Labeled) -> dict[str, Any]:
 
 
 def judged(case: Labeled, run: Run) -> dict[str, Any]:
-    """How the treated problem trained, beside how it did untreated."""
+    """Return how the treated problem trained, compared with the untreated one."""
     data, steps = task(case.problem.data), case.problem.steps
     found, progress = label(run, data, steps), run.first(steps).progress(data)
     lost = math.isfinite(progress) and progress < (case.progress or 0.0) - WORSE
@@ -88,14 +88,14 @@ def judged(case: Labeled, run: Run) -> dict[str, Any]:
 
 
 def train_edited(problem: Problem, edits: tuple[Edit, ...]) -> tuple[Run, float]:
-    """The problem built afresh, edited, and trained until it reaches the target or its budget ends."""
+    """Build and edit the problem, and train it until it reaches the target or its budget ends."""
     case = build(problem)
     apply_edits(EditSession(model=case.model, optimizer=case.optimizer), edits)
     return train(problem, case)
 
 
 def train(problem: Problem, case: Case) -> tuple[Run, float]:
-    """Losses of a training on the problem's own batches, and the seconds it took."""
+    """Return the losses of a training on the problem's own batches, and the seconds it took."""
     assert case.optimizer is not None
     data, losses, began = task(problem.data), [], time.process_time()
     torch.manual_seed(0)
@@ -119,7 +119,7 @@ def _with_batches(problem: Problem) -> Case:
 
 
 def by_family(cases: dict[str, dict[str, Any]]) -> str:
-    """Repaired and made worse, by family, and what the search cost."""
+    """Return the cases repaired and made worse by family, and the cost of the search."""
     rows = []
     for family in (*FAMILIES, "all"):
         found = [each for each in cases.values() if family in (each["family"], "all")]
@@ -136,7 +136,7 @@ def by_family(cases: dict[str, dict[str, Any]]) -> str:
 
 
 def _costs(found: list[dict[str, Any]]) -> list[str]:
-    """Seconds of a search, steps that it trains, and these as a share of a training of the whole budget."""
+    """Return the seconds of a search, its training steps, and these as a share of a full training."""
     seconds = median(each["search_seconds"] for each in found)
     steps = [each["search_steps"] for each in found if "search_steps" in each]
     shares = [each["search_steps"] / each["budget"] for each in found if "search_steps" in each]
@@ -144,7 +144,7 @@ def _costs(found: list[dict[str, Any]]) -> list[str]:
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927)."""
+    """Return the 95 % interval of a share (Wilson 1927)."""
     share, square = hits / of, Z * Z
     middle = (share + square / (2 * of)) / (1 + square / of)
     half = Z / (1 + square / of) * math.sqrt(share * (1 - share) / of + square / (4 * of * of))
@@ -152,12 +152,12 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 
 def render(results: dict[str, Any]) -> str:
-    """The table of the docs, and of how many it is."""
+    """Return the table of the docs, with the number of cases."""
     return by_family(results["cases"]) if results["cases"] else NOT_RUN
 
 
 def render_held_out(results: dict[str, Any]) -> str:
-    """The table, and how those ended that were not repaired, in numbers: single cases of this half stay unseen."""
+    """Return the table, and counts of how the cases that were not repaired ended; single cases stay unseen."""
     missed = [each for each in results["cases"].values() if each["label"] != "reached"]
     unseen = sum(each["before"] == "trains" for each in missed)
     short = sum(bool(each["fixes"]) for each in missed)
@@ -171,7 +171,7 @@ def render_held_out(results: dict[str, Any]) -> str:
 
 
 def render_failures(results: dict[str, Any]) -> str:
-    """What was not repaired: what was meant to be wrong, what was done, and how far training came."""
+    """Return the cases that were not repaired: the intended flaw, the repair, and the progress of training."""
     rows = [
         [key, each["cause"], ", ".join(each["fixes"]) or "nothing", each["label"], str(each["progress"])]
         for key, each in sorted(results["cases"].items())
@@ -181,7 +181,7 @@ def render_failures(results: dict[str, Any]) -> str:
 
 
 def write_page() -> None:
-    """Fill the tables of the page with what is stored."""
+    """Fill the tables of the page from the stored results."""
     for mark, name, made in (
         ("repair_held_out", f"{FILE}_held_out", render_held_out),
         ("repair_calibration", f"{FILE}_calibration", render),
@@ -192,7 +192,7 @@ def write_page() -> None:
 
 
 def chosen(half: str) -> dict[str, Labeled]:
-    """The failed cases of a half in a random order."""
+    """Return the failed cases of a half in a random order."""
     found = [
         (key, case)
         for key, case in sorted(load_labels().items())
@@ -204,7 +204,7 @@ def chosen(half: str) -> dict[str, Labeled]:
 
 @cache
 def version() -> str:
-    """A hash of the package's code: results of another one are not those of this one."""
+    """Return a hash of the package's code, which identifies the version of a result."""
     files = sorted((ROOT / "src" / "leadline").rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 

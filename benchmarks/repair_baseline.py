@@ -39,7 +39,7 @@ CLIP, STEP = 10.0, 10.0  # their clip value; their factor between learning rates
 
 
 def mend_as_autotrainer(case: Labeled) -> dict[str, Any]:
-    """The first remedy of its list after which the case trains; the last one tried otherwise."""
+    """Return the first remedy of AUTOTRAINER's list after which the case trains, else the last one tried."""
     symptom, began = symptom_of(case), time.process_time()
     result: dict[str, Any] = {}
     for rank, remedy in enumerate(REMEDIES[symptom], start=1):
@@ -58,7 +58,7 @@ def mend_as_autotrainer(case: Labeled) -> dict[str, Any]:
 
 
 def symptom_of(case: Labeled) -> str:
-    """Their tests on the gradients of the first step; what diverged is called unstable, the rest slow."""
+    """Return the symptom by AUTOTRAINER's tests on the gradients of the first step."""
     built = build(case.problem)
     loss(built.model(built.inputs), built.targets).backward()
     gradients = [p.grad for p in built.model.parameters() if p.grad is not None and p.ndim > 1]
@@ -74,7 +74,7 @@ def symptom_of(case: Labeled) -> str:
 
 
 def remedied(problem: Problem, remedy: str, rank: int) -> Case | None:
-    """The problem with that remedy; None if it has nothing that the remedy applies to."""
+    """Return the problem with that remedy, or None if the remedy does not apply."""
     case = build(problem)
     session = EditSession(model=case.model, optimizer=case.optimizer)
     if remedy in ("adam", "sgd"):

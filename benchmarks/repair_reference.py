@@ -28,7 +28,7 @@ BATCH, SEED = 32, 1
 
 
 def measure(name: str, rate: float) -> dict[str, Any]:
-    """Progress after a trial, and after a longer one."""
+    """Return the progress after a trial and after a longer one."""
     data = task(name)
     torch.manual_seed(0)
     stream = batches(data, BATCH, SEED)
@@ -49,7 +49,7 @@ def measure(name: str, rate: float) -> dict[str, Any]:
 
 
 def render(results: dict[str, Any]) -> str:
-    """Progress by data set and rate: after a trial, after a longer one."""
+    """Return the progress by data set and rate, after a trial and after a longer one."""
     rows = []
     for name in FITTED:
         found = [each for each in results["cases"].values() if each["data"] == name]

@@ -1,8 +1,8 @@
-"""The picture of the report page in the docs: the bundled network that fails, in chromium, with the cursor at a block.
+"""Take the picture of the report page in the docs: the bundled failing network in chromium, with the cursor at a block.
 
     python -m benchmarks.report_picture
 
-What the picture says is stored, so that a test notices when the page would say something else today.
+The text of the picture is stored in benchmarks/results/picture.json, so that a test notices if the page changes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ CURSOR = 35  # the block that the cursor points at: about the middle of the stac
 
 
 def shown() -> Report:
-    """The report as the command line makes it, which knows its target."""
+    """Return the report as the command line makes it, with its target."""
     return msgspec.structs.replace(demo(), target="leadline.lab.demo:deep_mlp")
 
 
 def words(report: Report) -> dict[str, Any]:
-    """What the top of the page says."""
+    """Return the text at the top of the page."""
     return {"headline": headline(report), "confidence": report.confidence}
 
 

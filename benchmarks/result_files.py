@@ -1,4 +1,4 @@
-"""Results on disk, one JSON file a benchmark, and the tables made of them in the docs."""
+"""Results on disk, one JSON file per benchmark, and the tables in the docs that are made from them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Results = dict[str, Any]
 
 
 def load(name: str) -> Results:
-    """What has been measured so far; no cases if nothing has."""
+    """Return the stored results, without cases if there are none."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {"machine": machine(), "cases": {}}
 
 
 def save(name: str, results: Results) -> None:
-    """Replace the file at once, so that an interrupted benchmark leaves either the old or the new one."""
+    """Replace the file in one step, so that an interrupted benchmark leaves either the old or the new file."""
     RESULTS.mkdir(exist_ok=True)
     fresh = RESULTS / f"{name}.json.part"
     fresh.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
@@ -31,7 +31,7 @@ def save(name: str, results: Results) -> None:
 
 
 def run_missing(name: str, cases: dict[str, Callable[[], Any]], say: Callable[[str], None]) -> Results:
-    """Measure the cases that have no result yet, keeping each as soon as it is there."""
+    """Measure the cases without a result, and save each as soon as it is finished."""
     results = load(name)
     for key, measure in cases.items():
         if key not in results["cases"]:
@@ -42,7 +42,7 @@ def run_missing(name: str, cases: dict[str, Callable[[], Any]], say: Callable[[s
 
 
 def fill(page: str, mark: str, content: str) -> str:
-    """The page with `content` between its two comments `begin mark` and `end mark`."""
+    """Return the page with `content` between its comments `begin mark` and `end mark`."""
     begin, end = f"<!-- begin {mark} -->", f"<!-- end {mark} -->"
     if page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"expected {begin} and {end} once each in the page")
@@ -56,6 +56,6 @@ def fill_file(path: Path, mark: str, content: str) -> None:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,9 @@
-"""How long the symmetry reading takes against depth: `python -m benchmarks.symmetry`."""
+"""Measure how the time of the symmetry reading grows with depth.
+
+    python -m benchmarks.symmetry
+
+Results: benchmarks/results/symmetry.json and the table of docs/explanation/symmetry.md.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ def energy(output: torch.Tensor) -> torch.Tensor:
 
 
 def measure(kind: str, depth: int) -> dict[str, float]:
-    """Processor time of the quickest of a few readings."""
+    """Return the processor time of the fastest of a few readings."""
     seen = trace_of(kind, depth)
     seconds = []
     for _ in range(ROUNDS):

@@ -36,7 +36,7 @@ FIGURES = {  # file: curves by key of the results, each with its label, its colo
 
 
 class PreNorm(nn.Module):
-    """Embedding, pre-norm blocks, a final norm and a head; no eps."""
+    """An embedding, pre-norm blocks, a final norm and a head, without eps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def _norm(x: Tensor, eps: float = 0.0) -> Tensor:
 
 
 def behind_a_norm(eps: float) -> list[list[float]]:
-    """Change of LN(relu(x a W)) against a."""
+    """Return the change of LN(relu(x a W)) against a."""
     torch.manual_seed(0)
     x = torch.randn(SAMPLES, WIDTH, dtype=torch.float64)
     weight = torch.randn(WIDTH, WIDTH, dtype=torch.float64) / WIDTH**0.5
@@ -64,7 +64,7 @@ def behind_a_norm(eps: float) -> list[list[float]]:
 
 
 def in_a_stream(*writers: str) -> list[list[float]]:
-    """Change of a pre-norm network's output against the factor of all parameters whose names begin so."""
+    """Return the change of a pre-norm network's output against the factor of the parameters with these prefixes."""
     torch.manual_seed(0)
     net, x = PreNorm().double(), torch.randn(SAMPLES, WIDTH, dtype=torch.float64)
 
@@ -76,7 +76,7 @@ def in_a_stream(*writers: str) -> list[list[float]]:
 
 
 def _against_factor(function: Callable[[float], Tensor]) -> list[list[float]]:
-    """Pairs of a factor and the relative change of the output, ||f(a) - f(1)|| / ||f(1)||."""
+    """Return pairs of a factor and the relative change of the output, ||f(a) - f(1)|| / ||f(1)||."""
     with torch.no_grad():
         before = function(1.0)
         factors = [10 ** (-step / STEPS) for step in range(1, DECADES * STEPS + 1)]
@@ -84,7 +84,7 @@ def _against_factor(function: Callable[[float], Tensor]) -> list[list[float]]:
 
 
 def draw(results: Results, figure: str) -> str:
-    """The figure as SVG: relative change of the output against the factor, both in decades."""
+    """Return the figure as SVG: relative change of the output against the factor, both on log axes."""
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 340" font-family="sans-serif">',
         "<style>text { font-size: 12px }</style>",

@@ -1,9 +1,9 @@
-"""How fast PyTorch reduces a tensor: which form of each statistic is cheap enough to take of everything.
+"""Measure how fast PyTorch reduces a tensor: which form of each statistic is cheap enough to compute for every op.
 
     python -m benchmarks.tensor_statistics
 
-One thread, one million float32 elements; dense (normal samples) and after a ReLU, because a form that branches on the
-data is as slow as the branches are hard to predict. Stored in GB/s of input read.
+One thread reduces one million float32 elements, dense (normal samples) and after a ReLU, because a form that branches
+on the data is slow if the branches are hard to predict. Results: GB/s of input, in benchmarks/results/statistics.json.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure() -> dict[str, Any]:
 
 
 def speed(x: Tensor) -> dict[str, float]:
-    """GB/s of each form, from the median time of many alternating runs."""
+    """Return the GB/s of each form, from the median time of many alternating runs."""
     ways = {form: lambda call=call: call(x) for form, (_, call) in FORMS.items()}
     seconds = alternate(ways, rounds=ROUNDS, warmups=10)
     size = x.numel() * x.element_size() / 1e9
@@ -59,7 +59,7 @@ def speed(x: Tensor) -> dict[str, float]:
 
 
 def render(results: Results) -> str:
-    """The table in docs/lab-notes/log.md."""
+    """Return the table of docs/lab-notes/log.md."""
     speeds = results["cases"]["one thread"]
     rows = [
         [f"`{FORMS[form][0]}`", f"{each['dense']:g}", f"{each['relu']:g}"] for form, each in speeds.items()

@@ -45,7 +45,7 @@ def error(predicted: float | None, seen: float | None) -> float | None:
 
 
 def errors(found: Trace) -> list[tuple[Op, float | None, float | None]]:
-    """Of each op, forward and backward: ln(predicted / measured)."""
+    """Return ln(predicted / measured) of each op, forward and backward."""
     rows = []
     for op in found.ops:
         forward, backward = measured(found, op)
@@ -63,7 +63,7 @@ def summary(values: list[float]) -> dict[str, float | int | None]:
 
 
 def own_misses(seen: Trace, found: Prediction, alone: Prediction) -> dict[str, dict[str, int]]:
-    """Ops whose own rule misses although it reads measured values, by op name: the causes; all else is inherited."""
+    """Return the ops whose own rule misses although its inputs are measured values; other errors are inherited."""
     causes: dict[str, Counter[str]] = {"forward": Counter(), "backward": Counter()}
     for op in seen.ops:
         value = first_floating(seen, op)
@@ -106,7 +106,7 @@ def percent(value: float | None) -> str:
 
 
 def overall(cases: dict[str, Any]) -> dict[str, Any]:
-    """Medians over architectures, so that large models do not outvote small ones."""
+    """Return medians over architectures, so that large models do not outweigh small ones."""
     good = [case for case in cases.values() if "error" not in case]
     found = {
         "architectures": len(good),
@@ -156,7 +156,7 @@ def causes_table(cases: dict[str, Any]) -> str:
 
 
 def render(results: dict[str, Any]) -> str:
-    """Both tables of docs/explanation/theory.md."""
+    """Return both tables of docs/explanation/theory.md."""
     counted = (
         "Ops whose own rule is off by more than 15 % forward or 50 % backward while reading measured values:"
     )

@@ -1,4 +1,4 @@
-"""Hugging Face architectures for the accuracy of theory: built offline with their own initialization."""
+"""Hugging Face architectures for benchmarks/theory_accuracy.py, built offline with their own initialization."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Built = tuple[nn.Module, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Size:
-    """Widths and depth of one configuration."""
+    """The widths and the depth of one configuration."""
 
     name: str
     width: int
@@ -29,7 +29,7 @@ class Size:
 
     @property
     def hidden(self) -> dict[str, int]:
-        """The names that most configurations use."""
+        """Return the sizes under the names that most configurations use."""
         return {
             "hidden_size": self.width,
             "num_hidden_layers": self.layers,
@@ -47,7 +47,7 @@ MEDIUM = Size("medium", 256, 6, 8)
 
 
 def made(model: str, options: dict[str, Any], config: str | None = None) -> nn.Module:
-    """The model of that class name, from the configuration of the same family."""
+    """Return the model of that class, from the configuration of the same family."""
     import transformers
 
     family = (
@@ -321,7 +321,7 @@ MEDIUM_ONES = [
 
 
 def architectures() -> Iterator[tuple[str, Callable[[], Built]]]:
-    """Name and recipe of each; medium ones after the tiny ones."""
+    """Return the name and the builder of each architecture, tiny ones first."""
     for size, chosen in ((TINY, None), (MEDIUM, MEDIUM_ONES)):
         for family in (_decoders, _encoders, _pairs, _vision):
             for name, build in family(size).items():

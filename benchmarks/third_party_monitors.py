@@ -1,7 +1,7 @@
-"""Monitors by others that benchmarks/watch.py compares with, each set up to record all it can at every step.
+"""Third-party monitors for benchmarks/watch.py, each configured to record as much as it can at every step.
 
-None of them is needed by the project. They are measured where they are installed: `pip install torchmortem delve`, and
-for Cockpit `pip install cockpit-for-pytorch "setuptools<81"`, as it asks pkg_resources for its version.
+The project does not need them. They are measured if installed: `pip install torchmortem delve`, and for Cockpit
+`pip install cockpit-for-pytorch "setuptools<81"`, because it reads its version with pkg_resources.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Delve:
 
 
 class Cockpit:
-    """Its cheapest configuration, "economy", at every step. BackPACK must extend the model and make the loss."""
+    """Its cheapest configuration, "economy", at every step. BackPACK must extend the model and compute the loss."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
         from backpack import extend
@@ -74,7 +74,7 @@ class Cockpit:
         self._cockpit = Instruments(model.parameters(), quantities=configuration("economy"))
 
     def step(self, case: Case) -> None:
-        """A whole step of training: the backward pass runs inside of it."""
+        """Do a whole training step, because the backward pass runs inside the monitor."""
         outputs, targets = self._model(case.inputs), case.targets.flatten()
         outputs = outputs.flatten(0, -2)  # of tokens: as many samples
         loss = self._loss(outputs, targets)

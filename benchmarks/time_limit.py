@@ -1,4 +1,4 @@
-"""A turn of limited processor time on a sweep: what is finished is stored, the rest is for the next turn."""
+"""A limit on the processor time of a sweep: finished cells are stored, and the next run does the rest."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ UNFINISHED = 3  # exit code: start again
 
 
 class OutOfTimeError(Exception):
-    """The turn is over; what is finished is stored."""
+    """The time is over; finished cells are stored."""
 
 
 def until(seconds: float, name: str) -> Progress:
-    """Progress that is printed, and that begins no further bundle after so much processor time."""
+    """Return a progress function that prints, and that stops the sweep after this much processor time."""
     deadline = time.process_time() + seconds
 
     def watch(done: int, total: int, text: str) -> None:
@@ -28,7 +28,7 @@ def until(seconds: float, name: str) -> Progress:
 
 
 def take(main: Callable[[], None]) -> None:
-    """Run a benchmark; if its turn ends before it does, its exit code says so."""
+    """Run a benchmark. If its time is over before it is done, the exit code says so."""
     try:
         main()
     except OutOfTimeError:

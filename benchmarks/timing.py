@@ -1,4 +1,4 @@
-"""Timing several ways of doing the same thing in one process, alternating, so that drift hits all of them alike."""
+"""Time several variants in one process, alternating, so that a drift of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The middle half of some measurements."""
+    """The median and the quartiles of some measurements."""
 
     low: float
     median: float
@@ -30,11 +30,11 @@ def alternate(
     patience: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each way in each round. A round runs every way once; who goes first rotates.
+    """Return the seconds of each variant in each round. A round runs every variant once; the first one rotates.
 
-    With one thread, `time.process_time` is a clock that does not count what other programs take of the machine.
+    With one thread, `time.process_time` does not count the time that other programs take.
 
-    After `patience` seconds no further round is begun, but a third of them are run in any case.
+    After `patience` seconds no further round starts, but a third of the rounds always runs.
     """
     names = list(ways)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -53,7 +53,7 @@ def alternate(
 
 
 def ratio(over: list[float], under: list[float]) -> Spread:
-    """The median and quartiles of round-by-round ratios: what the two ways share in a round cancels."""
+    """Return median and quartiles of the round-by-round ratios, in which common disturbances cancel."""
     return spread([a / b for a, b in zip(over, under, strict=True)])
 
 
@@ -63,7 +63,7 @@ def spread(samples: list[float]) -> Spread:
 
 
 def rounded(record: Spread, digits: int = 4) -> dict[str, float]:
-    """As JSON, to `digits` significant figures: more would be noise."""
+    """Return JSON data rounded to `digits` significant figures."""
     return {key: significant(value, digits) for key, value in asdict(record).items()}
 
 
@@ -74,7 +74,7 @@ def significant(value: float, digits: int = 4) -> float:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers were measured on."""
+    """Return a description of the machine."""
     return {"cpu": _cpu(), "python": platform.python_version(), "torch": torch.__version__}
 
 

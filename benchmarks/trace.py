@@ -42,7 +42,7 @@ MEMORY_GOAL = 0.10
 
 
 def plain(case: Case) -> None:
-    """One forward and backward pass, as anybody would write it."""
+    """Do one plain forward and backward pass."""
     output = case.model(**case.inputs) if isinstance(case.inputs, dict) else case.model(case.inputs)
     loss = output.loss if case.loss is None else case.loss(output, case.targets)
     torch.autograd.grad(loss, list(case.model.parameters()))
@@ -66,7 +66,7 @@ def measure_time(build: Callable[[], Case], threads: int, rounds: int = ROUNDS) 
 
 
 def measure_depth(layers: int, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Extra microseconds an op: (traced - plain) / ops, on layers so small that arithmetic hardly counts."""
+    """Return the extra microseconds per op, (traced - plain) / ops, on layers with hardly any arithmetic."""
     case = workloads.mlp(layers=layers, width=32, batch=8)
     ops = len(traced(case).ops)
     seconds = both_ways(case, 1, rounds)
@@ -86,7 +86,7 @@ def both_ways(case: Case, threads: int, rounds: int) -> dict[str, list[float]]:
 
 
 def measure_memory(workload: str) -> dict[str, Any]:
-    """Plain and traced processes alternate; one thread."""
+    """Measure plain and traced processes alternately with one thread."""
     peaks = {way: [] for way in WAYS}
     for _ in range(PROCESSES):
         for way, found in peaks.items():
@@ -97,7 +97,7 @@ def measure_memory(workload: str) -> dict[str, Any]:
 
 
 def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Every case by its key in the results: kind, then what was measured."""
+    """Return every case by its key in the results: the kind, then what is measured."""
     networks = workloads.available()
     timed = {
         f"time | {name} | {threads}": partial(measure_time, build, threads)
@@ -110,7 +110,7 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def render(results: Results) -> str:
-    """The tables of docs/lab-notes/performance.md."""
+    """Return the tables of docs/lab-notes/performance.md."""
     where = results["machine"]
     parts = [f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}."]
     for kind, (title, show) in SECTIONS.items():

@@ -1,4 +1,4 @@
-"""A training loop that is run a step at a time, with or without a monitor beside it."""
+"""A training loop that runs one step at a time, with or without a monitor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leadline import Case
 
 
 class Loop:
-    """Fused AdamW at a rate so small that the network stays what it is, however long it trains."""
+    """Fused AdamW with a rate so small that the network hardly changes."""
 
     def __init__(self, build: Callable[[], Case]) -> None:
         self.case = build()
@@ -37,7 +37,7 @@ class Loop:
             monitor.end()
 
     def close(self) -> None:
-        """Take the monitor away; the loop can go on without."""
+        """Remove the monitor; the loop can continue without it."""
         if self.monitor is not None:
             self.monitor.close()
             self.monitor = None

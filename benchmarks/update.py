@@ -43,7 +43,7 @@ def with_adam(case: Case) -> Case:
 
 
 def plain(case: Case) -> None:
-    """A step as anybody would write it."""
+    """Do one plain training step."""
     case.optimizer.zero_grad()
     case.loss(case.model(case.inputs), case.targets).backward()
     case.optimizer.step()
@@ -92,7 +92,7 @@ def render(results: Results) -> str:
 
 
 def _a_layer(name: str, case: dict[str, Any]) -> str:
-    """Milliseconds a layer, for the networks that differ in depth alone."""
+    """Return the milliseconds per layer, for networks that differ only in depth."""
     layers = next((n for n in DEPTHS if name.startswith(f"MLP of {n} layers")), None)
     return "" if layers is None else f"{case['plain_ms'] * case['reading']['median'] / layers:.1f} ms"
 

@@ -76,7 +76,7 @@ def change_of_function(scheme: str, depth: int, seed: int, rule: str, *, moved: 
 
 
 def rates(model: nn.Module, rule: str, moved: Moved) -> list[tuple[nn.Parameter, float]]:
-    """The parameters to move and the rate of each."""
+    """Return the parameters to move and the rate of each."""
     if moved == "groups":
         groups = param_groups(model, None, rule, lr=1.0)
         return [(parameter, group["lr"]) for group in groups for parameter in group["params"]]
@@ -84,7 +84,7 @@ def rates(model: nn.Module, rule: str, moved: Moved) -> list[tuple[nn.Parameter,
 
 
 def branch_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """Matrices inside branches, and the learned weights of the residuals."""
+    """Return the matrices inside branches, and the learned weights of the residuals."""
     found: list[nn.Parameter] = []
     for residual in (module for module in model.modules() if isinstance(module, Residual)):
         found += [p for p in residual.branch.parameters() if p.ndim > 1]
@@ -93,13 +93,13 @@ def branch_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 def slope(depths: tuple[int, ...], values: list[float]) -> float:
-    """Least-squares slope of log value against log depth."""
+    """Return the least-squares slope of log value against log depth."""
     xs, ys = [math.log(d) for d in depths], [math.log(v) for v in values]
     return statistics.linear_regression(xs, ys).slope
 
 
 def measure(scheme: str, rule: str, *, moved: Moved, seeds: int, depths: tuple[int, ...]) -> dict[str, Any]:
-    """Slope of each seed, their mean, and the half width of its 95 % interval."""
+    """Return the slope of each seed, their mean, and the half width of its 95 % interval."""
     slopes, last = [], 0.0
     for seed in range(seeds):
         values = [change_of_function(scheme, d, seed, rule, moved=moved) for d in depths]
@@ -115,7 +115,7 @@ def measure(scheme: str, rule: str, *, moved: Moved, seeds: int, depths: tuple[i
 
 
 def run(seeds: int = SEEDS, depths: tuple[int, ...] = DEPTHS) -> dict[str, Any]:
-    """Every scheme, both step rules, the three sets of parameters."""
+    """Measure every scheme with both step rules and the three sets of parameters."""
     started, rows = time.perf_counter(), {}
     for scheme in SCHEMES:
         rows[scheme] = {
@@ -147,7 +147,7 @@ def run(seeds: int = SEEDS, depths: tuple[int, ...] = DEPTHS) -> dict[str, Any]:
 
 
 def render(results: dict[str, Any]) -> str:
-    """The table of the docs: exponents with 95 % intervals."""
+    """Return the table of the docs: exponents with 95 % intervals."""
     head = [f"{rule}, {moved}" for moved in ("matrices", "all", "`param_groups`") for rule in ("SGD", "Adam")]
     lines = ["| scheme | derived: SGD, Adam | " + " | ".join(head) + " |", "|---|---|" + "---|" * len(head)]
     for name, row in results["schemes"].items():
@@ -162,7 +162,7 @@ def _cell(measured: dict[str, Any]) -> str:
 
 
 def write_between_markers(page: Path, markers: tuple[str, str], text: str) -> None:
-    """Replace what stands between two markers of a page."""
+    """Replace the text between two markers of a page."""
     head, rest = page.read_text().split(markers[0], 1)
     tail = rest.split(markers[1], 1)[1]
     page.write_text(f"{head}{markers[0]}\n{text}\n{markers[1]}{tail}")

@@ -87,7 +87,7 @@ def first_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y:
 
 
 def parting_rate(kind: str, depth: int, optimizer: str, x: Tensor, y: Tensor) -> float:
-    """Looked for again from where the first look ends, until it is not a bound."""
+    """Return the rate at which measured and predicted change part, searched again until it is not a bound."""
     rate = PROBE_RATE
     for _ in range(6):
         model = network(kind, depth)
@@ -158,7 +158,7 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def shares(results: Results, split: str) -> list[dict[str, Any]]:
-    """Every run of a split with its share of the best fall; networks that learn at no rate tell nothing."""
+    """Return every run of a split with its share of the best decrease; networks that never learn are left out."""
     found = []
     for key, case in results["cases"].items():
         kept = key.startswith(f"{split} | ") and case["best"] is not None
@@ -189,7 +189,7 @@ def render(results: Results) -> str:
 
 
 def render_judged(results: Results) -> str:
-    """How the thresholds do, by set: of the runs beyond each, how many learned."""
+    """Return how the thresholds do by set: how many of the runs beyond each one learned."""
     rows = []
     for family, beyond in MAX_RATE_RATIO.items():
         for split in SPLITS:
@@ -219,7 +219,7 @@ def _family(run: dict[str, Any]) -> str:
 
 
 def _excess(run: dict[str, Any]) -> float:
-    """The sustained rate over the safe one."""
+    """Return the sustained rate over the safe one."""
     return float(run["multiple"] * SUSTAINED.get(run["key"].rpartition(" | ")[2], 1.0))
 
 

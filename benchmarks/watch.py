@@ -44,7 +44,7 @@ GOALS = {"default budget": (1.01, 1.01, 1.01), "ours: every parameter": (1.05, 1
 
 
 def measure_every_step(name: str, build: Callable[[], Case], rounds: int = ROUNDS) -> dict[str, Any]:
-    """The median ratio of one monitor that records all it can at every step."""
+    """Return the median ratio of a monitor that records everything at every step."""
     with tempfile.TemporaryDirectory() as folder:
         loops = {"plain": Loop(build), "watched": Loop(build)}
         try:
@@ -74,7 +74,7 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def render(results: Results) -> str:
-    """The tables of docs/reference/watch.md."""
+    """Return the tables of docs/reference/watch.md."""
     where = results["machine"]
     parts = [
         f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}; one thread, processor time.",

@@ -37,7 +37,7 @@ TIMED = (journal, sampler, steps, under_way)  # the modules of a watch that ask 
 
 
 class StandingClock:
-    """`perf_counter`, but for the time in which it was made to stand."""
+    """`perf_counter` without the time in which it was stopped."""
 
     def __init__(self) -> None:
         self._stood = 0.0
@@ -64,7 +64,7 @@ class StandingClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """Seconds of each step of both loops, while one of them was watched, and what the watch said at the end."""
+    """The seconds of each step of both loops while one was watched, and the watch's own account."""
 
     watched: list[float]
     plain: list[float]
@@ -73,13 +73,13 @@ class Turn:
     writing: float = 0.0
 
     def ratio(self, first: int = 0) -> float:
-        """From this step on; what the writing thread took is spread over all of them."""
+        """Return the ratio from this step on; the time of the writing thread is spread over all steps."""
         share = (len(self.plain) - first) / len(self.plain)
         return (sum(self.watched[first:]) + share * self.writing) / sum(self.plain[first:])
 
 
 def measure_budget(build: Callable[[], Case], count: int, *, watched: bool = True) -> dict[str, Any]:
-    """The default budget over so many steps; without a watch, what two plain loops differ by."""
+    """Measure the default budget over this many steps; without a watch, the difference of two plain loops."""
     one, other = Loop(build), Loop(build)
     turns = [take_turn(a, b, count, watched=watched) for a, b in ((one, other), (other, one))]
     return {
@@ -109,7 +109,7 @@ def take_turn(over: Loop, under: Loop, count: int, *, watched: bool) -> Turn:
 
 
 def _alternate(over: Loop, under: Loop, count: int, clock: StandingClock) -> dict[str, list[float]]:
-    """A step of each by turns; who goes first rotates."""
+    """Run a step of each loop alternately; the first one rotates."""
     seconds: dict[str, list[float]] = {"watched": [], "plain": []}
     for number in range(2 * count):
         if number % 4 in (0, 3):

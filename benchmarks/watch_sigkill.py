@@ -1,7 +1,7 @@
-"""What SIGKILL takes from a watched loop: the last step that it had made, minus the last one in its run file.
+"""Measure what SIGKILL loses of a watched loop: the last completed step minus the last step in its run file.
 
-The loop is forked from a process that has loaded everything, so that a kill costs no start. benchmarks/run_file_cost.py
-runs it and fills the table.
+The loop is forked from a process that has loaded everything, so a kill costs no start-up time.
+benchmarks/run_file_cost.py runs it and fills the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEP = struct.Struct("q")
 
 
 def train_for_ever(path: Path, pause: float, told: int) -> None:
-    """Watched with the default budget; each step that was made is written to the file descriptor `told`."""
+    """Train under a watch with the default budget, and write each completed step to the file descriptor `told`."""
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watched = watch(model, optimizer, store=path)

@@ -1,10 +1,10 @@
-"""What a prediction without weights costs: models that no machine at hand could hold.
+"""Measure what a prediction without weights costs, for models that do not fit this machine.
 
-    python -m benchmarks.weightless            measure what has no result yet, fill docs/explanation/weightless.md
-    python -m benchmarks.weightless --quick    one small model; prints, stores nothing
+    python -m benchmarks.weightless            measure cases without a result, fill docs/explanation/weightless.md
+    python -m benchmarks.weightless --quick    measure one small model; print it and store nothing
 
-Each case runs in a process of its own, with one thread: from the start of the interpreter to the finished report.
-Time is that of the processor (other work on the machine does not count), memory the largest resident set.
+Each case runs in its own process with one thread, from the start of the interpreter to the finished report. Time is
+processor time, memory is the largest resident set. Results: benchmarks/results/weightless.json.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def llama(**sizes: float) -> dict[str, Any]:
 
 
 def stack() -> Any:
-    """A language model of 1000 blocks from `leadline.nn`."""
+    """Return a language model of 1000 blocks from `leadline.nn`."""
     import torch
 
     from leadline import Case
@@ -89,7 +89,7 @@ QUICK = partial(
 
 
 def predict(build: Callable[[], Any]) -> dict[str, Any]:
-    """In this process: the report, and what it took since the process began."""
+    """Predict in this process; return the report and the cost since the process started."""
     from leadline.checks._diagnosis import make_report, read_trace
     from leadline.tracer.process import pause_garbage_collection
     from leadline.tracer.weightless import trace_config_or_factory
@@ -124,7 +124,7 @@ def predict(build: Callable[[], Any]) -> dict[str, Any]:
 
 
 def measure(name: str) -> dict[str, Any]:
-    """A case in a fresh process."""
+    """Measure a case in a new process."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.weightless", "--case", name]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
@@ -137,7 +137,7 @@ def _rounded(value: Any) -> Any:
 
 
 def render(results: Results) -> str:
-    """The table of docs/explanation/weightless.md."""
+    """Return the table of docs/explanation/weightless.md."""
     if not results["cases"]:
         return "Not measured yet."
     where = results["machine"]

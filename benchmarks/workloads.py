@@ -1,4 +1,4 @@
-"""The networks that costs are quoted for: a Transformer, a Hugging Face GPT-2, a deep MLP, a residual conv net."""
+"""The networks that costs are quoted for: a Transformer, a Hugging Face GPT-2, a deep MLP, a residual convnet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLASSES = 10
 
 
 class Tokens(nn.Module):
-    """Tokens in, logits out, around PyTorch's own encoder stack (pre-norm, no dropout)."""
+    """A language model around PyTorch's own encoder stack (pre-norm, no dropout)."""
 
     def __init__(self, *, layers: int, width: int, length: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Tokens(nn.Module):
 
 
 class PreActivation(nn.Module):
-    """A residual block of two convolutions, each BN-ReLU-conv; a projection where the shape changes."""
+    """A residual block of two convolutions, each BN-ReLU-conv, with a projection if the shape changes."""
 
     def __init__(self, incoming: int, outgoing: int, *, stride: int = 1) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def mlp(*, layers: int = 200, width: int = 128, batch: int = 64) -> Case:
 
 
 def conv(*, blocks: int = 8, width: int = 16, batch: int = 32) -> Case:
-    """Three stages of `blocks` blocks of two convolutions, a stem and a head: 50 layers for 8 blocks."""
+    """Return three stages of `blocks` blocks of two convolutions, a stem and a head: 50 layers for 8 blocks."""
     torch.manual_seed(0)
     widths = [width, width, 2 * width, 4 * width]
     stages = [
@@ -109,7 +109,7 @@ def conv(*, blocks: int = 8, width: int = 16, batch: int = 32) -> Case:
 
 
 def available() -> dict[str, Callable[[], Case]]:
-    """The workloads by the name that tables show; GPT-2 only where transformers is installed."""
+    """Return the workloads by the name that tables show; GPT-2 only if transformers is installed."""
     found: dict[str, Callable[[], Case]] = {"Transformer, 24 layers, d=256, 8 × 128 tokens": transformer}
     if find_spec("transformers") is not None:
         found["GPT-2 (Hugging Face), 24 layers, d=256, 8 × 128 tokens"] = gpt2

@@ -1,5 +1,5 @@
-"""What the incidents and applications learn, which is on every machine that has the examples' packages: handwritten
-digits, and the letters of the language reference that every Python carries.
+"""The data of the incidents and applications, which needs no download: handwritten digits, and the text of Python's
+language reference.
 
     python examples/data.py
 """
@@ -21,13 +21,13 @@ GUESS_A_DIGIT = 2.303  # nats: ln 10
 
 @cache
 def digits() -> Batch:
-    """1797 images of 8 x 8 pixels as rows of 64 numbers with mean 0 and variance 1, and their labels."""
+    """Return 1797 images of 8 x 8 pixels as rows of 64 numbers with mean 0 and variance 1, and their labels."""
     images, labels = (torch.tensor(part) for part in load_digits(return_X_y=True))
     return ((images - images.mean()) / images.std()).float(), labels
 
 
 def batches_of(data: Batch, count: int, rows: int) -> list[Batch]:
-    """So many batches, drawn at random and each time the same."""
+    """Return this many random batches, the same ones each time."""
     inputs, targets = data
     chosen = torch.randint(len(inputs), (count, rows), generator=torch.Generator().manual_seed(0))
     return [(inputs[index], targets[index]) for index in chosen]
@@ -35,7 +35,7 @@ def batches_of(data: Batch, count: int, rows: int) -> list[Batch]:
 
 @cache
 def letters() -> tuple[Tensor, int]:
-    """The text as numbers, and the size of its alphabet."""
+    """Return the text as numbers, and the size of its alphabet."""
     text = "\n".join(topics[key] for key in sorted(topics)).encode("ascii", "ignore").decode()
     alphabet = {letter: index for index, letter in enumerate(sorted(set(text)))}
     return torch.tensor([alphabet[letter] for letter in text]), len(alphabet)
@@ -43,14 +43,14 @@ def letters() -> tuple[Tensor, int]:
 
 @cache
 def guess_a_letter() -> float:
-    """Nats a letter for one who knows how often each occurs and nothing else: a stuck model stays here."""
+    """Return the nats per letter of a guess from letter frequencies alone; a stuck model stays here."""
     ids, size = letters()
     share = torch.bincount(ids, minlength=size) / len(ids)
     return float(-(share * share.clamp_min(1e-12).log()).sum())
 
 
 def text_batches(ids: Tensor, count: int, rows: int, length: int) -> list[Batch]:
-    """Letters, and the letters that follow them: (rows, length) each."""
+    """Return letters and the letters that follow them, each (rows, length)."""
     starts = torch.randint(len(ids) - length, (count, rows), generator=torch.Generator().manual_seed(0))
     windows = ids[starts[..., None] + torch.arange(length + 1)]
     return [(window[:, :-1], window[:, 1:]) for window in windows]

@@ -1,9 +1,9 @@
-"""A deep residual stack trained by several processes, watched: data parallel, or sharded with FSDP2.
+"""Train a deep residual stack with several processes under a watch: data parallel, or sharded with FSDP2.
 
     torchrun --nproc-per-node 2 examples/distributed_watch.py
     torchrun --nproc-per-node 2 examples/distributed_watch.py --shard
 
-Every process runs the same lines; the first one keeps the run file.
+Every process runs the same lines; the first one writes the run file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def build(blocks: int) -> leadline.nn.MLP:
 
 
 def sharded(model: nn.Module) -> nn.Module:
-    """Every block a shard of its own, then the rest."""
+    """Shard every block, then the rest."""
     for block in model.modules():
         if isinstance(block, leadline.nn.Residual):
             fully_shard(block)

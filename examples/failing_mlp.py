@@ -22,7 +22,7 @@ SAMPLES = 256
 
 
 def factory(layers: int = 30, width: int = 128) -> leadline.Case:
-    """Sigmoid layers with PyTorch's default initialization, as many as you like."""
+    """Sigmoid layers with PyTorch's default initialization, at any depth."""
     torch.manual_seed(0)
     images, labels = digits()
     widths = [images.shape[1], *[width] * layers]
@@ -35,12 +35,12 @@ def factory(layers: int = 30, width: int = 128) -> leadline.Case:
 
 
 def shallow() -> leadline.Case:
-    """The same with two layers, for comparison: nothing is wrong with a sigmoid as such."""
+    """The same network with two layers, for comparison: a sigmoid as such is not a problem."""
     return factory(layers=2)
 
 
 def digits() -> tuple[Tensor, Tensor]:
-    """8 x 8 images as rows with mean 0 and variance 1, and their labels."""
+    """Return 8 x 8 images as rows with mean 0 and variance 1, and their labels."""
     images, labels = load_digits(return_X_y=True)
     pixels = torch.tensor(images[:SAMPLES], dtype=torch.float32)
     return (pixels - pixels.mean()) / pixels.std(), torch.tensor(labels[:SAMPLES])

@@ -1,9 +1,9 @@
-"""A run file without the watch: any loop can write one, and anybody can read it while it is written.
+"""Write a run file without the watch: any loop can write one, and others can read it while it is written.
 
     python examples/run_file.py [run.leadline]
 
-Trains a small network by hand, stores a few numbers a step, reads them back and judges the run. `leadline.watch` does
-all of this by itself; here one sees the parts.
+The script trains a small network by hand, stores a few numbers per step, reads them back and checks the run.
+`leadline.watch` does all of this by itself; this example shows the parts.
 """
 
 from __future__ import annotations

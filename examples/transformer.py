@@ -57,7 +57,7 @@ def case(*, layers: int, width: int, norm_first: bool) -> leadline.Case:
 
 
 def text() -> tuple[Tensor, int]:
-    """A batch of character sequences, one longer than the model reads, and the size of the alphabet."""
+    """Return character sequences, one character longer than the model reads, and the size of the alphabet."""
     source = inspect.getsource(argparse)
     alphabet = {character: index for index, character in enumerate(sorted(set(source)))}
     codes = torch.tensor([alphabet[character] for character in source[: BATCH * (LENGTH + 1)]])

@@ -1,4 +1,4 @@
-"""A network that learns, then gets a learning rate that is far too high: the watch says what happened, and when.
+"""Watch a network that learns and then gets a far too high learning rate: the watch says what happened and when.
 
 python examples/watch.py
 """
@@ -23,7 +23,7 @@ def build() -> nn.Module:
 
 
 def train(store: Path | None = None, steps: int = STEPS) -> leadline.Watch:
-    """Two thirds of the steps at a good rate, the rest at three hundred times that."""
+    """Train two thirds of the steps at a good rate and the rest at three hundred times that rate."""
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
     with leadline.watch(model, optimizer, store=store, every=20) as w:

@@ -1,7 +1,7 @@
 """Reinforcement learning: a deep residual critic for the cart and pole, and the policy that follows it.
 
-A critic Q(state, action) is fitted to the returns of a policy that pushes at random; the policy that then always
-does what the critic likes better is a step of policy improvement, and its score is how long it keeps the pole up.
+A critic Q(state, action) is fitted to the returns of a policy that pushes at random. The policy that always takes
+the critic's better action is one step of policy improvement, and its score is how long it keeps the pole up.
 The critic's sixty blocks end in their activation, as in "1000 layer networks for self-supervised RL" (arXiv
 2503.14858): their means add up.
 

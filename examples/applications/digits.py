@@ -1,4 +1,4 @@
-"""The digits of the two vision examples: images, every fifth of them kept back."""
+"""The digits of the two vision examples; every fifth image is held out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from examples.data import Batch, batches_of, digits
 
 
 def kept_back() -> Tensor:
-    """True for every fifth image: it is not trained on."""
+    """Return a mask that is True for every fifth image, which is not used for training."""
     return torch.arange(len(digits()[0])) % 5 == 0
 
 

@@ -1,7 +1,7 @@
 """Vision: a Transformer that reads handwritten digits as sixteen patches; twelve post-norm layers, no warm-up.
 
-A norm after every sum takes half of the input's part of the stream away, and of the gradient behind attention; without
-a warm-up the first steps of Adam are as large as any. The repair moves the norms into the branches.
+A norm after every sum halves the input's part of the stream and the gradient before attention; without a warm-up
+the first steps of Adam are as large as any other. The repair moves the norms into the branches.
 
     python -m examples.applications.image_tokens [--quick]
 """

@@ -1,7 +1,7 @@
 """Language: a recurrent-free letter model of sixteen gated convolution blocks whose skips were forgotten.
 
-The text is the language reference that every Python carries, letter by letter; its last tenth is kept back.
-Without skips and with torch's default initialization neither the letters nor the gradient pass the stack.
+The text is the language reference that every Python carries, letter by letter; its last tenth is held out.
+Without skips and with torch's default initialization neither the signal nor the gradient passes the stack.
 
     python -m examples.applications.letters [--quick]
 """
@@ -59,7 +59,7 @@ def build(blocks: int = 16) -> leadline.Case:
 
 
 def score(model: nn.Module) -> float:
-    """Minus the loss on the text that was kept back, in nats a letter."""
+    """Return minus the loss on the held-out text, in nats per letter."""
     losses = [letter_loss(model(tokens), following) for tokens, following in batches(10, held_out=True)]
     return -float(torch.stack(losses).mean())
 

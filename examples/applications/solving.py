@@ -1,4 +1,4 @@
-"""How an application is run: check, repair, train both, and ask both for the task's own score."""
+"""Run an application: check, repair, train both versions, and compare the task's own score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leadline.fixes._engine.verify import make_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A problem with a network that fails on it. `build` gives the same case each time it is called."""
+    """A problem with a network that fails on it. `build` returns the same case each time it is called."""
 
     build: Callable[[], leadline.Case]
     score: Callable[[nn.Module], float]
@@ -53,7 +53,7 @@ def solve(application: Application, *, quick: bool = False, steps: int | None = 
 
 
 def _repair(application: Application) -> tuple[leadline.Recipe, tuple[str, ...]]:
-    """What `leadline.fix` found and proved."""
+    """Return the repair that `leadline.fix` found and proved."""
     repair = leadline.fix(application.build())
     return repair.recipe, tuple(f"{each.fix}: {each.title}" for each in repair.outcomes if each.kept)
 

@@ -1,8 +1,8 @@
-"""Speech: five vowels told apart from the waveform, by a stack of thirty dilated tanh convolutions.
+"""Speech: classify five vowels from the waveform with a stack of thirty dilated tanh convolutions.
 
-The waves are synthetic and say so: a train of pulses at a random pitch, passed through two resonances at about the
-frequencies that Peterson and Barney (1952) measured for men saying these vowels, each speaker's a little off, with
-noise.
+The waves are synthetic: a train of pulses at a random pitch, passed through two resonances at about the
+frequencies that Peterson and Barney (1952) measured for men saying these vowels, with small
+variations per speaker and noise.
 
     python -m examples.applications.vowels [--quick]
 """

@@ -1,7 +1,6 @@
-"""Ten failures that people reported, at small scale: each is diagnosed by name, repaired, and trained before and
-after.
+"""Ten reported failures at small scale: each is diagnosed by name, repaired, and trained before and after.
 
-The gallery is docs/tutorial/incidents.md; `python -m benchmarks.incidents` makes it.
+docs/tutorial/incidents.md shows them; `python -m benchmarks.incidents` writes that page.
 """
 
 ORDER = (

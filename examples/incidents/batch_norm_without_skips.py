@@ -1,8 +1,8 @@
 """Fifty layers with batch norm and without skips do not train: the norm itself makes the gradient explode.
 
 **Reported.** Yang et al. 2019 (arXiv 1902.08129): in plain networks with batch norm the gradient grows
-exponentially on its way to the input, by π/(π - 1) = 1.47 a layer in mean square behind ReLUs, and no variance of
-the initial weights avoids it; so such networks cannot be trained beyond a small depth.
+exponentially toward the input, by π/(π - 1) = 1.47 per layer in mean square after ReLUs. No variance of the initial
+weights avoids it, so such networks cannot be trained beyond a small depth.
 
 **Here.** Fifty layers of width 64 on handwritten digits, SGD at 0.05.
 

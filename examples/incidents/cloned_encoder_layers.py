@@ -1,10 +1,10 @@
 """All layers of an `nn.TransformerEncoder` start as copies of one.
 
 **Reported.** PyTorch issues 72253, 86274 and 120396 (2022 to 2024): the encoder deep-copies the layer that it is
-given, so that all layers begin with the same numbers. It is still so in torch 2.13.
+given, so all layers start with the same weights. This is still so in torch 2.13.
 
-**Here.** Thirty-two pre-norm layers, Adam at 0.003. It learns, but less than with layers of their own: what equal
-layers add to the stream points the same way, so the stream grows like the square of the depth.
+**Here.** Thirty-two pre-norm layers, Adam at 0.003. It learns, but less than with independent layers: what equal
+layers add to the stream points the same way, so its mean square grows with the square of the depth.
 
     python -m examples.incidents.cloned_encoder_layers
 """

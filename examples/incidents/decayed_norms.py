@@ -1,15 +1,13 @@
-"""Weight decay on the gains of norms and on biases holds a model back.
+"""Weight decay on the gains of norms and on biases slows a model down.
 
-**Reported.** karpathy/minGPT issue 23 (2020): decay reached the gains of LayerNorm, because parameters were told
-apart by name; BERT's own code spares them. The default of every torch optimizer is to decay all it is given.
+**Reported.** karpathy/minGPT issue 23 (2020): decay was applied to the gains of LayerNorm, because parameters were
+selected by name; BERT's own code excludes them. By default every torch optimizer decays all its parameters.
 
-**Here.** Four pre-norm layers, AdamW at 0.003 with a decay of 5, which takes 1.5 % of every parameter at each
-step: hundreds of steps show what a usual decay does in many thousands. The rule says it as a note (W604), because
-at usual rates the harm is small; so `leadline.fix` tries nothing, and the edit of the fix that answers it is made
-by name.
+**Here.** Four pre-norm layers, AdamW at 0.003 with a decay of 5, which removes 1.5 % of every parameter at each
+step: hundreds of steps then show what a usual decay does in many thousands. The check reports a note (W604), because
+at usual rates the harm is small. `leadline.fix` does not act on notes, so the fix is applied by name here.
 
-**Not found.** Decay on embeddings, which some recipes spare too, has no rule of its own, and the repair leaves it
-on.
+**Not found.** Decay on embeddings, which some recipes exclude too, has no check, and the repair keeps it.
 
     python -m examples.incidents.decayed_norms
 """

@@ -1,12 +1,12 @@
 """DeepNorm with its alpha on the branch does the opposite of DeepNorm.
 
 **Reported.** labmlai/annotated_deep_learning_paper_implementations issue 145 (2022): a widely read implementation
-multiplied the branch, not the skip, by alpha. DeepNorm is LN(alpha x + f(x)): alpha makes a block keep its input.
-On the branch it makes each block forget it.
+multiplied the branch, not the skip, by alpha. DeepNorm is LN(alpha x + f(x)): alpha makes a block preserve its
+input. On the branch, alpha makes each block forget it.
 
-**Here.** Twelve layers with Xavier weights and alpha = 24^(1/4) = 2.21 on the wrong side, Adam at 0.003. The rule
-names it as a note, beside the warning about post-norm at that depth; the repair takes the factor's effect back and
-puts the right one in place.
+**Here.** Twelve layers with Xavier weights and alpha = 24^(1/4) = 2.21 on the wrong side, Adam at 0.003. The check
+reports a note, next to the warning about post-norm at that depth. The repair removes the wrong factor and adds the
+right one.
 
     python -m examples.incidents.deepnorm_on_the_branch
 """

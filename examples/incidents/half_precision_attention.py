@@ -1,12 +1,12 @@
 """In float16 the product of queries and keys overflows before it is divided by the root of the width.
 
 **Reported.** Many times; PyTorch issue 60939 (2021), stanford-crfm/mistral issue 67 (2021, a GPT-2 run that
-crashed), ultralytics pull request 24990 (2026): the largest float16 number is 65504, the raw product passes it,
-softmax makes NaN of infinity.
+crashed), ultralytics pull request 24990 (2026): the largest float16 number is 65504, the raw product exceeds it,
+and softmax turns infinity into NaN.
 
-**Here.** Four attention blocks in float16 whose queries and keys are drawn 150 times too large, as stands for
-logits that have grown in training; SGD. One pass names the op: the matrix product in front of the softmax, not the
-loss where the NaN is first seen by a training loop.
+**Here.** Four attention blocks in float16 whose queries and keys are 150 times too large, like logits that
+have grown in training; SGD. One pass names the op: the matrix product before the softmax, not the loss, where a
+training loop first sees the NaN.
 
     python -m examples.incidents.half_precision_attention
 """
@@ -40,7 +40,9 @@ class Attention(nn.Module):
         rows, length, _ = x.shape
         split = self.qkv(self.norm(x)).view(rows, length, 3, self.heads, -1)
         q, k, v = split.permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # the product first: it overflows
+        scores = (
+            q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        )  # the product overflows before it is divided
         future = torch.full_like(scores[0, 0], -torch.inf).triu(1)
         mixed = F.softmax(scores + future, dim=-1) @ v
         return x + self.out(mixed.transpose(1, 2).reshape(x.shape))

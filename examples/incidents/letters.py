@@ -1,4 +1,4 @@
-"""A letter model of post-norm or pre-norm `nn.TransformerEncoderLayer`s: what most people start from."""
+"""A letter model of post-norm or pre-norm `nn.TransformerEncoderLayer`s, a common starting point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTH = 16  # letters that a model reads at once
 
 
 class LetterModel(nn.Module):
-    """Embedding, a stack of layers under a causal mask, a linear head."""
+    """An embedding, a stack of layers with a causal mask, and a linear head."""
 
     def __init__(self, body: nn.Module, *, embedding_std: float = 1.0) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class LetterModel(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers built one by one; unlike those of `nn.TransformerEncoder`, no two start alike."""
+    """Layers that are built one by one; unlike those of `nn.TransformerEncoder`, they start with different weights."""
 
     def __init__(self, layers: int, *, norm_first: bool) -> None:
         super().__init__()

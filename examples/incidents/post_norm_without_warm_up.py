@@ -1,8 +1,8 @@
 """Twelve post-norm layers without a warm-up never learn more than how often each letter occurs.
 
 **Reported.** PyTorch issue 55270 (2021): `nn.TransformerEncoderLayer` is post-norm, and from about twelve layers
-on language models built of it are unstable unless initialization and rate schedule are chosen with care. Xiong et
-al. 2020 (arXiv 2002.04745) prove why, and that the warm-up is what hides it.
+on, language models built from it are unstable unless initialization and rate schedule are chosen with care. Xiong et
+al. 2020 (arXiv 2002.04745) prove why, and that the warm-up hides it.
 
 **Here.** Twelve such layers of width 32, letters of a text, Adam at a rate of 0.01 from the first step on.
 

@@ -1,11 +1,11 @@
 """A thousand layers in blocks that end in their activation: the means of all branches add up.
 
 **Reported.** Wang et al. 2025 (arXiv 2503.14858) train reinforcement learning networks of up to 1024 layers; their
-block is four times a dense layer, a layer norm and an activation, and then the skip. Such a branch never has mean
-zero, so the stream grows by a fixed step a block, like the depth squared in mean square.
+block repeats a dense layer, a layer norm and an activation four times, then adds the skip. Such a branch never has
+mean zero, so the stream grows by a fixed amount per block: its mean square grows with the square of the depth.
 
-**Here.** The same block with ReLU (theirs is Swish), 250 blocks of width 32, a thousand dense layers; digits stand
-for states, Adam at 0.0003.
+**Here.** The same block with ReLU (theirs is Swish), 250 blocks of width 32, a thousand dense layers; digits take
+the place of states; Adam at 0.0003.
 
     python -m examples.incidents.relu_ended_branches
 """

@@ -1,16 +1,16 @@
-"""Branches scaled by one over the root of the depth: right for SGD, wrong for Adam.
+"""Branches scaled by one over the square root of the depth are right for SGD and wrong for Adam.
 
-**Reported.** Su, archives/8978 (2022): DeepNorm's exponents are derived for SGD; steps of Adam do not shrink with
-the gradient, so that what one step does to the function grows like the root of the depth. Dey et al. 2025
+**Reported.** Su, archives/8978 (2022): DeepNorm's exponents are derived for SGD. Steps of Adam do not shrink with
+the gradient, so the effect of one step on the function grows with the square root of the depth. Dey et al. 2025
 (CompleteP, arXiv 2505.01618): rates found on shallow models carry over to deep ones only with branches scaled by
 one over the depth.
 
-**Here.** A residual MLP of `leadline.nn` on digits, Adam at 0.1: the relative has eight blocks, the incident
-sixty-four. The mismatch itself is a note (R411), the step that promises too much a warning; the repair is another
-row of the scheme table.
+**Here.** A residual MLP of `leadline.nn` on digits, Adam at 0.1: the healthy variant has eight blocks, the
+incident sixty-four. The mismatch itself is a note (R411), and the step that is too long is a warning. The repair is
+another scheme.
 
-**Not repaired.** Blocks that are not of `leadline.nn` and scale their branches in their own code: the finding says
-what to change, no fix does it.
+**Not repaired.** Blocks that are not from `leadline.nn` and scale their branches in their own code: the finding says
+what to change, but no fix does it.
 
     python -m examples.incidents.root_scaled_branches_with_adam
 """

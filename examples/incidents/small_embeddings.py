@@ -1,14 +1,13 @@
 """Embeddings far below unit size make the first norm an amplifier of gradients.
 
-**Reported.** Takase et al. 2023 (arXiv 2312.16903, "Spike no more"): loss spikes of large language models go back
-to the norm's derivative, which is one over the size of what it normalizes; embeddings of about unit size prevent
-them.
+**Reported.** Takase et al. 2023 (arXiv 2312.16903, "Spike no more"): loss spikes of large language models are caused
+by the norm's derivative, which is one over the size of its input; embeddings of about unit size prevent them.
 
 **Here.** Four pre-norm layers on embeddings of standard deviation 0.001, whose mean square is below the eps of the
-norm behind them; SGD with momentum at 0.1.
+norm after them; SGD with momentum at 0.1.
 
-**The other end of the scale.** A head tied to embeddings of unit size starts with a loss of tens of nats. I308
-names it, with Adam as a note, and the fix scaled-head answers it; it is not measured here.
+**The opposite failure.** A head tied to embeddings of unit size starts with a loss of tens of nats. Check I308
+reports it (with Adam as a note), and the fix scaled-head repairs it; it is not measured here.
 
     python -m examples.incidents.small_embeddings
 """

@@ -1,8 +1,8 @@
-"""How an incident is told: check it, name the cause, repair it, train it before and after.
+"""Run an incident: check it, name the cause, repair it, and train it before and after.
 
-In full, `leadline.fix` looks for the repair and proves it. In quick mode, and where the cause is only a note (for
-notes `leadline.fix` tries nothing), the edits that the named fix proposes are made as they are, and what they are
-worth is shown by the training here.
+Normally `leadline.fix` searches for the repair and proves it. In quick mode, and if the cause is only a note (which
+`leadline.fix` does not act on), the edits that the named fix proposes are applied directly, and the training here shows
+their effect.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Build = Callable[[], leadline.Case]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """A reported failure at small scale. `build` must give the same case each time it is called."""
+    """A reported failure at small scale. `build` must return the same case each time it is called."""
 
     cause: str
-    """Code of the rule that has to name it."""
+    """The code of the check that must name it."""
     build: Build
     fix: str
-    """Name of the fix that answers it."""
+    """The name of the fix that repairs it."""
     guess: float
-    """Loss of one who only knows how often each answer occurs."""
+    """The loss of a guess that knows only the frequency of each answer."""
     steps: int = 120
     proved: bool = True
-    """`leadline.fix` finds the repair itself."""
+    """Whether `leadline.fix` finds the repair itself."""
     relative: Build | None = None
-    """The same with one thing changed, which trains: half as deep, say."""
+    """A variant that trains, with one thing changed, for example half as deep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What came of it."""
+    """The result of an incident."""
 
     finding: str
     severity: str
     verdict_before: str
     verdict_after: str | None
-    """None: only the named edits were made, and not judged."""
+    """None if only the named edits were applied, without a new verdict."""
     repair: tuple[str, ...]
     before: float
     after: float
@@ -82,7 +82,7 @@ def tell(incident: Incident, *, quick: bool = False, steps: int | None = None) -
 
 
 def named(report: leadline.Report, code: str) -> leadline.Finding:
-    """The finding of that code; an error if the report does not name it."""
+    """Return the finding with that code; raise an error if the report does not contain it."""
     for finding in report.findings:
         if finding.code == code:
             return finding
@@ -96,7 +96,7 @@ def _proved(incident: Incident) -> tuple[leadline.Recipe, tuple[str, ...], str]:
 
 
 def proposed(context: FixContext, name: str) -> tuple[leadline.Recipe, tuple[str, ...], None]:
-    """What the fix of that name proposes first, unproved."""
+    """Return the first proposal of the fix with that name, unproved."""
     fix = next(each for each in all_fixes() if each.name == name)
     plan = next(iter(fix.propose(context)))
     recipe = leadline.Recipe(leadline=leadline.__version__, model=context.profile.model, edits=plan.edits)
@@ -104,14 +104,14 @@ def proposed(context: FixContext, name: str) -> tuple[leadline.Recipe, tuple[str
 
 
 def repaired(incident: Incident, recipe: leadline.Recipe) -> leadline.Case:
-    """A fresh case to which the recipe was applied: nothing but the recipe comes from the search."""
+    """Return a new case with the recipe applied."""
     case = incident.build()
     leadline.apply(case.model, recipe, case.optimizer)
     return case
 
 
 def train(case: leadline.Case, steps: int) -> float:
-    """A plain loop over the case's batches; mean loss of the last quarter of the steps."""
+    """Train on the case's batches in a plain loop; return the mean loss of the last quarter of the steps."""
     losses: list[float] = []
     for inputs, targets in islice(cycle(case.batches), steps):
         case.optimizer.zero_grad()
@@ -136,12 +136,12 @@ def show(incident: Incident, story: Story) -> None:
 
 
 def better(story: Story) -> bool:
-    """It ends lower after the repair; anything is lower than NaN."""
+    """Return whether the loss is lower after the repair; any loss is lower than NaN."""
     return math.isfinite(story.after) and not story.before <= story.after
 
 
 def main(incident: Incident) -> None:
-    """Tell the incident of the script that is run, in the terminal."""
+    """Run the incident of this script and print it."""
     script = sys.modules["__main__"]
     parser = argparse.ArgumentParser(description=inspect.cleandoc(script.__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="make the named edits without prover them")

@@ -1,10 +1,10 @@
-"""Twelve layers learn, twenty-four with the same recipe do not.
+"""Twelve layers learn; twenty-four layers with the same recipe do not.
 
 **Reported.** lucidrains/voicebox-pytorch issue 23 (2023): at a depth of 24 the loss did not move in 30,000
 iterations; at 12 it fell to a third within a few hundred.
 
-**Here.** A post-norm stack, Adam at a rate of 0.003: the relative has twelve layers, the incident twenty-four. The
-check calls the first "trains" and the second "trains poorly", before a step of training.
+**Here.** A post-norm stack, Adam at a rate of 0.003: the healthy variant has twelve layers, the incident
+twenty-four. The check calls the first "trains" and the second "trains poorly" before any training step.
 
     python -m examples.incidents.twenty_four_layers
 """

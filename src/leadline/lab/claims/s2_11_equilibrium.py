@@ -12,6 +12,7 @@ from leadline.lab.claim import ClaimResults, SeededTrials, claim
 from leadline.lab.estimate import above, equals, full_range, mean, plot
 from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
+from leadline.records.experiment import Party
 
 COUNT, STEPS = 200, 2000
 # Gradient norm times weight norm.
@@ -93,7 +94,7 @@ def adamw_settles(trials: SeededTrials, *, beta: float = 0.9) -> ClaimResults:
 
 
 def at_equilibrium(
-    runs: list[tuple[list[float], list[float]]], name: str, group: ParamGroup, by: str = "correction"
+    runs: list[tuple[list[float], list[float]]], name: str, group: ParamGroup, by: Party = "correction"
 ) -> ClaimResults:
     """Compare norm and rotation with the formulas."""
     predicted = equilibrium(name, group, count=COUNT, radius=RADIUS)
@@ -106,7 +107,7 @@ def at_equilibrium(
     ):
         yield equals(
             what, measured, value, within=0.05, by=by, origin=f"Kosson et al. 2024, derived; {CLOSE}"
-        )  # type: ignore[arg-type]
+        )
 
 
 def simulate(optimizer: Optimizer) -> tuple[list[float], list[float]]:
