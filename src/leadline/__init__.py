@@ -1,7 +1,7 @@
-"""Leadline: will this deep network train, how deep can it go, why not, and what fixes it.
+"""Leadline: will this deep network train, why not, how deep can it go, and what fixes it?
 
-This page is the whole public surface. Names are loaded on first use, because `import torch` takes seconds and
-`leadline --help`, `leadline explain` and reading a saved report do not need it.
+This file lists all public names. Each is imported on first use, because `import torch` takes seconds and
+`leadline --help`, `leadline explain` and saved reports do not need it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Case": "leadline.case",
     "check": "leadline.api",
     "predict": "leadline.api",
@@ -114,16 +114,16 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
-        return _imported(_PACKAGES[name])
-    if name not in _HOMES:
+        return _import_quietly(_PACKAGES[name])
+    if name not in _MODULES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
-    found = getattr(_imported(_HOMES[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(_import_quietly(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
-def _imported(module: str) -> Any:
-    """Some libraries draw random numbers when they are imported, which must not move the user's."""
+def _import_quietly(module: str) -> Any:
+    """Import a module and restore Python's random state, because some libraries draw random numbers on import."""
     before = random.getstate()
     try:
         return import_module(module)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import leadline
 from leadline import Case
-from tests.support.accidents import AccidentError
+from tests.support.failing_cases import UserError
 from tests.support.faults.campaign import ASKS, Ask, events_of, nothing_left, outcome, warm_up
 from tests.support.faults.graphs import PLANS, Fuse, Plan, Stage, build
 from tests.support.watched_training import remains, unlike
@@ -31,7 +31,7 @@ MOST = (
 )  # 100 under the profile of the fast tests, 500 under that of the slow ones
 SHARES = st.floats(0, 1)
 ACCIDENTS = {
-    "error": lambda: AccidentError("mine"),
+    "error": lambda: UserError("mine"),
     "interrupt": KeyboardInterrupt,
     "memory": lambda: torch.OutOfMemoryError("simulated"),
 }

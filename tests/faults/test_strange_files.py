@@ -83,7 +83,7 @@ READERS = {
 def test_a_device_is_refused_with_words(saved, capsys, monkeypatch, name, path):
     if not path.exists():
         pytest.skip("there is no such device here")
-    monkeypatch.setattr(codec, "MOST_BYTES", 2**21)
+    monkeypatch.setattr(codec, "MAX_FILE_BYTES", 2**21)
     assert str(path) in said(capsys, *READERS[name](path, saved))
 
 

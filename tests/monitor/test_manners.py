@@ -21,7 +21,7 @@ from leadline.monitor.runfile.read import Run
 from leadline.monitor.step_record import StepRecord
 from leadline.monitor.steps import Steps
 from leadline.records.run import Alert
-from tests.support.accidents import AccidentError, Tripwire
+from tests.support.failing_cases import RaiseInBackward, UserError
 
 
 def small() -> tuple[nn.Module, torch.optim.Optimizer, Tensor]:
@@ -55,10 +55,10 @@ class Trips(nn.Module):
         h = self.layer(x)
         if self.where == "forward":
             raise self.accident
-        return Tripwire.apply(h, self.accident) if self.where == "backward" else h
+        return RaiseInBackward.apply(h, self.accident) if self.where == "backward" else h
 
 
-@pytest.mark.parametrize("accident", [AccidentError("mine"), KeyboardInterrupt()], ids=["error", "interrupt"])
+@pytest.mark.parametrize("accident", [UserError("mine"), KeyboardInterrupt()], ids=["error", "interrupt"])
 @pytest.mark.parametrize("where", ["forward", "loss", "backward"])
 def test_an_error_of_the_loop_is_raised_and_leaves_no_hook(where: str, accident: BaseException, tmp_path):
     model = Trips(accident, where)
@@ -98,9 +98,9 @@ def test_a_crash_event_has_the_last_values_and_the_last_finite_sample(tmp_path):
             for _ in range(3):
                 w.loss(model(x).square().mean()).backward()
                 optimizer.step()
-            raise AccidentError("mine")
+            raise UserError("mine")
 
-    with pytest.raises(AccidentError):
+    with pytest.raises(UserError):
         train()
     (crash,) = [event for event in Run(path).events() if event.kind == "crash"]
     assert crash.data["loss"]["steps"] == [0, 1, 2]

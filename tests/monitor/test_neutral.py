@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.records import Stats, Trace, Value
-from tests.support.footprint import differences, footprint
 from tests.support.watched_training import Watcher, one_step, train, unlike, unwatched
 from tests.support.zoo import Specimen, animals
 from tests.support.zoo.plain_run import call, loss_of

@@ -1,4 +1,4 @@
-"""Does what was followed agree with what the constructor really draws? In standard errors of the drawn tensor."""
+"""Compare predicted initial moments with a real draw of the constructor, in standard errors of the draw."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from leadline.tracer.weightless.build import InitialMoments, build_without_weights
 
-SIGMAS = 5.0  # a correct law fails one comparison in about two million
-FEWEST = 40  # elements: with fewer, the spread of the draw is itself a guess
+# Derived: a correct distribution fails one comparison in about two million.
+SIGMAS = 5.0
+# Heuristic: with fewer elements, the spread of the draw is too uncertain.
+MIN_ELEMENTS = 40
 
 
 class Holder(nn.Module):
-    """A tensor as a model."""
+    """A model that consists of one tensor."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
@@ -35,13 +37,13 @@ def drawn(make: Callable[[], nn.Module]) -> dict[str, Tensor]:
 
 
 def disagreement(initial: InitialMoments, tensor: Tensor) -> float:
-    """How many standard errors lie between the law's moments and those of one draw; infinite if it was not followed."""
+    """Return the standard errors between predicted moments and those of one draw; infinite if nothing was predicted."""
     if initial.mean is None or initial.ms is None:
         return math.inf
     x = tensor.detach().double().reshape(-1)
     apart = [abs(initial.mean - x.mean().item()), abs(initial.ms - x.square().mean().item())]
     rounding = 1e-5 * (1e-6 + x.square().mean().item() ** 0.5), 1e-5 * (1e-12 + x.square().mean().item())
-    if len(x) < FEWEST and x.std(correction=0) > 0:
+    if len(x) < MIN_ELEMENTS and x.std(correction=0) > 0:
         return 0.0
     errors = [
         x.std(correction=0).item() / math.sqrt(len(x)),
@@ -51,6 +53,6 @@ def disagreement(initial: InitialMoments, tensor: Tensor) -> float:
 
 
 def worst(make: Callable[[], nn.Module]) -> tuple[float, str]:
-    """The largest disagreement over all parameters and buffers, and whose it is."""
+    """Return the largest disagreement over all parameters and buffers, with its name."""
     log, real = followed(make), drawn(make)
     return max((disagreement(log[name], tensor), f"{name}: {log[name]}") for name, tensor in real.items())

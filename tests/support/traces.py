@@ -1,4 +1,4 @@
-"""Finding things in a trace, in the words of a test."""
+"""Look up ops, values, parameters and gaps in a trace."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ def trace(case: Case) -> Trace:
 
 
 @cache
-def trace_of(animal: Specimen) -> Trace:
-    """The trace of a specimen, made once: laws that only read may share it."""
-    return trace(animal())
+def trace_of(specimen: Specimen) -> Trace:
+    """Return the trace of a specimen, made once, for tests that only read it."""
+    return trace(specimen())
 
 
-def ops_in(found: Trace, module: str, call: int = 0) -> list[Op]:
-    """The ops that this call of a module ran itself, in order."""
-    return [op for op in found.ops if op.module == module and op.call == call and op.phase == "forward"]
+def ops_in(recording: Trace, module: str, call: int = 0) -> list[Op]:
+    """Return the ops that this call of a module ran itself, in order."""
+    return [op for op in recording.ops if op.module == module and op.call == call and op.phase == "forward"]
 
 
-def output_of(found: Trace, module: str, call: int = 0) -> Value:
-    """What the last op of a module's call wrote."""
-    return found.values[ops_in(found, module, call)[-1].outputs[0]]
+def output_of(recording: Trace, module: str, call: int = 0) -> Value:
+    """Return the output of the last op of a module call."""
+    return recording.values[ops_in(recording, module, call)[-1].outputs[0]]
 
 
-def parameter(found: Trace, name: str) -> Parameter:
-    return next(each for each in found.parameters if each.name == name)
+def parameter(recording: Trace, name: str) -> Parameter:
+    return next(each for each in recording.parameters if each.name == name)
 
 
-def module(found: Trace, path: str) -> Module:
-    return next(each for each in found.modules if each.path == path)
+def module(recording: Trace, path: str) -> Module:
+    return next(each for each in recording.modules if each.path == path)
 
 
-def gaps_about(found: Trace, thing: str) -> list[str]:
-    """The gaps that mention this thing anywhere, as text."""
-    texts = [f"{gap.what}: {gap.why}: {', '.join(gap.where)}" for gap in found.gaps]
+def gaps_about(recording: Trace, thing: str) -> list[str]:
+    """Return the gaps that mention this thing, as text."""
+    texts = [f"{gap.what}: {gap.why}: {', '.join(gap.where)}" for gap in recording.gaps]
     return [text for text in texts if thing in text]

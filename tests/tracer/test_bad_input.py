@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import InputError
-from tests.support.footprint import differences, footprint
 from tests.support.zoo import ZOO, energy
 
 X = torch.ones(3, 4)
@@ -170,7 +170,7 @@ def test_a_word_that_is_missing_is_noticed():
     assert "function" not in str(error)
 
 
-def test_an_optimiser_of_another_model_is_refused():
+def test_an_optimizer_of_another_model_is_refused():
     model, other = nn.Linear(4, 2), nn.Linear(4, 2)
     with pytest.raises(InputError, match="none of which is a parameter of this model"):
         leadline.trace(
@@ -179,7 +179,7 @@ def test_an_optimiser_of_another_model_is_refused():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", torch.optim.SGD, {"lr": 0.1}])
-def test_what_is_no_optimiser_is_refused(optimizer: object):
+def test_what_is_no_optimizer_is_refused(optimizer: object):
     with pytest.raises(InputError, match=r"torch\.optim\.Optimizer that was built"):
         leadline.check(layer(), X, loss=torch.sum, optimizer=optimizer)
 

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import Case
-from tests.support import accidents as faults
-from tests.support.footprint import differences, footprint
+from tests.support import failing_cases as faults
 from tests.support.traces import gaps_about, module, ops_in, output_of, parameter, trace
 from tests.support.zoo import ZOO, energy
 from tests.support.zoo.plain import WIDTH, batch
@@ -108,10 +108,10 @@ def test_even_errors_that_python_treats_specially_come_out_as_they_are(
 
 
 def test_nothing_is_alive_after_the_users_error_is_dealt_with():  # rows 50, 55
-    case = faults.in_loss(ZOO["mlp"], faults.AccidentError())
+    case = faults.in_loss(ZOO["mlp"], faults.UserError())
     seen: list[weakref.ref[Tensor]] = []
     case.model[0].register_forward_hook(lambda module, args, output: seen.append(weakref.ref(output)))
-    with pytest.raises(faults.AccidentError) as caught:
+    with pytest.raises(faults.UserError) as caught:
         trace(case)
     caught.value.__traceback__ = None
     del caught

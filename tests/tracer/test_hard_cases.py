@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import Case
-from tests.support.footprint import differences, footprint
 from tests.support.traces import gaps_about, module, ops_in, output_of, parameter, trace
 from tests.support.zoo import ZOO, Specimen, animals, energy
 from tests.support.zoo.machinery import Checkpointed
@@ -204,7 +204,7 @@ def test_gradients_are_those_of_this_batch_and_wake_no_accumulation_hook(animal:
     for each in case.model.parameters():
         each.grad = torch.full_like(each, 100.0)
         each.register_post_accumulate_grad_hook(
-            lambda _: pytest.fail("the user's optimiser would have stepped")
+            lambda _: pytest.fail("the user's optimizer would have stepped")
         )
     assert [p.grad_norm for p in trace(case).parameters] == [p.grad_norm for p in clean.parameters]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import Case
-from tests.support.footprint import differences, footprint
 from tests.support.traces import gaps_about, ops_in, output_of, parameter, trace, trace_of
 from tests.support.zoo import ZOO, Specimen, animals, energy
 from tests.support.zoo.plain import WIDTH, batch

@@ -18,10 +18,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.records import Parameter
-from tests.support import accidents as faults
-from tests.support.footprint import differences, footprint
+from tests.support import failing_cases as faults
 from tests.support.traces import trace
 from tests.support.zoo import ZOO, Specimen, animals
 from tests.support.zoo.plain_run import call, loss_of, named_parameters, plain_run
@@ -54,9 +54,9 @@ FAULTS = {
 
 
 ACCIDENTS: dict[str, type[BaseException]] = {
-    "in the first module": faults.AccidentError,
+    "in the first module": faults.UserError,
     "in a middle module": KeyboardInterrupt,
-    "in the loss": faults.AccidentError,
+    "in the loss": faults.UserError,
     "in the backward pass": KeyboardInterrupt,
 }
 

@@ -17,7 +17,7 @@ from leadline.readings.depth_law import by_seed, find_depth_limits, fit_exponent
 from leadline.readings.profile import read_profile
 from leadline.readings.update.reading import read_update
 from leadline.records import DepthBlock, DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
-from leadline.records.forecast import FLAT
+from leadline.records.forecast import MAX_FLAT_EXPONENT
 from leadline.tracer.restore import random_states, restore_random
 from leadline.tracer.trace import trace
 
@@ -123,7 +123,7 @@ def _rate(change: Exponent, scaling: str) -> list[str]:
         return [
             f"{step} like {power}, but the seeds disagree too much to say more: use more seeds or wider networks"
         ]
-    if change.verdict == "grows" and change.value >= FLAT:
+    if change.verdict == "grows" and change.value >= MAX_FLAT_EXPONENT:
         growth = f"{step} like {power}: at a fixed rate deeper networks take larger steps"
         return [f"{growth}; lower the rate like depth^{-change.value:.2f}", *remedy]
     if change.verdict == "falls" and change.value < MAX_LAZY_EXPONENT:

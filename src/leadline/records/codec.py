@@ -1,4 +1,4 @@
-"""Records to strict JSON and back, with nothing lost; and the text of a file from anywhere."""
+"""Encode records as strict JSON and decode them without loss; read text files of any origin."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ R = TypeVar("R")
 UNSAVED_MARK = "unsaved"
 """Stands for an Unsaved value in builtins until `spell` drops it; compared by identity, so text never matches."""
 
-LONGEST_NUMBER = (
-    20  # digits and a sign: no count of ours is longer (derived: 2^63), and no float could hold some
-)
+# Derived: digits and sign of the largest 64-bit integer; no count that Leadline writes is longer.
+MAX_INTEGER_LENGTH = 20
 
 
 class Unsaved:
@@ -39,7 +38,7 @@ class Unsaved:
 
 
 def encode(record: msgspec.Struct) -> str:
-    """The record as strict JSON (no bare NaN), with nothing lost except what is `Unsaved`."""
+    """Return the record as strict JSON (no bare NaN), without loss except for `Unsaved` values."""
     data = msgspec.to_builtins(record, enc_hook=_mark_unsaved)
     return json.dumps(spell(data), allow_nan=False, separators=(",", ":"))
 
@@ -51,30 +50,33 @@ def _mark_unsaved(value: object) -> str:
 
 
 def decode(text: str, kind: type[R], schema: str) -> R:
-    """The record that `encode` wrote. Raises SchemaError if the text is damaged, foreign or too new."""
+    """Return the record that `encode` wrote. Raises SchemaError if the text is damaged, of another kind, or too new."""
     data = parse(text)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         raise SchemaError(_wrong_schema(found, schema))
     try:
         return msgspec.convert(data, kind, strict=False)
-    except (msgspec.ValidationError, UnicodeError) as error:  # half a character cannot even be quoted
+    except (
+        msgspec.ValidationError,
+        UnicodeError,
+    ) as error:  # UnicodeError: half a surrogate pair cannot be quoted
         raise SchemaError(f"damaged {schema} record: {error}") from None
 
 
 def parse(text: str) -> Any:
-    """JSON as builtins. Raises SchemaError for what is none, or holds a number that no writer of ours writes."""
+    """Return JSON as builtins. Raises SchemaError if the text is not JSON or holds an integer that is too long."""
     try:
         return json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise SchemaError(
-            f"not JSON ({error}); was the file cut short or written by something else?"
+            f"not JSON ({error}); check whether the file was truncated or written by another program"
         ) from None
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > LONGEST_NUMBER:
-        raise ValueError(f"a whole number of {len(digits)} digits")
+    if len(digits) > MAX_INTEGER_LENGTH:
+        raise ValueError(f"an integer of {len(digits)} digits")
     return int(digits)
 
 
@@ -85,11 +87,13 @@ def _wrong_schema(found: object, schema: str) -> str:
             f"this file has schema {found!r}; this version of leadline reads {kind} version {version}. "
             "Upgrade leadline, or write the file again."
         )
-    return f"expected a record with schema {schema!r}, got {found!r}; is this another kind of file?"
+    return (
+        f"expected a record with schema {schema!r}, got {found!r}; check whether this is another kind of file"
+    )
 
 
 def spell(data: Any) -> Any:
-    """`data`, made of builtins, with every float that JSON cannot write replaced by its name."""
+    """Return `data`, made of builtins, with each float that JSON cannot write replaced by its name."""
     if isinstance(data, float):
         return spell_float(data)
     if isinstance(data, dict):
@@ -100,17 +104,19 @@ def spell(data: Any) -> Any:
 
 
 def spell_float(number: float) -> float | str:
-    """The number itself, or its name if JSON cannot write it."""
+    """Return the number itself, or its name if JSON cannot write it."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-# The text of a file from anywhere: no more of it than a record may have, in the encodings that shells write.
+# Text files: of limited size, in the encodings that shells write.
 
-MOST_BYTES = 256 * 2**20  # ours: a report of 1000 layers has 2 MB; a device that never ends is left here
-CHUNK = 2**20
-MARKS = {  # a mark at the start of a file says how it is written; `>` of some shells writes UTF-16
+# Heuristic: a report of 1000 layers has 2 MB; this limit stops reading a device that never ends.
+MAX_FILE_BYTES = 256 * 2**20
+CHUNK_BYTES = 2**20
+# Byte order marks; redirection with `>` in some shells writes UTF-16.
+ENCODINGS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -118,29 +124,29 @@ MARKS = {  # a mark at the start of a file says how it is written; `>` of some s
 
 
 def read_text(path: Path, what: str, *, errors: str = "strict") -> str:
-    """The text of a file that is meant to be `what`. Raises InputError with the path for all that it is not."""
+    """Return the text of a file that should be `what`. Raises InputError with the path if it cannot be read."""
     try:
         with path.open("rb") as file:
             return read_stream(file, errors=errors)
-    except (OSError, ValueError) as error:  # also of a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: also for an impossible file name
         raise InputError(
             expected=f"{what} that can be read",
             got=f"{str(path)!r}: {getattr(error, 'strerror', None) or error}",
-            fix=f"check the path and what is in the file; it is looked up from {Path.cwd()}",
+            fix=f"check the path, which is relative to {Path.cwd()}, and the content of the file",
         ) from None
 
 
 def read_stream(stream: BinaryIO, *, errors: str = "strict") -> str:
-    """The text of a stream. Raises OSError or ValueError if it cannot be read, is too long or no text."""
+    """Return the text of a stream. Raises OSError or ValueError if it cannot be read, is too long, or is not text."""
     data = b"".join(_parts(stream))
-    encoding = next((name for mark, name in MARKS.items() if data.startswith(mark)), "utf-8")
+    encoding = next((name for mark, name in ENCODINGS.items() if data.startswith(mark)), "utf-8")
     return data.decode(encoding, errors)
 
 
 def _parts(stream: BinaryIO) -> Iterator[bytes]:
     size = 0
-    while part := stream.read(CHUNK):
+    while part := stream.read(CHUNK_BYTES):
         size += len(part)
-        if size > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES} bytes")
+        if size > MAX_FILE_BYTES:
+            raise ValueError(f"more than {MAX_FILE_BYTES} bytes")
         yield part

@@ -1,4 +1,4 @@
-"""The Forecast: how a step and the signal change with depth, how deep that goes, and what follows."""
+"""The Forecast: how the step and the signal change with depth, and how deep the network can be."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from leadline.records.display import NotebookCard
 
 FORECAST_SCHEMA = "leadline.forecast/1"
 
-FLAT = 0.1  # ours: the accuracy that is asked of an exponent
-WIDE = 0.5  # derived: half a power separates the laws of the known schemes; a wider interval cannot tell them apart
+# Heuristic: the accuracy that is required of an exponent.
+MAX_FLAT_EXPONENT = 0.1
+# Derived: half a power separates the laws of the known schemes; a wider interval cannot tell them apart.
+MAX_FLAT_INTERVAL = 0.5
 
 Cause = Literal["promise", "step", "forward", "backward", "non-finite"]
 
@@ -28,22 +30,22 @@ class DepthPoint(msgspec.Struct, frozen=True, kw_only=True):
     grad_square: float
     r"""$\lVert g \rVert^2$ over the parameters of the repeated blocks; of the whole network where there are none."""
     loss_change: float
-    """Predicted change of the loss by the step of these."""
+    """Predicted change of the loss if these parameters make the step."""
     function_change: float | None
-    """rms change of the outputs by the step of these, infinitesimal and scaled up to the whole one."""
+    """rms change of the outputs if these make an infinitesimal step, scaled to the whole step."""
     total_loss_change: float
-    """Predicted change of the loss by the whole step, ends (embedding, head) included."""
+    """Predicted change of the loss by the whole step, including embedding and head."""
     total_function_change: float | None
     ratio: float | None
-    """Measured over predicted change of the loss, of the whole step."""
+    """Measured over predicted change of the loss by the whole step."""
     parting: float | None
-    """The safe rate over the rate: the multiple of a sustained step at which measured and predicted change differ by
-    half."""
+    """Safe learning rate over learning rate: the multiple of a sustained step at which measured and predicted change
+    differ by half."""
     parting_is_bound: bool
     forward_e_folds: float | None
     """Natural logarithm of the change of the forward second moment over the blocks, without the head."""
     backward_e_folds: float | None
-    """The same for the squared gradient, towards the input."""
+    """Natural logarithm of the change of the squared gradient over the blocks, toward the input."""
     normalised: bool
 
 
@@ -55,34 +57,38 @@ class Exponent(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     seeds: int
     depths: tuple[int, ...]
-    """Those the slope was fitted on."""
+    """Depths that the slope was fitted to."""
 
     @property
     def verdict(self) -> Literal["grows", "falls", "flat", "unclear"]:
-        """What the interval allows to say; without one, the value alone."""
+        """The trend that the interval supports; without an interval, that of the value."""
+        trend: Literal["grows", "falls"] = "grows" if self.value > 0 else "falls"
+        is_small = abs(self.value) < MAX_FLAT_EXPONENT
         if self.low is None or self.high is None:
-            return "flat" if abs(self.value) < FLAT else "grows" if self.value > 0 else "falls"
-        if -WIDE < self.low <= 0 <= self.high < WIDE or abs(self.value) < FLAT > self.high - self.low:
+            return "flat" if is_small else trend
+        includes_zero = self.low <= 0 <= self.high
+        is_narrow = self.low > -MAX_FLAT_INTERVAL and self.high < MAX_FLAT_INTERVAL
+        if includes_zero and is_narrow:
             return "flat"
-        if self.low <= 0 <= self.high:
-            return "unclear"
-        return "grows" if self.value > 0 else "falls"
+        if is_small and self.high - self.low < MAX_FLAT_EXPONENT:
+            return "flat"
+        return "unclear" if includes_zero else trend
 
 
 class DepthLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A depth beyond which something gives way."""
+    """A depth beyond which training fails, and why."""
 
     cause: Cause
     depth: float
     low: float | None
     high: float | None
     extrapolated: bool
-    """It lies outside of the depths that were measured."""
+    """It lies outside the measured depths."""
     message: str
 
 
 class Forecast(NotebookCard, frozen=True, kw_only=True):
-    """What `leadline.forecast` returns: exponents by quantity, limits, the depth they allow, and advice in words."""
+    """What `leadline.forecast` returns: exponents by quantity, limits, the depth that they allow, and advice."""
 
     schema: str = FORECAST_SCHEMA
     model: str
@@ -91,18 +97,18 @@ class Forecast(NotebookCard, frozen=True, kw_only=True):
     depths: tuple[int, ...]
     seeds: int
     from_one_model: bool
-    """Extrapolated from the blocks of a single model, not measured on several depths."""
+    """It is extrapolated from the blocks of one model, not measured at several depths."""
     points: tuple[DepthPoint, ...]
     exponents: dict[str, Exponent]
     limits: tuple[DepthLimit, ...]
     max_depth: int | None
-    """The deepest network of this family that is expected to train at this rate, from the first step on at the full
-    rate; None: no limit in sight, or `undecided`."""
+    """Depth of the deepest network of this family that is expected to train at this learning rate without warmup;
+    None: no limit was found, or `undecided`."""
     max_depth_low: float | None
     max_depth_high: float | None
-    """95 % interval over seeds; also of a depth that is undecided."""
+    """95 % interval over seeds; also given if the depth is undecided."""
     safe_depth: int | None
-    """The deepest one whose first step also does what its gradient promises; None: no limit in sight."""
+    """Depth of the deepest network whose first step also does what its gradient predicts; None: no limit was found."""
     advice: tuple[str, ...]
     undecided: bool = False
     """There is a limit, but the seeds disagree too much to say at which depth."""

@@ -1,4 +1,4 @@
-"""The Profile: everything that the readings found in a trace, and the findings that checks make of it."""
+"""The Profile: everything that the readings derive from a trace."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ FactorKind = Literal[
     "activation", "weight", "norm", "attention", "product", "skip", "branch", "scale", "pool", "loss", "rest"
 ]
 LOSS_BLOCK = -1
-"""Stands for the block of factors that lie behind the last block: the loss."""
+"""The block index of factors after the last block, which belong to the loss."""
 
 
 class Factor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    r"""What one kind of op did to the signal on its way through one block.
+    r"""The effect of one kind of op on the signal within one block.
 
     `forward` is $\ln(q_{out} / q_{in})$ of the second moment $q = E[x^2]$; `backward` is
     $\ln(G_{in} / G_{out})$ of the squared gradient $G = \sum (\partial L / \partial x)^2$. None: not measured.
     """
 
     block: int
-    """Index in `Profile.blocks`; BEHIND for the loss."""
+    """Index in `Profile.blocks`; LOSS_BLOCK for the loss."""
     kind: FactorKind
     op: str = ""
-    """Name of the op of this kind that changed most: "sigmoid", "linear"."""
+    """Name of the op of this kind with the largest effect: "sigmoid", "linear"."""
     ops: int = 1
     forward: float | None = None
     backward: float | None = None
     forward_theory: float | None = None
-    """What the op table predicts from the op's own input and weights; None where it has no formula."""
+    """What the op table predicts from the op's own input and weights; None if it has no formula."""
     backward_theory: float | None = None
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     """The factors of every block in depth order; within a block, in order of execution.
 
-    They telescope: over any range of blocks they sum to the logarithm of the change that was measured.
+    They telescope: over any range of blocks they sum to the logarithm of the measured change.
     """
 
     factors: tuple[Factor, ...]
 
     def within(self, blocks: Iterable[int]) -> tuple[Factor, ...]:
-        """The factors of these blocks."""
+        """Return the factors of these blocks."""
         wanted = set(blocks)
         return tuple(factor for factor in self.factors if factor.block in wanted)
 
 
-# What theory could say of a trace: how much it covers, where it parts from measurement, and the physics of depth.
+# Theory: how much of a trace it covers, where it departs from measurement, and the physics of depth.
 
 Phase = Literal["ordered", "critical", "chaotic"]
 
 
 class Parting(msgspec.Struct, frozen=True, kw_only=True):
-    """The first op, in the direction of its pass, whose own rule leaves its band though it reads measured values."""
+    """The first op, in the direction of its pass, whose rule misses its band even when it reads measured values."""
 
     direction: Literal["forward", "backward"]
     op: int
@@ -68,15 +68,15 @@ class Parting(msgspec.Struct, frozen=True, kw_only=True):
     factor: float
     """Measured / predicted second moment, from this op's own rule alone."""
     inherited: float | None
-    """The same for the prediction from the start of the pass: what came with its input is in it too."""
+    """Measured / predicted second moment of the prediction from the start of the pass, with errors of earlier ops."""
     band: float
-    """Half-width in e-folds that was allowed."""
+    """Allowed half-width in e-folds."""
     assumption: str
-    """What the rule takes for granted, and what does not hold here."""
+    """The assumption of the rule that does not hold here."""
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """How far predictions lie from measurements: percentiles of |ln(predicted / measured)| over ops."""
+    """How far predictions are from measurements: percentiles of |ln(predicted / measured)| over ops."""
 
     ops: int
     median: float
@@ -84,15 +84,15 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Theory(msgspec.Struct, frozen=True, kw_only=True):
-    """The account of one prediction."""
+    """How much of a trace theory predicts, and how well."""
 
     ops: int
     """Ops that carry a signal."""
     with_rule: int
     without: dict[str, int]
-    """Ops that no rule could predict, by name."""
+    """Number of ops that no rule could predict, by name."""
     anchored: tuple[str, ...]
-    """Where prediction went on from the measured value: "module: op"."""
+    """Where the prediction continued from the measured value: "module: op"."""
     forward: Agreement | None
     backward: Agreement | None
     forward_parting: Parting | None
@@ -102,19 +102,19 @@ class Theory(msgspec.Struct, frozen=True, kw_only=True):
 class DepthScale(msgspec.Struct, frozen=True, kw_only=True):
     r"""The physics of a stack of equal layers.
 
-    A gradient's second moment changes by $\chi$ a layer, hence over $\xi = 1/|\ln\chi|$ layers by $e$.
+    The second moment of the gradient changes by $\chi$ per layer, hence by $e$ over $\xi = 1/|\ln\chi|$ layers.
     """
 
     chi: float
     xi: float
     phase: Phase
     trainable_depth: float
-    """Layers over which the squared gradient changes by as much as networks were seen to bear."""
+    """Layers over which the squared gradient changes by the largest factor at which networks were seen to train."""
     q: float | None = None
-    """The variance that the stack settles at; infinite or zero if it runs away."""
+    """The variance that the stack converges to; infinite or zero if it diverges or vanishes."""
 
 
-# What the symmetry reading found: the free rescalings of a network, and where weight decay is inert.
+# Symmetry: the free rescalings of a network, and where weight decay has no effect.
 
 
 class Generator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,23 +123,23 @@ class Generator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exponents: dict[str, int]
     """By parameter name."""
     says: str
-    """The same in words."""
+    """The rescaling in words."""
     statistics: dict[str, int] = {}
-    """Exponents of the running statistics that follow, by buffer name: for evaluation they must be rescaled too."""
+    """Exponents of running statistics, by buffer name; they must be rescaled too for evaluation."""
 
 
 class EpsSite(msgspec.Struct, frozen=True, kw_only=True):
-    """A norm in front of which the scale is free, as far as its eps allows."""
+    """A norm before which the scale is free, as far as its eps allows."""
 
     where: str
     """The module it runs in."""
     eps: float
     against: float | None
-    """What eps is added to, on average: the variance of the signal in front of the norm, as a rule."""
+    """The mean of what eps is added to: usually the variance of the signal before the norm."""
 
     @property
     def share(self) -> float | None:
-        """eps / (what it is added to): how far the norm is from being indifferent to scale."""
+        """eps over what it is added to: how far the norm is from being scale-invariant."""
         if self.against is None:
             return None
         return self.eps / self.against if self.against > 0 else float("inf")
@@ -155,26 +155,26 @@ class ScaledTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     norm: float | None = None
     grad_norm: float | None = None
     alone: bool = False
-    """Its scale is free while all others keep theirs: the network is invariant to it."""
+    """Its scale is free while all others keep theirs: the network is invariant to its scale."""
     inert: bool = False
-    """It can shrink to nothing while no decayed tensor grows."""
+    """It can shrink to zero while no decayed tensor grows."""
 
 
 class Symmetry(msgspec.Struct, frozen=True, kw_only=True):
     """All free rescalings of a network's parameter tensors."""
 
     generators: tuple[Generator, ...]
-    """A basis of the group, as few tensors in each as could be had."""
+    """A basis of the group, with few tensors in each generator."""
     tensors: tuple[ScaledTensor, ...]
     decayed: bool
-    """Only the tensors that the optimiser decays count as penalty; False: no decay is known, and all count."""
+    """Only tensors that the optimizer decays count in the penalty; False: no decay is known, and all count."""
     penalty: float | None
-    """Sum of squares of what is penalised, each weighted with its decay if that is known."""
+    """Sum of squares of the penalized tensors, each weighted by its decay if that is known."""
     least: float | None
-    """What the same network's penalty comes down to along the free directions (an infimum: eps stops it earlier)."""
+    """Infimum of the penalty along the free directions; eps stops it earlier."""
     eps: tuple[EpsSite, ...]
     held: tuple[str, ...]
-    """Ops whose scaling is not known or not worked out: what they read was held fixed, so the group may be larger."""
+    """Ops whose scaling is unknown: their inputs were held fixed, so the group may be larger."""
 
     @property
     def dimension(self) -> int:
@@ -190,13 +190,13 @@ class Symmetry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def free_share(self) -> float | None:
-        """The share of the penalty that can be had without changing the network."""
+        """The share of the penalty that can be removed without changing the network."""
         if self.penalty is None or self.least is None:
             return None
         return 1.0 - self.least / self.penalty if self.penalty > 0 else 0.0
 
 
-# The Profile: what the readings found in a trace; the Findings that rules make of it; and what was not seen.
+# The depth axis, anomalies, and the Profile itself.
 
 Direction = Literal["forward", "backward"]
 Placement = Literal["none", "pre", "post", "output", "sandwich", "pre+post", "post+output", "all"]
@@ -206,7 +206,7 @@ class ResidualAdd(msgspec.Struct, frozen=True, kw_only=True):
     """A block that adds a branch to (a scaled copy of) its own start."""
 
     placement: Placement
-    """Where norms sit: before the branch, after the add, or at the branch's output."""
+    """Where norms are: before the branch, after the add, or at the output of the branch."""
     projected: bool
     """The skip side is itself a weight layer (a downsampling shortcut), not the identity."""
     skip_ms: float | None
@@ -214,15 +214,15 @@ class ResidualAdd(msgspec.Struct, frozen=True, kw_only=True):
     add: int
     """Value id of the sum."""
     skip_scale: float | None = None
-    """What the skip is multiplied by; 1 for the identity, None where it is projected or unknown."""
+    """Factor of the skip; 1 for the identity, None if it is projected or unknown."""
     branch_scale: float | None = None
-    """What the branch's last layer is multiplied by before the add; 1 if by nothing."""
+    """Factor of the branch's last layer before the add; 1 if there is none."""
     branch_mean_share: float | None = None
     """Share of the branch's second moment that is its mean over all elements, squared."""
 
 
 class DepthBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies between two neighbouring points of the depth axis; measured at its exit."""
+    """The part of a network between two adjacent points of the depth axis; measured at its exit."""
 
     name: str
     stream: int
@@ -233,29 +233,29 @@ class DepthBlock(msgspec.Struct, frozen=True, kw_only=True):
     exit: int
     """Value id of the exit."""
     weights: int
-    """Ops in this block that multiply by a weight."""
+    """Number of ops in this block that multiply by a weight."""
     norms: int
-    """Ops in this block that normalise."""
+    """Number of ops in this block that normalize."""
     bypassed: bool
-    """Other paths lead past this point: it lies on the longest path, not on a narrow waist of the graph."""
+    """Other paths bypass this point: it lies on the longest path, but is not a bottleneck of the graph."""
     residual: ResidualAdd | None
     params: tuple[str, ...]
     modules: tuple[str, ...]
     likeness: float | None = None
-    """Mean correlation (not centred) of the samples and positions at the exit: 1 if all are the same vector."""
+    """Mean uncentered correlation of samples and positions at the exit; 1 if all are the same vector."""
     units: Units | None = None
-    """Units of its activations, taken together."""
+    """Units of all its activations together."""
     mean_share: float | None = None
     r"""Share of the exit's second moment that is its mean: $\bar x^2 / E[x^2]$ with $\bar x$ over all elements."""
     forward_ms_predicted: float | None = None
-    """By theory, at the exit; None: no prediction."""
+    """Second moment at the exit that theory predicts; None: no prediction."""
     backward_ms_predicted: float | None = None
     band: float | None = None
     """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """The depth axis seen from one batch input: through these blocks every path to the loss must go."""
+    """The depth axis of one batch input: every path to the loss goes through these blocks."""
 
     input: str
     blocks: int
@@ -264,7 +264,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Anomaly(msgspec.Struct, frozen=True, kw_only=True):
-    """The first op, in execution order of its pass, at which something that is not a finite number appears."""
+    """The first op, in execution order of its pass, with a non-finite output."""
 
     direction: Direction
     op: str
@@ -273,7 +273,7 @@ class Anomaly(msgspec.Struct, frozen=True, kw_only=True):
     non_finite: int
     count: int
     source: str
-    """What brought it in: a batch input or parameter that held it already; "" if this op made it."""
+    """The batch input or parameter that already held a non-finite number; "" if this op produced it."""
 
 
 class Jump(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,11 +282,11 @@ class Jump(msgspec.Struct, frozen=True, kw_only=True):
     direction: Direction
     block: str
     factor: float
-    """Second moment behind the block / before it, in the direction the signal runs."""
+    """Second moment after the block / before it, in the direction of the signal."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was read off one trace; the only thing rules see."""
+    """Everything that was derived from one trace; the only input of the model checks."""
 
     model: str
     loss: float | None
@@ -305,23 +305,23 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Weights, attention, inputs and the loss's head."""
     symmetry: Symmetry | None = None
     update: Update | None = None
-    """What one step of the optimiser does; None: not measured."""
+    """What one step of the optimizer does; None: not measured."""
     rehearsal: Rehearsal | None = None
-    """A few steps of the optimiser on the batch at hand; None: not made."""
+    """A few steps of the optimizer on the batch; None: not made."""
     theory: Theory | None = None
-    """What theory covers of the pass, and where it parts from measurement."""
+    """How much of the pass theory covers, and where it departs from measurement."""
     depth_scale: DepthScale | None = None
-    """By theory: the gain a block of the depth axis, and how deep such a stack can be."""
+    """The gain per block that theory predicts, and how deep such a stack can be."""
 
     @property
     def predicted(self) -> bool:
-        """Nothing was measured, for the model has no weights: what is known, theory predicted."""
+        """Nothing was measured, because the model has no weights; theory predicted all values."""
         measured = any(each.forward_ms is not None or each.backward_ms is not None for each in self.blocks)
         return not measured and any(each.forward_ms_predicted is not None for each in self.blocks)
 
     @property
     def shown(self) -> Profile:
-        """What rules judge and reports draw: itself; of a predicted one, with theory's moments as if measured."""
+        """The profile that checks and reports use; a predicted one shows the moments of theory as measured ones."""
         if not self.predicted:
             return self
         return msgspec.structs.replace(self, blocks=tuple(_as_if_measured(each) for each in self.blocks))
@@ -334,14 +334,14 @@ def _as_if_measured(block: DepthBlock) -> DepthBlock:
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the pass was seen. What was not seen is listed, never shown as zero."""
+    """How much of the pass was recorded. What is missing is listed, never shown as zero."""
 
     ops: int
     ops_known: int
     values: int
     """Floating-point values written by the pass."""
     forward: int
-    """Of these, with forward statistics."""
+    """Number of these values with forward statistics."""
     backward: int
-    """Of these, with statistics of their gradient."""
+    """Number of these values with statistics of their gradient."""
     gaps: tuple[Gap, ...]

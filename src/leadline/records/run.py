@@ -1,4 +1,4 @@
-"""A watched training run: what is being trained, what is measured at each step, what was noticed and done."""
+"""A watched training run: what is trained, what is measured at each step, alerts and events."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ N = TypeVar("N", "Alert", "Event", "RunInfo")
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is being trained, and how it is watched; one a run file."""
+    """What is trained and how it is watched; one per run file."""
 
     schema: str = RUN_SCHEMA
     id: str = ""
-    """Made by the writer for a new run. Given, a file that holds another id is refused."""
+    """Set by the writer for a new run. If it is given, a file with another id is refused."""
     started: float = 0.0
     """Seconds since 1970; set by the writer."""
     leadline: str = ""
@@ -33,16 +33,16 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     optimizer: str = ""
     parameters: int = 0
-    """Count of trainable numbers in the model."""
+    """Number of trainable elements of the model."""
     budget: float | None = None
-    """Share of the step time that watching may take; None: no limit."""
+    """Share of the step time that watching may use; None: no limit."""
     world_size: int = 1
     rank: int = 0
     note: str = ""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that went wrong during training, or that is over."""
+    """Something that went wrong during training, or that has cleared."""
 
     code: str
     name: str
@@ -51,12 +51,12 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     action: str = ""
     where: str = ""
     layers: tuple[int, int] | None = None
-    """First and last entry of the axis it is about; None: the whole model."""
+    """First and last block that it is about; None: the whole model."""
     since: int
-    """First step at which it is seen in the numbers; `step` is when it was told."""
+    """First step at which the numbers show it; `step` is when the alert was raised."""
     step: int
     trend: float | None = None
-    """Relative change a step of what it watches; None: no trend."""
+    """Relative change per step of the watched quantity; None: no trend."""
     forecast: str = ""
     evidence: dict[str, float] = {}
     rank: int = 0
@@ -64,7 +64,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened or was done at a step, and is no verdict."""
+    """Something that happened or was done at a step, without a judgment."""
 
     step: int
     time: float
@@ -76,7 +76,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of one step: of the whole model, and one a layer or parameter."""
+    """The numbers of one step: scalars of the whole model, and vectors with one entry per layer or parameter."""
 
     step: int
     scalars: dict[str, float]
@@ -84,74 +84,74 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How a training went, in short: what a report of a run or of a log says instead of one pass."""
+    """A short account of a training run, for a report that is about a run or a log instead of one pass."""
 
     source: str
     """"run file", "CSV" or "TensorBoard"."""
     steps: int
-    """How many steps have numbers."""
+    """Number of steps with recorded numbers."""
     first_step: int
     last_step: int
     first_loss: float | None
     """None: no loss was recorded."""
     last_loss: float | None
     state: str = ""
-    """Of a run file: writing, ended (by which error, if the loop died of one) or broken off."""
+    """State of a run file: being written, ended (with the error, if there was one) or interrupted."""
     alarms: int = 0
-    """How many alarms had the numbers they need."""
+    """Number of run checks that had the numbers they need."""
 
     @property
     def seen(self) -> int:
-        """How many steps there were, from the first recorded one to the last."""
+        """Number of steps from the first recorded one to the last."""
         return self.last_step - self.first_step + 1 if self.steps else 0
 
 
 class StepScalars(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of one step before the end."""
+    """The scalars of one step before the first non-finite number."""
 
     step: int
     scalars: dict[str, float]
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was on its way out of line before it broke."""
+    """A quantity that grew before the first non-finite number."""
 
     what: str
-    """The number and where: "update of layers.3.weight"."""
+    """The quantity and where it was measured: "update of layers.3.weight"."""
     factor: float
-    """Its last finite value over its median before."""
+    """Its last finite value over its earlier median."""
     since: int
     """The step from which it stayed above twice its median."""
 
 
 class FirstCause(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the first number that is none appeared in a run."""
+    """Where the first non-finite number appeared in a run."""
 
     step: int
     metric: NonFiniteMetric
-    """What was not finite first, in the order in which a step makes them."""
+    """What became non-finite first, in the order in which a step computes them."""
     where: str
     layers: tuple[int, int] | None = None
     op: str = ""
-    """The op that made it, where a trace of that step saw it."""
+    """The op that produced it, if that step was traced."""
     sentence: str
     before: tuple[StepScalars, ...]
-    """The last steps before, oldest first."""
+    """The last steps before it, oldest first."""
     suspects: tuple[Suspect, ...]
-    """What grew before, the strongest first."""
+    """Quantities that grew before it, the fastest first."""
     margin: float | None = None
-    """How many times the largest number of the last good trace fits below its dtype's limit."""
+    """Limit of the dtype over the largest number in the last good trace."""
     last_good: int | None = None
     """Step of the last good trace."""
 
 
 def note_to_json(note: RunInfo | Alert | Event) -> str:
-    """Strict JSON; NaN and infinities by name."""
+    """Return strict JSON, with NaN and infinities by name."""
     return encode(note)
 
 
 def note_from_json(text: str, kind: type[N]) -> N:
-    """What `note_to_json` wrote. Raises SchemaError if the text is damaged."""
+    """Return what `note_to_json` wrote. Raises SchemaError if the text is damaged."""
     try:
         return msgspec.convert(parse(text), kind, strict=False)
     except (msgspec.ValidationError, UnicodeError, TypeError, SchemaError) as error:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.lab.demo import deep_mlp
 from leadline.readings.update.rehearsal import (
@@ -22,7 +23,6 @@ from leadline.readings.update.rehearsal import (
 )
 from leadline.records import Head
 from tests.readings.update.test_restore import OPTIMIZERS, with_optimizer
-from tests.support.footprint import differences, footprint
 from tests.support.zoo import ZOO, Specimen, animals
 
 CROSS_ENTROPY = Head(loss="cross_entropy", value=1.0, classes=4, logit_ms=1.0, logit_max=1.0, behind="")

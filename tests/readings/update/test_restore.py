@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from benchmarks.footprint import differences, footprint
 from leadline import Case, InputError
 from leadline.readings.update.probe import open_probe
 from leadline.readings.update.reading import read_update
-from tests.support.footprint import differences, footprint
 from tests.support.zoo import ZOO, Specimen, animals, energy
 from tests.support.zoo.plain_run import call, loss_of
 

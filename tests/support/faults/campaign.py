@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import leadline
+from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.api import check as diagnose
 from leadline.readings.update.reading import read_update
 from leadline.tracer.trace import trace_case
 from tests.support.faults.graphs import Fuse, Plan, build
-from tests.support.footprint import differences, footprint
 
 Ask = Callable[[Case], object]
 

@@ -135,7 +135,7 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_default_initialisation_of_a_layer_is_followed(name):
+def test_default_initialization_of_a_layer_is_followed(name):
     found, which = worst(LAYERS[name])
     assert found < SIGMAS, which
 
@@ -181,13 +181,13 @@ def undrawn():
 
 
 def applied():
-    def initialise(module):
+    def initialize(module):
         if isinstance(module, nn.Linear):
             init.trunc_normal_(module.weight, std=0.02)
             module.weight.data.div_(math.sqrt(8))
             module.bias.data.zero_()
 
-    return nn.Sequential(nn.Linear(60, 50), nn.Sequential(nn.Linear(50, 60))).apply(initialise)
+    return nn.Sequential(nn.Linear(60, 50), nn.Sequential(nn.Linear(50, 60))).apply(initialize)
 
 
 @pytest.mark.parametrize("make", [by_data, converted, undrawn, applied])

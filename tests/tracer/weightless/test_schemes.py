@@ -9,7 +9,7 @@ from tests.support.init_agreement import SIGMAS, worst
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_initialisation_of_a_scheme_is_followed(scheme):
+def test_the_initialization_of_a_scheme_is_followed(scheme):
     distance, whose = worst(lambda: LanguageModel(vocab=97, width=32, heads=2, depth=3, scheme=scheme))
     assert distance < SIGMAS, whose
 
