@@ -19,7 +19,7 @@ from leadline.monitor import norms, sampler
 from leadline.monitor.arguments import drop_escalation_clears
 from leadline.monitor.runfile.read import Run
 from leadline.monitor.step_record import StepRecord
-from leadline.monitor.steps import Steps
+from leadline.monitor.steps import TrainingSteps
 from leadline.records.run import Alert
 from tests.support.failing_cases import RaiseInBackward, UserError
 
@@ -111,7 +111,7 @@ def test_a_crash_event_has_the_last_values_and_the_last_finite_sample(tmp_path):
 FAULTS = {
     "taking norms": (norms.Norms, "__init__"),
     "ending a step": (StepRecord, "numbers"),
-    "settling": (Steps, "_charge"),
+    "settling": (TrainingSteps, "_charge"),
     "reading a sample": (sampler.Samples, "add"),
     "making a report": (sampler.Samples, "_make_report"),
 }

@@ -36,7 +36,7 @@ LIGHT_STEPS_PER_CHARGE = PLAN_INTERVAL
 MAX_MISSED_SAMPLES = 4
 
 
-class Steps:
+class TrainingSteps:
     """Follows the optimizers' steps. A step ends when all of them have stepped, or one of them steps again."""
 
     def __init__(

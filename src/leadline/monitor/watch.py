@@ -38,7 +38,7 @@ from leadline.monitor.hooks import DetachableHook
 from leadline.monitor.journal import Journal
 from leadline.monitor.non_finite import last_values
 from leadline.monitor.sampler import Sampler, sampling_obstacle
-from leadline.monitor.steps import Steps
+from leadline.monitor.steps import TrainingSteps
 from leadline.records.report import Report
 from leadline.records.run import Alert, Event, RunInfo
 from leadline.tracer.inputs import unwrap
@@ -74,7 +74,7 @@ class Watch:
         """The error after which the watch gave up, else "". The watch's own errors never reach the training loop."""
         self._journal, self._schedule, self._on_alert = journal, schedule, on_alert
         self._process = os.getpid()
-        self._steps = Steps(model, optimizers, journal, schedule, sampler)
+        self._steps = TrainingSteps(model, optimizers, journal, schedule, sampler)
         if on_alert in ("skip_step", "clip"):
             self._steps.intervention = Intervention(cast(InterventionKind, on_alert))
             journal.history.skips_non_finite = True
