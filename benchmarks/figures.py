@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.result_files import Results, load, table
 from benchmarks.verdicts.cases import load_fired, load_labels, load_verdicts
 from benchmarks.verdicts.page import scores
+from benchmarks.verdicts.score import Score
 
 Figure = tuple[str, str, str, str]
 """The question, the answer, the page and the script."""
@@ -138,7 +139,29 @@ def _improved(case: dict[str, Any]) -> bool:
     return case["after"] is not None and (case["before"] is None or case["after"] < case["before"])
 
 
-def beside(results: Results) -> str:
+README_BASELINES = {
+    "SageMaker Debugger, 11 steps": "SageMaker Debugger's rules, after 11 real steps",
+    "torchmortem, critical only, 11 steps": "torchmortem, critical only, after 11 real steps",
+    "AUTOTRAINER, 11 steps": "AUTOTRAINER's rules, after 11 real steps",
+}
+"""The best variant of each other tool, and how the README describes it."""
+
+
+def accuracy() -> str:
+    """Return the table of the README: Leadline and the best variant of each other tool on the held-out networks."""
+    by_name = scores(load_labels("held-out"), load_verdicts(), load_fired())
+    own = by_name["**Leadline**"]
+    networks = own.caught + own.missed + own.false_alarms + own.passed
+    rows = [["**Leadline**, before training starts", *(f"**{cell}**" for cell in _accuracy_cells(own))]]
+    rows += [[text, *_accuracy_cells(by_name[name])] for name, text in README_BASELINES.items()]
+    return table([f"{networks} held-out networks of six families", "balanced accuracy", "false alarms"], rows)
+
+
+def _accuracy_cells(score: Score) -> tuple[str, str]:
+    return _percent(score.balanced_accuracy), _percent(score.false_alarm_rate)
+
+
+def monitor_costs(results: Results) -> str:
     """Return the table of step times with a monitor that records everything at every step, over a plain step."""
     found: dict[str, dict[str, str]] = {}
     for key, each in results["cases"].items():

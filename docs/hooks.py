@@ -25,7 +25,6 @@ from leadline.report.pages.repair import REACH_NAMES
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
 
 from benchmarks import figures
-from benchmarks.result_files import fill, load
 
 LAB_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lab.json"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -51,11 +50,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
-    """What is made of stored results as they are today: what the lab found, what monitors cost."""
+    """The page of the claims, followed by what the lab found."""
     if page.file.src_uri == "lab-notes/claims.md":
         return markdown + render_markdown(stored_lab())
-    if page.file.src_uri == "explanation/comparison.md":
-        return fill(markdown, "beside", figures.beside(load("watch")))
     return markdown
 
 

@@ -4,13 +4,45 @@ import doctest
 import re
 from pathlib import Path
 
+from benchmarks import figures
+from benchmarks.result_files import fill
 from tests.support import ROOT
+
+README = ROOT / "README.md"
 
 
 def test_the_readme_example_prints_what_the_readme_says():
-    result = doctest.testfile(str(ROOT / "README.md"), module_relative=False, raise_on_error=False)
+    result = doctest.testfile(str(README), module_relative=False, raise_on_error=False)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_accuracy_table_is_what_the_stored_results_render_to():
+    text = README.read_text()
+    assert fill(text, "accuracy", figures.accuracy()) == text
+
+
+def test_the_figures_in_the_text_are_those_of_the_stored_results():
+    answers = {question: answer for question, answer, _, _ in figures.figures()}
+    repairs = answers["How many failing networks are repaired? (held out)"]
+    repaired, failed, worse = map(int, re.findall(r"\d+", repairs))
+    text = " ".join(README.read_text().split())
+    assert (
+        f"Of {failed} networks that failed, `leadline fix` repaired {repaired} ({repaired / failed:.0%}"
+        in text.replace(" %", "%")
+    )
+    assert worse == 1
+    assert "made one worse" in text
+    depth = {
+        scheme: answers[f"What does a language model of 1000 blocks reach? (`{scheme}`)"]
+        for scheme in ("post", "residual-linear")
+    }
+    for answer in depth.values():
+        assert all(number in text for number in re.findall(r"\d+\.\d+", answer)), answer
+
+
+def test_the_readme_stays_short():
+    assert len(README.read_text().splitlines()) <= 130
 
 
 def test_every_relative_link_of_a_page_leads_to_a_file():
