@@ -1,4 +1,4 @@
-"""How records are shown: the one door from a record to the report package, opened only when somebody looks."""
+"""The only door from a record to the report package, which is imported when a record is first shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _display() -> Any:
-    """The module that draws records. Imported late: a job that never prints need not load rich and templates."""
+    """The module that shows records. Imported here: a job that never prints need not load rich and templates."""
     return import_module("leadline.report.display")
 
 

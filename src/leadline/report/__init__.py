@@ -1,4 +1,4 @@
-"""Showing what was found. Reads records only, so it works without torch and on saved files."""
+"""Pages of records: what is shown, and how it looks. Reads records only, so it works on saved files without torch."""
 
 from leadline.records.report import Report
 

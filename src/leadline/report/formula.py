@@ -49,12 +49,12 @@ def readable(page: str) -> str:
 
 
 def in_signs(phrase: str) -> str:
-    """`phrase` with each formula in plain signs, and without the marks of Markdown around words."""
+    """`phrase` with each formula in plain signs, without Markdown emphasis."""
     return _MARKS.sub(r"\1", FORMULA.sub(lambda found: plain(found[1] or found[2]), phrase))
 
 
 def plain(latex: str) -> str:
-    r"""`\sigma_w^{2}` as `σ_w^2`: every symbol that has a sign gets it, every other keeps its name."""
+    r"""`\sigma_w^{2}` as `σ_w^2`: each symbol with a sign becomes that sign, all others keep their names."""
     text, before = _SPACE.sub(" ", latex).replace(r"\|", "‖").replace(r"\!", ""), None
     text = _SHORT_FRACTION.sub(r"\1/\2", _TOUCHING.sub(r"\1 ", text))
     text = _ACCENT.sub(lambda found: (found[2] or found[3]) + ACCENTS[found[1]], text)
@@ -94,17 +94,18 @@ def _sign(name: str) -> str:
         return name
 
 
-# Markdown as text for the terminal: the page of a rule, as `leadline explain` shows it.
+# Markdown as text for the terminal, as `leadline explain` shows the page of a check.
 
-COMFORTABLE = 96  # cells a line of prose, at most
+# Heuristic: cells per line of prose; longer lines are hard to read.
+MAX_PROSE_WIDTH = 96
 THEME = Theme({"markdown.code": ACCENT, "markdown.h1": "bold", "markdown.h2": "bold"})
 
 
 def markdown(source: str, look: Look) -> str:
-    """`source` set for reading; with colour, with ANSI codes."""
+    """`source` as text for the terminal; with color, with ANSI codes."""
     page = StringIO()
     color: Literal["standard"] | None = "standard" if look.color else None
-    width = min(look.width, COMFORTABLE)
+    width = min(look.width, MAX_PROSE_WIDTH)
     console = Console(file=page, width=width, color_system=color, force_terminal=look.color, theme=THEME)
     console.print(Markdown(readable(source)))
     return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())

@@ -1,4 +1,4 @@
-"""Pieces of code put together: imports first, then functions, each once, and the rest in order."""
+"""Code snippets merged into one: imports first, then functions, each once, and the rest in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def split_imports(code: str) -> tuple[list[str], list[str]]:
-    """Lines that import, each once, and all others."""
+    """The import lines, each once, and all other lines."""
     rows = code.splitlines()
     imports = dict.fromkeys(row for row in rows if row.startswith(("import ", "from ")))
     return list(imports), [row for row in rows if row not in imports]
@@ -21,7 +21,7 @@ def put_together(pieces: Iterable[str]) -> str:
 
 
 def _functions(rows: list[str]) -> Iterator[str]:
-    """The functions that are defined, each as its text."""
+    """The source of each function that is defined."""
     text: list[str] = []
     for row in [*rows, "end"]:
         if text and row and not row.startswith(" "):
@@ -32,7 +32,7 @@ def _functions(rows: list[str]) -> Iterator[str]:
 
 
 def _outside(rows: list[str]) -> Iterator[str]:
-    """The lines that belong to no function."""
+    """The lines outside of functions."""
     inside = False
     for row in rows:
         inside = row.startswith("def ") or (inside and (not row or row.startswith(" ")))

@@ -1,4 +1,4 @@
-"""A map of shares over two ordered axes, with lines drawn over it. Cells are told apart by lightness alone."""
+"""A map of shares over two ordered axes, with lines drawn over it. Cells differ in lightness alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from leadline.report.charts.svg import ACCENT, CHART_TONES, INK, QUIET, element, picture, words
 
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 8.0, 8.0, 42.0
-MOST_ACROSS, MOST_UP = 9, 16  # labels that stand side by side, and one above the other, without touching
+# Heuristic: labels that fit side by side, and one above the other, without touching.
+MAX_LABELS_ACROSS, MAX_LABELS_UP = 9, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A line over the map: for each place across, how far up; None where it is above everything. `tone`: of TONES."""
+    """A line over the map: one height per place across; None above the map. `tone`: a key of CHART_TONES."""
 
     values: Sequence[float | None]
     tone: str = "fourth"
@@ -50,7 +51,7 @@ def heat_map(
     curves: Sequence[Curve] = (),
     size: tuple[float, float] = (640.0, 380.0),
 ) -> str:
-    """`shares[row][column]` from 0 to 1, rows along `up` from below. A pointer on a cell is told its value."""
+    """`shares[row][column]` from 0 to 1, rows along `up` from below. Each cell has its value as a tooltip."""
     frame = _Frame(across=across, up=up, width=size[0], height=size[1])
     drawn = [*_cells(shares, frame), *_labels(frame)]
     drawn += [part for curve in curves for part in _curve(curve, frame)]
@@ -94,9 +95,9 @@ def _cells(shares: Sequence[Sequence[float]], frame: _Frame) -> Iterator[str]:
 
 def _labels(frame: _Frame) -> Iterator[str]:
     low = frame.height - BOTTOM + 15
-    for place in frame.across.labelled(MOST_ACROSS):
+    for place in frame.across.labelled(MAX_LABELS_ACROSS):
         yield _text(f"{frame.across.values[place]:.3g}", frame.x(place), low, "middle")
-    for place in frame.up.labelled(MOST_UP):
+    for place in frame.up.labelled(MAX_LABELS_UP):
         yield _text(f"{frame.up.values[place]:.3g}", LEFT - 6, frame.y(place) + 3.5, "end")
     yield _text(frame.across.title, (LEFT + frame.width - RIGHT) / 2, frame.height - 6, "middle")
     yield _text(frame.up.title, LEFT - 6, low, "end")
@@ -107,7 +108,7 @@ def _text(said: str, x: float, y: float, anchor: str) -> str:
 
 
 def _curve(curve: Curve, frame: _Frame) -> Iterator[str]:
-    """Clipped at the frame: where it leaves the map it runs along the edge, and is not drawn there."""
+    """The parts of the line inside the frame."""
     top, bottom = len(frame.up.values) - 0.5, -0.5
     points: list[tuple[float, float] | None] = []
     for column, value in enumerate(curve.values):
