@@ -39,7 +39,7 @@ def test_a_baseline_from_its_writing_to_its_end(run):
     assert run("check", SICK, *KNOWN).code == 1
 
 
-def test_what_is_worse_than_the_baseline_says_fails(run):
+def test_a_finding_worse_than_its_baseline_entry_fails(run):
     run("check", SICK, "--write-baseline", "known.json")
     Path("known.json").write_text(Path("known.json").read_text().replace('"error"', '"warning"'))
     done = run("check", SICK, *KNOWN)

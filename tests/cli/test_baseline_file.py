@@ -5,7 +5,14 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from leadline.cli.baseline import Baseline, compared, read_baseline, target_key, updated, write
+from leadline.cli.baseline import (
+    Baseline,
+    mark_report,
+    read_baseline,
+    target_key,
+    update_baseline,
+    write_baseline_file,
+)
 from leadline.errors import InputError, SchemaError
 from tests.support import reports as samples
 
@@ -20,8 +27,8 @@ def report(*findings, target=TARGET, ignored=()):
 
 def known(now, *before, tmp_path):
     """Which of the findings of `now` a baseline of `before` knows, and how many of its entries are stale."""
-    baseline = updated(Baseline(), [report(*before)], tmp_path)
-    marked, stale = compared(now, baseline, tmp_path)
+    baseline = update_baseline(Baseline(), [report(*before)], tmp_path)
+    marked, stale = mark_report(now, baseline, tmp_path)
     return [finding.known for finding in marked.findings], len(stale)
 
 
@@ -53,14 +60,14 @@ def test_an_entry_serves_one_finding(tmp_path):
 
 def test_of_two_entries_the_exact_one_is_used_first(tmp_path):
     near, exact = samples.finding(where="layers.9 … layers.1", severity="error"), samples.finding(where=RANGE)
-    baseline = updated(Baseline(), [report(near, exact)], tmp_path)
-    _, (stale,) = compared(report(exact), baseline, tmp_path)
+    baseline = update_baseline(Baseline(), [report(near, exact)], tmp_path)
+    _, (stale,) = mark_report(report(exact), baseline, tmp_path)
     assert stale.where == near.where
 
 
 def test_what_another_target_has_is_not_known_here(tmp_path):
-    baseline = updated(Baseline(), [report(samples.finding(), target="package.nets:other")], tmp_path)
-    marked, stale = compared(report(samples.finding()), baseline, tmp_path)
+    baseline = update_baseline(Baseline(), [report(samples.finding(), target="package.nets:other")], tmp_path)
+    marked, stale = mark_report(report(samples.finding()), baseline, tmp_path)
     assert not marked.findings[0].known
     assert stale == ()  # the other target was not checked, so nothing is known of its entries
 
@@ -70,27 +77,27 @@ def test_an_entry_of_an_ignored_rule_is_not_stale(tmp_path):
     assert known(report(ignored=[found]), found, tmp_path=tmp_path) == ([], 0)
 
 
-def test_the_verdict_is_that_of_the_model_whatever_is_known(tmp_path):
+def test_a_baseline_does_not_change_the_verdict(tmp_path):
     before = report(samples.finding())
-    marked, _ = compared(before, updated(Baseline(), [before], tmp_path), tmp_path)
+    marked, _ = mark_report(before, update_baseline(Baseline(), [before], tmp_path), tmp_path)
     assert marked.verdict == before.verdict == "fails"
 
 
 def test_writing_again_keeps_other_targets_and_replaces_this_one(tmp_path):
-    first = updated(
+    first = update_baseline(
         Baseline(), [report(samples.finding()), report(samples.finding(), target="b:c")], tmp_path
     )
-    again = updated(first, [report(samples.finding(code="F101"))], tmp_path)
+    again = update_baseline(first, [report(samples.finding(code="F101"))], tmp_path)
     assert [(entry.target, entry.code) for entry in again.findings] == [("b:c", "B201"), (TARGET, "F101")]
 
 
-def test_the_file_is_the_same_whatever_the_order_and_is_read_back(tmp_path):
+def test_the_file_does_not_depend_on_the_order_and_is_read_back(tmp_path):
     path = tmp_path / "known.json"
     found = [samples.finding(where=name) for name in samples.HOSTILE_NAMES if name.isprintable()]
-    baseline = updated(Baseline(), [report(*found)], tmp_path)
-    write(baseline, path)
+    baseline = update_baseline(Baseline(), [report(*found)], tmp_path)
+    write_baseline_file(baseline, path)
     text = path.read_text()
-    write(updated(Baseline(), [report(*found[::-1])], tmp_path), path)
+    write_baseline_file(update_baseline(Baseline(), [report(*found[::-1])], tmp_path), path)
     assert path.read_text() == text
     assert read_baseline(path) == baseline
     assert "message" not in json.loads(text)["findings"][0]
@@ -98,8 +105,8 @@ def test_the_file_is_the_same_whatever_the_order_and_is_read_back(tmp_path):
 
 @pytest.mark.parametrize("name", samples.HOSTILE_NAMES, ids=range(len(samples.HOSTILE_NAMES)))
 def test_any_name_survives_the_file(tmp_path, name):
-    baseline = updated(Baseline(), [report(samples.finding(where=name))], tmp_path)
-    write(baseline, tmp_path / "known.json")
+    baseline = update_baseline(Baseline(), [report(samples.finding(where=name))], tmp_path)
+    write_baseline_file(baseline, tmp_path / "known.json")
     assert read_baseline(tmp_path / "known.json") == baseline
 
 
@@ -113,7 +120,7 @@ def test_a_target_in_a_file_is_named_from_where_the_baseline_lies(tmp_path, monk
     assert target_key("package.nets:make", tmp_path) == "package.nets:make"
 
 
-def test_a_baseline_that_is_not_there_is_an_error_that_says_how_to_write_one(tmp_path):
+def test_a_missing_baseline_is_an_error_with_the_command_that_writes_one(tmp_path):
     with pytest.raises(InputError, match="--write-baseline"):
         read_baseline(tmp_path / "known.json")
 

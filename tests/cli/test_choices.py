@@ -68,7 +68,7 @@ def test_a_wrong_choice_is_refused_before_the_model_is_made(run, option, words):
 
 @pytest.mark.parametrize("own", ["ignore = ['N701']", "select = ['F']", "fail-on = 'never'"])
 @pytest.mark.parametrize("form", ["text", "junit"])
-def test_a_target_may_be_judged_by_settings_of_its_own(run, own, form):
+def test_a_target_can_have_separate_settings(run, own, form):
     configure(f"[tool.leadline.targets.'{SICK}']", own)
     assert run("check", "--format", form).code == 0
     assert run("check", SICK, "--select", "N", "--ignore", "F", "--fail-on", "warning").code == 1
@@ -79,13 +79,13 @@ def test_settings_of_one_target_say_nothing_about_another(run):
     assert run("check", SICK).code == 1
 
 
-def test_the_project_says_what_is_checked_and_how(run):
+def test_the_project_settings_name_the_targets_and_options(run):
     configure(f'targets = ["{SICK}"]', 'ignore = ["N"]', 'format = "jsonl"')
     assert run("check").code == 0
     assert run("check").out == ""
 
 
-def test_an_option_takes_the_place_of_what_the_project_says(run):
+def test_an_option_overrides_the_project_settings(run):
     configure(
         'targets = ["nets.py:nothing"]', 'ignore = ["N"]', 'fail-on = "never"', 'format = "json"', "seed = 3"
     )
@@ -121,7 +121,7 @@ def test_a_mistake_in_the_settings_is_an_error(run, line, words):
     assert words in done.err
 
 
-def test_settings_are_found_from_a_folder_below(run, monkeypatch):
+def test_settings_apply_in_folders_below_the_project(run, monkeypatch):
     configure(f'targets = ["{SICK}"]', 'format = "json"')
     Path("below").mkdir()
     monkeypatch.chdir("below")
@@ -143,7 +143,7 @@ def test_of_several_targets_the_worst_counts(run, targets, code):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_several_targets_are_told_apart(run, form):
+def test_the_output_distinguishes_several_targets(run, form):
     out = run("check", SICK, "nets.py:weightless", "--format", form).out
     assert SICK in out or SICK.replace(":", "%3A") in out
 

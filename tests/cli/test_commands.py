@@ -23,7 +23,7 @@ def test_every_help_page_has_an_example(run, command):
     assert f"leadline {command}" in done.out.partition("Examples:")[2]
 
 
-def test_the_version_is_told(run):
+def test_the_version_is_printed(run):
     assert run("--version").out == f"leadline, version {__version__}\n"
 
 
@@ -80,13 +80,13 @@ def test_a_rule_is_explained_by_code_and_by_name(run, rule):
 
 
 @pytest.mark.parametrize("typo", ["B2O1", "gradient-decai", "gradent decay"])
-def test_an_unknown_rule_is_answered_with_the_nearest(run, typo):
+def test_an_unknown_check_is_answered_with_the_nearest_name(run, typo):
     done = run("explain", typo)
     assert (done.code, done.out) == (2, "")
     assert "did you mean B201 (gradient-decay)?" in done.err
 
 
-def test_a_rule_like_no_other_is_answered_with_where_to_look(run):
+def test_a_completely_unknown_check_is_answered_with_where_to_look(run):
     assert "`leadline rules` lists them" in run("explain", "zzzzzzzzzz").err
 
 

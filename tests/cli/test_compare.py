@@ -39,12 +39,14 @@ def mild():
     ],
 )
 @pytest.mark.parametrize("form", ["text", "json", "html"])
-def test_the_exit_code_says_whether_the_second_is_worse_in_any_format(run, saved, pair, options, code, form):
+def test_the_exit_code_shows_in_every_format_whether_the_second_is_worse(
+    run, saved, pair, options, code, form
+):
     done = run("compare", saved("a.json", pair[0]()), saved("b.json", pair[1]()), "--format", form, *options)
     assert done.code == code
 
 
-def test_a_second_report_that_is_undecided_is_told_apart(run, saved):
+def test_an_undecided_second_report_has_its_own_exit_code(run, saved):
     undecided = samples.report(samples.profile([1.0], [1.0]), verdict="undecided")
     assert run("compare", saved("a.json", samples.healthy()), saved("b.json", undecided)).code == 3
 
@@ -105,7 +107,7 @@ def test_check_and_report_write_the_page_beside_their_result(run, tmp_path, save
     assert "DOES NOT TRAIN" in (tmp_path / "again.html").read_text()
 
 
-def test_the_page_of_a_run_says_which_steps_it_is_about(run, tmp_path):
+def test_the_page_of_a_run_names_its_steps(run, tmp_path):
     run("check", written(tmp_path / "a.leadline", samples.healthy()), "--html", "run.html")
     page = (tmp_path / "run.html").read_text()
     assert "<dt>Training</dt><dd>run file" in page

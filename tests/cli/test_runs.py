@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(run, tmp_path):
     assert "bad.leadline is not a run file" in done.err
 
 
-def test_where_there_are_no_runs_it_says_how_to_make_one(run):
+def test_without_runs_the_command_tells_how_to_write_one(run):
     done = run("runs")
     assert (done.code, done.out) == (0, "")
     assert "leadline.watch" in done.err
@@ -107,15 +107,15 @@ def test_export_writes_to_stdout_and_to_files(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["a.leadline"], "Say the format"),
-        (["a.leadline", "-o", "a.xlsx"], "Say the format"),
-        (["a.leadline", "--to", "parquet"], "name a file"),
+        (["a.leadline"], "Choose a format"),
+        (["a.leadline", "-o", "a.xlsx"], "Choose a format"),
+        (["a.leadline", "--to", "parquet"], "give a file name"),
         (["none.leadline", "--to", "csv"], "no such file"),
         (["nets.py", "--to", "csv"], "not a run file"),
         (["a.leadline", "--to", "csv", "-o", "no/where.csv"], "no folder"),
     ],
 )
-def test_an_export_that_cannot_be_done_is_told(run, tmp_path, arguments, words):
+def test_an_impossible_export_is_refused_with_advice(run, tmp_path, arguments, words):
     train(tmp_path / "a.leadline", steps=2)
     done = run("export", *arguments)
     assert done.code == 2
@@ -123,7 +123,7 @@ def test_an_export_that_cannot_be_done_is_told(run, tmp_path, arguments, words):
     assert not (tmp_path / "a.xlsx").exists()
 
 
-def test_a_healthy_run_trains_and_says_by_which_numbers(run, tmp_path):
+def test_a_healthy_run_trains_and_shows_its_losses(run, tmp_path):
     train(tmp_path / "a.leadline")
     done = run("check", "a.leadline")
     assert done.code == 0
@@ -163,7 +163,7 @@ def test_the_last_stored_check_is_judged_with_the_alerts(run, tmp_path):
     assert report.course.last_step == 199
 
 
-def test_an_alert_that_repeats_a_finding_of_the_last_check_is_told_once(run, tmp_path):
+def test_an_alert_that_repeats_a_finding_of_the_last_check_appears_once(run, tmp_path):
     stored = samples.sick()
     first = stored.findings[0]
     alert = msgspec.structs.replace(SPIKE, code=first.code, name=first.name)
@@ -201,7 +201,7 @@ def test_too_few_steps_cannot_be_judged(run, tmp_path):
     assert "too few to judge" in done.out
 
 
-def test_a_run_without_alarms_of_its_own_is_judged_by_its_numbers(run, tmp_path):
+def test_a_run_without_stored_alerts_is_judged_by_its_numbers(run, tmp_path):
     train(tmp_path / "a.leadline", loss=lambda step: falling(step) if step < 150 else math.nan)
     done = run("check", "a.leadline")
     assert done.code == 1
@@ -243,7 +243,7 @@ def test_a_damaged_run_is_an_error_not_a_verdict(run, tmp_path):
     assert "not a run file" in done.err
 
 
-def test_events_are_kept_with_the_run(tmp_path, run):
+def test_events_are_stored_in_the_run(tmp_path, run):
     with Writer(tmp_path / "a.leadline", INFO) as writer:
         writer.event(Event(step=0, time=0.0, kind="crash", message="x"))
     assert run("check", "a.leadline").code == 3

@@ -34,7 +34,7 @@ def test_a_bar_shows_how_far_it_is_and_names_cannot_move_the_cursor(monkeypatch:
     assert "\x1b[2J" not in terminal.getvalue()
 
 
-def test_nobody_is_shown_a_bar_who_does_not_look(monkeypatch: pytest.MonkeyPatch):
+def test_no_bar_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
     terminal = look_at(monkeypatch, Terminal())
     with progress_bar(quiet=True) as show:
         assert show is None
@@ -46,7 +46,7 @@ def test_nobody_is_shown_a_bar_who_does_not_look(monkeypatch: pytest.MonkeyPatch
     assert terminal.getvalue() == ""
 
 
-def test_somebody_who_looks_is_told_that_work_is_going_on(monkeypatch: pytest.MonkeyPatch):
+def test_a_terminal_shows_that_work_is_going_on(monkeypatch: pytest.MonkeyPatch):
     terminal = look_at(monkeypatch, Terminal())
     with at_work(quiet=False):
         pass
@@ -59,5 +59,5 @@ def test_a_result_that_cannot_be_written_is_an_error_with_the_path(tmp_path):
     assert "report.html" in caught.value.ui_filename
 
 
-def test_an_error_of_our_own_is_said_to_be_one():
+def test_an_internal_error_is_reported_as_a_bug_of_leadline():
     assert "this is a bug in leadline" in explain_crash(ValueError("raised by nobody else"))

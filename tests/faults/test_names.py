@@ -39,9 +39,9 @@ def saved(tmp_path_factory) -> str:
     """A report of a model all of whose names are hostile."""
     place = tmp_path_factory.mktemp("saved")
     (place / "hostile.py").write_text(TARGET)
-    from leadline.cli.check import examine
+    from leadline.cli.check import check_target
 
-    return examine(f"{place}/hostile.py:make_case", seed=0, rehearse=False).to_json()
+    return check_target(f"{place}/hostile.py:make_case", seed=0, rehearse=False).to_json()
 
 
 def assert_only_own_scripts(page: str) -> None:

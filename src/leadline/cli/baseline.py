@@ -1,4 +1,4 @@
-"""Baselines: a file of known findings, so that only new or worse ones fail a check."""
+"""Baselines: files of known findings, so that only new or worse ones fail a check."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from leadline.targets import locate
 from leadline.text import clean, plural
 
 BASELINE_SCHEMA = "leadline.cli.baseline/1"
-ANY_NAME = "surrogatepass"  # a module may be called by half a character, which UTF-8 alone cannot write
+# A module name may contain a lone surrogate, which strict UTF-8 cannot write.
+ENCODING_ERRORS = "surrogatepass"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that is known: which rule, of which target, where, and how severe. Its numbers may drift."""
+class BaselineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A known finding: its check, target, place and severity. Its numbers may change."""
 
     target: str
     code: str
@@ -35,40 +36,40 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The known findings of all targets of a project, in an order that does not change by itself."""
+    """The known findings of all targets of a project, sorted."""
 
     schema: str = BASELINE_SCHEMA
-    findings: tuple[Entry, ...] = ()
+    findings: tuple[BaselineEntry, ...] = ()
 
 
 def read_baseline(path: Path) -> Baseline:
     if not path.is_file():
         raise InputError(
             expected="a baseline",
-            got=f"{str(path)!r}, which is not there",
+            got=f"{str(path)!r}, which does not exist",
             fix=f"write one with `leadline check TARGET --write-baseline {path}`",
         )
-    return decode(read_text(path, "a baseline", errors=ANY_NAME), Baseline, BASELINE_SCHEMA)
+    return decode(read_text(path, "a baseline", errors=ENCODING_ERRORS), Baseline, BASELINE_SCHEMA)
 
 
-def write(baseline: Baseline, path: Path) -> None:
-    """One finding a few lines, sorted: what changed is seen in a code review."""
+def write_baseline_file(baseline: Baseline, path: Path) -> None:
+    """Write one finding per few lines, so that a code review shows what changed."""
     text = json.dumps(msgspec.to_builtins(baseline), indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8", errors=ANY_NAME)
+    path.write_text(text + "\n", encoding="utf-8", errors=ENCODING_ERRORS)
 
 
-def updated(baseline: Baseline, reports: Iterable[Report], folder: Path) -> Baseline:
-    """`baseline` with what is now known of these reports' targets; those that were not checked keep their entries."""
-    fresh = {target_key(report.target, folder): report for report in reports}
-    kept = [entry for entry in baseline.findings if entry.target not in fresh]
-    made = [_entry(finding, target) for target, report in fresh.items() for finding in report.findings]
-    return Baseline(findings=tuple(sorted([*kept, *made], key=msgspec.structs.astuple)))
+def update_baseline(baseline: Baseline, reports: Iterable[Report], folder: Path) -> Baseline:
+    """`baseline` with the findings of these reports; targets that were not checked keep their entries."""
+    by_target = {target_key(report.target, folder): report for report in reports}
+    unchanged = [entry for entry in baseline.findings if entry.target not in by_target]
+    current = [_entry(finding, target) for target, report in by_target.items() for finding in report.findings]
+    return Baseline(findings=tuple(sorted([*unchanged, *current], key=msgspec.structs.astuple)))
 
 
-def compared(report: Report, baseline: Baseline, folder: Path) -> tuple[Report, tuple[Entry, ...]]:
-    """The report with its known findings marked, and the entries for this target that nothing matches any more.
+def mark_report(report: Report, baseline: Baseline, folder: Path) -> tuple[Report, tuple[BaselineEntry, ...]]:
+    """The report with its known findings marked, and the entries for this target that match nothing anymore.
 
-    A finding is known if an entry has its rule and its place and is at least as severe. An entry serves one finding.
+    A finding is known if an entry has its check and place and is at least as severe. An entry matches one finding.
     """
     target = target_key(report.target, folder)
     left = [entry for entry in baseline.findings if entry.target == target]
@@ -79,7 +80,7 @@ def compared(report: Report, baseline: Baseline, folder: Path) -> tuple[Report, 
 
 
 def target_key(target: str, folder: Path) -> str:
-    """A target as the baseline in `folder` names it, from whatever working directory it was checked."""
+    """The name of a target in the baseline of `folder`, independent of the working directory."""
     where = locate(target)
     if not where.is_file:
         return target
@@ -87,8 +88,8 @@ def target_key(target: str, folder: Path) -> str:
     return f"{Path(path).as_posix()}:{where.attribute}"
 
 
-def _entry(finding: Finding, target: str) -> Entry:
-    return Entry(
+def _entry(finding: Finding, target: str) -> BaselineEntry:
+    return BaselineEntry(
         target=target,
         code=finding.code,
         name=finding.name,
@@ -97,39 +98,39 @@ def _entry(finding: Finding, target: str) -> Entry:
     )
 
 
-def _marked(finding: Finding, left: list[Entry]) -> Finding:
-    """The finding as known if one of the entries that are left covers it, which then is left no longer."""
+def _marked(finding: Finding, left: list[BaselineEntry]) -> Finding:
+    """The finding, marked as known if one of the entries in `left` covers it; removes that entry from `left`."""
     covering = [entry for entry in left if _same_place(entry, finding) and not _worse(finding, entry)]
     if not covering:
         return finding
     left.remove(
         min(covering, key=lambda entry: entry.where != finding.where)
-    )  # the exact one, if there is one
+    )  # prefer the entry with exactly this place
     return replace(finding, known=True)
 
 
-def _same_place(entry: Entry, finding: Finding) -> bool:
+def _same_place(entry: BaselineEntry, finding: Finding) -> bool:
     return entry.code == finding.code and stable_where(entry.where) == stable_where(finding.where)
 
 
-def _worse(finding: Finding, entry: Entry) -> bool:
+def _worse(finding: Finding, entry: BaselineEntry) -> bool:
     return severity_rank(finding.severity) > severity_rank(entry.severity)
 
 
-# The baseline of a check: read before the work, written or compared behind it.
+# The baseline of a check: read before the work, written or compared after it.
 
 
 def read_known(baseline: Path | None, write_to: Path | None) -> Baseline:
-    """What is known so far. A file that is to be written need not be there yet."""
+    """The baseline so far; a file that is to be written need not exist yet."""
     path = write_to or baseline
     return Baseline() if path is None or (path == write_to and not path.exists()) else read_baseline(path)
 
 
 def write_known(known: Baseline, reports: Sequence[Report], path: Path) -> Baseline:
-    """What is known from now on, written to `path`."""
-    known = updated(known, reports, path.parent)
+    """Write the baseline with the findings of these reports to `path`, and return it."""
+    known = update_baseline(known, reports, path.parent)
     try:
-        write(known, path)
+        write_baseline_file(known, path)
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from None
     amount = sum(len(report.findings) for report in reports)
@@ -138,11 +139,11 @@ def write_known(known: Baseline, reports: Sequence[Report], path: Path) -> Basel
 
 
 def mark_known(reports: Sequence[Report], known: Baseline, path: Path) -> list[Report]:
-    """The reports with what is known marked. Entries that nothing matches any more are told, and fail nothing."""
-    pairs = [compared(report, known, path.parent) for report in reports]
+    """The reports with known findings marked; prints the entries that match nothing anymore."""
+    pairs = [mark_report(report, known, path.parent) for report in reports]
     stale = [entry for _, entries in pairs for entry in entries]
     for entry in stale:
         say(clean(f"{path}: no longer found: {entry.code} {entry.name} at {entry.where} ({entry.target})"))
     if stale:
-        say(f"Write it again with --write-baseline {path}")
+        say(f"Update the file with --write-baseline {path}")
     return [report for report, _ in pairs]

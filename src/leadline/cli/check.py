@@ -43,13 +43,13 @@ from leadline.targets import factory_source, is_config, load, load_factory, loca
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def is_past(target: str) -> bool:
-    """A run file or a log, by its name."""
+def is_past_run(target: str) -> bool:
+    """Whether the target is a run file or a log, judged by its name."""
     return target.endswith(SUFFIX) or is_log(Path(target))
 
 
-def look_back(target: str, columns: Mapping[str, str], *, drop: Collection[str] = frozenset()) -> Report:
-    """What is known of a training that has run. Needs no torch."""
+def check_past_run(target: str, columns: Mapping[str, str], *, drop: Collection[str] = frozenset()) -> Report:
+    """The report of a training run from its run file or log, without torch."""
     from leadline.monitor.past_run import judge_run, judge_samples
     from leadline.monitor.runfile.logs import read_log
     from leadline.monitor.runfile.read import Run
@@ -63,7 +63,7 @@ def look_back(target: str, columns: Mapping[str, str], *, drop: Collection[str] 
 
 
 def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    """`--column loss=train/ce` as an entry; a name may hold further equals signs."""
+    """Parse METRIC=NAME, such as `loss=train/ce`; the name may contain further equals signs."""
     pairs = [each.partition("=") for each in given]
     for metric, equals, column in pairs:
         if not (metric and equals and column) or metric not in ALIASES:
@@ -72,15 +72,15 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
 
 
 def column_option(command: Command) -> Command:
-    text = "Of a log: which column, or tag, a number is in, for instance loss=train/ce."
+    text = "Column or tag of a log that holds a metric, for instance loss=train/ce."
     return click.option(
         "--column", "columns", multiple=True, metavar="METRIC=NAME", callback=_pairs, help=text
     )(command)
 
 
-# `leadline check`: trace one pass of a model and report what keeps it from training.
+# The command.
 
-TWIN = "leadline.lab.demo:residual_mlp"
+TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
 
 
 @click.command(
@@ -88,7 +88,7 @@ TWIN = "leadline.lab.demo:residual_mlp"
         "leadline check train.py:make_case",
         "leadline check my.package:make_case --format json --output report.json",
         "leadline check train.py:make_case --html report.html",
-        f"leadline check {TWIN} --dtype bfloat16 -v",
+        f"leadline check {TRAINABLE_DEMO} --dtype bfloat16 -v",
         "leadline check config.json",
         "leadline check --no-weights train.py:make_case",
         "leadline check run.leadline",
@@ -107,29 +107,29 @@ TWIN = "leadline.lab.demo:residual_mlp"
 @click.option(
     "--baseline",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Findings listed in this file are known: they are shown and do not fail.",
+    help="Show findings listed in this file as known; they do not fail the check.",
 )
-@file_option("--write-baseline", text="List in this file all that is found now, then compare with it.")
+@file_option("--write-baseline", text="Write all current findings to this file as known.")
 @config_option
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Seeds torch before the factory runs.",
+    help="Seed torch before the factory runs.",
 )
 @click.option(
     "--no-weights",
     is_flag=True,
-    help="Build the model without memory and predict what would be measured.",
+    help="Build the model without memory and predict the signal instead of measuring it.",
 )
 @click.option(
     "--no-rehearsal",
     is_flag=True,
-    help="Leave out the eight to sixteen steps on the batch (made and undone) that confirm the verdict.",
+    help="Skip the 8 to 16 trial steps on the batch that confirm the verdict; they are undone.",
 )
-@click.option("--device", help="Move model and batch there, for instance cuda.")
-@click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
+@click.option("--device", help="Move model and batch to this device, for instance cuda.")
+@click.option("--dtype", help="Convert floating-point tensors to this dtype, for instance bfloat16.")
 @column_option
 @detail_options
 @color_option
@@ -155,46 +155,47 @@ def check(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Trace one pass of a model and report what keeps it from training.
+    """Report what keeps a model, a config or a run from training.
 
     TARGET is path/file.py:factory or package.module:factory. The factory takes no arguments and returns a
-    leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss, optimizer, batches. Without a
-    TARGET, those of [tool.leadline] in pyproject.toml are checked; other options can be set there too.
+    leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss, optimizer, batches. One forward and
+    backward pass of the model is traced. Without a TARGET, the targets of [tool.leadline] in pyproject.toml are
+    checked; other options can be set there too.
 
-    TARGET may also be the config.json of a Hugging Face model. Such a model, and with --no-weights any other, is built
-    without memory, its initialisers are followed, and theory predicts what would be measured.
+    TARGET may also be the config.json of a Hugging Face model. Such a model, or any other with --no-weights, is built
+    without memory, and theory predicts from its initializers what would be measured.
 
-    Of a training that has run, TARGET is its run file, as leadline.watch writes it, or a log: a CSV file, or events of
-    TensorBoard. Then the alerts and the last stored check are judged, or what alarms see in the log.
+    For a training run, TARGET is the run file that leadline.watch writes, or a log: a CSV file or TensorBoard events.
+    The report then contains its alerts and its last stored check, or what the run checks find in the log.
 
-    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 could not decide. Of several
-    targets the worst counts: an error, then findings, then undecided. The format changes nothing.
+    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 wrong usage or an error, 3 undecided. With several
+    targets the worst counts: an error, then findings, then undecided. The format does not change the exit code.
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None, fail_on=fail_on)
-    wanted = targets or (context.default_map or {}).get("targets", ())
-    if not wanted:
+    selected = targets or (context.default_map or {}).get("targets", ())
+    if not selected:
         raise click.UsageError(
-            "Missing argument 'TARGET': name one, or list targets in [tool.leadline]", context
+            "Missing argument 'TARGET': give one, or list targets in [tool.leadline]", context
         )
-    for target in wanted:
-        if not (is_config(target) or is_past(target)):
+    for target in selected:
+        if not (is_config(target) or is_past_run(target)):
             locate(target)
-    chosen = {target: wishes(context, target) for target in wanted}
+    settings = {target: _target_settings(context, target) for target in selected}
     look = dataclasses.replace(
-        look, fail_on_by_target={name: own.fail_on for name, own in chosen.items() if own.fail_on}
+        look, fail_on_by_target={name: own.fail_on for name, own in settings.items() if own.fail_on}
     )
-    codes = {name: _dropped(own, select, ignore) for name, own in chosen.items()}
+    codes = {name: _dropped(own, select, ignore) for name, own in settings.items()}
     known = read_known(baseline, write_baseline)
-    measured = partial(examine, rehearse=not no_rehearsal)
+    measured = partial(check_target, rehearse=not no_rehearsal)
     try:
         with at_work(quiet=quiet):
             reports = [
-                look_back(target, columns, drop=codes[target])
-                if is_past(target)
-                else (foresee if no_weights or is_config(target) else measured)(
+                check_past_run(target, columns, drop=codes[target])
+                if is_past_run(target)
+                else (predict_target if no_weights or is_config(target) else measured)(
                     target, seed, device, dtype, drop=codes[target]
                 )
-                for target in wanted
+                for target in selected
             ]
     except (LeadlineError, click.ClickException):
         raise
@@ -214,31 +215,31 @@ def check(
     )
 
 
-def wishes(context: click.Context, target: str) -> TargetConfig:
-    """What [tool.leadline.targets."TARGET"] says, as far as the command line does not say otherwise."""
+def _target_settings(context: click.Context, target: str) -> TargetConfig:
+    """The settings of [tool.leadline.targets."TARGET"] that the command line does not override."""
     own: TargetConfig = (context.default_map or {}).get("per_target", {}).get(target, TargetConfig())
-    said = {
+    overridden = {
         name: None
         for name in ("select", "ignore", "fail_on")
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    return replace(own, **said)
+    return replace(own, **overridden)
 
 
 def _dropped(own: TargetConfig, select: Sequence[str], ignore: Sequence[str]) -> Collection[str]:
-    """Codes of the rules that do not count for a target: its own choice, or else that of the project."""
+    """Codes of the checks that do not apply to a target, by its own settings or else those of the project."""
     mine = select if own.select is None else own.select
     return unselected_codes(mine, ignore if own.ignore is None else own.ignore, all_checks())
 
 
 def exit_code(report: Report, fail_on: FailOn) -> int:
-    """What the shell is told; it depends on the findings and the verdict, never on the format."""
+    """The exit code of a report; it depends on the findings and the verdict, not on the format."""
     if any(fails(finding, fail_on) for finding in report.findings):
         return FOUND
     return UNDECIDED if report.verdict == "undecided" else FINE
 
 
-def examine(
+def check_target(
     target: str,
     seed: int,
     device: str | None = None,
@@ -247,9 +248,9 @@ def examine(
     drop: Collection[str] = frozenset(),
     rehearse: bool = True,
 ) -> Report:
-    """Load and check a target. What its code prints goes to stderr, so that stdout holds the result alone.
+    """Load and check a target; output of its code goes to stderr, so that stdout holds only the result.
 
-    What the rules in `drop` find does not count.
+    Findings of the checks in `drop` are ignored.
     """
     import torch
 
@@ -264,7 +265,7 @@ def examine(
     return ignore_checks(replace(report, target=target, sources=sources), drop)
 
 
-def foresee(
+def predict_target(
     target: str,
     seed: int,
     device: str | None = None,
@@ -272,11 +273,11 @@ def foresee(
     *,
     drop: Collection[str] = frozenset(),
 ) -> Report:
-    """Predict a target without its weights: a factory, or a Hugging Face config. No number is drawn with the seed."""
+    """Predict a factory or a Hugging Face config without weights; the seed is not used."""
     if device is not None:
-        raise click.UsageError("--device says where weights are; here there are none")
+        raise click.UsageError("--device moves weights, but this check has none: drop the option")
     if is_config(target) and dtype is not None:
-        raise click.UsageError('--dtype is for factories; in a config it is the entry "dtype"')
+        raise click.UsageError('--dtype is for factories: set the entry "dtype" of the config instead')
     if not is_config(target):
         locate(target)
     from leadline.api import predict
@@ -286,6 +287,6 @@ def foresee(
         if is_config(target):
             report = predict(target)
         else:
-            make = load_factory(target)
-            report = predict(lambda: move_case(make(), device=None, dtype=dtype))
+            factory = load_factory(target)
+            report = predict(lambda: move_case(factory(), device=None, dtype=dtype))
     return ignore_checks(replace(report, target=target), drop)

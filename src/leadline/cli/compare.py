@@ -1,4 +1,4 @@
-"""`leadline compare`: two saved reports, or two runs, against each other."""
+"""`leadline compare`: compares two saved reports or two runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from leadline.cli.check import look_back
+from leadline.cli.check import check_past_run
 from leadline.cli.exit_codes import FINE, FOUND, UNDECIDED
 from leadline.cli.options import (
     color_option,
@@ -22,7 +22,7 @@ from leadline.errors import InputError
 from leadline.monitor.runfile import SUFFIX, Run
 from leadline.records.codec import read_text
 from leadline.records.report import Report, ReportComparison
-from leadline.report.compare import compare as against
+from leadline.report.compare import compare as compare_reports
 from leadline.report.formats import comparison_formats
 from leadline.report.layout import FailOn
 from leadline.report.pages.comparison import Losses
@@ -33,12 +33,12 @@ SAVED = click.Path(dir_okay=False, exists=True, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What one of the two names stands for."""
+class LoadedReport:
+    """The report of one of the two files."""
 
     report: Report
     losses: Losses | None = None
-    """Steps and loss, of a run."""
+    """Steps and losses of a run; None for a saved report."""
 
 
 @click.command(
@@ -57,7 +57,7 @@ class Loaded:
     type=click.Choice(["text", "json", "html"]),
     default="text",
     show_default=True,
-    help="How the result is written; it never changes the exit code.",
+    help="Output format; it does not change the exit code.",
 )
 @output_option
 @html_option
@@ -75,38 +75,38 @@ def compare(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Compare two saved reports or two runs: findings gained and lost, profiles over each other.
+    """Compare two saved reports or two runs: new and resolved findings, and both profiles.
 
-    A and B are JSON files that `leadline check --format json` wrote, or run files (.leadline), which are judged as
-    `leadline check` does. Needs no torch.
+    A and B are JSON files written by `leadline check --format json`, or run files (.leadline), which are judged as by
+    `leadline check`. Torch is not needed.
 
-    Exit codes: 0 B has no finding at or above --fail-on that A has not, or has milder; 1 it has; 2 wrong usage or an
+    Exit codes: 0 no new or worse finding of B at or above --fail-on; 1 at least one; 2 wrong usage or an
     error; 3 B could not be judged.
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None, fail_on=fail_on)
     loaded = _load(first), _load(second)
     reports = loaded[0].report, loaded[1].report
-    found = against(*reports, names=(str(first), str(second)))
-    formats = comparison_formats(found, reports, _losses(*loaded))
+    comparison = compare_reports(*reports, names=(str(first), str(second)))
+    formats = comparison_formats(comparison, reports, _losses(*loaded))
     if page is not None:
         emit(formats["html"](look), page)
     emit(formats[form](look), output)
-    return exit_code(found, fail_on)
+    return exit_code(comparison, fail_on)
 
 
-def exit_code(found: ReportComparison, fail_on: FailOn) -> int:
-    """What the shell is told: by what B has more than A, never by the format."""
-    worse = [change.second for change in found.kept if change.worse]
-    if any(fails(finding, fail_on) for finding in (*found.gained, *worse)):
+def exit_code(comparison: ReportComparison, fail_on: FailOn) -> int:
+    """The exit code by what B has more than A; it does not depend on the format."""
+    worse = [change.second for change in comparison.kept if change.worse]
+    if any(fails(finding, fail_on) for finding in (*comparison.gained, *worse)):
         return FOUND
-    return UNDECIDED if found.second.verdict == "undecided" else FINE
+    return UNDECIDED if comparison.second.verdict == "undecided" else FINE
 
 
-def _losses(first: Loaded, second: Loaded) -> tuple[Losses, Losses] | None:
+def _losses(first: LoadedReport, second: LoadedReport) -> tuple[Losses, Losses] | None:
     return None if first.losses is None or second.losses is None else (first.losses, second.losses)
 
 
-def _load(path: Path) -> Loaded:
+def _load(path: Path) -> LoadedReport:
     """The one report in a file, or the last of a run."""
     if str(path).endswith(SUFFIX):
         return _of_run(path)
@@ -117,10 +117,10 @@ def _load(path: Path) -> Loaded:
             got=f"{path}, which has {len(reports)}",
             fix="check one target at a time: leadline check TARGET --format json -o report.json",
         )
-    return Loaded(report=reports[0])
+    return LoadedReport(report=reports[0])
 
 
-def _of_run(path: Path) -> Loaded:
+def _of_run(path: Path) -> LoadedReport:
     with Run(path) as run:
         losses = run.scalars("loss") if "loss" in run.scalar_names else None
-    return Loaded(report=look_back(str(path), {}), losses=losses)
+    return LoadedReport(report=check_past_run(str(path), {}), losses=losses)

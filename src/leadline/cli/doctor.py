@@ -1,4 +1,4 @@
-"""`leadline doctor`: what a bug report should contain."""
+"""`leadline doctor`: shows what a bug report should contain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def _environment() -> Iterator[tuple[str, str]]:
     try:
         import torch
     except ImportError as error:
-        raise click.ClickException(f"torch cannot be imported: {error}") from None
+        raise click.ClickException(
+            f"torch cannot be imported: {error}. Install it from https://pytorch.org"
+        ) from None
     yield "torch", torch.__version__
     for name in ("click", "rich", "msgspec"):
         yield name, metadata.version(name)

@@ -1,4 +1,4 @@
-"""`leadline export`: the numbers of a run, for other tools."""
+"""`leadline export`: writes the numbers of a run for other tools."""
 
 from __future__ import annotations
 
@@ -33,29 +33,31 @@ from leadline.text import clean
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--to", "form", type=click.Choice(FORMATS), help="The format; without it, the ending of -o says."
+    "--to", "form", type=click.Choice(FORMATS), help="Format of the table; by default the file ending of -o."
 )
 @output_option
 @click.option(
-    "--layers", is_flag=True, help="One row for each step, metric and layer, instead of one a step."
+    "--layers", is_flag=True, help="Write one row per step, metric and layer instead of one per step."
 )
 def export(run: Path, form: str | None, output: Path | None, layers: bool) -> int:
-    """Write the numbers of a run as a table: one row a step, one column a number.
+    """Write the numbers of a run as a table: one row per step, one column per metric.
 
-    With --layers, the numbers of the layers: one row a number, with the columns step, metric, axis, index, layer,
-    value. What was not measured is empty, in JSON left out; NaN is what was NaN. Parquet needs pyarrow.
+    With --layers, write the numbers of the layers: one row per number, with the columns step, metric, axis, index,
+    layer, value. What was not measured is empty, or left out in JSON lines; NaN means NaN. Parquet needs pyarrow.
     """
     form = form or (output.suffix.lstrip(".") if output else "")
     if form not in FORMATS:
-        raise click.UsageError(f"Say the format: --to {'|'.join(FORMATS)}, or -o with such an ending")
+        raise click.UsageError(
+            f"Choose a format with --to {'|'.join(FORMATS)}, or give -o a name with that ending"
+        )
     if form == "parquet" and output is None:
-        raise click.UsageError("Parquet is not text: name a file with -o")
+        raise click.UsageError("Parquet is not text: give a file name with -o")
     from leadline.monitor.runfile.read import Run
 
-    with Run(run) as found:
-        if layers and not found.vector_axes:
+    with Run(run) as opened:
+        if layers and not opened.vector_axes:
             say(f"{clean(str(run))} has no numbers of layers: the table is empty")
-        _write(layer_table(found) if layers else scalar_table(found), form, output)
+        _write(layer_table(opened) if layers else scalar_table(opened), form, output)
     return FINE
 
 
@@ -63,29 +65,29 @@ def _write(table: RunTable, form: str, output: Path | None) -> None:
     if output is None:
         _to_stdout(table, form)
         return
-    with _replacing(output) as fresh:
+    with _replacement(output) as part:
         if form == "parquet":
-            to_parquet(table, fresh)
+            to_parquet(table, part)
         else:
-            with fresh.open("w", encoding="utf-8", newline="") as file:
+            with part.open("w", encoding="utf-8", newline="") as file:
                 TEXT_FORMATS[form](table, file)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place when all is written: half a table is worse than none."""
-    fresh = path.with_name(f"{path.name}.part")
+def _replacement(path: Path) -> Iterator[Path]:
+    """A temporary file next to `path` that replaces it once everything is written."""
+    part = path.with_name(f"{path.name}.part")
     try:
-        yield fresh
-        os.replace(fresh, path)
+        yield part
+        os.replace(part, path)
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from None
     finally:
-        fresh.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def _to_stdout(table: RunTable, form: str) -> None:
-    """Row by row. A reader that has gone away (`| head`) is no error."""
+    """Write row by row to stdout; a closed pipe (`| head`) is not an error."""
     try:
         TEXT_FORMATS[form](table, sys.stdout)
         sys.stdout.flush()

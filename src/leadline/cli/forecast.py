@@ -1,4 +1,4 @@
-"""`leadline forecast`: how a step and the signal change with depth, and how deep a network can go."""
+"""`leadline forecast`: measures a network at several depths and forecasts how deep it can go."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEMO = "leadline.lab.demo:residual_family"
 
 
 class Depths(click.ParamType[tuple[int, ...]]):
-    """`4,8,16,32`."""
+    """A list of depths such as `4,8,16,32`."""
 
     name = "depths"
 
@@ -52,10 +52,14 @@ class Depths(click.ParamType[tuple[int, ...]]):
 )
 @click.argument("target")
 @click.option(
-    "--depths", type=Depths(), default="4,8,16,32", show_default=True, help="Increasing, with commas."
+    "--depths",
+    type=Depths(),
+    default="4,8,16,32",
+    show_default=True,
+    help="Increasing depths, separated by commas.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Networks at each depth."
+    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Number of networks per depth."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @output_option
@@ -76,15 +80,15 @@ def forecast(
     """Build a network at several depths and say how deep it can go.
 
     TARGET is path/file.py:build or package.module:build. The function takes the depth as its one argument and returns
-    a leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss and, needed here, optimizer. A
-    function without arguments is one network: what more of its blocks would do is then extrapolated.
+    a leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss and optimizer (required here). A
+    function without arguments is one network: the forecast then extrapolates to more of its blocks.
 
     Exit codes: 0 done, 2 wrong usage or an error.
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     try:
         with progress_bar(quiet=quiet) as progress:
-            found = _examine(target, depths, seeds, progress)
+            record = _measure(target, depths, seeds, progress)
     except (LeadlineError, click.ClickException):
         raise
     except Exception as error:
@@ -93,13 +97,13 @@ def forecast(
     from leadline.report.formats import FORECAST_FORMATS
 
     if page is not None:
-        emit(FORECAST_FORMATS["html"](found, look), page)
-    emit(FORECAST_FORMATS[form](found, look), output)
+        emit(FORECAST_FORMATS["html"](record, look), page)
+    emit(FORECAST_FORMATS[form](record, look), output)
     return FINE
 
 
-def _examine(target: str, depths: tuple[int, ...], seeds: int, progress: Progress | None) -> Forecast:
-    """What the target's code prints goes to stderr, so that stdout holds the result alone."""
+def _measure(target: str, depths: tuple[int, ...], seeds: int, progress: Progress | None) -> Forecast:
+    """Measure the forecast; output of the target's code goes to stderr, so that stdout holds only the result."""
     locate(target)
     from leadline.api import forecast as measure_forecast
 

@@ -17,17 +17,18 @@ from leadline.report.formats import FORMATS
 from leadline.text import clean
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SQLITE = b"SQLite format 3\0"  # what every run file begins with
+# The first bytes of every run file.
+SQLITE_HEADER = b"SQLite format 3\0"
 
 
 def examples(*commands: str) -> str:
-    """The epilog of a help page; `\\b` keeps click from joining the lines."""
+    """The epilog of a help page; `\\b` stops click from joining the lines."""
     return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
 
 
 def fail_option(command: Command) -> Command:
     choice = click.Choice([*reversed(SEVERITIES), "never"])
-    text = "The least severity that makes the exit code 1."
+    text = "Exit with code 1 for findings of this severity or a higher one."
     return click.option("--fail-on", type=choice, default="warning", show_default=True, help=text)(command)
 
 
@@ -41,22 +42,22 @@ def _entries_option(name: str, text: str) -> Callable[[Command], Command]:
 
 
 def rule_options(command: Command) -> Command:
-    """Which rules count."""
-    select = "Count these rules only: names, codes or beginnings of codes, with commas between them."
-    ignore = "Do not count these. Where both match, the more exact entry wins."
+    """Options --select and --ignore."""
+    select = "Apply only these checks: names, codes or prefixes of codes, separated by commas."
+    ignore = "Do not apply these checks. If --select matches too, the more exact entry wins."
     return _entries_option("--select", select)(_entries_option("--ignore", ignore)(command))
 
 
 def _read_settings(context: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """What [tool.leadline] says becomes the default of each option."""
-    found = path or find_config(Path.cwd())
-    if found is not None:
-        settings = asdict(read_config(found))
+    """Use the values of [tool.leadline] as the defaults of the options."""
+    config = path or find_config(Path.cwd())
+    if config is not None:
+        settings = asdict(read_config(config))
         context.default_map = {**settings, "form": settings["format"]}
 
 
 def config_option(command: Command) -> Command:
-    text = "Read [tool.leadline] from this file, not from the nearest pyproject.toml that has it."
+    text = "Read [tool.leadline] from this file instead of the nearest pyproject.toml."
     kind = click.Path(dir_okay=False, exists=True, path_type=Path)
     return click.option(
         "--config", type=kind, is_eager=True, expose_value=False, callback=_read_settings, help=text
@@ -65,36 +66,36 @@ def config_option(command: Command) -> Command:
 
 def format_option(command: Command) -> Command:
     choice = click.Choice(list(FORMATS))
-    text = "How the result is written; it never changes the exit code."
+    text = "Output format; it does not change the exit code."
     return click.option("--format", "form", type=choice, default="text", show_default=True, help=text)(
         command
     )
 
 
 def color_option(command: Command) -> Command:
-    return click.option("--no-color", is_flag=True, help="Plain text, also in a terminal.")(command)
+    return click.option("--no-color", is_flag=True, help="Print without colors, also in a terminal.")(command)
 
 
 def detail_options(command: Command) -> Command:
-    quiet = click.option("-q", "--quiet", is_flag=True, help="The verdict only, and no progress.")
-    verbose = click.option("-v", "--verbose", is_flag=True, help="Every block, finding and gap.")
+    quiet = click.option("-q", "--quiet", is_flag=True, help="Print only the verdict, without progress.")
+    verbose = click.option("-v", "--verbose", is_flag=True, help="Print every block, finding and gap.")
     return quiet(verbose(command))
 
 
 def _check_target(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file that cannot be written before the work is done, not after; and one that holds a run, for good."""
+    """Refuse, before the work starts, a file that cannot be written or that holds a run."""
     if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(path.parent)!r}")
+        raise click.BadParameter(f"there is no folder {str(path.parent)!r}: create it first")
     if path is not None and _is_run(path):
-        raise click.BadParameter(f"{str(path)!r} holds a run, which would be lost: name another file")
+        raise click.BadParameter(f"{str(path)!r} holds a run, which would be lost: choose another file name")
     return path
 
 
 def _is_run(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(len(SQLITE)) == SQLITE
-    except OSError:  # not there yet, or not to be read
+            return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+    except OSError:  # it does not exist yet, or cannot be read
         return False
 
 
@@ -109,24 +110,25 @@ def output_option(command: Command) -> Command:
 
 
 def html_option(command: Command) -> Command:
-    text = "Write the report also as a page for the browser, one file that needs nothing else."
+    text = "Also write the report as one self-contained HTML page."
     return file_option("--html", "page", text=text)(command)
 
 
-# A bar on stderr for work in several pieces, if someone is there to see it.
+# A progress bar on stderr, shown only in a terminal.
 
 Progress = Callable[[int, int, str], object]
 
 
 @contextmanager
 def progress_bar(*, quiet: bool, first: str = "tracing") -> Iterator[Progress | None]:
-    """What is called with (done, total, what is being done); a total of 0 is unknown. None if nobody looks.
+    """A function to call with (done, total, description); total 0 means unknown. None if stderr is not a terminal.
 
-    `first`: what is being done before the first call.
+    `first` is the description before the first call.
     """
     if quiet or not sys.stderr.isatty():
         yield None
         return
+    # Imported here because most commands show no bar, and rich is slow to import.
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn

@@ -16,14 +16,14 @@ import click
 from leadline.report.layout import FailOn, Look
 from leadline.text import clean_lines
 
-HERE = str(Path(__file__).parents[1])
+PACKAGE_FOLDER = str(Path(__file__).parents[1])
 
 
 def look_for(
     *, quiet: bool = False, verbose: bool = False, no_color: bool = False, fail_on: FailOn = "warning"
 ) -> Look:
     if quiet and verbose:
-        raise click.UsageError("--quiet and --verbose exclude each other")
+        raise click.UsageError("--quiet and --verbose exclude each other: use one of them")
     plain = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return Look(
         width=shutil.get_terminal_size().columns,
@@ -35,7 +35,7 @@ def look_for(
 
 @contextmanager
 def at_work(*, quiet: bool) -> Iterator[None]:
-    """A spinner on stderr, if someone is there to see it."""
+    """Show a spinner on stderr, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -46,7 +46,7 @@ def at_work(*, quiet: bool) -> Iterator[None]:
 
 
 def emit(text: str, output: Path | None = None) -> None:
-    """Write a result. A reader that has gone away (`| head`) is no error."""
+    """Write a result to `output` or stdout; a closed pipe (`| head`) is not an error."""
     if output is not None:
         try:
             output.write_text(text, encoding="utf-8")
@@ -56,7 +56,7 @@ def emit(text: str, output: Path | None = None) -> None:
     try:
         click.echo(text, nl=False, color=True)
         sys.stdout.flush()
-    except BrokenPipeError:  # what is left goes nowhere, so that the flush at exit is silent too
+    except BrokenPipeError:  # discard the rest, so that the flush at exit is silent too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -65,18 +65,16 @@ def say(text: str) -> None:
 
 
 def explain_crash(error: Exception) -> str:
-    """The traceback from the first frame that is not ours, which is where the reader's own code begins."""
+    """The traceback from the first frame outside Leadline, where the user's code begins."""
     trace = error.__traceback__
-    while trace is not None and _is_ours(trace):
+    while trace is not None and _is_leadline(trace):
         trace = trace.tb_next
     if trace is None and not isinstance(error, SyntaxError):
-        ours = clean_lines("".join(traceback.format_exception(error)))
-        return f"{ours}\n\nerror: this is a bug in leadline; please report it with the lines above"
-    theirs = clean_lines("".join(traceback.format_exception(error.with_traceback(trace))))
-    return (
-        f"{theirs}\n\nerror: the target raised {type(error).__name__} (above), so there is nothing to report"
-    )
+        own = clean_lines("".join(traceback.format_exception(error)))
+        return f"{own}\n\nerror: this is a bug in leadline; please report it with the lines above"
+    user = clean_lines("".join(traceback.format_exception(error.with_traceback(trace))))
+    return f"{user}\n\nerror: the target raised {type(error).__name__} (above), so there is no report; fix the target"
 
 
-def _is_ours(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith((HERE, "<frozen importlib"))
+def _is_leadline(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith((PACKAGE_FOLDER, "<frozen importlib"))

@@ -1,4 +1,4 @@
-"""`leadline report`: show what was saved as JSON."""
+"""`leadline report`: shows a record saved as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leadline.records.codec import read_stream
 from leadline.report.saved import Kind, formats_of, report_schema
 
 RECORD_PACKAGES = ("leadline.report.saved", "leadline.lab.record_formats")
-"""Where the kinds of records are declared. By name, because nothing outside the lab imports the lab."""
+"""Modules that declare the kinds of records; by name, because only the lab imports the lab."""
 
 
 def saved_kinds() -> dict[str, Kind]:
@@ -71,15 +71,17 @@ def report(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Show what was saved as JSON ("-" reads stdin): a report, a repair, a forecast, experiments of the lab, a race or
-    a phase diagram. Needs no torch."""
+    """Show a record saved as JSON ("-" reads stdin).
+
+    SAVED holds a report, a repair, a forecast, experiments of the lab, a race or a phase diagram. Torch is not needed.
+    """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    written = formats_of(_text(saved), look, saved_kinds())
-    if form not in written:
-        raise click.UsageError(f"what was saved has no format {form!r}: choose one of {', '.join(written)}")
+    formats = formats_of(_text(saved), look, saved_kinds())
+    if form not in formats:
+        raise click.UsageError(f"this record has no format {form!r}: choose one of {', '.join(formats)}")
     if page is not None:
-        emit(written["html"](), page)
-    emit(written[form](), output)
+        emit(formats["html"](), page)
+    emit(formats[form](), output)
     return FINE
 
 

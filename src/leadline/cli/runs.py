@@ -1,4 +1,4 @@
-"""`leadline runs`: which runs there are, how far they came, and what was noticed."""
+"""`leadline runs`: lists run files with their steps, loss and alerts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from leadline.monitor.runfile.summary import RunFileSummary
 
 HEADER = ("run", "model", "steps", "loss", "alerts", "last step", "state")
-NUMBERS = ("steps", "loss")  # columns whose figures stand below each other
+# Columns aligned to the right.
+NUMBERS = ("steps", "loss")
 SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -32,19 +33,19 @@ SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 def runs(places: tuple[Path, ...], form: str) -> int:
     """List run files: model, steps, last loss, alerts, and whether each is still being written.
 
-    Without an argument, those below the working directory. A run that is being written can be read at any time.
-    Exit codes: 0, or 2 if a file could not be read; the others are listed nevertheless.
+    Without an argument, the runs below the working directory are listed. A run can be read while it is being written.
+    Exit codes: 0 done, 2 a file could not be read (the others are listed).
     """
     from leadline.monitor.runfile.summary import find_runs
 
-    found = [path for place in places or (Path(),) for path in find_runs(place)]
-    summaries, unreadable = _summaries(found)
+    paths = [path for place in places or (Path(),) for path in find_runs(place)]
+    summaries, unreadable = _summaries(paths)
     if form == "json":
         emit(json.dumps(spell([asdict(each) for each in summaries]), indent=2) + "\n")
     elif summaries:
         emit(_table([HEADER, *(_row(each) for each in summaries)]))
     elif not unreadable:
-        say('no run files here; leadline.watch(model, optimizer, store="run.leadline") writes one')
+        say('no run files here; write one with leadline.watch(model, optimizer, store="run.leadline")')
     return FAILED if unreadable else FINE
 
 
@@ -75,16 +76,16 @@ def _row(run: RunFileSummary) -> tuple[str, ...]:
 
 
 def _steps(run: RunFileSummary) -> str:
-    """How many were recorded; of how many, if not all were."""
-    seen = (run.last_step or 0) - (run.first_step or 0) + 1
-    return f"{count(run.steps)} of {count(seen)}" if 0 < run.steps < seen else count(run.steps)
+    """The number of recorded steps, and the number of all steps if it is larger."""
+    total = (run.last_step or 0) - (run.first_step or 0) + 1
+    return f"{count(run.steps)} of {count(total)}" if 0 < run.steps < total else count(run.steps)
 
 
 def _alerts(run: RunFileSummary) -> str:
-    """What stands, by code; how many are over."""
+    """Codes of the active alerts, and the number of cleared ones."""
     codes = [clean(code) for code in sorted(set(run.standing))]
-    over = run.alerts - len(run.standing)
-    past = f"{over} over" if over > 0 else ""
+    cleared = run.alerts - len(run.standing)
+    past = f"{cleared} over" if cleared > 0 else ""
     return ", ".join(filter(None, [*codes, past])) or "none"
 
 

@@ -1,4 +1,4 @@
-"""`leadline view`: runs in the browser, while they are written and after."""
+"""`leadline view`: shows runs in the browser, during and after training."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ from leadline.errors import InputError
     "places", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one, which is the default."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the page; 0, the default, picks a free one.",
 )
-@click.option("--open/--no-open", "opens", default=True, help="Show it in the browser at once (default).")
+@click.option(
+    "--open/--no-open", "opens", default=True, help="Open the page in the browser at once (default)."
+)
 def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
     """Show runs in the browser: curves, depth × step maps, profiles, alerts; live while they are written.
 
     RUN is a run file or a folder of them. The page is served on 127.0.0.1 only; its address is printed. Reading a run
-    does not disturb it. Ends with Ctrl-C. Needs the extra `live` and no torch.
+    does not disturb it. Stop with Ctrl-C. It needs the extra `live`, but not torch.
     """
     try:
         from leadline.monitor.live.server import prepare_server
@@ -44,7 +49,7 @@ def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
 
     server = prepare_server([path for place in places for path in find_runs(place)], port)
     emit(f"{server.url}\n")
-    say("Ctrl-C ends it; the training goes on")
+    say("press Ctrl-C to stop the server; training goes on")
     if opens:
         webbrowser.open(server.url)
     with contextlib.suppress(KeyboardInterrupt):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from leadline.cli.check import TWIN, examine
+from leadline.cli.check import TRAINABLE_DEMO, check_target
 from leadline.cli.exit_codes import FINE
 from leadline.cli.fix import repair_target
 from leadline.cli.options import Progress, color_option, detail_options, examples, file_option, progress_bar
@@ -42,7 +42,7 @@ def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bo
         quiet=quiet,
     )
     with at_work(quiet=quiet):
-        report = examine(DEMO, seed=0)
+        report = check_target(DEMO, seed=0)
     emit(FORMATS["text"]([report], look))
     _announce(f"\nRunning: leadline fix {DEMO}\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
@@ -54,7 +54,8 @@ def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bo
     path = page or Path(tempfile.mkdtemp(prefix="leadline-")) / "demo.html"
     repaired.to_html(path)
     _announce(
-        f"\nThe report as an HTML page: {path}\nA healthy counterpart: leadline check {TWIN}", quiet=quiet
+        f"\nThe report as an HTML page: {path}\nA healthy counterpart: leadline check {TRAINABLE_DEMO}",
+        quiet=quiet,
     )
     return FINE
 
