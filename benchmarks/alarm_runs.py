@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from benchmarks.alarm_models import Network, build
 from benchmarks.verdicts.data import Task, batches, task
-from leadline.checks._history import ABSENT, FROZEN, Layout
+from leadline.checks._history import ABSENT, FROZEN, RunLayout
 from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
 from leadline.records.run import Sample
@@ -103,7 +103,7 @@ class Recorded:
     samples: list[Sample]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RunLayout:
         return layout_of(self.plan, self.names)
 
 
@@ -134,13 +134,13 @@ def make_optimizer(plan: Plan, trained: list[nn.Parameter]) -> torch.optim.Optim
     return kind(trained, plan.lr, weight_decay=plan.decay)
 
 
-def layout_of(plan: Plan, names: list[str]) -> Layout:
+def layout_of(plan: Plan, names: list[str]) -> RunLayout:
     homes = tuple(int(name.split(".")[1]) if name.startswith("blocks.") else None for name in names)
     options = {"momentum": 0.9, "betas": (0.9, 0.999)}
     group = ParamGroup(parameters=(), lr=1.0, weight_decay=plan.decay, options=options)
     settled = equilibrium(plan.optimizer, group, count=1, radius=1.0) if plan.optimizer != "Adam" else None
     turning = [name.endswith("conv.weight") for name in names]
-    return Layout(
+    return RunLayout(
         parameters=tuple(names),
         blocks=tuple(f"blocks.{index}" for index in range(plan.depth)),
         parameter_blocks=homes,

@@ -19,15 +19,15 @@ from benchmarks.time_limit import take, until
 from benchmarks.timing import machine
 from leadline.lab.phase.measure import phase
 from leadline.lab.phase.page import EDGE_QUANTITY, THEORY_POWER, draw
-from leadline.lab.phase.plan import KINDS, Plan, geometric_grid
+from leadline.lab.phase.plan import KINDS, PhasePlan, geometric_grid
 from leadline.lab.phase.record import Phase
 from leadline.lab.sweeps import CellStore
 
 CELLS = RESULTS / "phase_cells.jsonl"
 PLANS = {
-    "gain": Plan(),
-    "rate": Plan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150), seeds=2),
-    "residual": Plan(depths=(4, 7, 12, 20, 35, 60, 100), values=geometric_grid(0.05, 1.6, 7)),
+    "gain": PhasePlan(),
+    "rate": PhasePlan(depths=(4, 6, 9, 13, 20, 30, 45, 67, 100, 150), seeds=2),
+    "residual": PhasePlan(depths=(4, 7, 12, 20, 35, 60, 100), values=geometric_grid(0.05, 1.6, 7)),
 }
 
 

@@ -18,8 +18,8 @@ from leadline.checks._history import (
     NOT_MEASURED,
     START_STEPS,
     History,
-    Layout,
     Recordings,
+    RunLayout,
 )
 from leadline.checks._statistics import trends
 from leadline.records.run import Sample
@@ -100,9 +100,9 @@ def test_nan_is_stored_as_measured():
 
 
 def test_recordings_on_an_earlier_axis_move_to_the_new_one_by_name():
-    history = History(Layout(parameters=("a", "b"), blocks=("x", "x", "y")))
+    history = History(RunLayout(parameters=("a", "b"), blocks=("x", "x", "y")))
     history.add(Sample(step=0, scalars={}, vectors={"grad_norm": [1.0, 2.0], "dead": [0.1, 0.2, 0.3]}))
-    history.set_layout(Layout(parameters=("b", "new", "a"), blocks=("x", "w", "x", "y")))
+    history.set_layout(RunLayout(parameters=("b", "new", "a"), blocks=("x", "w", "x", "y")))
     assert [*history.recent("grad_norm").rows[0]] == [2.0, FROZEN, 1.0]
     assert [*history.spaced("dead").rows[0]] == pytest.approx([0.1, NOT_MEASURED, 0.2, 0.3])
 

@@ -9,7 +9,7 @@ import pytest
 
 from leadline.checks import run_checks
 from leadline.checks._examples import constant, noisy, scalar_history, vector_history
-from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED, History, Layout, NonFiniteOrigin
+from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED, History, NonFiniteOrigin, RunLayout
 from leadline.checks._ranges import consecutive_ranges, layer_names, locate_parameters
 from leadline.checks._statistics import noise, robust_deviation, score, slope
 from leadline.checks.run.heavy_clipping import audit_clipping
@@ -190,7 +190,7 @@ def test_ranges_of_layers_are_named_by_their_ends():
 
 
 def test_parameters_of_several_blocks_are_named_by_block():
-    layout = Layout(
+    layout = RunLayout(
         parameters=("a.w", "a.b", "b.w", "c.w"), blocks=("a", "b", "c"), parameter_blocks=(0, 0, 1, 2)
     )
     assert locate_parameters(layout, [0, 1, 2]) == ("a … b", (0, 1))

@@ -7,13 +7,13 @@ import math
 import pytest
 
 from leadline.checks._examples import stack_with
-from leadline.checks._history import History, Layout
+from leadline.checks._history import History, RunLayout
 from leadline.checks._timeline import MAX_SHOWN_STEPS, first_cause, render_timeline
 from leadline.records import Anomaly, Facts, Precision
 from leadline.records.run import Sample
 
 NAMES = tuple(f"layers.{index}.weight" for index in range(4))
-LAYOUT = Layout(
+LAYOUT = RunLayout(
     parameters=NAMES, blocks=tuple(f"layers.{i}" for i in range(4)), parameter_blocks=(0, 1, 2, 3)
 )
 NAN = math.nan
@@ -133,7 +133,7 @@ def test_the_timeline_reads_as_text_with_the_broken_step_marked():
 
 def test_a_gradient_that_ranks_share_is_not_blamed_on_this_one():
     def broken(ranks: int) -> str:
-        history = History(Layout(parameters=("stem", "head")), ranks=ranks)
+        history = History(RunLayout(parameters=("stem", "head")), ranks=ranks)
         for step in range(4):
             norms = [math.nan if step == 3 else 1.0] * 2
             history.add(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leadline.lab.commands.phase import phase
-from leadline.lab.phase.plan import Plan
+from leadline.lab.phase.plan import PhasePlan
 
 RACE = (
     "race",
@@ -79,7 +79,7 @@ def test_a_phase_diagram_saved_as_json_is_shown_again(run, tmp_path):
 
 def test_what_the_command_line_leaves_out_is_as_the_plan_has_it():
     given = {option.name: option.default for option in phase.params}
-    assert Plan() == Plan(**{name: given[name] for name in ("seeds", "steps", "width")})
+    assert PhasePlan() == PhasePlan(**{name: given[name] for name in ("seeds", "steps", "width")})
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,15 @@ from leadline.lab.phase.measure import (
     theory_reach,
 )
 from leadline.lab.phase.page import PHASE_FORMATS
-from leadline.lab.phase.plan import KINDS, Plan
+from leadline.lab.phase.plan import KINDS, PhasePlan
 from leadline.lab.phase.record import Phase
 from leadline.lab.sweeps import CellStore
 from leadline.readings.theory.criticality import depth_scale
 from leadline.report.layout import Look
 
-SMALL = Plan(values=(0.5, 2.0), depths=(1, 3, 12), rates=(0.1,), steps=60, width=16, batch=16, samples=128)
+SMALL = PhasePlan(
+    values=(0.5, 2.0), depths=(1, 3, 12), rates=(0.1,), steps=60, width=16, batch=16, samples=128
+)
 
 
 @pytest.mark.parametrize("gain", [0.5, 1.0, 1.5])
@@ -93,7 +95,7 @@ def test_a_depth_that_does_best_at_the_lowest_value_has_no_edge():
 
 def test_rates_below_the_best_one_are_left_out_of_the_separation():
     columns = [[0.1, 0.1], [0.9, 0.9], [0.9, 0.1], [0.1, 0.1]]
-    found = assemble("rate", Plan(depths=(4, 40)), (0.001, 0.01, 0.1, 1.0), columns)
+    found = assemble("rate", PhasePlan(depths=(4, 40)), (0.001, 0.01, 0.1, 1.0), columns)
     assert found.separation.networks == 6  # the slowest column is left out
 
 
@@ -140,7 +142,7 @@ def test_the_reach_has_at_most_one_peak(kind):
 @pytest.mark.parametrize("bad", [{"depths": (0,)}, {"values": (-1.0,)}, {"steps": 0}])
 def test_an_invalid_plan_is_refused(bad):
     with pytest.raises(InputError, match="expected"):
-        Plan(**bad)
+        PhasePlan(**bad)
 
 
 def test_an_unknown_kind_of_diagram_is_refused():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import leadline
-from leadline.checks._history import Layout
+from leadline.checks._history import RunLayout
 from leadline.monitor.layout import merge_labels, merge_layouts
 from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
@@ -67,8 +67,10 @@ def test_blocks_are_only_added_to_the_axis_at_their_position():
     assert merge_labels(("a", "c", "head"), ("a", "b", "head")) == ("a", "b", "c", "head")
     assert merge_labels((), ("a", "b")) == ("a", "b")
     assert merge_labels(("a", "b"), ("b",)) == ("a", "b")
-    known = Layout(parameters=("p", "q"), blocks=("a", "c"), parameter_blocks=(0, 1), invariant=(True, False))
-    found = merge_layouts(known, Layout(parameters=("q", "r"), blocks=("b", "c"), parameter_blocks=(1, 0)))
+    known = RunLayout(
+        parameters=("p", "q"), blocks=("a", "c"), parameter_blocks=(0, 1), invariant=(True, False)
+    )
+    found = merge_layouts(known, RunLayout(parameters=("q", "r"), blocks=("b", "c"), parameter_blocks=(1, 0)))
     assert (found.blocks, found.parameter_blocks, found.invariant) == (
         ("b", "a", "c"),
         (2, 0),

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from leadline.checks._history import History, Layout
+from leadline.checks._history import History, RunLayout
 from leadline.records import (
     Anomaly,
     Attribution,
@@ -296,7 +296,7 @@ def stack_with_decay(
 
 StepFunction = Callable[[int], float]
 BLOCKS = 6
-LAYOUT = Layout(
+LAYOUT = RunLayout(
     parameters=tuple(f"layers.{index}.weight" for index in range(BLOCKS)),
     blocks=tuple(f"layers.{index}" for index in range(BLOCKS)),
     parameter_blocks=tuple(range(BLOCKS)),
@@ -308,7 +308,7 @@ DECAYED = dataclasses.replace(
 )
 
 
-def scalar_history(steps: int, layout: Layout = LAYOUT, **numbers: StepFunction) -> History:
+def scalar_history(steps: int, layout: RunLayout = LAYOUT, **numbers: StepFunction) -> History:
     """A history in which each number is a function of the step."""
     samples = (
         Sample(step=step, scalars={name: value(step) for name, value in numbers.items()})
@@ -322,7 +322,7 @@ def vector_history(
     rows: Mapping[str, Callable[[int], list[float]]],
     *,
     every: int = 1,
-    layout: Layout = LAYOUT,
+    layout: RunLayout = LAYOUT,
     numbers: Mapping[str, StepFunction] | None = None,
 ) -> History:
     """A history in which vectors are recorded at every `every`-th step."""

@@ -42,7 +42,7 @@ Recording = tuple[int, "array[float]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class RunLayout:
     """The names along the two axes of a run, and what is known about each parameter."""
 
     parameters: tuple[str, ...] = ()
@@ -127,8 +127,8 @@ class History:
     history then belongs to steps that will be repeated, so it is cleared.
     """
 
-    def __init__(self, layout: Layout | None = None, *, ranks: int = 1) -> None:
-        self.layout = layout or Layout()
+    def __init__(self, layout: RunLayout | None = None, *, ranks: int = 1) -> None:
+        self.layout = layout or RunLayout()
         self.ranks = ranks
         """Processes that train together: they share gradients, but each has its own loss."""
         self._scalars: dict[str, ScalarSeries] = {}
@@ -167,7 +167,7 @@ class History:
                 if value is not None:
                     self._add_scalar(name, step, value)
 
-    def set_layout(self, layout: Layout) -> None:
+    def set_layout(self, layout: RunLayout) -> None:
         """Use these axes from now on, and move earlier recordings to them by label.
 
         The axes change when a model grows or an optimizer gets more parameters.

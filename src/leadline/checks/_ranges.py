@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from leadline.checks._history import Layout
+from leadline.checks._history import RunLayout
 from leadline.records import Profile
 
 # Heuristic: a sentence stays readable with at most three named ranges.
@@ -73,7 +73,7 @@ def span(indices: Iterable[int]) -> tuple[int, int] | None:
     return (ordered[0], ordered[-1]) if ordered else None
 
 
-def locate_parameters(layout: Layout, indices: Sequence[int]) -> tuple[str, tuple[int, int] | None]:
+def locate_parameters(layout: RunLayout, indices: Sequence[int]) -> tuple[str, tuple[int, int] | None]:
     """Where these parameters are: in words, and as their first and last block where those are known."""
     owners = {layout.parameter_blocks[index] for index in indices if index < len(layout.parameter_blocks)}
     blocks = [owner for owner in owners if owner is not None]

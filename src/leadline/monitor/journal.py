@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from leadline.checks import run_checks
 from leadline.checks._check import Symptom
-from leadline.checks._history import History, Layout
+from leadline.checks._history import History, RunLayout
 from leadline.errors import InputError, SchemaError
 from leadline.monitor.alerts import AlertTracker
 from leadline.monitor.distributed import Ranks
@@ -43,7 +43,7 @@ class Journal:
     def __init__(self, info: RunInfo, store: str | Path | None, ranks: Ranks) -> None:
         self.ranks = ranks
         self.writer = None if store is None or not ranks.is_writer else _open_writer(store, info)
-        self.history = History(Layout(), ranks=ranks.world_size)
+        self.history = History(RunLayout(), ranks=ranks.world_size)
         self.tracker = AlertTracker(run_checks(), rank=ranks.rank)
         self.alerts: deque[Alert] = deque(maxlen=MAX_NOTES_IN_MEMORY)
         self.events: deque[Event] = deque(maxlen=MAX_NOTES_IN_MEMORY)
@@ -68,7 +68,7 @@ class Journal:
         if self.writer is not None:
             self.writer.axis(name, labels)
 
-    def set_layout(self, layout: Layout) -> None:
+    def set_layout(self, layout: RunLayout) -> None:
         """Set what the numbers of a vector belong to; known symmetries of the same parameters are retained."""
         if not layout.invariant and layout.parameters == self.history.layout.parameters:
             known = self.history.layout

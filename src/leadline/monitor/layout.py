@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from leadline.checks._history import NOT_MEASURED, Layout, label_positions
+from leadline.checks._history import NOT_MEASURED, RunLayout, label_positions
 from leadline.readings.symmetry.equilibrium import Equilibrium, equilibrium
 from leadline.records import Attention, DepthBlock, ParamGroup, Profile
 from leadline.records import Optimizer as OptimizerRecord
@@ -97,10 +97,10 @@ def _largest_by_block(
 T = TypeVar("T")
 
 
-def layout_of(parameters: tuple[str, ...], profile: Profile) -> Layout:
+def layout_of(parameters: tuple[str, ...], profile: Profile) -> RunLayout:
     """Return the depth axis and the block of each parameter; a complete profile adds symmetry and equilibrium."""
     block_of = {name: index for index, block in enumerate(profile.blocks) for name in block.params}
-    layout = Layout(
+    layout = RunLayout(
         parameters=parameters,
         blocks=block_labels(profile),
         parameter_blocks=tuple(block_of.get(name) for name in parameters),
@@ -108,7 +108,7 @@ def layout_of(parameters: tuple[str, ...], profile: Profile) -> Layout:
     return layout if profile.symmetry is None else _with_symmetry(layout, profile)
 
 
-def merge_layouts(known: Layout, new: Layout) -> Layout:
+def merge_layouts(known: RunLayout, new: RunLayout) -> RunLayout:
     """Return the axes of a pass merged with those of earlier passes.
 
     A pass need not run all blocks: some are dropped at random, some appear later. So blocks are only added to the
@@ -131,7 +131,7 @@ def merge_layouts(known: Layout, new: Layout) -> Layout:
     return replace(source, blocks=blocks, parameter_blocks=tuple(position(*pair) for pair in pairs))
 
 
-def move_layout(known: Layout, parameters: tuple[str, ...]) -> Layout:
+def move_layout(known: RunLayout, parameters: tuple[str, ...]) -> RunLayout:
     """Return the layout for another list of parameters; an optimizer or a model may get new ones."""
     if parameters == known.parameters:
         return known
@@ -163,12 +163,12 @@ def merge_labels(known: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...
     return tuple(merged)
 
 
-def _with_symmetry(layout: Layout, profile: Profile) -> Layout:
+def _with_symmetry(layout: RunLayout, profile: Profile) -> RunLayout:
     assert profile.symmetry is not None  # the caller has tested it
     invariant = set(profile.symmetry.invariant)
     by_name = _equilibria(profile) if profile.optimizer is not None else {}
     equilibria = [by_name.get(name) if name in invariant else None for name in layout.parameters]
-    return Layout(
+    return RunLayout(
         parameters=layout.parameters,
         blocks=layout.blocks,
         parameter_blocks=layout.parameter_blocks,

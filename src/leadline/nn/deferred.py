@@ -10,7 +10,7 @@ from leadline.errors import InputError
 def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     """An `nn.Linear` on the default device, uninitialised."""
     _check_sizes(inputs, outputs)
-    layer: nn.Linear = _Linear(inputs, outputs, bias=bias)
+    layer: nn.Linear = _UninitializedLinear(inputs, outputs, bias=bias)
     layer.__class__ = nn.Linear
     return layer
 
@@ -18,20 +18,22 @@ def make_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
 def make_conv(inputs: int, outputs: int, kernel: int, *, stride: int = 1, bias: bool = True) -> nn.Conv2d:
     """An `nn.Conv2d` on the default device, uninitialised, padded so that stride 1 keeps the resolution."""
     _check_sizes(inputs, outputs)
-    layer: nn.Conv2d = _Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias)
+    layer: nn.Conv2d = _UninitializedConv2d(
+        inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=bias
+    )
     layer.__class__ = nn.Conv2d
     return layer
 
 
-class _Linear(nn.Linear):
-    """Its constructor draws nothing; `torch.nn.utils.skip_init` would build every layer twice."""
+class _UninitializedLinear(nn.Linear):
+    """A linear layer whose constructor draws no weights; `torch.nn.utils.skip_init` would build every layer twice."""
 
     def reset_parameters(self) -> None:
         """Leave the values as the memory was."""
 
 
-class _Conv2d(nn.Conv2d):
-    """The same for convolutions."""
+class _UninitializedConv2d(nn.Conv2d):
+    """A convolution whose constructor draws no weights."""
 
     def reset_parameters(self) -> None:
         """Leave the values as the memory was."""

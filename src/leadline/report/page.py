@@ -32,7 +32,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class FactList:
     """Facts side by side. Facts without a value are left out by `facts`."""
 
     rows: tuple[Fact, ...]
@@ -40,9 +40,9 @@ class Facts:
     """The values are sentences."""
 
 
-def facts(*rows: Fact, wide: bool = False) -> Facts:
+def facts(*rows: Fact, wide: bool = False) -> FactList:
     """The facts that have a value."""
-    return Facts(rows=tuple(row for row in rows if row.value), wide=wide)
+    return FactList(rows=tuple(row for row in rows if row.value), wide=wide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +361,7 @@ class Picture:
 
 
 Element = (
-    Facts
+    FactList
     | Paragraph
     | Code
     | Commands
@@ -429,7 +429,7 @@ class Page:
     """Why the title says what it says."""
     note: str = ""
     """What a terminal adds to the sentence in a quiet tone."""
-    facts: Facts
+    facts: FactList
     sections: tuple[Section, ...]
     version: str = ""
     """Of the Leadline that made the record."""

@@ -56,9 +56,9 @@ def phase(
     # Imported here so that the command starts without torch.
     from leadline.lab.phase.measure import phase as measure
     from leadline.lab.phase.page import PHASE_FORMATS
-    from leadline.lab.phase.plan import Plan
+    from leadline.lab.phase.plan import PhasePlan
 
     given = {"values": values, "depths": depths, "rates": rates}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    plan = replace(Plan(seeds=seeds, steps=steps, width=width), **changes)
+    plan = replace(PhasePlan(seeds=seeds, steps=steps, width=width), **changes)
     return show_sweep(options, "columns", partial(measure, kind, plan), PHASE_FORMATS)

@@ -12,7 +12,7 @@ import torch
 from leadline.errors import InputError
 from leadline.lab.data import standardized_digits
 from leadline.lab.fleet import Net, Task, train_fleet
-from leadline.lab.phase.plan import Plan, column_cells, find_kind
+from leadline.lab.phase.plan import PhasePlan, column_cells, find_kind
 from leadline.lab.phase.record import MIN_TRAINED_ACCURACY, Phase, Separation
 from leadline.lab.sweeps import Bundle, CellStore, Executor, Job, Progress, run_sweep
 from leadline.lab.sweeps.cells import Settings
@@ -170,12 +170,12 @@ def best_multiple(outcomes: LoadOutcomes) -> float | None:
 
 # Measuring a diagram: run its columns with an executor and add what theory predicts.
 
-DEFAULT_PLAN = Plan()
+DEFAULT_PLAN = PhasePlan()
 
 
 def phase(
     kind: str,
-    plan: Plan = DEFAULT_PLAN,
+    plan: PhasePlan = DEFAULT_PLAN,
     *,
     store: CellStore | None = None,
     executor: Executor = in_process,
@@ -194,7 +194,9 @@ def phase(
     return assemble(kind, plan, values, [tuple(column) for column in sweep.results])
 
 
-def assemble(name: str, plan: Plan, values: Sequence[float], columns: Sequence[Sequence[float]]) -> Phase:
+def assemble(
+    name: str, plan: PhasePlan, values: Sequence[float], columns: Sequence[Sequence[float]]
+) -> Phase:
     """Build the record from the accuracies `columns[value][depth]`."""
     kind = find_kind(name)
     reach = tuple(theory_reach(name, value, kind.activation, kind.bias) for value in values)

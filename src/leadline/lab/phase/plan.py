@@ -77,7 +77,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PhasePlan:
     """The size of a diagram and the length of training. None means the default of the kind."""
 
     values: tuple[float, ...] | None = None
@@ -112,7 +112,7 @@ def find_kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def column_cells(name: str, plan: Plan) -> list[dict[str, Any]]:
+def column_cells(name: str, plan: PhasePlan) -> list[dict[str, Any]]:
     """Return the cells of the sweep. A cell is a column of the diagram: one value, all depths."""
     kind = find_kind(name)
     common = asdict(plan) | {"kind": name, "depths": list(plan.depths)}

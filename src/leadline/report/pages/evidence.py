@@ -14,7 +14,7 @@ from leadline.report.page import (
     Details,
     Element,
     Fact,
-    Facts,
+    FactList,
     Gaps,
     Mark,
     Paragraph,
@@ -64,7 +64,7 @@ def _symmetry_sentence(symmetry: Symmetry) -> str:
     return f"{rescalings} leave the network's function unchanged.{saved}"
 
 
-def _symmetry_line(symmetry: Symmetry) -> Facts:
+def _symmetry_line(symmetry: Symmetry) -> FactList:
     """One line; nothing if nothing can be rescaled."""
     if not symmetry.dimension:
         return facts()
@@ -77,7 +77,7 @@ def _symmetry_line(symmetry: Symmetry) -> Facts:
     return facts(Fact(label="Symmetry", value=words, line="symmetry"))
 
 
-def _symmetry_facts(symmetry: Symmetry) -> Facts:
+def _symmetry_facts(symmetry: Symmetry) -> FactList:
     worst = max((each.share for each in symmetry.eps if each.share is not None), default=None)
     rows = [
         ("Weight decay has no effect on", plural(len(symmetry.inert), "tensor") if symmetry.inert else ""),

@@ -14,7 +14,7 @@ from leadline.report.page import (
     Column,
     Element,
     Fact,
-    Facts,
+    FactList,
     OutcomeItem,
     Outcomes,
     Page,
@@ -83,7 +83,7 @@ def _headline(repair: RepairReport) -> tuple[tuple[Title, ...], str]:
     return (Title(words="NOTHING TO FIX", tone="trains"),), words
 
 
-def _facts(repair: RepairReport, report_facts: Facts) -> Facts:
+def _facts(repair: RepairReport, report_facts: FactList) -> FactList:
     """What the terminal shows of the search, before the facts of the model."""
     tried = sum(each.state != "not run" for each in repair.outcomes)
     kept = [each for each in repair.outcomes if each.kept]

@@ -16,7 +16,7 @@ from leadline.report.page import (
     Commands,
     Element,
     Fact,
-    Facts,
+    FactList,
     FindingItem,
     Findings,
     Page,
@@ -97,7 +97,7 @@ def page_with(
     )
 
 
-def _facts(report: Report) -> Facts:
+def _facts(report: Report) -> FactList:
     profile, sure = report.profile, report.confidence
     rows = _course_facts(report.course)
     if report.course is None or report.coverage.ops:

@@ -14,7 +14,7 @@ from leadline.report.page import (
     Columns,
     Element,
     Fact,
-    Facts,
+    FactList,
     Mark,
     Page,
     Ruler,
@@ -146,7 +146,7 @@ def _bar(label: str, value: float, *, quiet: bool = False) -> Bar:
     return Bar(label=label, value=value, amount=signed(value), tone="quiet-part" if quiet else "part")
 
 
-def _step_facts(update: Update) -> Facts:
+def _step_facts(update: Update) -> FactList:
     multiple = ""
     if update.parting is not None:
         multiple = f"{'≥ ' if update.parting_is_bound else ''}{number(update.parting)} × this step"

@@ -14,7 +14,7 @@ from leadline.report.page import (
     Commands,
     Details,
     Element,
-    Facts,
+    FactList,
     FindingItem,
     Findings,
     Gaps,
@@ -51,7 +51,7 @@ def render(page: Page) -> str:
 def _draw(element: Element) -> str:
     """One element; charts are left out."""
     match element:
-        case Facts():
+        case FactList():
             return "\n".join(f"- {prose(each.label)}: {prose(each.value)}" for each in element.rows)
         case Paragraph():
             return prose(element.words)

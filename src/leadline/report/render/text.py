@@ -30,7 +30,7 @@ from leadline.report.page import (
     Commands,
     Details,
     Element,
-    Facts,
+    FactList,
     FindingItem,
     Findings,
     Gaps,
@@ -131,7 +131,7 @@ def _paragraphs(sections: Sequence[Section], width: int, *, everything: bool, ro
         drawn = _draw(each, width, everything=everything, room=share)
         if drawn:
             close = isinstance(each, Paragraph) or (
-                isinstance(each, Facts | Gaps) and isinstance(before, Facts)
+                isinstance(each, FactList | Gaps) and isinstance(before, FactList)
             )
             page += drawn if not page or close else [Text(), *drawn]
             before = each
@@ -141,7 +141,7 @@ def _paragraphs(sections: Sequence[Section], width: int, *, everything: bool, ro
 def _draw(element: Element, width: int, *, everything: bool, room: int | None) -> list[Text]:
     """The lines of one element; charts have none."""
     match element:
-        case Facts():
+        case FactList():
             return _facts(element, width, everything=everything)
         case Paragraph():
             return labelled("", Text(clean(element.words), style=QUIET), width)
@@ -175,7 +175,7 @@ def _more(words: str, width: int) -> list[Text]:
     return labelled("", Text(f"and {words}: -v shows all", style=QUIET), width)
 
 
-def _facts(element: Facts, width: int, *, everything: bool) -> list[Text]:
+def _facts(element: FactList, width: int, *, everything: bool) -> list[Text]:
     """One line per label; facts that share a label are joined."""
     rows: dict[str, list[str]] = {}
     for fact in element.rows:
