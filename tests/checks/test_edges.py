@@ -14,7 +14,7 @@ from leadline.checks import model_checks
 from leadline.checks._examples import each_block, geometric, residual, stack_with, stack_with_update, weight
 from leadline.checks._laws import scaled_init_ratio
 from leadline.checks.model import attention_collapse
-from leadline.records import Attention, Attribution, Factor, Facts, Finding, Head, Profile, Rehearsal
+from leadline.records import Attention, Attribution, Factor, Finding, Head, ModelFacts, Profile, Rehearsal
 from tests.support.check_laws import wording_violations
 
 CHECKS = {check.code: check for check in model_checks()}
@@ -44,7 +44,7 @@ def attending(*, purity: float = 0.1, logit_var: float | None = None, keys: int 
     """`of` attentions, of which all but the first look everywhere."""
     sharp = Attention(block=0, module="attn", keys=keys, purity=purity, uniform=1 / keys, logit_var=logit_var)
     even = Attention(block=1, module="even", keys=keys, purity=1 / keys, uniform=1 / keys, logit_var=0.0)
-    return stack_with(Facts(attentions=(sharp, *(even,) * (of - 1))))
+    return stack_with(ModelFacts(attentions=(sharp, *(even,) * (of - 1))))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def deep_normed(*, last: float, query: float, value: float) -> Profile:
         weight(0, name=f"{role}.weight", role=role, residual=True, last=is_last, variance=gain)
         for role, (gain, is_last) in roles.items()
     )
-    return replace(plain, facts=Facts(weights=weights))
+    return replace(plain, facts=ModelFacts(weights=weights))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_deepnorms_beta_belongs_on_values_and_outputs(gains: dict[str, float], w
 )
 def test_squashed_logits_name_what_the_loss_applies_itself(loss: str, own: str):
     head = Head(loss=loss, value=2.3, classes=10, logit_ms=0.01, logit_max=0.2, behind="sigmoid")
-    (found,) = findings("I309", stack_with(Facts(head=head)))
+    (found,) = findings("I309", stack_with(ModelFacts(head=head)))
     assert f"its own {own}" in found.message
 
 
@@ -200,7 +200,7 @@ def test_a_skip_is_scaled_only_beyond_what_one_layer_of_deepnorm_has(alpha: floa
 
 @pytest.mark.parametrize(("gradient", "found"), [(1.0, False), (0.0, True)])
 def test_a_constant_matrix_is_tolerated_if_a_gradient_passes_on_another_path(gradient: float, found: bool):
-    zeros = Facts(weights=(weight(0), weight(1, constant=True, variance=0.0), weight(2)))
+    zeros = ModelFacts(weights=(weight(0), weight(1, constant=True, variance=0.0), weight(2)))
     around = each_block(stack_with(zeros), bypassed=True, backward_ms=gradient)
     assert bool(findings("I304", around)) == found
 
@@ -232,9 +232,9 @@ def test_twice_scaled_branches_are_named_from_the_first_to_the_last():
 
 def test_one_useless_bias_is_named_and_several_are_named_from_first_to_last():
     lost = [weight(index, norm="batch_norm", bias=f"layers.{index}.bias") for index in range(3)]
-    (one,) = findings("I307", stack_with(Facts(weights=(lost[0],))))
+    (one,) = findings("I307", stack_with(ModelFacts(weights=(lost[0],))))
     assert (one.where, one.message.split(":")[0]) == ("layers.0.bias", "1 bias has no effect")
-    (several,) = findings("I307", stack_with(Facts(weights=tuple(lost))))
+    (several,) = findings("I307", stack_with(ModelFacts(weights=tuple(lost))))
     assert (several.where, several.message.split(":")[0]) == (
         "layers.0.bias … layers.2.bias",
         "3 biases have no effect",
@@ -249,10 +249,10 @@ def test_post_norm_is_reported_from_the_first_such_block_to_the_last():
 
 
 def test_last_weights_are_compared_only_if_there_are_others():
-    alone = stack_with(Facts(weights=(weight(residual=True, last=True),)))
+    alone = stack_with(ModelFacts(weights=(weight(residual=True, last=True),)))
     assert scaled_init_ratio(alone, 8) is None
     both = stack_with(
-        Facts(weights=(weight(residual=True, last=True, variance=1 / 8), weight(residual=True)))
+        ModelFacts(weights=(weight(residual=True, last=True, variance=1 / 8), weight(residual=True)))
     )
     assert scaled_init_ratio(both, 8) == pytest.approx(1 / 8)
 

@@ -9,7 +9,7 @@ import pytest
 from leadline.checks._examples import stack_with
 from leadline.checks._history import History, RunLayout
 from leadline.checks._timeline import MAX_SHOWN_STEPS, first_cause, render_timeline
-from leadline.records import Anomaly, Facts, Precision
+from leadline.records import Anomaly, ModelFacts, Precision
 from leadline.records.run import Sample
 
 NAMES = tuple(f"layers.{index}.weight" for index in range(4))
@@ -118,7 +118,7 @@ def test_the_last_finite_profile_gives_the_distance_from_the_limit():
         dtype="float16", parameters="float16", tiny=6e-8, huge=65504.0, largest=6550.4, largest_at="", lost=0.0,
         lost_at="",
     )  # fmt: skip
-    cause = first_cause(run(loss=NAN), good=stack_with(Facts(precision=precision)), good_step=32)
+    cause = first_cause(run(loss=NAN), good=stack_with(ModelFacts(precision=precision)), good_step=32)
     assert cause.margin == pytest.approx(10.0)
     assert "the last finite trace at step 32 stayed a factor of 10 below" in render_timeline(cause)
 

@@ -19,8 +19,8 @@ from leadline.records import (
     EpsSite,
     Factor,
     FactorKind,
-    Facts,
     LinePoint,
+    ModelFacts,
     Optimizer,
     ParameterStep,
     ParamGroup,
@@ -89,7 +89,7 @@ def _block(name: str, forward_ms: float | None, backward_ms: float | None, norms
     )
 
 
-def stack_with(facts: Facts, *, blocks: int = 8) -> Profile:
+def stack_with(facts: ModelFacts, *, blocks: int = 8) -> Profile:
     """An even stack with these facts."""
     return replace(geometric(blocks=blocks), facts=facts)
 
@@ -151,7 +151,7 @@ def plain_layers(*, blocks: int, gain: float, slope: float, variance: float | No
     variance = gain if variance is None else variance
     weights = [weight(index, variance=variance, activation="relu") for index in range(blocks)]
     return replace(
-        plain, attribution=Attribution(factors=tuple(factors)), facts=Facts(weights=tuple(weights))
+        plain, attribution=Attribution(factors=tuple(factors)), facts=ModelFacts(weights=tuple(weights))
     )
 
 
@@ -178,7 +178,7 @@ def stack_with_step_size(
         parameters=(step,),
     )
     return replace(
-        stack_with(Facts(weights=(matrix,))),
+        stack_with(ModelFacts(weights=(matrix,))),
         optimizer=_optimizer(optimizer, parameters=(matrix.name,), decay=decay),
         update=update,
     )
@@ -259,7 +259,7 @@ def stack_with_scaled_init(blocks: int, *, branch_scale: float = 1.0) -> Profile
         for each in (weight(i, residual=True), weight(i, residual=True, last=True, variance=1 / blocks))
     ]
     scaled = residual(placement="pre", branch_scale=branch_scale, branch_ms=branch_scale**2 / blocks)
-    return each_block(stack_with(Facts(weights=tuple(pairs)), blocks=blocks), residual=scaled)
+    return each_block(stack_with(ModelFacts(weights=tuple(pairs)), blocks=blocks), residual=scaled)
 
 
 def scaled_tensor(**fields: Any) -> ScaledTensor:

@@ -16,9 +16,9 @@ from leadline.readings.weights import OpPlaces, find_places, read_clones, read_w
 from leadline.records import (
     Attention,
     DepthBlock,
-    Facts,
     Head,
     InputSignal,
+    ModelFacts,
     Op,
     Parameter,
     Precision,
@@ -316,11 +316,11 @@ ALIVE_AT_ZERO = frozenset(
 )
 
 
-def read_facts(trace: Trace, structure: Structure) -> Facts:
+def read_facts(trace: Trace, structure: Structure) -> ModelFacts:
     """Weights, clones, attention, recurrences, inputs, the head and the dtype."""
     places = find_places(trace, structure)
     weights = read_weights(trace, structure, places)
-    return Facts(
+    return ModelFacts(
         weights=weights,
         clones=read_clones(trace, structure),
         attentions=tuple(read_attentions(trace, places)),

@@ -14,7 +14,16 @@ from leadline.records.experiment import (
     PredictionCheck,
     Ruling,
 )
-from leadline.records.facts import Attention, Clones, Facts, Head, InputSignal, Precision, Recurrence, Weight
+from leadline.records.facts import (
+    Attention,
+    Clones,
+    Head,
+    InputSignal,
+    ModelFacts,
+    Precision,
+    Recurrence,
+    Weight,
+)
 from leadline.records.finding import SEVERITIES, CheckRow, Finding, Margin, Severity, Verdict, severity_rank
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
 from leadline.records.profile import (
@@ -102,7 +111,6 @@ __all__ = [
     "Exponent",
     "Factor",
     "FactorKind",
-    "Facts",
     "Finding",
     "Forecast",
     "Gap",
@@ -114,6 +122,7 @@ __all__ = [
     "LinePoint",
     "Margin",
     "Measure",
+    "ModelFacts",
     "Module",
     "Op",
     "Optimizer",

@@ -120,7 +120,7 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
     """The module whose output has this share."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All facts about one model."""
 
     weights: tuple[Weight, ...] = ()

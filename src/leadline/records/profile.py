@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from leadline.records.facts import Facts
+from leadline.records.facts import ModelFacts
 from leadline.records.trace import Gap, Optimizer, Units
 from leadline.records.update import Rehearsal, Update
 
@@ -301,7 +301,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     backward_ran: bool
     attribution: Attribution | None = None
     """The change of the signal along the depth axis, split by kind of op."""
-    facts: Facts | None = None
+    facts: ModelFacts | None = None
     """Weights, attention, inputs and the loss's head."""
     symmetry: Symmetry | None = None
     update: Update | None = None

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.checks._examples import weight
-from leadline.records import Attention, Facts, Stream, Units, Weight
+from leadline.records import Attention, ModelFacts, Stream, Units, Weight
 from leadline.report.pages.profiles import (
     CHART_KEYS,
     axis_of,
@@ -69,7 +69,7 @@ def test_every_panel_has_its_place_in_the_order():
         for i, role in enumerate(("query", "", "value"))
     )
     attention = Attention(block=1, module="a", keys=4, purity=0.5, uniform=0.25, logit_var=None)
-    facts = Facts(weights=weights, attentions=(attention,))
+    facts = ModelFacts(weights=weights, attentions=(attention,))
     shape = samples.profile([], [], blocks=blocks, streams=(Stream(input="x", blocks=3),), facts=facts)
     assert [chart.key for chart in profiles_of(shape).charts] == [
         key for key in CHART_KEYS if key != "updates"

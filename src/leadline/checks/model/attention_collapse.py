@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.checks._steps import optimizer_family
-from leadline.records import Attention, Facts, Profile
+from leadline.records import Attention, ModelFacts, Profile
 
 # Heuristic: among fewer keys, one may well get most of the weight.
 MIN_KEYS = 8
@@ -18,7 +18,7 @@ MAX_PURITY = 0.8
 
 def _example(logit_var: float, purity: float) -> Profile:
     attention = Attention(block=0, module="attn", keys=64, purity=purity, uniform=1 / 64, logit_var=logit_var)
-    return stack_with(Facts(attentions=(attention, attention)))
+    return stack_with(ModelFacts(attentions=(attention, attention)))
 
 
 @check(

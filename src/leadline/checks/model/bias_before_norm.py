@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
-from leadline.records import Facts, Profile
+from leadline.records import ModelFacts, Profile
 
 # They subtract the mean of each unit, which includes its bias.
 MEAN_REMOVING_NORMS = ("batch_norm", "instance_norm")
@@ -16,8 +16,8 @@ MEAN_REMOVING_NORMS = ("batch_norm", "instance_norm")
     code="I307",
     name="bias-before-norm",
     since="0.1.0",
-    sick=stack_with(Facts(weights=(weight(0, norm="batch_norm", bias="layers.0.bias"),))),
-    healthy=stack_with(Facts(weights=(weight(0, norm="layer_norm", bias="layers.0.bias"),))),
+    sick=stack_with(ModelFacts(weights=(weight(0, norm="batch_norm", bias="layers.0.bias"),))),
+    healthy=stack_with(ModelFacts(weights=(weight(0, norm="layer_norm", bias="layers.0.bias"),))),
 )
 def bias_before_norm(profile: Profile) -> Iterator[Symptom]:
     r"""A weight layer has a bias that the batch norm after it subtracts again.

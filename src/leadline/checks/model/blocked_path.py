@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
-from leadline.records import Facts, Profile
+from leadline.records import ModelFacts, Profile
 
 # Heuristic: share of the trainable weight layers; beyond half, most of the network is a fixed function.
 MAX_CUT_SHARE = 0.5
@@ -17,8 +17,8 @@ MAX_CUT_SHARE = 0.5
     name="blocked-path",
     since="0.1.0",
     explains=("B206",),
-    sick=stack_with(Facts(weights=(weight(0, grad_ms=None), weight(1, grad_ms=None), weight(2)))),
-    healthy=stack_with(Facts(weights=(weight(0), weight(1, grad_ms=0.0), weight(2)))),
+    sick=stack_with(ModelFacts(weights=(weight(0, grad_ms=None), weight(1, grad_ms=None), weight(2)))),
+    healthy=stack_with(ModelFacts(weights=(weight(0), weight(1, grad_ms=0.0), weight(2)))),
 )
 def blocked_path(profile: Profile) -> Iterator[Symptom]:
     r"""The loss depends on trainable weights after which the autograd graph is cut.

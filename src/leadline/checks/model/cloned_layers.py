@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.records import Clones, Facts, Profile
+from leadline.records import Clones, ModelFacts, Profile
 
 # Calibrated by benchmarks/verdicts: 13 copies learn as well as independent layers.
 MIN_WARNING_COPIES = 24
 
 
 def _example(count: int) -> Profile:
-    return stack_with(Facts(clones=(Clones(names=("layers.0.w", "layers.1.w"), count=count, layers=(0, 7)),)))
+    return stack_with(
+        ModelFacts(clones=(Clones(names=("layers.0.w", "layers.1.w"), count=count, layers=(0, 7)),))
+    )
 
 
 @check(
@@ -22,7 +24,7 @@ def _example(count: int) -> Profile:
     since="0.1.0",
     explains=("F101", "F106", "R402"),
     sick=_example(24),
-    healthy=stack_with(Facts()),
+    healthy=stack_with(ModelFacts()),
 )
 def cloned_layers(profile: Profile) -> Iterator[Symptom]:
     r"""Different layers start with exactly the same weights.

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
-from leadline.records import Facts, Profile, Weight
+from leadline.records import ModelFacts, Profile, Weight
 
 
 def _example(**fields: object) -> Profile:
-    return stack_with(Facts(weights=(weight(0), weight(1, constant=True, **fields), weight(2))))
+    return stack_with(ModelFacts(weights=(weight(0), weight(1, constant=True, **fields), weight(2))))
 
 
 @check(

@@ -8,7 +8,7 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
 from leadline.checks._laws import MIN_COMPARED_BLOCKS
 from leadline.checks._ranges import layer_label
-from leadline.records import Facts, Profile, Weight
+from leadline.records import ModelFacts, Profile, Weight
 
 # Heuristic: share of the squared gradient of all matrices except those of the first block and the head.
 MAX_SHARE = 0.99
@@ -19,9 +19,9 @@ MAX_SHARE = 0.99
     name="dominated-gradient",
     since="0.1.0",
     sick=stack_with(
-        Facts(weights=tuple(weight(i, grad_ms=1e4 if i == 5 else 1.0) for i in range(12))), blocks=14
+        ModelFacts(weights=tuple(weight(i, grad_ms=1e4 if i == 5 else 1.0) for i in range(12))), blocks=14
     ),
-    healthy=stack_with(Facts(weights=tuple(weight(i, grad_ms=1.0 + i) for i in range(12))), blocks=14),
+    healthy=stack_with(ModelFacts(weights=tuple(weight(i, grad_ms=1.0 + i) for i in range(12))), blocks=14),
 )
 def dominated_gradient(profile: Profile) -> Iterator[Symptom]:
     r"""One block has nearly all of the squared gradient of the network's matrices.

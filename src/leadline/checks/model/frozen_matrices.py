@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
-from leadline.records import Facts, Profile
+from leadline.records import ModelFacts, Profile
 
 
 @check(
     code="B208",
     name="frozen-matrices",
     since="0.1.0",
-    sick=stack_with(Facts(weights=tuple(weight(i, trainable=False, grad_ms=None) for i in range(4)))),
-    healthy=stack_with(Facts(weights=(*(weight(i, trainable=False) for i in range(3)), weight(3)))),
+    sick=stack_with(ModelFacts(weights=tuple(weight(i, trainable=False, grad_ms=None) for i in range(4)))),
+    healthy=stack_with(ModelFacts(weights=(*(weight(i, trainable=False) for i in range(3)), weight(3)))),
 )
 def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
     r"""No weight matrix of the network is trainable, not even that of the head.

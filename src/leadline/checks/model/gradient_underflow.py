@@ -9,7 +9,7 @@ from statistics import NormalDist
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.checks._steps import HALF_PRECISION
-from leadline.records import Facts, Margin, Precision, Profile
+from leadline.records import Margin, ModelFacts, Precision, Profile
 
 # Cited: share of a gradient's entries. Micikevicius et al. 2018 lost 5 % in a model that still trained (figure 3).
 MAX_LOST_SHARE = 0.05
@@ -19,7 +19,7 @@ MIN_GRADIENT_MULTIPLE = 1024.0
 
 def _example(lost: float) -> Profile:
     return stack_with(
-        Facts(
+        ModelFacts(
             precision=Precision(
                 dtype="float16",
                 parameters="float32",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import profile_of, stack_with, weight
 from leadline.checks._ranges import body, layer_label
-from leadline.records import Facts, Profile
+from leadline.records import ModelFacts, Profile
 
 # Derived: with a single block before the head, the two cannot be compared.
 MIN_BLOCKS = 2
@@ -18,7 +18,7 @@ MIN_BLOCKS = 2
     name="head-only-gradient",
     since="0.1.0",
     sick=profile_of([1.0] * 6, [0.0] * 6),
-    healthy=stack_with(Facts(weights=(weight(0), weight(1)))),
+    healthy=stack_with(ModelFacts(weights=(weight(0), weight(1)))),
 )
 def head_only_gradient(profile: Profile) -> Iterator[Symptom]:
     r"""The gradient at every block before the head is exactly zero.

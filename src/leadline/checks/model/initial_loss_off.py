@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.checks._steps import optimizer_family
-from leadline.records import Facts, Head, Margin, Profile
+from leadline.records import Head, Margin, ModelFacts, Profile
 
 # Derived: nats above ln C. Independent logits of variance s^2 add about s^2 / 2, so s is 2.8.
 MAX_EXCESS = 4.0
@@ -27,7 +27,7 @@ def _example(value: float, logit_ms: float) -> Profile:
         logit_max=3 * math.sqrt(logit_ms),
         behind="",
     )
-    return stack_with(Facts(head=head))
+    return stack_with(ModelFacts(head=head))
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:

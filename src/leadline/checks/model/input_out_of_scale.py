@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.records import Facts, InputSignal, Profile
+from leadline.records import InputSignal, ModelFacts, Profile
 
 # Heuristic: root mean square. Raw 8-bit pixels have 80 to 180, standardized data has 1.
 MAX_RMS = 50.0
@@ -21,8 +21,8 @@ MIN_RMS = 0.02
     since="0.1.0",
     refuted_by="learning",
     explains=("F103", "I308", "B202", "F101", "F106", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
-    sick=stack_with(Facts(sources=(InputSignal(name="input", ms=1e-4, normalised=False),))),
-    healthy=stack_with(Facts(sources=(InputSignal(name="input", ms=1.3, normalised=False),))),
+    sick=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1e-4, normalised=False),))),
+    healthy=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1.3, normalised=False),))),
 )
 def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
     r"""A batch input is much larger or smaller than 1, and nothing normalizes it.

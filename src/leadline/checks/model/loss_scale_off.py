@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.checks.model.gradient_underflow import MAX_LOST_SHARE, needed_bits
-from leadline.records import Facts, Head, Precision, Profile
+from leadline.records import Head, ModelFacts, Precision, Profile
 
 # Heuristic: scalers start at 2^16 and go down to 2^4 at worst; a sum of losses is not a power of two.
 MIN_LOSS_SCALE = 16.0
@@ -30,7 +30,7 @@ def _example(scale: float, lost: float) -> Profile:
         lost_at="layers.0",
     )
     head = Head(loss="cross_entropy", value=2.3, classes=10, logit_ms=1.0, logit_max=3.0, behind="")
-    return replace(stack_with(Facts(precision=precision, head=head)), loss=2.3 * scale)
+    return replace(stack_with(ModelFacts(precision=precision, head=head)), loss=2.3 * scale)
 
 
 @check(

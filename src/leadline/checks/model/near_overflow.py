@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.records import Facts, Margin, Precision, Profile
+from leadline.records import Margin, ModelFacts, Precision, Profile
 
 # Heuristic: factor between the largest value and the limit of the dtype; the first steps change sizes by a few times.
 MIN_HEADROOM = 8.0
@@ -14,7 +14,7 @@ MIN_HEADROOM = 8.0
 
 def _example(largest: float) -> Profile:
     return stack_with(
-        Facts(
+        ModelFacts(
             precision=Precision(
                 dtype="float16",
                 parameters="float16",

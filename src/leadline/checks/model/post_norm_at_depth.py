@@ -10,7 +10,7 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, residual, stack_with_step_size
 from leadline.checks._laws import MIN_DELIBERATE_SCALE
 from leadline.checks._steps import step_size_of
-from leadline.records import Attention, DepthBlock, Facts, Profile, Rehearsal
+from leadline.records import Attention, DepthBlock, ModelFacts, Profile, Rehearsal
 
 # Cited: sub-layers. Post-norm was published with six layers (Vaswani et al. 2017).
 MIN_SUBLAYERS = 12
@@ -26,7 +26,7 @@ def _example(promised: float) -> Profile:
     plain = each_block(stack_with_step_size(promised=promised), residual=residual(placement="post"))
     blocks = plain.blocks * 2
     attention = Attention(block=0, module="attn", keys=16, purity=0.1, uniform=1 / 16, logit_var=1.0)
-    facts = msgspec.structs.replace(plain.facts or Facts(), attentions=(attention,) * 6)
+    facts = msgspec.structs.replace(plain.facts or ModelFacts(), attentions=(attention,) * 6)
     return msgspec.structs.replace(plain, blocks=blocks, facts=facts)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
-from leadline.records import Facts, Profile, Recurrence
+from leadline.records import ModelFacts, Profile, Recurrence
 
 
 def _example(variance: float) -> Profile:
     recurrence = Recurrence(block=0, module="rnn", op="rnn_tanh", steps=64, variance=variance, slope_ms=0.8)
-    return stack_with(Facts(recurrences=(recurrence,)))
+    return stack_with(ModelFacts(recurrences=(recurrence,)))
 
 
 @check(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
-from leadline.records import Facts, Head, Profile
+from leadline.records import Head, ModelFacts, Profile
 
 # By loss that expects logits, the ops whose output it must not get.
 SQUASHING_OPS = {
@@ -17,7 +17,7 @@ SQUASHING_OPS = {
 
 def _example(behind: str) -> Profile:
     head = Head(loss="cross_entropy", value=2.3, classes=10, logit_ms=0.01, logit_max=0.2, behind=behind)
-    return stack_with(Facts(head=head))
+    return stack_with(ModelFacts(head=head))
 
 
 @check(
