@@ -39,7 +39,7 @@ def test_a_config_is_predicted(run, tmp_path):
 
 BAD = {
     "misspelt": ('{"model_type": "gtp2"}', "gpt2"),
-    "cut short": ('{"model', "cut short"),
+    "cut short": ('{"model', "truncated"),
     "a list": ("[]", "list"),
 }
 

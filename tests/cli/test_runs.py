@@ -128,7 +128,7 @@ def test_a_healthy_run_trains_and_shows_its_losses(run, tmp_path):
     done = run("check", "a.leadline")
     assert done.code == 0
     assert " ".join(done.out.split()).startswith("TRAINS: over 200 steps the loss went from 3.00 to 0.5")
-    assert "no check is stored in the run file" in done.out
+    assert "the run file holds no check of the model" in done.out
 
 
 def test_an_alert_that_stands_fails_the_check(run, tmp_path):

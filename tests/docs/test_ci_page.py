@@ -99,4 +99,4 @@ def test_the_tables_of_targets_on_the_page_are_read(project):
     (project / "tables.toml").write_text(tables)
     config = read_config(project / "tables.toml")
     assert config.targets == ("train.py:make_case", "train.py:make_deep_case")
-    assert config.own["train.py:make_deep_case"].fail_on == "error"
+    assert config.per_target["train.py:make_deep_case"].fail_on == "error"

@@ -92,7 +92,7 @@ def test_two_watches_of_one_file_are_refused(tmp_path):
     model, optimizer, _ = small()
     with (
         leadline.watch(model, optimizer, store=tmp_path / "a.leadline"),
-        pytest.raises(leadline.InputError, match="this very process"),
+        pytest.raises(leadline.InputError, match="this process is writing"),
     ):
         leadline.watch(model, optimizer, store=tmp_path / "a.leadline")
 

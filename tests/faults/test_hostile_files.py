@@ -226,7 +226,7 @@ def test_a_run_file_that_computes_something_is_refused_for_reading_and_for_writi
     runs.spoil(path, [("structure", structure.format("note"))])
     before = path.read_bytes()
     for read in runs.READERS.values():
-        with pytest.raises(SchemaError, match="not a run as leadline writes it"):
+        with pytest.raises(SchemaError, match="not a run file as leadline writes it"):
             read(path)
     assert path.read_bytes() == before
 

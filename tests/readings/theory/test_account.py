@@ -85,5 +85,5 @@ def test_check_shows_theory_next_to_measurement():
         report.profile.blocks[1].forward_ms, rel=0.3
     )
     assert report.profile.blocks[1].band is not None
-    assert "ops predicted" in str(report)
+    assert "theory     predicts" in str(report)
     assert leadline.Report.from_json(report.to_json()) == report

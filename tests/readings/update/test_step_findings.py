@@ -158,7 +158,7 @@ def test_the_report_marks_a_safe_rate_that_is_only_a_bound():
     case = Case(model, torch.randn(8, 4), loss=lambda y: y.mean())
     report = check(case, torch.optim.SGD(model[1].parameters(), lr=0.01))
     assert report.profile.update.safe_lr_is_bound
-    assert "safe ≥ " in str(report)
+    assert "safe rate ≥ " in str(report)
 
 
 def test_a_rate_a_thousand_times_too_high_is_reported():
@@ -216,5 +216,5 @@ def test_an_optimizer_of_another_model_is_refused():
 def test_the_report_shows_the_predicted_and_measured_change():
     case = mlp()
     page = str(check(case, torch.optim.Adam(case.model.parameters())))
-    assert "promised" in page
-    assert "by quarter of depth" in page
+    assert "predicted" in page
+    assert "by quarter of the depth" in page
