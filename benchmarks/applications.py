@@ -16,17 +16,17 @@ from typing import Any
 from benchmarks.example_pages import Folder, linked, run
 from benchmarks.result_files import Results, table
 from examples.applications import NAMES
-from examples.applications.solving import solve
+from examples.applications.application import run_application
 
 FOLDER = Folder(name="applications", scripts=NAMES)
 
 
 def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
-    """Return the solution as JSON; a non-finite loss is null."""
+    """Return the result as JSON; a non-finite loss is null."""
     application = FOLDER.script(name).APPLICATION
-    found = {**asdict(solve(application, quick=not proved)), "proved": proved}
-    losses = [loss if math.isfinite(loss) else None for loss in found["loss"]]
-    return {**found, "loss": losses, "unit": application.unit, "steps": application.steps}
+    result = {**asdict(run_application(application, quick=not proved)), "proved": proved}
+    losses = [loss if math.isfinite(loss) else None for loss in result["loss"]]
+    return {**result, "loss": losses, "unit": application.unit, "steps": application.steps}
 
 
 def render(results: Results) -> str:
@@ -53,13 +53,13 @@ def _section(name: str, case: dict[str, Any]) -> str:
         f"[{each.split()[0]}](../reference/rules/{each.split()[0]}.md) {each.split()[1]}"
         for each in case["found"]
     ]
-    told = (
+    outcome = (
         f"**Found:** {', '.join(codes)}. **Repair** ({_proof(case)}): {'; '.join(case['repair']) or 'none found'}. "
         f"**Score** ({case['unit']}) after {case['steps']} steps: {_short(case['score'][0])} before, "
         f"{_short(case['score'][1])} after."
     )
     heading = f"## {name.replace('_', ' ').capitalize()} {{#{name}}}"
-    return "\n\n".join([heading, *FOLDER.prose(name), told, FOLDER.command(name)])
+    return "\n\n".join([heading, *FOLDER.prose(name), outcome, FOLDER.command(name)])
 
 
 def _proof(case: dict[str, Any]) -> str:

@@ -16,18 +16,18 @@ from typing import Any
 from benchmarks.example_pages import Folder, linked, run
 from benchmarks.result_files import Results, table
 from examples.incidents import ORDER
-from examples.incidents.telling import tell
+from examples.incidents.incident import run_incident
 from leadline.report.verdict import TITLES
 
 FOLDER = Folder(name="incidents", scripts=ORDER)
 
 
 def measure(name: str, *, proved: bool = True) -> dict[str, Any]:
-    """Return the whole story as JSON; a non-finite loss is null."""
+    """Return the result as JSON; a non-finite loss is null."""
     incident = FOLDER.script(name).INCIDENT
-    story = asdict(tell(replace(incident, proved=incident.proved and proved)))
-    losses = {key: _finite(story[key]) for key in ("before", "after", "relative")}
-    return {**story, **losses, "cause": incident.cause, "guess": incident.guess, "steps": incident.steps}
+    result = asdict(run_incident(replace(incident, proved=incident.proved and proved)))
+    losses = {key: _finite(result[key]) for key in ("before", "after", "relative")}
+    return {**result, **losses, "cause": incident.cause, "guess": incident.guess, "steps": incident.steps}
 
 
 def _finite(loss: float | None) -> float | None:
@@ -66,17 +66,17 @@ def _section(name: str, case: dict[str, Any]) -> str:
         if case["verdict_after"] is None
         else f"found and proved by `leadline.fix`; verdict after it: {TITLES[case['verdict_after']].lower()}"
     )
-    relative = (
-        "" if case["relative"] is None else f" The relative that trains ends at {_number(case['relative'])}."
+    variant = (
+        "" if case["relative"] is None else f" The variant that trains ends at {_number(case['relative'])}."
     )
-    told = (
+    outcome = (
         f"**Leadline says** {TITLES[case['verdict_before']].lower()}, and {case['cause']}: {case['finding']}.\n\n"
         f"**Repair.** {'; '.join(case['repair']) or 'None found'} ({proof}). Over the last quarter of "
         f"{case['steps']} steps the mean loss is {_number(case['before'])} before and {_number(case['after'])} after; "
-        f"{_number(case['guess'])} is a guess that knows only how often each answer occurs.{relative}"
+        f"{_number(case['guess'])} is a guess that knows only how often each answer occurs.{variant}"
     )
     heading = f"## {title(name)} {{#{name}}}"
-    return "\n\n".join([heading, *FOLDER.prose(name)[1:], told, FOLDER.command(name)])
+    return "\n\n".join([heading, *FOLDER.prose(name)[1:], outcome, FOLDER.command(name)])
 
 
 def _grade(severity: str) -> str:

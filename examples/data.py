@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 Batch = tuple[Tensor, Tensor]
 
-GUESS_A_DIGIT = 2.303  # nats: ln 10
+# Derived: ln 10 nats, the loss of a uniform guess among ten digits.
+GUESS_A_DIGIT = 2.303
 
 
 @cache
@@ -62,4 +63,4 @@ def letter_loss(logits: Tensor, following: Tensor) -> Tensor:
 
 if __name__ == "__main__":
     print(f"{len(digits()[0])} digits; {len(letters()[0])} letters of {letters()[1]} kinds")
-    print(f"a guess costs {GUESS_A_DIGIT} nats a digit and {guess_a_letter():.2f} nats a letter")
+    print(f"a guess costs {GUESS_A_DIGIT} nats per digit and {guess_a_letter():.2f} nats per letter")

@@ -53,13 +53,13 @@ def main() -> None:
     parser.add_argument("--shard", action="store_true", help="FSDP2 instead of data parallel")
     parser.add_argument("--blocks", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--store", type=Path, help="run file; of each kind its own, as a file holds one run")
-    chosen = parser.parse_args()
+    parser.add_argument("--store", type=Path, help="run file; choose a new one for each run")
+    options = parser.parse_args()
     dist.init_process_group("gloo")
-    model = build(chosen.blocks)
-    model = sharded(model) if chosen.shard else nn.parallel.DistributedDataParallel(model)
-    store = chosen.store or Path("sharded.leadline" if chosen.shard else "distributed.leadline")
-    w = train(model, store, chosen.steps)
+    model = build(options.blocks)
+    model = sharded(model) if options.shard else nn.parallel.DistributedDataParallel(model)
+    store = options.store or Path("sharded.leadline" if options.shard else "distributed.leadline")
+    w = train(model, store, options.steps)
     if dist.get_rank() == 0:
         norms = w.history.scalars("grad_norm").values
         print(

@@ -14,9 +14,9 @@ from array import array
 from pathlib import Path
 
 import torch
-from leadline.checks._past_run import judge_run
 from torch import nn
 
+from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile import Run, Writer
 from leadline.records.run import RunInfo
 
@@ -31,9 +31,8 @@ def train(path: Path) -> None:
     info = RunInfo(model="small MLP", optimizer="Adam", parameters=sum(p.numel() for p in model.parameters()))
     with Writer(path, info) as writer:
         writer.axis("parameters", names)
-        start = (
-            0 if writer.last_step is None else writer.last_step + 1
-        )  # a second start goes on behind the first
+        # A second start continues after the last step of the first.
+        start = 0 if writer.last_step is None else writer.last_step + 1
         for step in range(start, start + STEPS):
             inputs = torch.randn(64, 8)
             loss = nn.functional.mse_loss(model(inputs), inputs.square().sum(1, keepdim=True) / 8)

@@ -5,7 +5,7 @@
     python examples/thousand_layers.py --scheme post      # the control: stays at the unigram entropy
 
 The text is the language reference that every Python carries (`pydoc_data.topics`), character by character.
-Ctrl-C saves and stops; the same command goes on from there.
+Ctrl-C saves and stops; the same command continues from there.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ from leadline.nn import LanguageModel, Options, param_groups
 from leadline.nn.clipping import clip_norm_
 from leadline.nn.schedules import schedule
 
-HELD_OUT = 0.1  # last share of the text, never trained on
-LARGEST_GRADIENT = 1.0  # gradients are clipped to this norm, the common choice
-LAST_RATE = 0.1  # of the peak, at the end of the cosine
-TESTS = 8  # held-out batches a measurement
+HELD_OUT = 0.1  # share of the text, taken from its end
+# Heuristic: the usual norm for clipping in language models.
+MAX_GRADIENT_NORM = 1.0
+# Heuristic: the cosine schedule ends at a tenth of the peak rate, as is usual.
+FINAL_RATE_FACTOR = 0.1
+HELD_OUT_BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Everything that decides the result."""
+    """The settings that determine the result."""
 
     scheme: str
     depth: int
@@ -55,7 +57,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Character ids, split, and the logarithm of each character's frequency in the training part."""
+    """Character ids for training and held out, and the log frequency of each character in training."""
 
     train: Tensor
     held_out: Tensor
@@ -100,9 +102,9 @@ def build(run: Run, vocab: int) -> tuple[LanguageModel, torch.optim.Optimizer]:
 
 
 def held_out_batches(text: Text, run: Run) -> list[tuple[Tensor, Tensor]]:
-    """The same windows in every run and at every measurement."""
+    """Return the same windows in every run and at every measurement."""
     generator = torch.Generator().manual_seed(0)
-    return [batch_of(text.held_out, run, generator) for _ in range(TESTS)]
+    return [batch_of(text.held_out, run, generator) for _ in range(HELD_OUT_BATCHES)]
 
 
 @torch.no_grad()
@@ -111,14 +113,14 @@ def held_out_loss(model: LanguageModel, batches: list[tuple[Tensor, Tensor]]) ->
 
 
 def unigram_entropy(text: Text, batches: list[tuple[Tensor, Tensor]]) -> float:
-    """Cross-entropy of the same windows for who knows only how frequent each character is."""
+    """Return the cross-entropy on these windows of a predictor that knows only character frequencies."""
     return -float(torch.cat([text.log_frequency[batch[1]].flatten() for batch in batches]).mean())
 
 
 class Checkpoint:
-    """Weights, optimizer state and random state in one safetensors file, and the curve beside it as JSON.
+    """Weights, optimizer state and random state in one safetensors file, and the curve in a JSON file next to it.
 
-    Written to a temporary file and renamed, so that an interruption leaves the last whole one.
+    Each file is written under a temporary name and renamed, so an interruption leaves the last complete one.
     """
 
     def __init__(self, folder: Path, run: Run) -> None:
@@ -158,7 +160,7 @@ class Checkpoint:
 
 
 class Trainer:
-    """A run in progress: model, optimizer, random state and record, as they are after the last whole step."""
+    """A run in progress: model, optimizer, random state and record after the last complete step."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         self.run, self.text = run, read_text()
@@ -166,7 +168,7 @@ class Trainer:
         self.model, self.optimizer = build(run, self.text.vocab)
         self.peak_rates = [group["lr"] for group in self.optimizer.param_groups]
         self.factor = schedule(
-            "cosine", warmup_steps=max(1, run.steps // 20), total_steps=run.steps, floor=LAST_RATE
+            "cosine", warmup_steps=max(1, run.steps // 20), total_steps=run.steps, floor=FINAL_RATE_FACTOR
         )
         self.generator = torch.Generator().manual_seed(1000 + run.seed)
         unigram = unigram_entropy(self.text, self.held_out)
@@ -183,25 +185,25 @@ class Trainer:
             self.record = json.loads(self.checkpoint.curve.read_text())
 
     def step(self) -> None:
-        """One step of training, its loss noted in the record."""
-        done = len(self.record["train"])
+        """Take one training step and append its loss to the record."""
+        step = len(self.record["train"])
         for group, rate in zip(self.optimizer.param_groups, self.peak_rates, strict=True):
-            group["lr"] = rate * self.factor(done)
+            group["lr"] = rate * self.factor(step)
         loss = loss_of(self.model, batch_of(self.text.train, self.run, self.generator))
         loss.backward()
-        clip_norm_(self.model.parameters(), LARGEST_GRADIENT)
+        clip_norm_(self.model.parameters(), MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.record["train"].append(round(float(loss.detach()), 4))
 
     def test(self) -> None:
-        """Note the loss on the held-out windows in the record."""
+        """Append the loss on the held-out windows to the record."""
         loss = round(held_out_loss(self.model, self.held_out), 4)
         self.record["held_out"].append([len(self.record["train"]), loss])
 
     def summary(self) -> str:
-        tested = self.record["held_out"]
-        held_out = f"{tested[-1][1]:.3f}" if tested else "-"
+        held_out_losses = self.record["held_out"]
+        held_out = f"{held_out_losses[-1][1]:.3f}" if held_out_losses else "-"
         return (
             f"loss {self.record['train'][-1]:.3f}  held out {held_out}  unigram {self.record['unigram']:.3f}"
         )
@@ -212,23 +214,23 @@ class Trainer:
 
 
 @contextmanager
-def noticing_interrupts() -> Iterator[list[int]]:
-    """Ctrl-C fills the list instead of breaking off in the middle of a step."""
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+def record_interrupts() -> Iterator[list[int]]:
+    """Yield a list that Ctrl-C appends to, so that a step is never interrupted halfway."""
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        yield asked
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def train(run: Run, folder: Path, *, test_every: int = 25) -> dict[str, Any]:
-    """The record of the run: its settings, the unigram entropy, and the losses step by step."""
+    """Return the record of the run: its settings, the unigram entropy, and the loss at every step."""
     trainer = Trainer(run, folder)
     losses = trainer.record["train"]
-    with progress_bar() as bar, noticing_interrupts() as asked_to_stop:
+    with progress_bar() as bar, record_interrupts() as interrupts:
         task = bar.add_task(f"{run.scheme} {run.depth}", total=run.steps, loss="")
-        while len(losses) < run.steps and not asked_to_stop:
+        while len(losses) < run.steps and not interrupts:
             started = time.perf_counter()
             trainer.step()
             if len(losses) % test_every == 0 or len(losses) == run.steps:
@@ -237,7 +239,7 @@ def train(run: Run, folder: Path, *, test_every: int = 25) -> dict[str, Any]:
             trainer.record["seconds"] = round(trainer.record["seconds"] + time.perf_counter() - started, 2)
             bar.update(task, completed=len(losses), loss=trainer.summary())
         trainer.save()
-    if asked_to_stop:
+    if interrupts:
         raise KeyboardInterrupt
     return trainer.record
 
@@ -260,7 +262,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--time", type=int, default=64)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=1)  # more wait for each other on a busy machine
+    parser.add_argument(
+        "--threads", type=int, default=1
+    )  # more threads slow each other down on a busy machine
     parser.add_argument("--folder", type=Path, default=Path("runs/thousand_layers"))
     options = vars(parser.parse_args())
     torch.set_num_threads(options.pop("threads"))
@@ -268,7 +272,7 @@ def main() -> None:
     try:
         record = train(Run(**options), folder)
     except KeyboardInterrupt:
-        print("stopped and saved; run the same command to go on")
+        print("stopped and saved; run the same command to continue")
         return
     print(f"held-out loss {record['held_out'][-1][1]:.3f} nats, unigram entropy {record['unigram']:.3f}")
 

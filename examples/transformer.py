@@ -70,12 +70,12 @@ def next_character_loss(logits: Tensor, following: Tensor) -> Tensor:
 
 def main() -> None:
     for build in (pre_norm, post_norm):
-        made = build()
-        report = leadline.check(made.model, made.inputs, made.targets, made.loss)
-        found = Counter(
+        example = build()
+        report = leadline.check(example.model, example.inputs, example.targets, example.loss)
+        placements = Counter(
             block.residual.placement for block in report.profile.blocks if block.residual is not None
         )
-        print(f"{build.__name__}: {report.verdict}; norm placement of residual blocks {dict(found)}")
+        print(f"{build.__name__}: {report.verdict}; norm placement of residual blocks {dict(placements)}")
 
 
 if __name__ == "__main__":

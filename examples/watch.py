@@ -1,4 +1,4 @@
-"""Watch a network that learns and then gets a far too high learning rate: the watch says what happened and when.
+"""Watch a network whose learning rate becomes far too high: the alerts say what happened and when.
 
 python examples/watch.py
 """

@@ -20,15 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import leadline
-from examples.applications.solving import Application, main
+from examples.applications.application import Application, main
 
 WIDTH = 32
-SIZES = torch.tensor(
-    [0.1, 0.5, 0.1, 0.9]
-)  # position, speed, angle, turning: about their spread under random pushes
+# Position, velocity, angle and angular velocity: about their standard deviation under random pushes.
+STATE_SCALES = torch.tensor([0.1, 0.5, 0.1, 0.9])
 DISCOUNT = 0.8
-EPISODES = 200  # of pushing at random, to learn from
-TRIES = 10  # episodes of the policy that is scored
+TRAINING_EPISODES = 200
+SCORED_EPISODES = 10
 
 
 class Block(nn.Module):
@@ -42,11 +41,11 @@ class Block(nn.Module):
 
 @cache
 def experience() -> tuple[Tensor, Tensor, Tensor]:
-    """States, actions, and the discounted reward that followed (standardized), of a policy that pushes at random."""
+    """Return states, actions and standardized discounted returns of a policy that pushes at random."""
     environment = gymnasium.make("CartPole-v1")
     generator = torch.Generator().manual_seed(0)
     states, actions, returns = [], [], []
-    for episode in range(EPISODES):
+    for episode in range(TRAINING_EPISODES):
         length, state, over = 0, environment.reset(seed=episode)[0], False
         while not over:
             action = int(torch.randint(2, (), generator=generator))
@@ -55,21 +54,21 @@ def experience() -> tuple[Tensor, Tensor, Tensor]:
             state, _, fallen, late, _ = environment.step(action)
             length, over = length + 1, fallen or late
         returns += [(1 - DISCOUNT**left) / (1 - DISCOUNT) for left in range(length, 0, -1)]
-    worth = torch.tensor(returns)
-    return torch.stack(states), torch.tensor(actions), (worth - worth.mean()) / worth.std()
+    values = torch.tensor(returns)
+    return torch.stack(states), torch.tensor(actions), (values - values.mean()) / values.std()
 
 
 def batches(count: int, rows: int = 128) -> list[tuple[Tensor, Tensor]]:
     states, actions, returns = experience()
     chosen = torch.randint(len(states), (count, rows), generator=torch.Generator().manual_seed(1))
-    done = torch.stack([actions.float(), returns], dim=1)
-    return [(states[index] / SIZES, done[index]) for index in chosen]
+    targets = torch.stack([actions.float(), returns], dim=1)
+    return [(states[index] / STATE_SCALES, targets[index]) for index in chosen]
 
 
-def critic_loss(values: Tensor, done: Tensor) -> Tensor:
-    """Squared error of the value of the action that was taken."""
-    taken = values.gather(1, done[:, :1].long())
-    return F.mse_loss(taken, done[:, 1:])
+def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
+    """Return the squared error of the value of each action; `targets` holds actions and returns."""
+    action_values = values.gather(1, targets[:, :1].long())
+    return F.mse_loss(action_values, targets[:, 1:])
 
 
 def build(blocks: int = 60) -> leadline.Case:
@@ -81,16 +80,16 @@ def build(blocks: int = 60) -> leadline.Case:
 
 
 def score(critic: nn.Module) -> float:
-    """Mean number of steps for which the pole stays up when the critic's better action is taken."""
+    """Return the mean number of steps for which the pole stays up when the critic's better action is taken."""
     environment = gymnasium.make("CartPole-v1")
     steps = 0
-    for episode in range(TRIES):
+    for episode in range(SCORED_EPISODES):
         state, over = environment.reset(seed=1000 + episode)[0], False
         while not over:
-            action = int(critic((torch.tensor(state) / SIZES)[None]).argmax())
+            action = int(critic((torch.tensor(state) / STATE_SCALES)[None]).argmax())
             state, _, fallen, late, _ = environment.step(action)
             steps, over = steps + 1, fallen or late
-    return steps / TRIES
+    return steps / SCORED_EPISODES
 
 
 APPLICATION = Application(build=build, score=score, unit="steps the pole stays up", fix="zero-mean")

@@ -8,21 +8,21 @@ from torch import Tensor, nn
 from examples.data import Batch, batches_of, digits
 
 
-def kept_back() -> Tensor:
+def is_held_out() -> Tensor:
     """Return a mask that is True for every fifth image, which is not used for training."""
     return torch.arange(len(digits()[0])) % 5 == 0
 
 
 def images(chosen: Tensor) -> Batch:
-    """(number, 1, 8, 8), and their labels."""
+    """Return the chosen images, (number, 1, 8, 8), and their labels."""
     pixels, labels = digits()
     return pixels[chosen].view(-1, 1, 8, 8), labels[chosen]
 
 
 def batches(count: int, rows: int = 32) -> list[Batch]:
-    return batches_of(images(~kept_back()), count, rows)
+    return batches_of(images(~is_held_out()), count, rows)
 
 
 def accuracy(model: nn.Module) -> float:
-    inputs, labels = images(kept_back())
+    inputs, labels = images(is_held_out())
     return float((model(inputs).argmax(1) == labels).float().mean())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import leadline
-from examples.applications.solving import Application, main
+from examples.applications.application import Application, main
 from examples.data import Batch, letter_loss, letters, text_batches
 
 WIDTH, LENGTH, ROWS = 32, 32, 16

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import leadline
+from examples.applications.application import Application, main
 from examples.applications.digits import accuracy, batches
-from examples.applications.solving import Application, main
 
 CHANNELS = 8
 

@@ -16,22 +16,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import leadline
-from examples.applications.solving import Application, main
+from examples.applications.application import Application, main
 
-RATE, SAMPLES = 8000, 256  # samples a second; 32 ms a sound
+SAMPLING_RATE = 8000  # Hz
+SAMPLES = 256  # 32 ms per sound
 FORMANTS = ((270, 2290), (530, 1840), (730, 1090), (570, 840), (300, 870))  # Hz: i, e, a, o, u
 BANDWIDTH = 90.0  # Hz
 CHANNELS = 16
 
 
 def vowels(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """(count, 1, SAMPLES) waves of unit size, and which vowel each is."""
+    """Return waves of unit variance, (count, 1, SAMPLES), and the index of the vowel of each."""
     generator = torch.Generator().manual_seed(seed)
     which = torch.randint(len(FORMANTS), (count,), generator=generator)
     voice = 1 + 0.08 * torch.randn(count, 1, generator=generator)
-    time = torch.arange(SAMPLES) / RATE
+    time = torch.arange(SAMPLES) / SAMPLING_RATE
     pitch = 90 + 60 * torch.rand(count, 1, generator=generator)
-    pulses = ((time * pitch) % 1 < pitch / RATE).float()
+    pulses = ((time * pitch) % 1 < pitch / SAMPLING_RATE).float()
     ringing = sum(_resonance(torch.tensor(FORMANTS)[which, k, None] * voice, time) for k in (0, 1))
     spectrum = torch.fft.rfft(pulses, 2 * SAMPLES) * torch.fft.rfft(ringing, 2 * SAMPLES)
     waves = torch.fft.irfft(spectrum)[:, :SAMPLES]
@@ -40,7 +41,7 @@ def vowels(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _resonance(frequency: Tensor, time: Tensor) -> Tensor:
-    """What one formant answers to a pulse: a sine that dies away."""
+    """Return the response of one formant to a pulse: a decaying sine."""
     return torch.exp(-math.pi * BANDWIDTH * time) * torch.sin(2 * math.pi * frequency * time)
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import leadline
 from examples.data import GUESS_A_DIGIT, batches_of, digits
-from examples.incidents.telling import Incident, main
+from examples.incidents.incident import Incident, main
 
 WIDTH = 64
 

@@ -16,8 +16,8 @@ from torch import nn
 
 import leadline
 from examples.data import guess_a_letter
+from examples.incidents.incident import Incident, main
 from examples.incidents.letters import WIDTH, LetterModel, encoder_layer, letter_case
-from examples.incidents.telling import Incident, main
 
 
 def build(layers: int = 32) -> leadline.Case:

@@ -18,8 +18,8 @@ import torch
 
 import leadline
 from examples.data import guess_a_letter
+from examples.incidents.incident import Incident, main
 from examples.incidents.letters import LetterModel, Stack, letter_case
-from examples.incidents.telling import Incident, main
 
 
 def build(layers: int = 4) -> leadline.Case:

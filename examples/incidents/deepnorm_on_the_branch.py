@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import leadline
 from examples.data import guess_a_letter
+from examples.incidents.incident import Incident, main
 from examples.incidents.letters import WIDTH, LetterModel, letter_case
-from examples.incidents.telling import Incident, main
 
 
 class Layer(nn.Module):

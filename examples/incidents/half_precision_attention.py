@@ -21,10 +21,10 @@ from torch.nn import functional as F
 
 import leadline
 from examples.data import guess_a_letter, letters
+from examples.incidents.incident import Incident, main
 from examples.incidents.letters import WIDTH, letter_case
-from examples.incidents.telling import Incident, main
 
-GROWN = 150.0
+QUERY_KEY_SCALE = 150.0
 
 
 class Attention(nn.Module):
@@ -34,15 +34,14 @@ class Attention(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         with torch.no_grad():
-            self.qkv.weight[: 2 * WIDTH] *= GROWN
+            self.qkv.weight[: 2 * WIDTH] *= QUERY_KEY_SCALE
 
     def forward(self, x: Tensor) -> Tensor:
         rows, length, _ = x.shape
         split = self.qkv(self.norm(x)).view(rows, length, 3, self.heads, -1)
         q, k, v = split.permute(2, 0, 3, 1, 4)
-        scores = (
-            q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        )  # the product overflows before it is divided
+        # The product overflows before it is divided.
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
         future = torch.full_like(scores[0, 0], -torch.inf).triu(1)
         mixed = F.softmax(scores + future, dim=-1) @ v
         return x + self.out(mixed.transpose(1, 2).reshape(x.shape))

@@ -9,7 +9,7 @@ import leadline
 from examples.data import letter_loss, letters, text_batches
 
 WIDTH = 32
-LENGTH = 16  # letters that a model reads at once
+LENGTH = 16  # letters per sequence
 
 
 class LetterModel(nn.Module):

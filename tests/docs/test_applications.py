@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.result_files import load
 from examples.applications import NAMES
+from examples.applications.application import run_application
 from examples.applications.cart_pole import critic_loss, experience
-from examples.applications.solving import solve
-from examples.applications.vowels import FORMANTS, RATE, SAMPLES, vowels
+from examples.applications.vowels import FORMANTS, SAMPLES, SAMPLING_RATE, vowels
 
 QUICK = {"letters": 40, "vowels": 50}
 STORED = load("applications")["cases"]
@@ -29,17 +29,17 @@ def one_thread():
 
 @pytest.mark.parametrize("name", ["letters", pytest.param("vowels", marks=pytest.mark.slow)])
 def test_a_network_that_fails_is_repaired_and_scores_better(name):
-    found = solve(application(name), quick=True, steps=QUICK[name])
-    assert found.verdict in ("poor", "fails")
-    assert found.score[1] > found.score[0]
+    result = run_application(application(name), quick=True, steps=QUICK[name])
+    assert result.verdict in ("poor", "fails")
+    assert result.score[1] > result.score[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [each for each in NAMES if each not in QUICK])
 def test_a_deep_network_that_fails_is_repaired_and_scores_better(name):
-    found = solve(application(name), quick=True)
-    assert found.verdict in ("poor", "fails")
-    assert found.score[1] > found.score[0]
+    result = run_application(application(name), quick=True)
+    assert result.verdict in ("poor", "fails")
+    assert result.score[1] > result.score[0]
 
 
 def test_every_application_has_a_stored_run():
@@ -61,7 +61,7 @@ def test_a_script_says_how_to_run_it(name):
 def test_a_synthetic_vowel_rings_at_its_formants():
     waves, which = vowels(400, seed=0)
     spectrum = torch.fft.rfft(waves[which == 2, 0]).abs().mean(0)  # the a: both formants in 600 to 1200 Hz
-    hertz = torch.fft.rfftfreq(SAMPLES, 1 / RATE)
+    hertz = torch.fft.rfftfreq(SAMPLES, 1 / SAMPLING_RATE)
     low, high = FORMANTS[2]
     assert 0.85 * low < float(hertz[spectrum.argmax()]) < 1.15 * high
 

@@ -12,7 +12,7 @@ import leadline
 from benchmarks import incidents
 from benchmarks.result_files import load
 from examples.incidents import ORDER
-from examples.incidents.telling import Story, better, named, tell
+from examples.incidents.incident import IncidentResult, find_finding, is_improved, run_incident
 
 SMALLER = {"cloned_encoder_layers": 24, "root_scaled_branches_with_adam": 32, "relu_ended_branches": 40}
 STEPS = {
@@ -41,21 +41,21 @@ def one_thread():
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_cause_is_named_and_the_named_repair_helps(name):
-    story = tell(incident(name), quick=True, steps=STEPS[name])
-    assert better(story)
+    result = run_incident(incident(name), quick=True, steps=STEPS[name])
+    assert is_improved(result)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [each for each in ORDER if each not in STEPS])
 def test_the_cause_is_named(name):
-    told = incident(name)
-    assert named(leadline.check(told.build()), told.cause).message
+    example = incident(name)
+    assert find_finding(leadline.check(example.build()), example.cause).message
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [each for each in ORDER if each not in STEPS])
 def test_the_named_repair_of_a_deep_stack_helps(name):
-    assert better(tell(incident(name), quick=True, steps=60))
+    assert is_improved(run_incident(incident(name), quick=True, steps=60))
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_script_says_what_was_reported_and_how_to_run_it(name):
 
 
 def test_a_repair_that_does_not_help_is_noticed():
-    story = Story(
+    result = IncidentResult(
         finding="",
         severity="info",
         found=(),
@@ -97,9 +97,9 @@ def test_a_repair_that_does_not_help_is_noticed():
         after=2.0,
         relative=None,
     )
-    assert not better(story)
-    assert not better(replace(story, after=math.nan))
-    assert better(replace(story, before=math.nan))
+    assert not is_improved(result)
+    assert not is_improved(replace(result, after=math.nan))
+    assert is_improved(replace(result, before=math.nan))
 
 
 def test_a_cause_that_is_not_there_is_an_error():
@@ -107,8 +107,8 @@ def test_a_cause_that_is_not_there_is_an_error():
     report = leadline.check(
         model, torch.randn(8, 4), torch.randint(2, (8,)), torch.nn.functional.cross_entropy
     )
-    with pytest.raises(LookupError, match="R402 was not found"):
-        named(report, "R402")
+    with pytest.raises(LookupError, match="no R402"):
+        find_finding(report, "R402")
 
 
 def test_the_gallery_has_a_section_for_every_incident_that_was_run():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import leadline
-from examples.incidents.telling import proposed, train
+from examples.incidents.incident import first_proposal, train
 from leadline.fixes._engine.verify import make_context
 
 
@@ -20,30 +20,36 @@ class Application:
 
     build: Callable[[], leadline.Case]
     score: Callable[[nn.Module], float]
-    """On data, or episodes, that were not trained on; larger is better."""
+    """Measured on data or episodes that were not trained on; larger is better."""
     unit: str
     fix: str
-    """The fix that is made unproved in quick mode."""
+    """The fix whose first proposal is applied, without a proof, in quick mode."""
     steps: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Solution:
+class ApplicationResult:
+    """Verdict and repair of an application, and the loss and score without and with the repair."""
+
     verdict: str
     found: tuple[str, ...]
+    """Code and name of every finding before the repair."""
     repair: tuple[str, ...]
     loss: tuple[float, float]
-    """Before and after the repair, over the last quarter of the steps."""
+    """Mean over the last quarter of the steps, without and with the repair."""
     score: tuple[float, float]
 
 
-def solve(application: Application, *, quick: bool = False, steps: int | None = None) -> Solution:
+def run_application(
+    application: Application, *, quick: bool = False, steps: int | None = None
+) -> ApplicationResult:
+    """Check the application, repair it, and train it with and without the repair."""
     context = make_context(application.build())
-    recipe, repair = _repair(application) if not quick else proposed(context, application.fix)[:2]
+    recipe, repair = _repair(application) if not quick else first_proposal(context, application.fix)[:2]
     before, after = application.build(), application.build()
     leadline.apply(after.model, recipe, after.optimizer)
     losses = [train(case, steps or application.steps) for case in (before, after)]
-    return Solution(
+    return ApplicationResult(
         verdict=context.report.verdict,
         found=tuple(f"{each.code} {each.name}" for each in context.report.findings),
         repair=repair,
@@ -66,10 +72,12 @@ def _score(application: Application, model: nn.Module) -> float:
 
 def main(application: Application) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="make the edits of one fix without prover them")
+    parser.add_argument(
+        "--quick", action="store_true", help="apply the edits of one fix without proving them"
+    )
     torch.set_num_threads(1)
-    found = solve(application, quick=parser.parse_args().quick)
-    print(f"check   {found.verdict}: {', '.join(found.found) or 'nothing found'}")
-    print(f"repair  {'; '.join(found.repair) or 'none found'}")
-    print(f"loss    {found.loss[0]:.3f} before, {found.loss[1]:.3f} after")
-    print(f"score   {found.score[0]:.3g} before, {found.score[1]:.3g} after ({application.unit})")
+    result = run_application(application, quick=parser.parse_args().quick)
+    print(f"check   {result.verdict}: {', '.join(result.found) or 'nothing found'}")
+    print(f"repair  {'; '.join(result.repair) or 'none found'}")
+    print(f"loss    {result.loss[0]:.3f} before, {result.loss[1]:.3f} after")
+    print(f"score   {result.score[0]:.3g} before, {result.score[1]:.3g} after ({application.unit})")

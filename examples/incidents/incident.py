@@ -30,7 +30,7 @@ class Incident:
     """A reported failure at small scale. `build` must return the same case each time it is called."""
 
     cause: str
-    """The code of the check that must name it."""
+    """The code of the check that must report it."""
     build: Build
     fix: str
     """The name of the fix that repairs it."""
@@ -44,7 +44,7 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class IncidentResult:
     """The result of an incident."""
 
     finding: str
@@ -57,18 +57,20 @@ class Story:
     after: float
     """Mean loss over the last quarter of the steps; NaN or infinity if training broke."""
     relative: float | None
+    """The loss of the variant that trains."""
     found: tuple[str, ...]
+    """Code and severity of every finding before the repair."""
 
 
-def tell(incident: Incident, *, quick: bool = False, steps: int | None = None) -> Story:
+def run_incident(incident: Incident, *, quick: bool = False, steps: int | None = None) -> IncidentResult:
     """Run the incident from its failure to its repair."""
     context = make_context(incident.build())
     report = context.report
-    cause = named(report, incident.cause)
+    cause = find_finding(report, incident.cause)
     prove = incident.proved and not quick
-    recipe, repair, after = _proved(incident) if prove else proposed(context, incident.fix)
+    recipe, repair, after = _prove_repair(incident) if prove else first_proposal(context, incident.fix)
     length = steps or incident.steps
-    return Story(
+    return IncidentResult(
         finding=cause.message,
         severity=cause.severity,
         found=tuple(f"{each.code} {each.severity}" for each in report.findings),
@@ -76,26 +78,26 @@ def tell(incident: Incident, *, quick: bool = False, steps: int | None = None) -
         verdict_after=after,
         repair=repair,
         before=train(incident.build(), length),
-        after=train(repaired(incident, recipe), length),
+        after=train(repaired_case(incident, recipe), length),
         relative=train(incident.relative(), length) if incident.relative and not quick else None,
     )
 
 
-def named(report: leadline.Report, code: str) -> leadline.Finding:
+def find_finding(report: leadline.Report, code: str) -> leadline.Finding:
     """Return the finding with that code; raise an error if the report does not contain it."""
     for finding in report.findings:
         if finding.code == code:
             return finding
-    raise LookupError(f"{code} was not found, only {[each.code for each in report.findings]}")
+    raise LookupError(f"the report has no {code}, only {[each.code for each in report.findings]}")
 
 
-def _proved(incident: Incident) -> tuple[leadline.Recipe, tuple[str, ...], str]:
+def _prove_repair(incident: Incident) -> tuple[leadline.Recipe, tuple[str, ...], str]:
     repair = leadline.fix(incident.build())
-    kept = tuple(f"{each.fix}: {each.title}" for each in repair.outcomes if each.kept)
-    return repair.recipe, kept, repair.verdict_after
+    titles = tuple(f"{each.fix}: {each.title}" for each in repair.outcomes if each.kept)
+    return repair.recipe, titles, repair.verdict_after
 
 
-def proposed(context: FixContext, name: str) -> tuple[leadline.Recipe, tuple[str, ...], None]:
+def first_proposal(context: FixContext, name: str) -> tuple[leadline.Recipe, tuple[str, ...], None]:
     """Return the first proposal of the fix with that name, unproved."""
     fix = next(each for each in all_fixes() if each.name == name)
     plan = next(iter(fix.propose(context)))
@@ -103,7 +105,7 @@ def proposed(context: FixContext, name: str) -> tuple[leadline.Recipe, tuple[str
     return recipe, (f"{fix.name}: {plan.title}",), None
 
 
-def repaired(incident: Incident, recipe: leadline.Recipe) -> leadline.Case:
+def repaired_case(incident: Incident, recipe: leadline.Recipe) -> leadline.Case:
     """Return a new case with the recipe applied."""
     case = incident.build()
     leadline.apply(case.model, recipe, case.optimizer)
@@ -123,27 +125,29 @@ def train(case: leadline.Case, steps: int) -> float:
     return sum(last) / len(last)
 
 
-def show(incident: Incident, story: Story) -> None:
+def print_result(incident: Incident, result: IncidentResult) -> None:
     proof = (
-        "proposed, not proved" if story.verdict_after is None else f"proved, {story.verdict_after} after it"
+        "proposed, not proved" if result.verdict_after is None else f"proved, {result.verdict_after} after it"
     )
-    print(f"check says {story.verdict_before}: {', '.join(story.found)}")
-    print(f"cause      {incident.cause} ({story.severity}): {story.finding}")
-    print(f"repair     {'; '.join(story.repair) or 'none found'} ({proof})")
-    print(f"loss       {story.before:.3f} before, {story.after:.3f} after; {incident.guess:.3f} is a guess")
-    if story.relative is not None:
-        print(f"           {story.relative:.3f} for the relative that trains")
+    print(f"verdict    {result.verdict_before}: {', '.join(result.found)}")
+    print(f"cause      {incident.cause} ({result.severity}): {result.finding}")
+    print(f"repair     {'; '.join(result.repair) or 'none found'} ({proof})")
+    print(
+        f"loss       {result.before:.3f} before, {result.after:.3f} after; {incident.guess:.3f} for a guess"
+    )
+    if result.relative is not None:
+        print(f"           {result.relative:.3f} for the variant that trains")
 
 
-def better(story: Story) -> bool:
+def is_improved(result: IncidentResult) -> bool:
     """Return whether the loss is lower after the repair; any loss is lower than NaN."""
-    return math.isfinite(story.after) and not story.before <= story.after
+    return math.isfinite(result.after) and not result.before <= result.after
 
 
 def main(incident: Incident) -> None:
     """Run the incident of this script and print it."""
     script = sys.modules["__main__"]
     parser = argparse.ArgumentParser(description=inspect.cleandoc(script.__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="make the named edits without prover them")
+    parser.add_argument("--quick", action="store_true", help="apply the proposed edits without proving them")
     torch.set_num_threads(1)
-    show(incident, tell(incident, quick=parser.parse_args().quick))
+    print_result(incident, run_incident(incident, quick=parser.parse_args().quick))
