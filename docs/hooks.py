@@ -1,6 +1,6 @@
-"""What MkDocs cannot do by itself: a page for each rule and each fix, from its docstring; the lab; formulas as MathML.
+"""MkDocs hooks: a page per check and per fix from its docstring, the results of the lab, and formulas as MathML.
 
-MathML is drawn by the browser, so the site needs no script and asks nobody for one.
+Browsers render MathML themselves, so the site needs no script.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leadline.lab.claims_page import render_markdown
 from leadline.records import Lab
 from leadline.report.pages.repair import REACH_NAMES
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not look into the repository
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not search the repository
 
 from benchmarks import figures
 
@@ -83,9 +83,9 @@ def fix_path(fix: Fix) -> str:
 
 def fix_page(fix: Fix) -> str:
     rules = [rule for rule in all_checks() if rule.code.startswith(fix.answers)]
-    tried = ", ".join(f"[{rule.code} {rule.name}](../rules/{rule.code}.md)" for rule in rules)
-    told = f"It {REACH_NAMES[fix.reach]}." if fix.reach == "function" else f"Reach: {REACH_NAMES[fix.reach]}."
-    return f"# {fix.name}\n\n{fix.doc}\n\n---\n\n{told} Tried for {tried}. Since version {fix.since}.\n"
+    links = ", ".join(f"[{rule.code} {rule.name}](../rules/{rule.code}.md)" for rule in rules)
+    reach = f"Reach: {REACH_NAMES[fix.reach]}."
+    return f"# {fix.name}\n\n{fix.doc}\n\n---\n\n{reach} Tried for {links}. Since version {fix.since}.\n"
 
 
 def fixes_index(fixes: tuple[Fix, ...]) -> str:
@@ -95,19 +95,19 @@ def fixes_index(fixes: tuple[Fix, ...]) -> str:
     return FIXES_INDEX + rows + "\n"
 
 
-def _mathml(found: re.Match[str]) -> str:
-    display = "block" if found[2] == "[" else "inline"
-    return convert(html.unescape(found[3]), display=display)
+def _mathml(formula: re.Match[str]) -> str:
+    display = "block" if formula[2] == "[" else "inline"
+    return convert(html.unescape(formula[3]), display=display)
 
 
-RULES_INDEX = """# Rules
+RULES_INDEX = """# Checks
 
-A rule is a pure function of the measured profile: it sees numbers, never your model. Each page says what the rule
-measures, why that hurts, and when the rule is wrong. The same text is printed by `leadline explain CODE`.
+A check is a pure function of measured numbers. It never sees your model. Each page says what the check measures, why it
+matters, and when the check is wrong. `leadline explain CODE` prints the same text.
 
-The letter says what is sick: **F** the forward signal, **B** the backward signal, **I** the initialisation, **R** the
-residual structure, **U** the update, **W** weight decay, **N** the numbers themselves. **T** are alarms: they look
-at the recent steps of a running training, not at a profile.
+The letter says what the check is about: **F** the forward signal, **B** the backward signal, **I** initialization,
+**R** residual structure, **U** the update, **W** weight decay, **N** numerics. These are model checks and read the
+profile of a model. **T** codes are run checks (alarms) and read the recent steps of a running training.
 
 | code | name | in one sentence |
 | --- | --- | --- |
@@ -115,8 +115,8 @@ at the recent steps of a running training, not at a profile.
 
 FIXES_INDEX = """# Fixes
 
-A fix proposes edits, which are proved before they are recommended, all in the same way ([how](../fix.md)). Each page
-says what the fix does, why it works, what it costs and when it does not help; so does `leadline explain NAME`.
+A fix proposes edits. Every fix is proved [in the same way](../fix.md) before it is recommended. Each page says what the
+fix does, why it works, what it costs and when it does not help. `leadline explain NAME` prints the same text.
 
 | name | reach | in one sentence |
 | --- | --- | --- |
