@@ -113,9 +113,9 @@ def render_false(results: Results) -> str:
         "set",
         "healthy runs",
         "steps",
-        "false alarms a 10,000 steps",
-        "notes a 10,000 steps",
-        "cost a step",
+        "false alarms per 10,000 steps",
+        "notes per 10,000 steps",
+        "cost per step",
     ]
     return table(head, rows)
 
@@ -143,10 +143,10 @@ def render_sick(results: Results) -> str:
     head = [
         "flaw",
         "alarm",
-        "calibration: seen",
-        "steps after its onset",
-        "held out: seen",
-        "steps after its onset",
+        "calibration: detected",
+        "steps after onset",
+        "held out: detected",
+        "steps after onset",
     ]
     return table(head, rows)
 

@@ -188,9 +188,9 @@ class Clipping:
 
 
 EVERY_STEP: dict[str, Monitor] = {
-    "ours: every parameter": ours_parameters,
-    "ours: every parameter and block": ours_blocks,
-    "ours: every parameter and every op": ours_traced,
+    "leadline: every parameter": ours_parameters,
+    "leadline: every parameter and block": ours_blocks,
+    "leadline: every parameter and every op": ours_traced,
     "hand-written hooks, one norm": ModuleHooks,
     "hand-written hooks, five statistics": five_statistics,
     "wandb.watch, offline": Wandb,

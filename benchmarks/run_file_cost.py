@@ -107,8 +107,8 @@ def to_rows(folder: Path) -> Way:
     return save, connection.close
 
 
-WAYS = {"run file": to_run_file, "lines of JSON": to_json_lines, "a row a number": to_rows}
-FILES = {"run file": "run.leadline", "lines of JSON": "run.jsonl", "a row a number": "rows.db"}
+WAYS = {"run file": to_run_file, "lines of JSON": to_json_lines, "one row per number": to_rows}
+FILES = {"run file": "run.leadline", "lines of JSON": "run.jsonl", "one row per number": "rows.db"}
 
 
 def measure_ways(rounds: int = ROUNDS) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def render(results: Results) -> str:
         [
             f"Measured on {machine['cpu']}; Python {machine['python']}, SQLite {cases['put']['sqlite']}.",
             render_ways(cases),
-            f"What the training loop pays for a step, `put`: **{cases['put']['us']['median']:.0f} µs**"
+            f"Time that `put` takes in the training loop, per step: **{cases['put']['us']['median']:.0f} µs**"
             f" (middle half {middle(cases['put']['us'], 0)}).",
             "A process that stores such steps:",
             render_kills(cases, "killed", PAUSES),
@@ -219,7 +219,7 @@ def render_ways(cases: dict[str, Any]) -> str:
         ]
         for name, found in cases["ways"].items()
     ]
-    return table(["a step as", "processor time", "middle half", "ratio", "on disk", "goal"], rows)
+    return table(["format", "processor time", "middle half", "ratio", "on disk", "goal"], rows)
 
 
 def render_kills(cases: dict[str, Any], what: str, pauses: Sequence[float]) -> str:
@@ -228,7 +228,7 @@ def render_kills(cases: dict[str, Any], what: str, pauses: Sequence[float]) -> s
         for pause in pauses
         if (found := cases.get(f"{what} | {pause}"))
     ]
-    return table(["a step takes", "kills", "steps lost, median", "most"], rows)
+    return table(["step time", "kills", "steps lost, median", "most"], rows)
 
 
 def middle(found: dict[str, float], digits: int) -> str:

@@ -87,7 +87,7 @@ def render(results: Results) -> str:
     ]
     goals = ["goal", "", *(f"≤ {goal:.0f}" for goal in GOALS.values()), "the same at any depth"]
     return table(
-        ["network", "plain step", "`update`", "with `sharpness=True`", "`update`, a layer"], [*rows, goals]
+        ["network", "plain step", "`update`", "with `sharpness=True`", "`update`, per layer"], [*rows, goals]
     )
 
 

@@ -40,7 +40,7 @@ FAST: dict[str, tuple[Callable[[], Case], int]] = {
 ROUNDS = 9
 PATIENCE = 60.0  # seconds for the rounds of one case; a third of them are run in any case
 CONTROL = "no watch"
-GOALS = {"default budget": (1.01, 1.01, 1.01), "ours: every parameter": (1.05, 1.5, 1.1)}
+GOALS = {"default budget": (1.01, 1.01, 1.01), "leadline: every parameter": (1.05, 1.5, 1.1)}
 
 
 def measure_every_step(name: str, build: Callable[[], Case], rounds: int = ROUNDS) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def measure_every_step(name: str, build: Callable[[], Case], rounds: int = ROUND
             loops["watched"].attach(monitors.EVERY_STEP[name], Path(folder))
             loops["watched"].step()
         except Exception as error:  # of a peer that does not bear this network: that is its result
-            if name.startswith("ours"):
+            if name.startswith("leadline"):
                 raise
             return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
         ways = {way: loop.step for way, loop in loops.items()}
@@ -78,10 +78,10 @@ def render(results: Results) -> str:
     where = results["machine"]
     parts = [
         f"Measured on {where['cpu']}; torch {where['torch']}, Python {where['python']}; one thread, processor time.",
-        "Step time over that of the plain step, everything recorded at every step:",
+        "Step time divided by that of the plain step, with everything recorded at every step:",
         _every_step(results),
-        "The default budget (1 %), all steps of a run added up; the first look is paid ahead, so it weighs most in "
-        "short runs:",
+        "The default budget (1 %), summed over all steps of a run; the first trace is paid in advance, so it matters "
+        "most in short runs:",
         _by_budget(results),
     ]
     return "\n\n".join(parts)
@@ -115,14 +115,14 @@ def _by_budget(results: Results) -> str:
             rows[-1] += [f"{control['ratio']:.3f}, {control['second_half']:.3f}" if control else ""]
     head = [
         "network",
-        "a step",
+        "step time",
         "steps",
-        "traces among them",
+        "traces",
         "all steps",
         "second half",
-        "its own account",
+        "reported by the watch",
         "goal",
-        "the same without a watch",
+        "two plain loops",
     ]
     return table(head, rows)
 

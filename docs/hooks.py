@@ -50,7 +50,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
-    """The page of the claims, followed by what the lab found."""
+    """Append the results of the lab to the page of the claims."""
     if page.file.src_uri == "lab-notes/claims.md":
         return markdown + render_markdown(stored_lab())
     return markdown
