@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from leadline.report.layout import shorten
-from leadline.text import clean, count, factor, first_clause, number, plural
+from leadline.text import clean, code_spans, count, factor, first_clause, number, plural
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -101,3 +101,16 @@ def test_words_follow_the_number(amount, text):
 )
 def test_a_clause_does_not_end_inside_a_number_or_a_name(text):
     assert first_clause(text) == "it keeps 0.167 at layers.3"
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("Use `nn.ReLU()`.", [("Use ", False), ("nn.ReLU()", True), (".", False)]),
+        ("an unpaired ` stays", [("an unpaired ` stays", False)]),
+        ("`a` and `", [("a", True), (" and `", False)]),
+        ("", []),
+    ],
+)
+def test_pairs_of_backticks_mark_code(text, spans):
+    assert code_spans(text) == spans

@@ -48,6 +48,14 @@ def joined(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def code_spans(text: str) -> list[tuple[str, bool]]:
+    """Split at pairs of backticks: each part, and whether it is code. An unpaired backtick stays in the text."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = [f"{parts[-2]}`{parts[-1]}"]
+    return [(part, index % 2 == 1) for index, part in enumerate(parts) if part]
+
+
 def first_clause(text: str) -> str:
     """`text` up to its first full stop, colon or semicolon; one inside a number or a name does not end it."""
     return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")

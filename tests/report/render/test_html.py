@@ -144,3 +144,9 @@ def test_a_repair_without_a_recommendation_says_so():
 def test_to_html_writes_the_page(tmp_path):
     samples.sick().to_html(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == html_of(samples.sick())
+
+
+def test_code_in_an_action_is_shown_as_code_and_cannot_become_markup():
+    finding = samples.finding(action="Use `nn.ReLU()`, not `<b>`.")
+    text = html_of(samples.report(samples.profile([1.0], [1.0]), finding))
+    assert '<p class="action">Use <code>nn.ReLU()</code>, not <code>&lt;b&gt;</code>.</p>' in text

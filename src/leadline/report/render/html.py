@@ -39,7 +39,7 @@ from leadline.report.page import (
     Section,
 )
 from leadline.report.render import markdown
-from leadline.text import clean, count, number, plural
+from leadline.text import clean, code_spans, count, number, plural
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -224,7 +224,7 @@ def _environment(kit: Kit) -> Environment:
         keep_trailing_newline=True,
         finalize=_harmless,
     )
-    environment.filters.update(number=number, count=count, code=_code_lines, prose=_prose)
+    environment.filters.update(number=number, count=count, code=_code_lines, prose=_prose, spans=_code_spans)
     environment.globals.update(plural=plural)
     return environment
 
@@ -237,6 +237,14 @@ def _harmless(value: Any) -> Any:
 def _code_lines(code: str) -> Markup:
     """Code keeps its line breaks; every line is cleaned."""
     return Markup("\n").join(escape(clean(line)) for line in code.splitlines())
+
+
+def _code_spans(words: str) -> Markup:
+    """Words in which backticks mark code."""
+    parts = [(escape(clean(part)), is_code) for part, is_code in code_spans(words)]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if is_code else part for part, is_code in parts
+    )
 
 
 def _prose(source: str) -> Markup:

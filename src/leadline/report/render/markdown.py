@@ -27,7 +27,7 @@ from leadline.report.page import (
     Steps,
     Table,
 )
-from leadline.text import clean
+from leadline.text import clean, code_spans
 
 # Characters of a sparkline: they fit on a page next to their numbers.
 SPARK_CHARACTERS = 40
@@ -73,7 +73,9 @@ def _draw(element: Element) -> str:
         case Commands():
             return "\n".join(f"- {code(each.line)} {prose(each.purpose)}" for each in element.rows)
         case Steps():
-            return "\n".join(f"{place}. {prose(each.title)}" for place, each in enumerate(element.items, 1))
+            return "\n".join(
+                f"{place}. {_sentence(each.title)}" for place, each in enumerate(element.items, 1)
+            )
     return ""
 
 
@@ -117,7 +119,18 @@ def _finding_row(item: FindingItem, instead: str) -> tuple[str, ...]:
     source = f" in {code(f'{item.source.file}:{item.source.line}')}" if item.source else ""
     severity = f"{item.severity} ({item.mark})" if item.mark else item.severity
     check = prose(f"{item.code} {item.name}")
-    return severity, check, f"{code(item.where)}{source}", prose(item.message), prose(item.action or instead)
+    return (
+        severity,
+        check,
+        f"{code(item.where)}{source}",
+        prose(item.message),
+        _sentence(item.action or instead),
+    )
+
+
+def _sentence(words: str) -> str:
+    """Words in which backticks mark code."""
+    return "".join(code(part) if is_code else prose(part) for part, is_code in code_spans(words))
 
 
 def _outcomes(items: Sequence[OutcomeItem]) -> str:
