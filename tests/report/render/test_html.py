@@ -48,7 +48,8 @@ def test_the_licence_of_the_chart_library_is_in_the_page():
 @pytest.mark.parametrize("name", samples.HOSTILE_NAMES, ids=range(len(samples.HOSTILE_NAMES)))
 def test_no_name_ends_the_data_or_opens_an_element(name):
     page, plain = (read(html_of(samples.hostile(each))) for each in (name, "plain"))
-    tags, expected = ([tag for tag, _ in each.tags] for each in (page, plain))
+    # A name with backticks may be shown as code.
+    tags, expected = ([tag for tag, _ in each.tags if tag != "code"] for each in (page, plain))
     assert tags == expected if name else set(tags) <= set(expected)
     assert len(page.scripts) == len(plain.scripts)
     assert json.loads(page.data)[0]["markdown"]

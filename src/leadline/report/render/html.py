@@ -26,17 +26,26 @@ from leadline.report.page import (
     BarChart,
     Chart,
     Charts,
+    Code,
     Columns,
+    Commands,
     DepthAxis,
     Details,
     Element,
+    FactList,
+    Findings,
+    Gaps,
     Group,
+    Outcomes,
     Page,
+    Paragraph,
     Picture,
     Profiles,
     Ruler,
     Savable,
     Section,
+    Steps,
+    Table,
 )
 from leadline.report.render import markdown
 from leadline.text import clean, code_spans, count, number, plural
@@ -53,6 +62,19 @@ MAX_RECORD = 400_000
 DIGITS = 4
 # Size of a small chart in a column, in pixels.
 SMALL = (430.0, 150.0)
+
+# Elements that one macro of elements.html draws; `Article.draw` draws the others.
+MACROS: dict[type, str] = {
+    FactList: "facts",
+    Paragraph: "paragraph",
+    Code: "code",
+    Commands: "commands",
+    Steps: "steps",
+    Table: "table",
+    Findings: "findings",
+    Outcomes: "outcomes",
+    Gaps: "gaps",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +151,7 @@ class Article:
                 return self.draw_all(element.items)
             case Columns():
                 return Markup(macros.columns(self.draw_all(element.left), self.draw_all(element.right)))
-        return Markup(getattr(macros, type(element).__name__.lower())(element))
+        return Markup(getattr(macros, MACROS[type(element)])(element))
 
     def _figure(self, chart: Chart, macros: Any) -> Markup:
         place = None
