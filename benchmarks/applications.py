@@ -64,7 +64,7 @@ def _section(name: str, case: dict[str, Any]) -> str:
 
 def _proof(case: dict[str, Any]) -> str:
     proved = case.get("proved", True)  # absent in the first results, which were all proved
-    return "found and proved by `leadline.fix`" if proved else "made as the fix proposes it"
+    return "found and proved by `leadline.fix`" if proved else "applied as the fix proposes it"
 
 
 def _short(value: float) -> str:

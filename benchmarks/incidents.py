@@ -38,7 +38,7 @@ def render(results: Results) -> str:
     """Return one table, then one section per incident, from the docstring of its script."""
     cases = results["cases"]
     rows = [_row(name, cases[name]) for name in ORDER if name in cases]
-    header = ["what happens", "cause", "repair", "loss before", "after", "a guess"]
+    header = ["what happens", "cause", "repair", "loss before", "after", "constant guess"]
     sections = [_section(name, cases[name]) for name in ORDER if name in cases]
     return "\n\n".join([table(header, rows), *sections])
 
@@ -62,18 +62,18 @@ def _row(name: str, case: dict[str, Any]) -> list[str]:
 
 def _section(name: str, case: dict[str, Any]) -> str:
     proof = (
-        "made as the fix proposes it"
+        "applied as the fix proposes it"
         if case["verdict_after"] is None
         else f"found and proved by `leadline.fix`; verdict after it: {TITLES[case['verdict_after']].lower()}"
     )
     variant = (
-        "" if case["relative"] is None else f" The variant that trains ends at {_number(case['relative'])}."
+        "" if case["relative"] is None else f" The healthy variant ends at {_number(case['relative'])}."
     )
     outcome = (
         f"**Leadline says** {TITLES[case['verdict_before']].lower()}, and {case['cause']}: {case['finding']}.\n\n"
         f"**Repair.** {'; '.join(case['repair']) or 'None found'} ({proof}). Over the last quarter of "
         f"{case['steps']} steps the mean loss is {_number(case['before'])} before and {_number(case['after'])} after; "
-        f"{_number(case['guess'])} is a guess that knows only how often each answer occurs.{variant}"
+        f"{_number(case['guess'])} is the loss of the best constant guess.{variant}"
     )
     heading = f"## {title(name)} {{#{name}}}"
     return "\n\n".join([heading, *FOLDER.prose(name)[1:], outcome, FOLDER.command(name)])

@@ -141,7 +141,7 @@ def render_depth(results: Results) -> str:
         ]
         for key, found in of_kind(results, "depth")
     ]
-    return table(["layers", "ops", "extra an op", "middle half"], rows)
+    return table(["layers", "ops", "extra per op", "middle half"], rows)
 
 
 def render_memory(results: Results) -> str:
@@ -160,7 +160,7 @@ def render_memory(results: Results) -> str:
 
 SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "time": ("Time", render_time),
-    "depth": ("Time an op, against depth", render_depth),
+    "depth": ("Time per op, by depth", render_depth),
     "memory": ("Memory", render_memory),
 }
 
@@ -183,7 +183,7 @@ def quick() -> None:
     }
     for name, build in small.items():
         print(f"{name:20} ratio {measure_time(build, 1, rounds=3)['ratio']['median']:.2f}")
-    print(f"extra an op at 10 layers: {measure_depth(10, rounds=3)['extra_us_per_op']['median']:.0f} µs")
+    print(f"extra per op at 10 layers: {measure_depth(10, rounds=3)['extra_us_per_op']['median']:.0f} µs")
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def build(layers: int = 12) -> leadline.Case:
 
 
 APPLICATION = Application(
-    build=build, score=accuracy, unit="share of right answers on images kept back", fix="pre-norm"
+    build=build, score=accuracy, unit="accuracy on held-out images", fix="pre-norm"
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Language: a recurrent-free letter model of sixteen gated convolution blocks whose skips were forgotten.
+"""Language: a letter model of sixteen gated convolution blocks without recurrence, whose skips were forgotten.
 
-The text is the language reference that every Python carries, letter by letter; its last tenth is held out.
+The text is the language reference that comes with Python, letter by letter; its last tenth is held out.
 Without skips and with torch's default initialization neither the signal nor the gradient passes the stack.
 
     python -m examples.applications.letters [--quick]
@@ -65,7 +65,7 @@ def score(model: nn.Module) -> float:
 
 
 APPLICATION = Application(
-    build=build, score=score, unit="minus nats a letter on text kept back", fix="add-skips"
+    build=build, score=score, unit="negative nats per letter on held-out text", fix="add-skips"
 )
 
 if __name__ == "__main__":

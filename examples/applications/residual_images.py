@@ -1,8 +1,8 @@
 """Vision: a residual network of 24 blocks on handwritten digits, without norms and without a scale on its
 branches.
 
-Each block adds a branch as large as what it reads, so the stream doubles its mean square in every block. The check
-names the cause, the repair scales the branches.
+Each block adds a branch as large as its input, so the mean square of the stream doubles in every block. The check
+names the cause, and the repair scales the branches.
 
     python -m examples.applications.residual_images [--quick]
 """
@@ -43,7 +43,7 @@ def build(blocks: int = 24) -> leadline.Case:
 
 
 APPLICATION = Application(
-    build=build, score=accuracy, unit="share of right answers on images kept back", fix="branch-scale"
+    build=build, score=accuracy, unit="accuracy on held-out images", fix="branch-scale"
 )
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def score(model: nn.Module) -> float:
 
 
 APPLICATION = Application(
-    build=build, score=score, unit="share of right answers on new voices", fix="critical-init"
+    build=build, score=score, unit="accuracy on new voices", fix="critical-init"
 )
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def print_result(incident: Incident, result: IncidentResult) -> None:
         f"loss       {result.before:.3f} before, {result.after:.3f} after; {incident.guess:.3f} for a guess"
     )
     if result.relative is not None:
-        print(f"           {result.relative:.3f} for the variant that trains")
+        print(f"           {result.relative:.3f} for the healthy variant")
 
 
 def is_improved(result: IncidentResult) -> bool:
