@@ -47,9 +47,7 @@ def build(layers: int = 12) -> leadline.Case:
     return leadline.Case(model, *data[0], F.cross_entropy, optimizer, data)
 
 
-APPLICATION = Application(
-    build=build, score=accuracy, unit="accuracy on held-out images", fix="pre-norm"
-)
+APPLICATION = Application(build=build, score=accuracy, unit="accuracy on held-out images", fix="pre-norm")
 
 if __name__ == "__main__":
     main(APPLICATION)

@@ -42,9 +42,7 @@ def build(blocks: int = 24) -> leadline.Case:
     return leadline.Case(model, *data[0], F.cross_entropy, optimizer, data)
 
 
-APPLICATION = Application(
-    build=build, score=accuracy, unit="accuracy on held-out images", fix="branch-scale"
-)
+APPLICATION = Application(build=build, score=accuracy, unit="accuracy on held-out images", fix="branch-scale")
 
 if __name__ == "__main__":
     main(APPLICATION)

@@ -62,9 +62,7 @@ def score(model: nn.Module) -> float:
     return float((model(waves).argmax(1) == which).float().mean())
 
 
-APPLICATION = Application(
-    build=build, score=score, unit="accuracy on new voices", fix="critical-init"
-)
+APPLICATION = Application(build=build, score=score, unit="accuracy on new voices", fix="critical-init")
 
 if __name__ == "__main__":
     main(APPLICATION)
