@@ -119,7 +119,7 @@ def render(results: Results) -> str:
     parts += [
         "### How the best rate moves with depth",
         table(list(TRANSFER_HEADER), transfer_rows(found.transfers)),
-        f"The yardstick once more, with {more.seeds} seeds:",
+        f"The three schemes with a prediction again, with {more.seeds} seeds:",
         table(list(TRANSFER_HEADER), transfer_rows(more.transfers)),
     ]
     return "\n\n".join(parts)
