@@ -66,9 +66,7 @@ def _section(name: str, case: dict[str, Any]) -> str:
         if case["verdict_after"] is None
         else f"found and proved by `leadline.fix`; verdict after it: {TITLES[case['verdict_after']].lower()}"
     )
-    variant = (
-        "" if case["relative"] is None else f" The healthy variant ends at {_number(case['relative'])}."
-    )
+    variant = "" if case["relative"] is None else f" The healthy variant ends at {_number(case['relative'])}."
     outcome = (
         f"**Leadline says** {TITLES[case['verdict_before']].lower()}, and {case['cause']}: {case['finding']}.\n\n"
         f"**Repair.** {'; '.join(case['repair']) or 'None found'} ({proof}). Over the last quarter of "
