@@ -1,4 +1,4 @@
-"""The shape of the code, kept by machine: who imports whom, how long things get, what stays free of torch."""
+"""Rules for the shape of the code: import directions, length limits, unique names, and imports without torch."""
 
 from __future__ import annotations
 
@@ -57,6 +57,10 @@ TORCH_FREE = (
 
 MOST_LINES = 500
 MOST_BODY_LINES = 60
+# Each framework integration exports its callback under the same public name.
+SHARED_CLASS_NAMES = {"LeadlineCallback"}
+# Test modules that every test package may import from.
+SHARED_TEST_PACKAGE = "support"
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "processor"}
 
 Problems = Iterator[str]
@@ -119,7 +123,7 @@ def prints(tree: ast.Module, module: str) -> Problems:
 
 
 def long_functions(tree: ast.Module, module: str) -> Problems:
-    """Bodies are counted without their docstring: a rule's docstring is a page of documentation."""
+    """Count bodies without their docstring, because the docstring of a check is a page of documentation."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -137,6 +141,44 @@ def vague_name(tree: ast.Module, module: str) -> Problems:
 def without_purpose(tree: ast.Module, module: str) -> Problems:
     if tree.body and not ast.get_docstring(tree):
         yield "1: a file opens with one sentence that says what it is"
+
+
+def origins_without_reason(text: str) -> Problems:
+    """Constants whose comment gives "(ours)" as the origin, which says nothing about why this value."""
+    for line, code in enumerate(text.splitlines(), start=1):
+        if "(ours)" in code:
+            yield f"{line}: '(ours)' is not an origin: write Derived, Cited, Calibrated or Heuristic, and why"
+
+
+def repeated_classes(trees: dict[str, ast.Module]) -> Problems:
+    """Class names that several modules define at their top level; `trees` is by module name."""
+    modules: dict[str, list[str]] = {}
+    for module, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name not in SHARED_CLASS_NAMES:
+                modules.setdefault(node.name, []).append(module)
+    for name, owners in modules.items():
+        if len(owners) > 1:
+            yield f"{name} is a class of {' and of '.join(owners)}: rename the less central one"
+
+
+def foreign_test_imports(tree: ast.Module, module: str) -> Problems:
+    """Imports of another test package than tests.support, and of private names of any test module."""
+    own = module.split(".")[1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for parts in (name.split(".") for name in names):
+            if parts[0] != "tests" or len(parts) == 1:
+                continue
+            if parts[1] not in (own, SHARED_TEST_PACKAGE):
+                yield f"{node.lineno}: move what is shared from {'.'.join(parts)} to tests.support"
+            if any(part.startswith("_") and not part.startswith("__") for part in parts):
+                yield f"{node.lineno}: {'.'.join(parts)} is private to its module"
 
 
 def long_file(path: Path) -> Problems:
@@ -158,7 +200,7 @@ for name in sys.argv[1:]:
 
 
 def torch_importer(modules: tuple[str, ...], path: Path) -> str:
-    """Which of these modules, or of what lies in their folders, first brings torch with it; "" if none does."""
+    """The first of these modules and their submodules that imports torch; "" if none does."""
     run = subprocess.run(
         [sys.executable, "-c", FIRST_IMPORTER_OF_TORCH, *modules],
         env={**os.environ, "PYTHONPATH": str(path)},
@@ -198,13 +240,38 @@ def parsed(path: Path) -> ast.Module:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_source_keeps_its_shape(check):
+def test_every_source_file_follows_the_rule(check):
     assert [problem for path in python_files("src") for problem in problems_of(path, check)] == []
 
 
 def test_no_file_is_long():
     files = python_files("src", "tests", "benchmarks", "examples", "docs")
     assert [f"{path.relative_to(ROOT)}: {problem}" for path in files for problem in long_file(path)] == []
+
+
+def test_class_names_are_unique_in_the_package():
+    assert list(repeated_classes({module_name(path): parsed(path) for path in python_files("src")})) == []
+
+
+def test_every_constant_has_an_origin_that_says_why():
+    files = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".js", ".css")]
+    problems = [
+        f"{path.relative_to(ROOT)}:{problem}"
+        for path in files
+        for problem in origins_without_reason(path.read_text())
+    ]
+    assert problems == []
+
+
+def test_test_packages_share_helpers_only_through_support():
+    problems = [
+        f"{path.relative_to(ROOT)}:{problem}"
+        for path in python_files("tests")
+        for problem in foreign_test_imports(
+            parsed(path), ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        )
+    ]
+    assert problems == []
 
 
 LAYER_LIST = re.compile(r"<!-- begin layers -->\n```\n(.*?)```\n<!-- end layers -->", re.DOTALL)
@@ -251,6 +318,10 @@ BAD_SOURCES = [
     (vague_name, "leadline.ops.utils", ""),
     (vague_name, "leadline._helpers", ""),
     (without_purpose, "leadline.ops.table", "x = 1"),
+    (foreign_test_imports, "tests.faults.test_names", "from tests.cli.conftest import run"),
+    (foreign_test_imports, "tests.faults.test_names", "from tests import cli"),
+    (foreign_test_imports, "tests.faults.test_names", "def late():\n    import tests.cli.conftest"),
+    (foreign_test_imports, "tests.faults.test_names", "from tests.support.reports import _private"),
 ]
 
 
@@ -269,12 +340,27 @@ GOOD_SOURCES = [
     (prints, "leadline.cli", "print('here')"),
     (long_functions, "leadline.ops.table", 'def page():\n    """' + "\n" * 99 + '    """\n    return 1'),
     (without_purpose, "leadline.empty", ""),
+    (foreign_test_imports, "tests.faults.test_names", "from tests.support.reports import sick"),
+    (foreign_test_imports, "tests.faults.test_names", "from tests.faults.test_strange_files import strange"),
+    (foreign_test_imports, "tests.faults.test_names", "from tests.support import ROOT\nimport torch"),
 ]
 
 
 @pytest.mark.parametrize(("check", "module", "source"), GOOD_SOURCES)
 def test_a_good_source_passes(check, module, source):
     assert list(check(ast.parse(source), module)) == []
+
+
+def test_a_class_name_that_two_modules_define_is_caught():
+    trees = {"leadline.a": ast.parse("class _Plan: pass"), "leadline.b": ast.parse("class _Plan: pass")}
+    assert len(list(repeated_classes(trees))) == 1
+    trees["leadline.b"] = ast.parse("class Layout: pass")
+    assert list(repeated_classes(trees)) == []
+
+
+def test_an_origin_without_a_reason_is_caught():
+    assert list(origins_without_reason("# Heuristic: three points show a trend.\nMIN_LAYERS = 3")) == []
+    assert len(list(origins_without_reason("MIN_LAYERS = 3  # layers (ours)"))) == 1
 
 
 def test_a_long_file_is_caught(tmp_path):
@@ -289,8 +375,7 @@ def test_a_module_that_imports_torch_is_caught(tmp_path):
     (package / "__init__.py").write_text("")
     (package / "dry.py").write_text("import json")
     (package / "soaked.py").write_text("import torch")
-    (tmp_path / "torch.py").write_text(
-        ""
-    )  # stands in for torch: the check is by name, and this import is quick
+    # An empty module stands in for torch, because the check is by name and this import is quick.
+    (tmp_path / "torch.py").write_text("")
     assert torch_importer(("wet", "wet.dry"), tmp_path) == ""
     assert torch_importer(("wet", "wet.dry", "wet.soaked"), tmp_path) == "torch comes with wet.soaked"

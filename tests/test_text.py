@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from leadline.report.layout import shorten
-from leadline.text import clean, code_spans, count, factor, first_clause, number, plural
+from leadline.text import clean, code_spans, count, factor, first_clause, number, plural, share
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -114,3 +114,9 @@ def test_a_clause_does_not_end_inside_a_number_or_a_name(text):
 )
 def test_pairs_of_backticks_mark_code(text, spans):
     assert code_spans(text) == spans
+
+
+def test_a_share_is_a_percentage_and_a_missing_share_looks_like_a_missing_number():
+    assert share(0.5) == "50 %"
+    assert share(None) == number(None)
+    assert share(math.nan) == number(math.nan)

@@ -13,7 +13,7 @@ import yaml
 from leadline.cli import main
 from leadline.config import EXAMPLES, read_config
 from tests.support import ROOT
-from tests.testing_plugin import LOAD
+from tests.support.pytest_plugin import LOAD
 
 PAGE = ROOT / "docs" / "howto" / "ci.md"
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -28,12 +28,11 @@ from leadline.lab.phase.record import Phase, Separation
 from leadline.records import Edit, Recipe
 from leadline.report.layout import Look
 from leadline.report.saved import formats_of
-from tests.lab.pages.test_pages import lab
-from tests.lab.test_standings import synthetic_race
-from tests.report.pages.test_repair import repair
 from tests.support import reports as samples
 from tests.support.faults import runs
 from tests.support.faults.damage import at, places, replaced, spoilt
+from tests.support.lab_results import claim_results, synthetic_race
+from tests.support.repairs import repair
 
 MOST = settings.default.max_examples
 PATIENT = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -95,7 +94,7 @@ RECORDS: dict[str, tuple[str, Read]] = {
     "repair": (repair().to_json(), show),
     "forecast": (samples.forecast().to_json(), show),
     "recipe": (RECIPE.to_json(), replay),
-    "lab": (lab().to_json(), show),
+    "lab": (claim_results().to_json(), show),
     "race": (synthetic_race().to_json(), show),
     "phase": (PHASE.to_json(), show),
 }

@@ -19,7 +19,7 @@ from leadline.monitor.arguments import handle_alert
 from leadline.records import Edit
 from leadline.records.run import Alert, Event
 from leadline.report.formats import FORMATS
-from tests.cli.conftest import run
+from tests.support.command_line import run
 from tests.support.faults.hostile import NAMES, TARGET, Elements, orders
 from tests.support.live_server import begin, serve
 

@@ -191,3 +191,11 @@ def test_who_ends_lower_is_decided_beyond_noise(untreated, treated, lower, words
     found = compare(Trial(untreated=tuple(untreated), treated=tuple(treated)))
     assert found.lower == lower
     assert words in found.why
+
+
+def test_a_batch_may_be_a_list_of_one_input():
+    batches = [[torch.ones(2, 3)]]
+    case = Case(nn.Linear(3, 3), torch.randn(2, 3), loss=lambda y: y.sum(), batches=batches)
+    ((inputs, targets),) = read_batches(case, 1).each
+    assert targets is None
+    assert torch.equal(inputs, torch.ones(2, 3))

@@ -1,4 +1,4 @@
-"""The code on the pages about alarms and integrations runs as it stands there."""
+"""The code on the pages about alarms and integrations runs unchanged."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def test_a_block_of_the_page_runs(page: str, index: int, tmp_path: Path, monkeyp
         exec(compile(code, f"{page}, block {index}", "exec"), {"__name__": "__main__"})
 
 
-def test_there_are_blocks_to_run():
-    assert len(PAGES) == 5
+def test_every_page_has_code_to_run():
+    assert {page for page, _ in PAGES} == {"reference/alarms.md", "howto/integrations.md"}

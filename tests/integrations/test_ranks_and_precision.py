@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from leadline.monitor.runfile.read import Run
-from tests.integrations.test_loops import (
+from tests.support import ROOT
+from tests.support.library_loops import (
     STEPS,
     accelerate_loop,
     huggingface_train,
@@ -21,7 +22,6 @@ from tests.integrations.test_loops import (
     same,
     weights,
 )
-from tests.support import ROOT
 
 LIBRARIES = [pytest.param(name, marks=needs(name)) for name in ("lightning", "transformers", "accelerate")]
 

@@ -1,4 +1,4 @@
-"""Sinks, with the real trackers: about twenty numbers and one picture, whatever the depth; a failure costs the sink."""
+"""Sinks with the real trackers: about twenty numbers and one picture at any depth; a failure ends only the sink."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import contextlib
 import json
 import math
 import os
+import pkgutil
 import sqlite3
 import struct
 import subprocess
 import sys
 import time
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from torch import nn
 
 import leadline
 from leadline.checks._history import History
+from leadline.integrations import sinks
 from leadline.integrations.sinks import (
     Feed,
     FunctionSink,
@@ -30,15 +31,20 @@ from leadline.integrations.sinks import (
     TrackioSink,
     WandbSink,
 )
+from leadline.monitor import trackers
 from leadline.monitor.tracker_feed import SUMMARY_NAMES, depth_profile, summary_numbers
 from leadline.records.run import Alert, Event, Sample
 from tests.support import ROOT
+from tests.support.library_loops import needs
 
 MOST_KEYS = 20
 
 
-def needs(library: str):
-    return pytest.mark.skipif(find_spec(library) is None, reason=f"{library} is not installed")
+def test_every_tracker_is_exported_by_the_page_of_sinks():
+    exported = {getattr(sinks, name).__module__ for name in sinks.__all__}
+    modules = {info.name for info in pkgutil.iter_modules(trackers.__path__, f"{trackers.__name__}.")}
+    assert modules
+    assert modules - exported == set()
 
 
 def history_of(depth: int) -> History:
@@ -115,15 +121,17 @@ def test_the_picture_shows_the_blocks_and_leaves_gaps_where_nothing_was_measured
 
 
 def collect_calls() -> tuple[FunctionSink, list, list, list]:
-    logged, shown, told = [], [], []
+    logged, shown, alerts = [], [], []
     sink = FunctionSink(
-        lambda values, step: logged.append((step, values)), show=lambda *a: shown.append(a), tell=told.append
+        lambda values, step: logged.append((step, values)),
+        show=lambda *a: shown.append(a),
+        tell=alerts.append,
     )
-    return sink, logged, shown, told
+    return sink, logged, shown, alerts
 
 
 def test_a_feed_sends_every_so_many_steps_and_each_alert_once():
-    sink, logged, shown, told = collect_calls()
+    sink, logged, shown, alerts = collect_calls()
     watch = Trained()
     feed = Feed(watch, [sink], every=10)
     for step in range(2, 35):
@@ -133,7 +141,7 @@ def test_a_feed_sends_every_so_many_steps_and_each_alert_once():
         feed.push()
     feed.close()
     assert [step for step, _ in logged] == [2, 12, 22, 32, 34]
-    assert [(each.code, each.state) for each in told] == [
+    assert [(each.code, each.state) for each in alerts] == [
         ("T801", "raised"),
         ("T803", "raised"),
         ("T801", "cleared"),
@@ -219,7 +227,7 @@ def test_wandb_offline_has_the_scalars_the_picture_and_the_alerts(tmp_path: Path
     assert {"leadline/loss", "leadline/step", "leadline/depth_profile"} <= keys
     assert len(keys) <= MOST_KEYS + 2
     summary = [
-        i for r in records for i in r.summary.update if "leadline/alerts_told" in (i.key, *i.nested_key)
+        i for r in records for i in r.summary.update if "leadline/alerts_alerts" in (i.key, *i.nested_key)
     ]
     assert "T801 toy" in summary[-1].value_json
 
@@ -272,7 +280,7 @@ def test_mlflow_files_have_the_metrics_the_picture_and_the_alerts(tmp_path: Path
 
 @needs("trackio")
 def test_a_trackio_run_has_the_numbers_the_picture_and_the_alerts(tmp_path: Path):
-    """In a process of its own: trackio decides on import where its files go, and tells the terminal what it does."""
+    """Run in a separate process: trackio decides on import where its files go, and prints what it does."""
     code = """
 import trackio
 from leadline.integrations.sinks import TrackioSink
@@ -288,11 +296,11 @@ run.finish()
     )
     with contextlib.closing(sqlite3.connect(tmp_path / "toy.db")) as store:
         rows = [json.loads(row) for (row,) in store.execute("select metrics from metrics")]
-        told = store.execute("select title, level from alerts order by id").fetchall()
+        alerts = store.execute("select title, level from alerts order by id").fetchall()
     assert {name for row in rows for name in row} == {
         f"leadline/{name}" for name in (*SUMMARY_NAMES, "depth_profile")
     }
-    assert told == [("T801 toy", "warn"), ("T803 toy", "warn")]
+    assert alerts == [("T801 toy", "warn"), ("T803 toy", "warn")]
     assert len([*tmp_path.rglob("*.png")]) == 1
 
 

@@ -11,7 +11,7 @@ import torch
 
 from leadline.checks import model_checks
 from leadline.lab.articles import ARTICLES
-from leadline.lab.claim import HEADINGS, Claim, all_claims
+from leadline.lab.claim import HEADINGS, Claim, all_claims, run_claims
 from leadline.records import Lab
 from leadline.records.experiment import ruling
 from tests.support import ROOT
@@ -91,3 +91,20 @@ def test_stored_texts_match_the_claims_and_stored_verdicts_follow_from_their_che
         texts = (found.claim, found.article, found.test, found.truth)
         assert texts == (claim.summary, *(claim.section(heading) for heading in HEADINGS)), claim.code
         assert found.published == claim.verdict == found.verdict == ruling(found.checks), claim.code
+
+
+def test_progress_names_each_claim():
+    calls = []
+    quick = next(each for each in all_claims() if not each.slow)
+    run_claims([quick], "0.1.0", seeds=2, progress=lambda *call: calls.append(call))
+    assert calls == [(0, 1, quick.code)]
+
+
+def test_two_claims_with_one_code_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    first: Claim = all_claims()[0]
+    all_claims.cache_clear()
+    monkeypatch.setattr("leadline.lab.claim.collect", lambda *_: [first, first])
+    with pytest.raises(ValueError, match=f"two claims have the code {first.code}"):
+        all_claims()
+    monkeypatch.undo()
+    all_claims.cache_clear()

@@ -148,3 +148,8 @@ def test_an_invalid_plan_is_refused(bad):
 def test_an_unknown_kind_of_diagram_is_refused():
     with pytest.raises(InputError, match="gain, rate, residual"):
         phase("width")
+
+
+def test_the_correlation_scale_is_zero_where_the_signal_vanishes():
+    assert correlation_scale("relu", 0.5, 0.0) == 0.0
+    assert correlation_scale("tanh", 1.5, 0.05) > 0

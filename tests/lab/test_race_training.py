@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from leadline.errors import InputError
+from leadline.lab.race.grid import Grid
 from leadline.lab.race.tasks import (
     TASKS,
     ModelSize,
@@ -118,3 +119,9 @@ def test_the_splits_of_the_data_have_no_sample_in_common():
 
 def test_a_constant_prediction_has_the_entropy_of_the_classes_as_its_loss():
     assert base_rate("images") == pytest.approx(2.3026, abs=0.01)  # ten classes, about equally many
+
+
+@pytest.mark.parametrize(("field", "value"), [("data", "novels"), ("optimizer", "magic"), ("depths", ())])
+def test_a_grid_with_an_unknown_or_empty_choice_is_refused(field: str, value: object):
+    with pytest.raises(InputError, match=field):
+        Grid(**{"data": "text", "schemes": ("pre",), "depths": (1,), "rates": (0.1,), field: value})

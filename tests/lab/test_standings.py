@@ -5,29 +5,18 @@ import math
 import msgspec
 import pytest
 
-from leadline.lab.race.page import RACE_FORMATS, last_steps, league_rows, summary_text, transfer_rows
+from leadline.lab.race.page import (
+    RACE_FORMATS,
+    format_interval,
+    last_steps,
+    league_rows,
+    summary_text,
+    transfer_rows,
+)
 from leadline.lab.race.record import Race, SeedInterval
-from leadline.lab.race.standings import NetworkResult, build_race, league_table, rate_transfers
+from leadline.lab.race.standings import NetworkResult, league_table, rate_transfers
 from leadline.report.layout import Look
-
-RATES = (1e-3, 1e-2, 1e-1)
-
-
-def parabola(scheme, depth, *, best, floor, seeds=3, rates=RATES):
-    """Return losses on a parabola in log rate with its minimum at `best`; seeds differ slightly."""
-    return [
-        NetworkResult(
-            scheme=scheme,
-            depth=depth,
-            rate=rate,
-            seed=seed,
-            valid=floor + math.log(rate / best) ** 2 / 10 + 0.01 * seed,
-            held_out=floor + math.log(rate / best) ** 2 / 10 + 0.01 * seed,
-            curve=(4.0, 3.0),
-        )
-        for rate in rates
-        for seed in range(seeds)
-    ]
+from tests.support.lab_results import fields_of, parabola, synthetic_race
 
 
 def test_schemes_are_ranked_by_the_loss_at_their_own_best_rate():
@@ -51,7 +40,7 @@ def test_the_rate_is_chosen_on_validation_and_the_loss_is_held_out():
 def test_a_lead_within_the_noise_of_the_seeds_counts_as_a_tie():
     near = [*parabola("pre", 12, best=1e-2, floor=1.0), *parabola("post", 12, best=1e-2, floor=1.001)]
     noisy = [
-        NetworkResult(**{**_fields(cell), "held_out": cell.held_out + 0.05 * (-1) ** cell.seed})
+        NetworkResult(**{**fields_of(cell), "held_out": cell.held_out + 0.05 * (-1) ** cell.seed})
         if cell.scheme == "post"
         else cell
         for cell in near
@@ -61,13 +50,9 @@ def test_a_lead_within_the_noise_of_the_seeds_counts_as_a_tie():
     assert [row.level for row in league_table(far, 12, 2.95)] == [True, False]
 
 
-def _fields(cell):
-    return {name: getattr(cell, name) for name in cell.__struct_fields__}
-
-
 def test_a_diverged_network_ranks_last_and_counts_as_having_learned_nothing():
     broken = [
-        NetworkResult(**{**_fields(c), "valid": math.nan, "held_out": math.nan})
+        NetworkResult(**{**fields_of(c), "valid": math.nan, "held_out": math.nan})
         for c in parabola("post", 12, best=1, floor=1)
     ]
     table = league_table([*broken, *parabola("pre", 12, best=1e-2, floor=1.0)], 12, 2.95)
@@ -118,24 +103,6 @@ def test_theory_predicts_how_the_best_rate_changes_with_depth(scheme, adam, sgd)
     cells = [cell for depth in (4, 16) for cell in parabola(scheme, depth, best=1e-2, floor=1.0)]
     assert rate_transfers(cells, "adam", 2.95)[0].predicted == adam
     assert rate_transfers(cells, "sgd", 2.95)[0].predicted == sgd
-
-
-def synthetic_race():
-    budget = {"data": "text", "optimizer": "adam", "steps": 1, "batch": 1, "width": 8, "time": 16}
-    cells = [
-        *parabola("pre", 4, best=1e-2, floor=1.0),
-        *parabola("post", 4, best=1e-2, floor=1.5),
-        *parabola("pre", 16, best=1e-3, floor=1),
-    ]
-    results = ("valid", "held_out", "curve")
-    pairs = [
-        (
-            {**budget, **{name: value for name, value in _fields(cell).items() if name not in results}},
-            {name: getattr(cell, name) for name in results},
-        )
-        for cell in cells
-    ]
-    return build_race(pairs, base_rate=2.95)
 
 
 def test_a_race_survives_json():
@@ -198,3 +165,7 @@ def test_a_sensitivity_that_rounds_to_zero_has_no_minus_sign():
 def test_points_of_a_curve_are_labeled_with_their_steps(steps, points, ends):
     names = last_steps(steps, points)
     assert (len(names), names[0], names[-1]) == (points, *ends)
+
+
+def test_an_infinite_mean_loss_is_shown_as_diverged():
+    assert format_interval(SeedInterval(mean=math.inf, half=None)) == "diverged"

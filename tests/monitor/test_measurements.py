@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 import leadline
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
 from leadline.monitor.norms import Norms, total
+from leadline.monitor.parameters import build_parameter_table
+from leadline.monitor.step_record import to_number
 from leadline.monitor.watch import Watch
 
 CLOSE = 1e-5  # relative: float32 sums of a few hundred terms err by about 1e-7
@@ -291,3 +293,16 @@ def test_the_clipped_share_is_known_on_traced_steps(scaled: bool):
             scaler.update()
     assert w.trouble == ""
     assert scalars(w, "grad_clip") == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_loss_may_be_a_float_or_a_tensor_of_one_or_more_elements():
+    assert to_number(2.5) == 2.5
+    assert to_number(torch.tensor(2.5, requires_grad=True)) == 2.5
+    assert to_number(torch.tensor([1.0, 2.0])) == 1.5
+    assert to_number(nn.Parameter(torch.tensor(3.0))) == 3.0
+
+
+def test_a_parameter_that_only_the_optimizer_holds_has_a_name():
+    model, alone = nn.Linear(2, 2), nn.Parameter(torch.ones(3))
+    table = build_parameter_table(model, [torch.optim.SGD([*model.parameters(), alone], lr=0.1)])
+    assert "outside the model, (3,), 2" in table.names

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.errors import InputError
-from leadline.nn import LanguageModel, Options
+from leadline.nn import EncoderDecoder, LanguageModel, Options
 from leadline.nn.attention import SelfAttention
 from leadline.nn.qk_norm import HeadNormed, qk_norm_
 
@@ -138,3 +138,21 @@ def test_what_has_qk_norm_already_or_extra_keys_is_refused():
         qk_norm_(attention, 4)
     with pytest.raises(InputError, match="extra key"):
         qk_norm_(multi_head(add_zero_attn=True), 4)
+
+
+def test_normed_queries_and_keys_work_with_keys_of_another_width():
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True)
+    qk_norm_(attention, 4)
+    query, key = torch.randn(2, 3, 8), torch.randn(2, 5, 6)
+    once, _ = attention(query, key, key)
+    twice, _ = attention(query * 100, key, key)
+    assert once.shape == (2, 3, 8)
+    assert torch.isfinite(twice).all()
+
+
+def test_qk_norm_works_in_an_encoder_decoder_with_tied_embeddings():
+    torch.manual_seed(0)
+    model = EncoderDecoder(vocab=11, width=16, heads=2, depth=2, options=Options(qk_norm=True, tie=True))
+    logits = model(torch.randint(11, (2, 5)), torch.randint(11, (2, 4)))
+    assert logits.shape == (2, 4, 11)

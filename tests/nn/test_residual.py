@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.nn import SCHEMES, Encoder, Layout, Options, Residual
+from leadline.nn import MLP, SCHEMES, Encoder, Layout, Options, Residual
 from leadline.nn.attention import SelfAttention
 from leadline.nn.roles import fill_branch_
 from leadline.nn.scheme import one
@@ -251,3 +251,8 @@ def test_fully_sharded_blocks_give_the_same_gradients():
             torch.testing.assert_close(a.grad, b.grad.full_tensor(), msg=name)
     finally:
         dist.destroy_process_group()
+
+
+def test_the_repr_of_a_residual_block_names_its_scheme():
+    model = MLP(4, 4, 2, 2)
+    assert "scheme=" in repr(next(each for each in model.modules() if isinstance(each, Residual)))

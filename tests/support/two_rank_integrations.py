@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tests.integrations.test_loops import accelerate_loop, huggingface_train, lightning_fit, weights
+from tests.support.library_loops import accelerate_loop, huggingface_train, lightning_fit, weights
 
 FOLDER = Path(sys.argv[1])
 

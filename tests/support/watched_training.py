@@ -94,3 +94,24 @@ def unlike(one: dict[str, object], other: dict[str, object]) -> list[str]:
     """Names of all that is not the same."""
     missing = object()
     return [name for name in {**one, **other} if one.get(name, missing) != other.get(name, missing)]
+
+
+def small_training() -> tuple[nn.Module, torch.optim.Optimizer, Tensor]:
+    """A two-layer model, its optimizer and a batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.randn(5, 4)
+
+
+def count_hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """The number of hooks on the model, on the optimizer and global ones, plus the active torch-function modes."""
+    on_model = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    on_optimizer = len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
+    every = nn.modules.module
+    return (
+        on_model
+        + on_optimizer
+        + len(every._global_forward_hooks)
+        + len(every._global_forward_pre_hooks)
+        + torch._C._len_torch_function_stack()
+    )

@@ -12,7 +12,7 @@ import pytest
 
 from leadline.records.report import Report
 from tests.support import ROOT
-from tests.testing_plugin import LOAD, PLUGIN
+from tests.support.pytest_plugin import LOAD, PLUGIN
 
 NETS = """
 import torch

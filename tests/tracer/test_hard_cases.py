@@ -18,6 +18,7 @@ from tests.support.traces import gaps_about, module, ops_in, output_of, paramete
 from tests.support.zoo import ZOO, Specimen, animals, energy
 from tests.support.zoo.machinery import Checkpointed
 from tests.support.zoo.plain import WIDTH, batch
+from tests.support.zoo.plain_run import plain_run
 
 
 def mean_square(x: Tensor) -> float:
@@ -356,3 +357,35 @@ def test_hostile_module_names_come_out_as_they_are():  # row 65
     model.add_module(name, nn.Linear(WIDTH, WIDTH))
     found = trace(Case(model, batch(), loss=energy))
     assert leadline.Trace.from_json(found.to_json()).modules[1].path == name
+
+
+class Unregistered(nn.Module):
+    """Keeps layers in a plain list, where PyTorch does not find them: they never train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [nn.Linear(WIDTH, WIDTH)]
+        self.head = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.hidden[0](x))
+
+
+def test_trainable_tensors_that_the_model_does_not_register_are_listed():  # row 12, silence
+    found = trace(Case(Unregistered(), batch(), loss=energy))
+    assert gaps_about(found, "regist")
+    assert ops_in(found, "head")
+
+
+def test_a_gradient_hook_of_the_user_shows_in_the_gradient():  # row 57
+    case, plain = ZOO["mlp"](), plain_run(ZOO["mlp"]())
+    case.model[1].weight.register_hook(lambda gradient: 10 * gradient)
+    expected = 10 * plain.gradients["1.weight"].norm().item()
+    assert parameter(trace(case), "1.weight").grad_norm == pytest.approx(expected, rel=1e-5)
+
+
+def test_after_an_error_the_model_catches_ops_belong_to_the_right_module():  # row 50
+    found = trace(ZOO["recovers-from-an-error"]())
+    (tanh,) = [op for op in found.ops if op.name == "tanh"]
+    assert tanh.module == ""
+    assert ops_in(found, "spare")

@@ -245,3 +245,7 @@ def test_a_statistic_wrong_by_one_percent_is_caught(field: str):
     assert_agrees(right, right)
     with pytest.raises(AssertionError):
         assert_agrees(wrong, right)
+
+
+def test_an_empty_tensor_has_the_same_statistics_on_both_paths():
+    assert stats.measure_deferred(torch.empty(0)) == stats.measure_now(torch.empty(0))

@@ -9,40 +9,9 @@ import pytest
 
 from leadline.lab.articles import ARTICLES
 from leadline.lab.claims_page import draw_plot, markdown_to_html, render_html, render_markdown, table_cell
-from leadline.records import Experiment, Lab, Plot, PlotLine, PredictionCheck
+from tests.support.lab_results import claim_results
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-def lab(text: str = r"As stated: $\sigma_w^2 < |x|$.") -> Lab:
-    check = PredictionCheck(
-        what=f"$|r|$ of {text}",
-        by="article",
-        predicted=1.0,
-        low=0.9,
-        high=1.1,
-        origin=text,
-        measured=1.0,
-        measured_low=0.99,
-        measured_high=1.01,
-        runs=3,
-        interval="95 %",
-    )
-    line = PlotLine(label=text, values=(1.0, 2.0))
-    found = Experiment(
-        code="S0-1",
-        claim=text,
-        article=text,
-        test=text,
-        truth=text,
-        published="holds",
-        verdict="holds",
-        checks=(check,),
-        plots=(Plot(title=text, across="layers", names=("1", "2"), lines=(line,)),),
-        seeds=3,
-        seconds=0.1,
-    )
-    return Lab(leadline="0", torch="2", experiments=(found,))
 
 
 class Tags(HTMLParser):
@@ -61,22 +30,22 @@ def tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
 
 
 def test_the_page_loads_nothing_and_has_a_content_policy():
-    found = tags(render_html(lab()))
+    found = tags(render_html(claim_results()))
     assert all(name not in attributes for _, attributes in found for name in ("src", "style", "onclick"))
     assert all((attributes.get("href") or "#").startswith("#") for _, attributes in found)
     assert any("default-src 'none'" in (attributes.get("content") or "") for _, attributes in found)
 
 
 def test_formulas_are_mathml_and_plots_are_inline_svg():
-    names = [tag for tag, _ in tags(render_html(lab()))]
+    names = [tag for tag, _ in tags(render_html(claim_results()))]
     assert "math" in names
     assert "svg" in names
 
 
 def test_text_of_a_record_is_escaped():
-    page = render_html(lab(HOSTILE))
+    page = render_html(claim_results(HOSTILE))
     assert HOSTILE not in page
-    assert HOSTILE not in draw_plot(lab(HOSTILE).experiments[0].plots[0])
+    assert HOSTILE not in draw_plot(claim_results(HOSTILE).experiments[0].plots[0])
 
 
 def test_without_latex2mathml_formulas_are_plain_text(monkeypatch: pytest.MonkeyPatch):
@@ -96,11 +65,11 @@ def test_without_latex2mathml_formulas_are_plain_text(monkeypatch: pytest.Monkey
 
 def test_a_vertical_bar_does_not_end_a_table_cell():
     assert table_cell(r"$|\cos|$ and |x| and $\|y\|$") == r"$\vert \cos\vert $ and &#124;x&#124; and $\|y\|$"
-    rows = [line for line in render_markdown(lab()).splitlines() if line.startswith("| $")]
+    rows = [line for line in render_markdown(claim_results()).splitlines() if line.startswith("| $")]
     assert all(line.count(" | ") == 4 for line in rows)
 
 
 def test_the_markdown_contains_the_errata_and_each_claim():
-    text = render_markdown(lab())
+    text = render_markdown(claim_results())
     assert "### S0-1: holds {#s0-1}" in text
     assert all(erratum in text for erratum in ARTICLES[0].errata)

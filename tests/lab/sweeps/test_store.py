@@ -97,3 +97,12 @@ def test_a_cell_without_a_result_is_refused_by_its_key(tmp_path):
     path.write_text('{"schema":"leadline.cells/1","key":"abc"}\n')
     with pytest.raises(SchemaError, match="abc"):
         CellStore(path)
+
+
+def test_empty_lines_of_a_store_are_ignored(tmp_path):
+    store = CellStore(tmp_path / "cells.jsonl")
+    store.add("a", {"x": 1}, {"y": 2})
+    store.path.write_text(store.path.read_text() + "\n\n")
+    again = CellStore(store.path)
+    assert len(again) == 1
+    assert again.torn == 0

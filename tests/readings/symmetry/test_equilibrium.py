@@ -110,3 +110,14 @@ def test_the_balance_is_reached_in_about_one_over_rate_times_decay_steps():
 def test_an_unknown_optimizer_or_a_zero_rate_has_no_equilibrium(name, rate, decay):
     group = ParamGroup(parameters=("w",), lr=rate, weight_decay=decay, options={})
     assert equilibrium(name, group, count=COUNT, radius=1.0) is None
+
+
+def test_coupled_decay_has_no_equilibrium_without_a_gradient():
+    group = ParamGroup(parameters=("w",), lr=0.1, weight_decay=0.1, options={"betas": [0.9, 0.99]})
+    assert equilibrium("Adam", group, count=10, radius=None) is None
+    assert equilibrium("Adam", group, count=10, radius=1.0) is not None
+
+
+def test_an_unknown_optimizer_has_no_equilibrium():
+    group = ParamGroup(parameters=("w",), lr=0.1, weight_decay=0.1, options={})
+    assert equilibrium("Unheard", group, count=10, radius=1.0) is None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 import leadline
+from leadline.errors import InputError
 from leadline.ops.table import OP_TABLE
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.symmetry.scale_rules import SCALE_RULES
-from leadline.readings.symmetry.verification import verify
+from leadline.readings.symmetry.verification import relative_change, verify
+from leadline.records import Symmetry
 from leadline.tracer.trace import trace
 from tests.support.zoo import ZOO, Specimen, animals
 
@@ -134,3 +139,21 @@ def test_a_thousand_layers_are_solved():
     assert found.dimension == 1000
     assert all(len(each.exponents) == 3 for each in found.generators)
     assert found.inert == ()
+
+
+def test_outputs_that_become_nan_have_changed_without_bound():
+    finite, broken = torch.tensor([1.0, 2.0]), torch.tensor([1.0, math.nan])
+    assert relative_change([finite], [broken]) == math.inf
+    assert relative_change([broken], [broken]) == 0.0
+    assert relative_change([], []) == 0.0
+
+
+def test_symmetries_refuses_an_object_that_is_not_a_model():
+    with pytest.raises(InputError):
+        leadline.symmetries("no model", torch.randn(2, 2))
+
+
+def test_a_penalty_that_was_not_measured_has_no_free_share():
+    group = Symmetry(generators=(), tensors=(), decayed=False, penalty=2.0, least=1.0, eps=(), held=())
+    assert group.free_share == 0.5
+    assert replace(group, least=None).free_share is None

@@ -34,3 +34,7 @@ def test_what_a_title_holds_is_escaped():
     assert "<b>" not in heat_map(
         [[0.0]], Axis(title="<b>", values=(1.0,)), Axis(title="y", values=(1,)), label="<b>"
     )
+
+
+def test_the_only_value_of_an_axis_is_at_its_start():
+    assert Axis(title="rate", values=[0.1]).place(5.0) == 0.0

@@ -1,4 +1,4 @@
-"""The tracer's manners, asked of every model in the zoo: it leaves everything as it found it, whatever happens."""
+"""A trace leaves every model in the zoo unchanged and keeps nothing alive, also when the user's code raises."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from leadline.records import Parameter
 from tests.support import failing_cases as faults
 from tests.support.traces import trace
 from tests.support.zoo import ZOO, Specimen, animals
+from tests.support.zoo.plain import WIDTH, batch
 from tests.support.zoo.plain_run import call, loss_of, named_parameters, plain_run
 
 RELATIVE = 1e-5  # of a norm: float32 sums of a few hundred terms err by about 1e-7
@@ -63,7 +64,7 @@ ACCIDENTS: dict[str, type[BaseException]] = {
 
 @pytest.mark.parametrize("where", FAULTS)
 @pytest.mark.parametrize("animal", animals(without=["deep"]))
-def test_what_the_user_raises_comes_out_unchanged_and_leaves_no_footprint(animal: Specimen, where: str):
+def test_an_error_of_the_user_is_raised_unchanged_and_leaves_no_footprint(animal: Specimen, where: str):
     accident = ACCIDENTS[where]()
     case = FAULTS[where](animal, accident)
     populate_gradients(case)
@@ -79,7 +80,7 @@ def test_what_the_user_raises_comes_out_unchanged_and_leaves_no_footprint(animal
 
 
 @pytest.mark.parametrize("animal", animals())
-def test_loss_and_gradient_norms_are_those_of_a_plain_run(animal: Specimen):
+def test_loss_and_gradient_norms_equal_those_of_an_untraced_run(animal: Specimen):
     plain, case = plain_run(animal()), animal()
     torch.manual_seed(1)
     found = trace(case)
@@ -103,7 +104,7 @@ def assert_same_gradient(parameter: Parameter, gradient: Tensor | None, rel: flo
 
 
 @pytest.mark.parametrize("animal", animals(without=["deep", "overwrites"]))
-def test_a_graph_the_user_holds_still_runs_backward_after_a_trace(animal: Specimen):
+def test_a_graph_that_the_user_holds_still_runs_backward_after_a_trace(animal: Specimen):
     expected = plain_run(animal()).gradients
     case = animal()
     torch.manual_seed(1)
@@ -116,7 +117,7 @@ def test_a_graph_the_user_holds_still_runs_backward_after_a_trace(animal: Specim
 
 @pytest.fixture(scope="module")
 def _quick_collector() -> Iterator[None]:
-    """Collecting garbage looks only at what these tests make, not at every object that libraries made at import."""
+    """Make garbage collection fast: it skips every object that exists before these tests."""
     gc.collect()
     gc.freeze()
     yield
@@ -181,7 +182,7 @@ def test_a_trace_keeps_no_graph_alive():
 
 
 @pytest.mark.usefixtures("_quick_collector")
-def test_a_graph_that_is_kept_alive_is_noticed():
+def test_the_graph_check_detects_a_graph_that_is_alive():
     Holder.tokens = []
     layer = nn.Linear(3, 3)
     seen = watch_activations(layer)
@@ -194,7 +195,7 @@ def test_a_graph_that_is_kept_alive_is_noticed():
     assert Holder.tokens[0]() is None
 
 
-def test_the_random_numbers_of_python_and_numpy_are_put_back_too():
+def test_the_random_states_of_python_and_numpy_are_restored():
     class Noisy(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
             random.random()
@@ -224,7 +225,7 @@ def test_an_optimizer_keeps_its_state_and_its_hooks_do_not_run():
 
 
 class Counting(TorchFunctionMode):
-    """A mode of the user's own."""
+    """A torch-function mode that counts calls."""
 
     seen = 0
 
@@ -247,7 +248,7 @@ MODES: dict[str, Callable[[], AbstractContextManager]] = {
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
 @pytest.mark.parametrize("mode", MODES)
-def test_a_trace_inside_the_users_own_mode_sees_its_ops_and_leaves_the_mode_as_it_is(mode: str):
+def test_a_trace_inside_a_mode_of_the_user_records_every_op_and_leaves_the_mode_active(mode: str):
     case = ZOO["mlp"]()
     with MODES[mode]():
         before = footprint(case)
@@ -295,7 +296,7 @@ def tidy() -> Iterator[None]:
 
 @pytest.mark.usefixtures("tidy")
 @pytest.mark.parametrize("name", TAMPERS)
-def test_tampering_is_seen_in_the_footprint(name: str):
+def test_the_footprint_shows_every_kind_of_change(name: str):
     case = ZOO["mlp"]()
     before = footprint(case)
     assert differences(before, footprint(case)) == []
@@ -303,9 +304,38 @@ def test_tampering_is_seen_in_the_footprint(name: str):
     assert name in differences(before, footprint(case))
 
 
-def test_a_gradient_wrong_by_one_percent_is_caught():
+def test_the_gradient_comparison_detects_an_error_of_one_percent():
     case = ZOO["mlp"]()
     plain = plain_run(ZOO["mlp"]())
     wrong = trace(case).parameters[0]
     with pytest.raises(AssertionError):
         assert_same_gradient(wrong, plain.gradients[wrong.name] * 1.01, rel=RELATIVE)
+
+
+def test_a_trace_keeps_no_model_alive():  # row 55
+    case = ZOO["mlp"]()
+    found, model = trace(case), weakref.ref(case.model)
+    del case
+    gc.collect()
+    assert model() is None
+    assert found.model == "Sequential"
+
+
+class CenterLoss(nn.Module):
+    """A loss with a parameter and a running mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(()))
+        self.register_buffer("center", torch.zeros(WIDTH))
+
+    def forward(self, output: Tensor) -> Tensor:
+        self.center.lerp_(output.detach().mean(0), 0.1)
+        return self.temperature * (output - self.center).square().mean()
+
+
+def test_a_loss_that_is_a_module_is_restored_too():  # row 39
+    model, loss, x = nn.Linear(WIDTH, WIDTH), CenterLoss(), batch()
+    before = footprint(Case(loss, ()))
+    leadline.trace(model, x, loss=loss)
+    assert differences(before, footprint(Case(loss, ()))) == []

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from leadline.errors import InputError
 from leadline.nn import (
@@ -23,6 +23,7 @@ from leadline.nn import (
     schedule,
     z_loss,
 )
+from leadline.nn.schedules import FullAgain, SlowStart
 
 DERIVED = {name: row for name, row in SCHEMES.items() if row.exponent is not None}
 
@@ -208,3 +209,41 @@ def test_a_step_with_groups_lowers_the_loss():
         loss.backward()
         optimizer.step()
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_slow_start_raises_the_rate_linearly_and_then_leaves_it_alone():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    before, after, rates_used = SlowStart(2), FullAgain(2), []
+    for _ in range(4):
+        before(optimizer, (), {})
+        rates_used.append(optimizer.param_groups[0]["lr"])
+        after(optimizer, (), {})
+    assert rates_used == [0.5, 1.0, 1.0, 1.0]
+
+
+def test_parameters_without_a_gradient_are_neither_clipped_nor_moved():
+    used, unused = (nn.Parameter(torch.ones(2, 2)) for _ in range(2))
+    used.grad = torch.full((2, 2), 100.0)
+    assert adaptive_clip_([used, unused], clip=0.01) == 1.0
+    optimizer = StableAdamW([used, unused], lr=0.1)
+    optimizer.step()
+    assert torch.equal(unused, torch.ones(2, 2))
+    assert not torch.equal(used, torch.ones(2, 2))
+
+
+def test_a_closure_is_called_with_gradients_and_its_loss_returned():
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = StableAdamW([weight], lr=0.1)
+
+    def closure() -> Tensor:
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) == 3.0
+    assert weight.max() < 1
+
+
+def test_a_schedule_of_an_unknown_shape_is_refused():
+    with pytest.raises(InputError, match="none, linear or cosine"):
+        schedule("square", warmup_steps=1, total_steps=5)

@@ -1,4 +1,4 @@
-"""A watch never harms its host: errors, interrupts, copies, forks, and errors of its own."""
+"""A watch never harms the training it observes: errors, interrupts, copies, forks and internal failures."""
 
 from __future__ import annotations
 
@@ -14,38 +14,16 @@ import torch
 from torch import Tensor, nn
 
 import leadline
-from leadline.errors import AlertError, InputError
 from leadline.monitor import norms, sampler
-from leadline.monitor.arguments import drop_escalation_clears
 from leadline.monitor.runfile.read import Run
 from leadline.monitor.step_record import StepRecord
 from leadline.monitor.steps import TrainingSteps
-from leadline.records.run import Alert
 from tests.support.failing_cases import RaiseInBackward, UserError
+from tests.support.watched_training import count_hooks, small_training
 
 
-def small() -> tuple[nn.Module, torch.optim.Optimizer, Tensor]:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
-    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.randn(5, 4)
-
-
-def hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """How many hooks there are, on the model, the optimizer and globally, and how many modes."""
-    on_model = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
-    on_optimizer = len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
-    every = nn.modules.module
-    return (
-        on_model
-        + on_optimizer
-        + len(every._global_forward_hooks)
-        + len(every._global_forward_pre_hooks)
-        + torch._C._len_torch_function_stack()
-    )
-
-
-class Trips(nn.Module):
-    """Raises what it is told to, where it is told to."""
+class FailingModel(nn.Module):
+    """Raises `accident` in the pass named by `where`."""
 
     def __init__(self, accident: BaseException, where: str) -> None:
         super().__init__()
@@ -61,7 +39,7 @@ class Trips(nn.Module):
 @pytest.mark.parametrize("accident", [UserError("mine"), KeyboardInterrupt()], ids=["error", "interrupt"])
 @pytest.mark.parametrize("where", ["forward", "loss", "backward"])
 def test_an_error_of_the_loop_is_raised_and_leaves_no_hook(where: str, accident: BaseException, tmp_path):
-    model = Trips(accident, where)
+    model = FailingModel(accident, where)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     path = tmp_path / "run.leadline"
 
@@ -75,12 +53,12 @@ def test_an_error_of_the_loop_is_raised_and_leaves_no_hook(where: str, accident:
     with pytest.raises(type(accident)) as caught:
         train()
     assert caught.value is accident
-    assert hooks(model, optimizer) == 0
+    assert count_hooks(model, optimizer) == 0
     assert [event.kind for event in Run(path).events()] == ["crash"]
 
 
 def test_an_interrupted_forward_leaves_no_trace_at_the_next_step():
-    model = Trips(KeyboardInterrupt(), "forward")
+    model = FailingModel(KeyboardInterrupt(), "forward")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with leadline.watch(model, optimizer, every=1):
         with pytest.raises(KeyboardInterrupt):
@@ -90,7 +68,7 @@ def test_an_interrupted_forward_leaves_no_trace_at_the_next_step():
 
 
 def test_a_crash_event_has_the_last_values_and_the_last_finite_sample(tmp_path):
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     path = tmp_path / "run.leadline"
 
     def train() -> None:
@@ -124,7 +102,7 @@ def test_an_internal_error_ends_the_watch_and_not_the_training(name: str, monkey
 
     plain, watched = [], []
     for losses, with_watch in ((plain, False), (watched, True)):
-        model, optimizer, x = small()
+        model, optimizer, x = small_training()
         if with_watch:
             monkeypatch.setattr(*FAULTS[name], fail)
             w = leadline.watch(model, optimizer, every=1)
@@ -137,7 +115,7 @@ def test_an_internal_error_ends_the_watch_and_not_the_training(name: str, monkey
     assert losses == plain
     w.close()
     assert "injected" in w.trouble
-    assert hooks(model, optimizer) == 0
+    assert count_hooks(model, optimizer) == 0
 
 
 def test_an_error_inside_the_recorder_does_not_reach_the_models_forward(monkeypatch):
@@ -147,7 +125,7 @@ def test_an_error_inside_the_recorder_does_not_reach_the_models_forward(monkeypa
         raise RuntimeError("injected")
 
     monkeypatch.setattr(Recorder, "_after_call", fail)
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     expected = copy.deepcopy(model)(x)
     w = leadline.watch(model, optimizer, every=1)
     found = model(x)
@@ -155,11 +133,11 @@ def test_an_error_inside_the_recorder_does_not_reach_the_models_forward(monkeypa
     found.sum().backward()
     optimizer.step()
     assert "injected" in w.trouble
-    assert hooks(model, optimizer) == 0
+    assert count_hooks(model, optimizer) == 0
 
 
 def test_copies_and_pickles_of_a_watched_model_and_optimizer_do_not_report():
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     with leadline.watch(model, optimizer, every=1) as w:
         twin, saved = copy.deepcopy(model), io.BytesIO()
         torch.save(model, saved)
@@ -174,7 +152,7 @@ def test_copies_and_pickles_of_a_watched_model_and_optimizer_do_not_report():
 
 
 def test_passes_without_gradient_are_not_taken_for_the_training_pass():
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     with leadline.watch(model, optimizer, every=1) as w:
         with torch.no_grad():
             model(torch.zeros(50, 4))
@@ -198,7 +176,7 @@ def test_parameters_retain_their_hooks_and_no_empty_list_is_left():
 
 
 def test_a_watch_is_freed_with_its_model():
-    model, optimizer, _ = small()
+    model, optimizer, _ = small_training()
     known = weakref.ref(leadline.watch(model, optimizer))
     del model, optimizer
     gc.collect()
@@ -207,7 +185,7 @@ def test_a_watch_is_freed_with_its_model():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_leaves_the_run_file_alone(tmp_path):
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     path = tmp_path / "run.leadline"
     with leadline.watch(model, optimizer, every=1, store=path) as w:
         child = os.fork()
@@ -220,79 +198,10 @@ def test_a_forked_child_leaves_the_run_file_alone(tmp_path):
     assert list(Run(path).steps) == [0]
 
 
-def alert(severity: str = "error") -> Alert:
-    return Alert(code="T801", name="spike", severity=severity, message="it rose", since=3, step=4)
-
-
-@pytest.mark.parametrize("how", ["log", "raise", "stop", "function"])
-def test_an_alert_causes_the_requested_action(how: str, caplog):
-    model, optimizer, _ = small()
-    heard = []
-    w = leadline.watch(model, optimizer, on_alert=heard.append if how == "function" else how)
-    w._steps.new_alerts = [alert()]
-    if how == "raise":
-        with pytest.raises(AlertError, match="spike") as caught:
-            optimizer.step()
-        assert caught.value.alert.code == "T801"
-    else:
-        optimizer.step()
-    assert w.stopped == (how == "stop")
-    assert [each.code for each in heard] == (["T801"] if how == "function" else [])
-    assert ("T801 spike: it rose" in caplog.text) == (how != "function")
-    w.close()
-
-
-def test_a_warning_raises_nothing():
-    model, optimizer, _ = small()
-    with leadline.watch(model, optimizer, on_alert="raise") as w:
-        w._steps.new_alerts = [alert("warning")]
-        optimizer.step()
-
-
-def foreign() -> torch.optim.Optimizer:
-    return torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
-
-
-def bad(tmp_path) -> dict[str, tuple[object, ...]]:
-    model, optimizer, _ = small()
-    return {
-        "none of which is a parameter of this model": (model, foreign(), {}),
-        "which has none": (nn.ReLU(), optimizer, {}),
-        "a torch.nn.Module": (small, optimizer, {}),
-        "an optimizer, or a list of optimizers": (model, [], {}),
-        "the class SGD": (model, torch.optim.SGD, {}),
-        "at most 1": (model, optimizer, {"budget": 3}),
-        "above 0": (model, optimizer, {"budget": 0}),
-        "at least 1": (model, optimizer, {"every": 0}),
-        "which is a directory": (model, optimizer, {"store": tmp_path}),
-        "on_alert as one of": (model, optimizer, {"on_alert": "shout"}),
-    }
-
-
-@pytest.mark.parametrize("words", bad(""))
-def test_bad_input_is_refused_with_advice_and_leaves_no_hook(words: str, tmp_path):
-    model, optimizer, choices = bad(tmp_path)[words]
-    with pytest.raises(InputError, match=words):
-        leadline.watch(model, optimizer, **choices)
-    if isinstance(model, nn.Module) and isinstance(optimizer, torch.optim.Optimizer):
-        assert hooks(model, optimizer) == 0
-
-
-def test_a_closed_watch_refuses_to_be_used_again():
-    model, optimizer, _ = small()
-    w = leadline.watch(model, optimizer)
-    w.close()
-    w.close()
-    with pytest.raises(InputError, match="closed"):
-        w.loss(1.0)
-    with pytest.raises(InputError, match="closed"), w:
-        pass
-
-
 def test_a_resumed_run_continues_after_its_last_step(tmp_path):
     path = tmp_path / "run.leadline"
     for _ in range(2):
-        model, optimizer, x = small()
+        model, optimizer, x = small_training()
         with leadline.watch(model, optimizer, every=1, store=path) as w:
             for _ in range(2):
                 w.loss(model(x).square().mean()).backward()
@@ -300,49 +209,8 @@ def test_a_resumed_run_continues_after_its_last_step(tmp_path):
     assert list(Run(path).steps) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("told", [None, "two", [2.0], torch.ones(1) * 1j], ids=repr)
-def test_a_loss_that_is_not_a_number_raises_an_input_error(told):
-    model, optimizer, x = small()
-    with leadline.watch(model, optimizer) as w:
-        for tell in (w.loss, w.unclipped):
-            with pytest.raises(InputError, match="as a tensor of one number, or a float"):
-                tell(told)
-        model(x).mean().backward()
-        optimizer.step()
-    assert (w.trouble, w.step) == ("", 1)
-
-
-def test_a_wrapped_optimizer_is_watched_inside_its_wrapper():
-    class Wrapper(torch.optim.Optimizer):
-        """As Accelerate's: an optimizer by type, with nothing of its own."""
-
-        def __init__(self, optimizer):
-            self.optimizer = optimizer
-
-        param_groups = property(lambda self: self.optimizer.param_groups)
-
-    model, optimizer, x = small()
-    with leadline.watch(model, [Wrapper(optimizer), optimizer]) as w:
-        model(x).mean().backward()
-        optimizer.step()
-        assert (w.step, len(optimizer._optimizer_step_pre_hooks)) == (1, 1), "one optimizer, told twice"
-    assert "at step 1, closed, 0 alerts" in repr(w)
-
-
-def test_a_tilde_in_the_store_is_expanded_and_a_foreign_file_left_unchanged(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    model, optimizer, _ = small()
-    leadline.watch(model, optimizer, store="~/run.leadline").close()
-    assert (tmp_path / "run.leadline").exists()
-    (tmp_path / "notes.txt").write_text("no run at all")
-    with pytest.raises(InputError, match="name another file"):
-        leadline.watch(model, optimizer, store=tmp_path / "notes.txt")
-    with pytest.raises(InputError, match="an empty path"):
-        leadline.watch(model, optimizer, store="")
-
-
 def test_of_two_watches_each_gets_its_samples():
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     with leadline.watch(model, optimizer, every=3) as one, leadline.watch(model, optimizer, every=3) as other:
         for _ in range(5):
             model(x).mean().backward()
@@ -351,7 +219,7 @@ def test_of_two_watches_each_gets_its_samples():
 
 
 def test_optimizers_inside_the_backward_pass_do_not_look_like_a_cut_graph():
-    model, _, x = small()
+    model, _, x = small_training()
     optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
 
     def used_up(parameter: Tensor) -> None:
@@ -367,7 +235,7 @@ def test_optimizers_inside_the_backward_pass_do_not_look_like_a_cut_graph():
 
 
 def test_a_pass_inside_vmap_is_not_sampled():
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     watch = leadline.watch(model, optimizer, every=100)
     per_sample = torch.func.vmap(lambda row: model(row[None]).sum())(x)
     per_sample.mean().backward()
@@ -377,18 +245,9 @@ def test_a_pass_inside_vmap_is_not_sampled():
     assert [each.kind for each in watch.events] == []
 
 
-def test_an_escalated_alert_is_not_reported_as_over():
-    def alert(code: str, state: str, step: int) -> Alert:
-        words = {"name": "x", "severity": "error", "message": "m", "where": "w", "evidence": {}}
-        return Alert(code=code, state=state, step=step, since=0, **words)
-
-    told = [alert("T804", "cleared", 5), alert("T804", "raised", 5), alert("T801", "cleared", 5)]
-    assert drop_escalation_clears(told) == told[1:]
-
-
 def test_of_findings_with_one_code_the_first_is_the_alert():
     """A non-finite gradient after a non-finite loss is a consequence and not a cause."""
-    model, optimizer, x = small()
+    model, optimizer, x = small_training()
     x[0, 0] = torch.nan
     with leadline.watch(model, optimizer, every=1) as w:
         w.loss(model(x).mean()).backward()

@@ -1,4 +1,4 @@
-"""Building without weights leaves no trace: generators, defaults, PyTorch and the user's classes are as before."""
+"""Building a model without weights leaves generators, defaults, PyTorch and the user's classes unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_generators_defaults_and_pytorch_itself_are_untouched():
     assert nn.init._no_grad_trunc_normal_ is original
 
 
-def test_what_the_constructor_raises_comes_out_and_everything_is_put_back():
+def test_an_error_of_the_constructor_is_raised_and_everything_is_restored():
     original = nn.init._no_grad_trunc_normal_
     with pytest.raises(KeyError, match="the user's own"):
         build_without_weights(failing)
@@ -53,13 +53,13 @@ def test_afterwards_the_same_class_draws_real_numbers():
     assert weight.std() > 0
 
 
-def test_real_tensors_of_the_user_are_not_written():
+def test_real_tensors_of_the_user_are_not_changed():
     table = torch.ones(3)
     build_without_weights(lambda: nn.Parameter(table.mul_(2)))
     assert table.tolist() == [1, 1, 1]
 
 
-def test_another_thread_draws_real_numbers_meanwhile():
+def test_another_thread_still_draws_real_numbers():
     found = []
 
     def build():
@@ -73,12 +73,12 @@ def test_another_thread_draws_real_numbers_meanwhile():
     assert found[0].std() > 0
 
 
-def test_a_tensor_that_must_be_looked_at_is_refused_with_the_place():
-    with pytest.raises(InputError, match=r"test_manners\.py:\d+"):
+def test_a_constructor_that_reads_a_random_tensor_is_refused_with_the_place():
+    with pytest.raises(InputError, match=r"test_side_effects\.py:\d+"):
         build_without_weights(lambda: nn.Linear(3, 4 if torch.randn(3).sum() > 0 else 5))
 
 
-def test_a_small_table_may_be_looked_at():
+def test_a_constructor_may_read_a_small_constant_table():
     rates = build_without_weights(lambda: [rate.item() for rate in torch.linspace(0, 0.5, 3)]).result
     assert rates == [0, 0.25, 0.5]
 
@@ -106,7 +106,7 @@ def test_a_model_without_weights_has_the_ops_and_shapes_of_the_real_one(specimen
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", ["gru-packed", "routed-experts", "foreign-functions", "scripted-submodule"])
-def test_a_model_that_needs_numbers_is_refused_in_words(name):
+def test_a_model_that_needs_values_is_refused_with_a_message(name):
     def run():
         built = build_without_weights(ZOO[name])
         trace_without_weights(built, built.result)
@@ -132,8 +132,8 @@ OPS = {
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_remembered_shapes_are_those_of_pytorch(name):
-    """Asked twice, since the second answer is from memory."""
+def test_cached_shapes_equal_those_of_pytorch(name):
+    """The second of the two calls is answered from the cache."""
     with FakeTensorMode():
         expected = outline(OPS[name](torch.empty(8, 6), torch.empty(6, 6)))
     context = FakeTensorContext()

@@ -8,6 +8,7 @@ from torch import nn
 
 from leadline.errors import InputError
 from leadline.nn import Encoder, init
+from leadline.nn.init import lsuv_
 
 n = st.integers(2, 4096)
 
@@ -101,3 +102,10 @@ def test_lsuv_gives_every_layer_unit_output_variance_and_leaves_modes_and_statis
 def test_lsuv_leaves_a_layer_with_zero_output_alone(generator):
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False))
     assert init.lsuv_(model, torch.zeros(3, 4)) == {"0": 0.0, "1": 0.0}
+
+
+def test_lsuv_leaves_layers_without_variance_unchanged():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    before = model[0].weight.detach().clone()
+    assert lsuv_(model, torch.zeros(5, 4), orthogonal=False) == {"0": 0.0, "1": 0.0}
+    assert torch.equal(model[0].weight, before)
