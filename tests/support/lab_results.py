@@ -59,7 +59,7 @@ def parabola(scheme, depth, *, best, floor, seeds=3, rates=RATES):
 
 def fields_of(cell):
     """The fields of a record by name."""
-    return {name: getattr(cell, name) for name in cell.__structfields_of__}
+    return {name: getattr(cell, name) for name in cell.__struct_fields__}
 
 
 def synthetic_race():
