@@ -27,7 +27,7 @@ def test_monitors_stand_beside_each_other_with_gaps_where_one_was_not_run():
         "every step | b | other": {"ratio": {"median": 2.0}},
         "budget | a | net": {"ratio": 1.0},
     }
-    assert figures.beside({"cases": cases}).splitlines()[2:] == ["| a | 1.50 |  |", "| b |  | 2.00 |"]
+    assert figures.monitor_costs({"cases": cases}).splitlines()[2:] == ["| a | 1.50 |  |", "| b |  | 2.00 |"]
 
 
 def test_a_repair_that_made_it_worse_is_not_counted_as_an_improvement():

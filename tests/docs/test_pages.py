@@ -101,3 +101,20 @@ def test_a_block_that_is_wrong_fails(folder):
 def test_a_page_that_is_run_elsewhere_is_named_by_the_test_that_runs_it(page, test):
     assert (DOCS / page).exists()
     assert page.rpartition("/")[2] in (ROOT / "tests" / test).read_text()
+
+
+def skeleton(text: str) -> list[str]:
+    """The labels of a printed report: the first words of each line that starts at the left margin."""
+    return [re.match(r"[^\W\d_]+(?: [a-z]+)?", line)[0] for line in text.splitlines() if line[:1].isalpha()]
+
+
+def test_the_page_about_reading_a_report_shows_what_a_report_prints(folder, capsys):
+    text = (DOCS / "howto" / "reading.md").read_text()
+    shown = next(block for language, _, block in BLOCK.findall(text) if language == "text")
+    run_page(text, folder)
+    printed = capsys.readouterr().out
+    assert skeleton(shown) == skeleton(printed)[: len(skeleton(shown))]
+    labels = {"forward", "backward", "jumps", "theory", "one step", "by depth", "training", "symmetry"}
+    assert {label for label in labels if label not in printed} == set()
+    assert {label for label in labels if f"**{label}**" not in text} == set()
+    assert {word for word in ("first", "last", "per block") if f"**{word}**" not in text} == set()
