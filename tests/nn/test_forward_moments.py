@@ -54,7 +54,7 @@ def test_a_formula_with_the_branch_weight_wrong_by_a_fifth_is_caught():
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if SCHEMES[name].identity_at_init])
-def test_schemes_that_claim_it_are_the_identity_at_initialisation(name):
+def test_schemes_that_claim_it_are_the_identity_at_initialization(name):
     x = torch.randn(2, 5, 32)
     assert torch.equal(Encoder(32, 2, 6, scheme=name)(x), x)
 

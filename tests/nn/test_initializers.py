@@ -22,7 +22,7 @@ def test_variances_are_the_textbook_ones(fan_in, fan_out):
 
 
 @pytest.mark.parametrize("fill", [init.normal_, init.uniform_, init.truncated_normal_])
-def test_a_fill_has_the_variance_asked_for(fill, generator):
+def test_a_fill_has_the_requested_variance(fill, generator):
     weight = fill(torch.empty(1000, 400), 0.03, generator=generator)
     assert float(weight.var()) == pytest.approx(
         0.03, rel=5 * (2 / weight.numel()) ** 0.5

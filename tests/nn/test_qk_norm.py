@@ -59,14 +59,14 @@ def test_but_for_its_norms_it_computes_what_torch_computes(options, mask, alike)
 
 
 @pytest.mark.parametrize("shape", [(TIME, 2, WIDTH), (TIME, WIDTH)], ids=["time first", "no batch"])
-def test_layouts_other_than_batch_first_are_kept(shape):
+def test_layouts_other_than_batch_first_are_supported(shape):
     attention = multi_head()
     query, key, value = signals(*shape)
     expected = attention(query, key, value)
     torch.testing.assert_close(neutral(attention)(query, key, value), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_logits_are_bounded_whatever_the_weights():
+def test_logits_are_bounded_for_any_weights():
     attention = qk_norm_(multi_head(batch_first=True), WIDTH // HEADS)
     attention.in_proj_weight.data[: 2 * WIDTH] *= 1e4
     (x,) = signals(2, TIME, WIDTH, count=1)
@@ -124,7 +124,7 @@ def test_the_attention_of_leadline_is_what_it_would_have_been_if_built_so():
     assert torch.equal(plain(tokens), built(tokens))
 
 
-def test_a_projection_is_normalised_head_by_head():
+def test_a_projection_is_normalized_head_by_head():
     projection = nn.Linear(WIDTH, WIDTH)
     projection.norm = nn.RMSNorm(4)
     projection.register_forward_hook(HeadNormed("norm", 4))
@@ -132,9 +132,9 @@ def test_a_projection_is_normalised_head_by_head():
     torch.testing.assert_close(y.square().mean(-1), torch.ones(2, TIME, HEADS), rtol=1e-3, atol=1e-3)
 
 
-def test_what_has_qk_norm_already_or_extra_keys_is_refused():
+def test_attention_with_qk_norm_or_extra_keys_is_refused():
     attention = qk_norm_(multi_head(), 4)
-    with pytest.raises(InputError, match="has it already"):
+    with pytest.raises(InputError, match="already has it"):
         qk_norm_(attention, 4)
     with pytest.raises(InputError, match="extra key"):
         qk_norm_(multi_head(add_zero_attn=True), 4)

@@ -112,7 +112,7 @@ def test_state_dict_keys_are_the_published_ones():
         assert set(Residual(nn.Linear(8, 8), scheme=name, index=0, depth=4).state_dict()) == own | keys
 
 
-def test_a_branch_whose_width_cannot_be_told_is_refused_with_what_to_do():
+def test_a_branch_of_unknown_width_is_refused_with_advice():
     with pytest.raises(InputError, match="width"):
         Residual(nn.ReLU(), scheme="pre", index=0, depth=4)
 

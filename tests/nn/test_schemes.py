@@ -43,7 +43,7 @@ def test_every_scheme_of_the_contract_has_a_row():
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_row_is_named_after_its_key_and_says_where_it_comes_from(name):
+def test_a_scheme_is_named_after_its_key_and_cites_its_source(name):
     row = SCHEMES[name]
     assert row.name == name
     assert row.summary
@@ -125,7 +125,7 @@ def test_mix_is_post_norm_in_the_first_quarter_only():
     assert placed == [("post",)] * 2 + [("pre",)] * 6
 
 
-def test_a_misspelt_scheme_is_answered_with_the_right_one():
+def test_a_misspelled_scheme_is_answered_with_the_right_one():
     with pytest.raises(InputError, match="did you mean 'deepnorm'"):
         find_scheme("depnorm", 4)
 

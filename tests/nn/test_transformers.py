@@ -9,7 +9,7 @@ import torch
 from leadline.errors import InputError
 from leadline.nn import SCHEMES, Encoder, EncoderDecoder, LanguageModel, Options
 from leadline.nn.attention import rotary_tables, rotate, sinusoidal_table
-from leadline.nn.language import draw
+from leadline.nn.language import sample_token
 
 POSITIONS = ("none", "learned", "sinusoidal", "rotary")
 tokens = torch.randint(0, 20, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -219,9 +219,9 @@ def test_sizes_and_ids_that_cannot_be_are_refused_by_name(build, named):
 
 def test_sampling_without_a_limit_may_draw_any_token():
     logits = torch.zeros(200, 3)
-    drawn = draw(logits, temperature=1.0, top_k=None, generator=torch.Generator().manual_seed(0))
+    drawn = sample_token(logits, temperature=1.0, top_k=None, generator=torch.Generator().manual_seed(0))
     assert set(drawn.flatten().tolist()) == {0, 1, 2}
-    assert draw(torch.tensor([[0.0, 5.0]]), temperature=0.0, top_k=None, generator=None).item() == 1
+    assert sample_token(torch.tensor([[0.0, 5.0]]), temperature=0.0, top_k=None, generator=None).item() == 1
 
 
 def test_a_language_model_has_a_scheme():

@@ -1,5 +1,4 @@
-"""Building blocks that train deep: residual schemes, initialisation, Transformers, MLPs, ResNets. Needs torch
-only."""
+"""Building blocks that train deep: residual schemes, initialization, Transformers, MLPs, ResNets; needs only torch."""
 
 from leadline.nn import init
 from leadline.nn.clipping import StableAdamW, adaptive_clip_, clip_norm_, z_loss

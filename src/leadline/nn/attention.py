@@ -1,4 +1,4 @@
-"""Attention branches on fused SDPA, and positions: learned, sinusoidal and rotary."""
+"""Attention branches on torch's fused attention, and sinusoidal and rotary positions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from torch import Tensor, nn
 
 from leadline.errors import InputError
 from leadline.nn.deferred import make_linear
-from leadline.nn.lean import Remade, lean_linear
+from leadline.nn.lean import Recomputed, lean_linear
 from leadline.nn.options import Options
 from leadline.nn.roles import RoleWeight
 
-BASE = 10000.0  # longest wavelength / 2 pi (Vaswani et al. 2017, section 3.5; kept by RoPE, arXiv 2104.09864)
+# Cited: Vaswani et al. 2017, section 3.5, and RoPE, arXiv 2104.09864: longest wavelength / 2 pi.
+POSITION_BASE = 10000.0
 
 
 def sinusoidal_table(length: int, width: int) -> Tensor:
-    r"""(length, width) table $\sqrt2\,\sin(t\,\omega_i)$ and $\sqrt2\,\cos(t\,\omega_i)$, $\omega_i =
-    10000^{-2i/d}$.
+    r"""Table (length, width) of $\sqrt2\,\sin(t\,\omega_i)$ and $\sqrt2\,\cos(t\,\omega_i)$.
 
-    Sines in the even columns, cosines in the odd ones (Vaswani et al. 2017, section 3.5), times $\sqrt2$ so
-    that the second moment is 1 as for every other part of the stream.
+    $\omega_i = 10000^{-2i/d}$, $t$ is the position and $d$ the width. Sines are in the even columns and
+    cosines in the odd ones (Vaswani et al. 2017, section 3.5); the factor $\sqrt2$ makes the second moment 1, as for
+    every other part of the stream.
     """
     angles = _angles(length, width)
     table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width]
@@ -30,11 +31,13 @@ def sinusoidal_table(length: int, width: int) -> Tensor:
 
 
 def rotary_tables(length: int, head_width: int) -> tuple[Tensor, Tensor]:
-    r"""(cos, sin) of $t\,\theta_i$, $\theta_i = 10000^{-2i/d_h}$, each (length, head_width), the two halves
-    alike."""
+    r"""Cosines and sines of $t\,\theta_i$ with $\theta_i = 10000^{-2i/d_h}$, each (length, head_width).
+
+    $t$ is the position and $d_h$ the head width; the two halves of a row are equal.
+    """
     if head_width % 2:
         raise InputError(
-            expected="an even number of features a head for rotary positions",
+            expected="an even number of features per head for rotary positions",
             got=f"width / heads = {head_width}",
             fix="choose width and heads so that width / heads is even, or other positions",
         )
@@ -44,11 +47,9 @@ def rotary_tables(length: int, head_width: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    r"""`x` (batch, heads, time, head_width) turned in the planes $(x_i, x_{i+d_h/2})$ by its position's
-    angles.
+    r"""`x` (batch, heads, time, head_width) rotated in the planes $(x_i, x_{i+d_h/2})$ by the angles of its position.
 
-    Scalar products of turned vectors depend on the difference of positions alone (Su et al. 2021, arXiv
-    2104.09864).
+    Scalar products of rotated vectors depend only on the difference of positions (Su et al. 2021, arXiv 2104.09864).
     """
     half = x.shape[-1] // 2
     swapped = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
@@ -56,7 +57,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _angles(length: int, width: int) -> Tensor:
-    frequency = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    frequency = POSITION_BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     return torch.arange(length, dtype=torch.float64)[:, None] * frequency[None, :]
 
 
@@ -64,7 +65,7 @@ def _angles(length: int, width: int) -> Tensor:
 
 
 class KeyValueCache:
-    """Keys and values of the tokens seen so far by one attention, in buffers of the final length."""
+    """Keys and values of all earlier tokens of one attention, in buffers of the final length."""
 
     def __init__(self, shape: tuple[int, int, int, int], like: Tensor) -> None:
         self.keys = like.new_zeros(shape)
@@ -72,7 +73,7 @@ class KeyValueCache:
         self.length = 0
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values up to and with the new ones."""
+        """Append keys and values, and return all of them."""
         end = self.length + keys.shape[2]
         self.keys[:, :, self.length : end] = keys
         self.values[:, :, self.length : end] = values
@@ -81,7 +82,7 @@ class KeyValueCache:
 
 
 class Context(NamedTuple):
-    """What an attention needs besides the stream: who may look at whom, rotary angles, and a cache."""
+    """The inputs of an attention other than the stream: its mask, rotary angles and cache."""
 
     mask: Tensor | None = None
     causal: bool = False
@@ -89,15 +90,16 @@ class Context(NamedTuple):
     cache: KeyValueCache | None = None
 
 
-EVERYONE = Context()
+NO_CONTEXT = Context()
 
 
 class SelfAttention(nn.Module):
-    r"""$O\,\mathrm{softmax}(QK^\top/\sqrt{d_h})V$ over (batch, time, width), with Q, K, V in one packed
-    matrix.
+    r"""Self-attention $O\,\mathrm{softmax}(QK^\top/\sqrt{d_h})V$ over (batch, time, width).
 
-    `qk_norm` normalises queries and keys over the features of a head (Dehghani et al. 2023, arXiv
-    2302.05442), which bounds the logits; `inner_norm` normalises before the output matrix (Magneto).
+    Q, K and V come from one packed matrix, O is the output matrix and $d_h$ the width of a head.
+
+    `qk_norm` normalizes queries and keys over the features of a head (Dehghani et al. 2023, arXiv
+    2302.05442), which bounds the logits; `inner_norm` normalizes before the output matrix (Magneto).
     """
 
     def __init__(self, width: int, heads: int, *, options: Options, inner_norm: bool = False) -> None:
@@ -111,7 +113,7 @@ class SelfAttention(nn.Module):
         self.norm_key = options.make_norm(self.head_width) if options.qk_norm else None
         self.norm_inner = options.make_norm(width) if inner_norm else None
 
-    def forward(self, x: Tensor | Remade, context: Context = EVERYONE) -> Tensor:
+    def forward(self, x: Tensor | Recomputed, context: Context = NO_CONTEXT) -> Tensor:
         packed = lean_linear(self.qkv, x)
         batch, time, _ = packed.shape
         query, key, value = (_split_heads(part, self.heads) for part in packed.chunk(3, dim=-1))
@@ -143,8 +145,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention of (batch, time, width) to a memory (batch, source time, width), with K and V in one packed
-    matrix."""
+    """Attention of (batch, time, width) to a memory (batch, source time, width); K and V share a packed matrix."""
 
     def __init__(self, width: int, heads: int, *, options: Options, inner_norm: bool = False) -> None:
         super().__init__()
@@ -158,7 +159,7 @@ class CrossAttention(nn.Module):
         self.norm_key = options.make_norm(self.head_width) if options.qk_norm else None
         self.norm_inner = options.make_norm(width) if inner_norm else None
 
-    def forward(self, x: Tensor | Remade, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | Recomputed, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         projected = lean_linear(self.query, x)
         batch, time, _ = projected.shape
         query = _split_heads(projected, self.heads)
@@ -182,14 +183,14 @@ class CrossAttention(nn.Module):
 def _split_heads(x: Tensor, heads: int) -> Tensor:
     """(batch, time, width) as (batch, heads, time, width / heads), without a copy.
 
-    Cutting a packed projection first and into heads second lets the backward pass join the three gradients in
-    one copy; the other order needs two, 5 % of a small attention (benchmarks/blocks.py).
+    Splitting a packed projection before its heads lets the backward pass join the three gradients in one copy; the
+    other order needs two, which costs 5 % of a small attention (benchmarks/blocks.py).
     """
     return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
 
 def _project(attention: SelfAttention | CrossAttention, y: Tensor) -> Tensor:
-    """Inner norm if any, output matrix, dropout."""
+    """Apply the inner norm, if any, the output matrix and dropout."""
     if attention.norm_inner is not None:
         y = attention.norm_inner(y)
     y = attention.output(y)
@@ -197,14 +198,14 @@ def _project(attention: SelfAttention | CrossAttention, y: Tensor) -> Tensor:
 
 
 def check_heads(width: int, heads: int) -> int:
-    """Features a head; raises unless `heads` divides `width`."""
+    """Features per head; raises unless `heads` divides `width`."""
     if heads < 1 or width < 1 or width % heads:
         near = [h for h in range(1, width + 1) if width % h == 0]
         best = min(near, key=lambda h: abs(h - heads)) if near else 1
         raise InputError(
             expected="heads that divide the width",
             got=f"width={width}, heads={heads}",
-            fix=f"heads={best} divides {width}" if near else "pass a positive width",
+            fix=f"pass heads={best}, which divides {width}" if near else "pass a positive width",
         )
     return width // heads
 
@@ -212,8 +213,7 @@ def check_heads(width: int, heads: int) -> int:
 def attention_mask(
     mask: Tensor | None, shape: tuple[int, int], *, causal: bool, name: str = "mask"
 ) -> Tensor | None:
-    """The boolean mask for SDPA, True where a query may look at a key, or None when `causal` alone says it
-    all.
+    """The boolean mask for fused attention, True where a query may attend to a key; None if no mask is needed.
 
     `mask` is None or (batch, time), True where there is a token and False where there is padding.
     """
@@ -223,7 +223,7 @@ def attention_mask(
         raise InputError(
             expected=f"{name} of shape (batch, time) = {shape}, True where there is a token",
             got=f"shape {tuple(mask.shape)}",
-            fix="pass one boolean a token of the input; causality is added by the model itself",
+            fix="pass one boolean per token of the input; the model adds causality itself",
         )
     keys = mask.bool()[:, None, None, :]
     if not causal:

@@ -1,4 +1,4 @@
-"""Clipping of gradients and of updates, and the z-loss: guards against the single bad step."""
+"""Clipping of gradients and updates, and the z-loss, which protect against a single bad step."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-AGC_CLIP = (
-    0.01  # largest gradient / weight of a unit (Brock et al. 2021, arXiv 2102.06171, for large batches)
-)
-AGC_FLOOR = (
-    1e-3  # weight norm below which a unit counts as this large, so that zeros can move (the same paper)
-)
-Z_WEIGHT = 1e-4  # of the z-loss (Chowdhery et al. 2022, PaLM, arXiv 2204.02311)
+# Cited: Brock et al. 2021, arXiv 2102.06171, for large batches: largest gradient / weight of a unit.
+AGC_CLIP = 0.01
+# Cited: the same paper: smaller weight norms count as this, so that weights of zero can move.
+AGC_FLOOR = 1e-3
+# Cited: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311: weight of the z-loss.
+Z_WEIGHT = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clipped:
-    """What clipping did: the norm before it, and the factor the gradients were multiplied by (1: nothing)."""
+    """The result of clipping: the norm before it, and the factor applied to the gradients (1: not clipped)."""
 
     norm: float
     factor: float
@@ -29,8 +28,10 @@ class Clipped:
 
 @torch.no_grad()
 def clip_norm_(parameters: Iterable[Tensor], limit: float) -> Clipped:
-    r"""Gradients in place, times $\min(1, c/\|g\|)$: the direction stays. A norm that is not finite leaves
-    them alone."""
+    r"""Multiply the gradients in place by $\min(1, c/\|g\|)$, where $c$ is `limit` and $\|g\|$ their total norm.
+
+    The direction stays. If the norm is not finite, the gradients are not changed.
+    """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = float(torch.nn.utils.get_total_norm(gradients))
     factor = min(1.0, limit / norm) if math.isfinite(norm) and norm > 0 else 1.0
@@ -43,11 +44,13 @@ def clip_norm_(parameters: Iterable[Tensor], limit: float) -> Clipped:
 def adaptive_clip_(
     parameters: Iterable[Tensor], *, clip: float = AGC_CLIP, floor: float = AGC_FLOOR
 ) -> float:
-    r"""Gradients in place, unit by unit: $G_i \leftarrow G_i \min(1, \lambda\max(\|W_i\|,
-    \epsilon)/\|G_i\|)$; returns the share clipped.
+    r"""Clip the gradient of each unit in place, relative to its weight; returns the share of clipped units.
+
+    $$ G_i \leftarrow G_i \min(1, \lambda\max(\|W_i\|, \epsilon)/\|G_i\|) $$
+    where $G_i$ and $W_i$ are gradient and weight of unit $i$, $\lambda$ is `clip` and $\epsilon$ is `floor`.
 
     A unit is a row of a matrix, a filter of a convolution, and a whole vector or scalar. Brock et al. 2021
-    (AGC), arXiv 2102.06171. Leave the output layer out, as the paper does.
+    (AGC), arXiv 2102.06171. Exclude the output layer, as the paper does.
     """
     clipped = units = 0
     for parameter in parameters:
@@ -62,25 +65,28 @@ def adaptive_clip_(
 
 
 def _unit_norm(tensor: Tensor) -> Tensor:
-    """Norms over all dimensions but the first, kept as dimensions; of a vector or scalar, over all."""
+    """Norms over all dimensions except the first, with keepdim; for a vector or scalar, over all dimensions."""
     dims = tuple(range(1, tensor.ndim)) if tensor.ndim > 1 else tuple(range(tensor.ndim))
     return torch.linalg.vector_norm(tensor, dim=dims, keepdim=True) if dims else tensor.abs()
 
 
 def z_loss(logits: Tensor, weight: float = Z_WEIGHT) -> Tensor:
-    r"""$w\,E[\ln^2 Z]$, $Z = \sum_i e^{logit_i}$ over the last dimension: holds the logits' free shift near
-    zero."""
+    r"""The z-loss $w\,E[\ln^2 Z]$ with $Z = \sum_i e^{logit_i}$ over the last dimension and $w$ = `weight`.
+
+    It keeps the common shift of the logits, which the cross-entropy does not fix, near zero.
+    """
     return weight * logits.float().logsumexp(-1).square().mean()
 
 
 class StableAdamW(torch.optim.Optimizer):
-    r"""AdamW whose rate for a tensor is $\eta/\max(1, RMS)$, $RMS^2 = E[g^2/\max(v, \epsilon^2)]$ over that
-    tensor.
+    r"""AdamW that lowers the rate of a tensor whose gradient exceeds its own history.
 
-    A gradient much larger than its own history ($RMS \gg 1$: $v$ lags behind) would make a step beyond what
-    Adam promises; here it makes a smaller one, so no gradient clipping is needed. Wortsman et al. 2023, arXiv
-    2304.13013 (after AdaFactor's update clipping); like it, decay is multiplied by the same
-    rate.
+    The rate is $\eta/\max(1, RMS)$ with $RMS^2 = E[g^2/\max(v, \epsilon^2)]$ over the tensor, where $\eta$ is `lr`, $g$
+    the gradient, $v$ its running mean square and $\epsilon$ is `eps`.
+
+    A gradient much larger than its history ($RMS \gg 1$) would make a step longer than Adam's usual bound; here the
+    step becomes shorter, so that no gradient clipping is needed. Wortsman et al. 2023, arXiv 2304.13013 (after
+    Adafactor's update clipping); as there, the weight decay is multiplied by the same rate.
     """
 
     def __init__(

@@ -19,16 +19,19 @@ from leadline.nn.schemes import find_scheme
 
 Version = Literal["pre", "v1"]
 
-STAGES = 3  # resolutions: full, half, quarter, with widths doubling (He et al. 2015, section 4.2, CIFAR)
-V1_SCHEME = "res-post"  # the placement of the original ResNet
-RELU_SQUARE = 0.5  # E[relu(z)^2] of a unit Gaussian
+# Cited: He et al. 2015, section 4.2 (CIFAR): full, half and quarter resolution, with doubling widths.
+STAGES = 3
+# The norm placement of the original ResNet.
+V1_SCHEME = "res-post"
+# Derived: E[relu(z)^2] of a unit Gaussian z.
+RELU_SQUARE = 0.5
 
 
 class ConvBranch(nn.Module):
     """Two 3x3 convolutions with a ReLU between them; the first halves the resolution where the width grows.
 
-    `version="pre"` also has a ReLU at its start (after the row's `pre` norm), so that nothing stands on the
-    stream. With `has_norm`, one more batch norm stands between the convolutions, as in He et al. 2016.
+    `version="pre"` also has a ReLU at its start (after the scheme's `pre` norm), so that the stream itself has no
+    nonlinearity. `has_norm` adds a batch norm between the convolutions, as in He et al. 2016.
     """
 
     def __init__(self, inputs: int, width: int, *, version: Version, has_norm: bool) -> None:
@@ -53,7 +56,7 @@ class ConvBranch(nn.Module):
 
 
 class Projection(nn.Module):
-    """The skip path where the shape changes: an average over 2x2 pixels, then a 1x1 convolution at 1/n."""
+    """The skip path where the shape changes: an average over 2x2 pixels, then a 1x1 convolution of variance 1/n."""
 
     def __init__(self, inputs: int, width: int, generator: Generator | None = None) -> None:
         super().__init__()
@@ -66,13 +69,13 @@ class Projection(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images (batch, channels, height, width) to (batch, outputs), `depth` blocks of two 3x3 convolutions.
+    """A ResNet from images (batch, channels, height, width) to (batch, outputs), with `depth` blocks.
 
-    The blocks are shared out over three stages, each after the first at half the resolution and twice the
-    width. `version="pre"` is x + f(x) with everything in the branch (He et al. 2016, arXiv 1603.05027);
-    `"v1"` applies ReLU after the sum (He et al. 2015, arXiv 1512.03385), which is no identity path and decays
-    with depth. Norms, where the scheme has any, are batch norms. Scheme `none` is the plain stack: orthogonal
-    convolutions that keep the signal's size.
+    A block has two 3x3 convolutions. The blocks are divided into three stages; each stage after the first has half the
+    resolution and twice the width. `version="pre"` is x + f(x) with every nonlinearity in the branch (He et al. 2016,
+    arXiv 1603.05027). `"v1"` applies ReLU after the sum (He et al. 2015, arXiv 1512.03385), so that the skip path is
+    not the identity and decays with depth. The norms of the scheme are batch norms. Scheme `none` is the plain stack:
+    orthogonal convolutions that keep the size of the signal.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
@@ -90,7 +93,7 @@ class ResNet(nn.Module):
         check_depth(depth)
         if version not in ("pre", "v1"):
             raise InputError(
-                expected="version: pre or v1", got=f"version={version!r}", fix="choose one of these"
+                expected="version: pre or v1", got=f"version={version!r}", fix="pass one of these names"
             )
         self.scheme = find_scheme(V1_SCHEME if scheme is None and version == "v1" else scheme, depth)
         self.version = version

@@ -14,12 +14,12 @@ from leadline.nn.transformer import StackPositions, build_stack
 
 
 class EncoderDecoder(nn.Module):
-    """Source ids (batch, source time) and target ids (batch, time) to logits (batch, time, vocab).
+    """A Transformer from source ids (batch, source time) and target ids (batch, time) to logits (batch, time, vocab).
 
-    The encoder sees the whole source; the decoder sees its own past and, by cross-attention, the encoder's
-    output. Both stacks have `depth` blocks unless `decoder_depth` says otherwise; DeepNorm, Magneto and
-    T-Fixup get the constants of a pair. One embedding serves both sides. Masks are (batch, time), True where
-    there is a token.
+    The encoder attends to the whole source; the decoder attends to earlier target tokens and, by cross-attention, to
+    the encoder's output. Both stacks have `depth` blocks unless `decoder_depth` is given; DeepNorm, Magneto and
+    T-Fixup use their constants for an encoder-decoder pair. Both sides share one embedding. Masks are (batch, time),
+    True where there is a token.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
@@ -67,17 +67,17 @@ class EncoderDecoder(nn.Module):
         )
         rotation = self.positions.rotation(0, target.shape[1])
         context = Context(mask=mask, causal=mask is None, rotation=rotation)
-        seen = attention_mask(
+        visible = attention_mask(
             source_mask, (source.shape[0], source.shape[1]), causal=False, name="source_mask"
         )
-        x: Tensor = self.decoder(self._embed(target), context, (memory, seen))
+        x: Tensor = self.decoder(self._embed(target), context, (memory, visible))
         if self.head is None:
             return F.linear(x, self.embedding.weight).mul(self.width**-0.5)
         logits: Tensor = self.head(x)
         return logits
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
-        """The memory (batch, source time, width) that the decoder attends to."""
+        """The output of the encoder (batch, source time, width), to which the decoder attends."""
         check_tokens(source, "source")
         mask = attention_mask(
             source_mask, (source.shape[0], source.shape[1]), causal=False, name="source_mask"

@@ -1,4 +1,4 @@
-"""Changes of a module that keep its class and parameter names: forward hooks and rerouted calls."""
+"""Forward hooks and rerouted calls that change a module but keep its class and parameter names."""
 
 from __future__ import annotations
 
@@ -52,30 +52,32 @@ class Normed:
 class NormedInput:
     """For `register_forward_pre_hook(..., with_kwargs=True)`: the first tensor argument through the submodule `norm`.
 
-    The same tensor is normalised wherever else it is passed (queries, keys and values of self-attention); others, such
-    as masks, are left alone.
+    If the same tensor is passed several times (queries, keys and values of self-attention), all of them are normalized;
+    other arguments, such as masks, are unchanged.
     """
 
     norm: str
 
     def __call__(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        given = [x for x in (*arguments, *named.values()) if isinstance(x, Tensor) and x.is_floating_point()]
-        if not given:
+        tensors = [
+            x for x in (*arguments, *named.values()) if isinstance(x, Tensor) and x.is_floating_point()
+        ]
+        if not tensors:
             raise InputError(
                 expected="a module that is called with a floating-point tensor",
-                got="none",
+                got="a call without one",
                 fix="put the norm into the module's own code",
             )
-        normed = module.get_submodule(self.norm)(given[0])
+        normed = module.get_submodule(self.norm)(tensors[0])
         return (
-            tuple(normed if x is given[0] else x for x in arguments),
-            {name: normed if x is given[0] else x for name, x in named.items()},
+            tuple(normed if x is tensors[0] else x for x in arguments),
+            {name: normed if x is tensors[0] else x for name, x in named.items()},
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Recentred:
-    """The module's output less its mean over the features of each position."""
+    """The module's output minus its mean over the features of each position."""
 
     dim: int = -1
 
@@ -105,7 +107,7 @@ class Cast:
 
 
 def factor_of(hook: Scaled | Skipped, module: nn.Module, y: Tensor) -> Tensor | float:
-    """A number, or the parameter, shaped for channels-first images if it is a vector and `y` an image."""
+    """The hook's number, or its parameter, shaped for channels-first images if it is a vector and `y` an image."""
     if not hook.gate:
         return hook.factor
     gate = module.get_parameter(hook.gate)
@@ -113,7 +115,7 @@ def factor_of(hook: Scaled | Skipped, module: nn.Module, y: Tensor) -> Tensor | 
 
 
 def on_first(output: Any, change: Any) -> Any:
-    """The output with its tensor changed; of a tuple (attention, recurrence), the first."""
+    """The output with its tensor changed; for a tuple (attention, recurrence), with its first tensor changed."""
     if isinstance(output, Tensor):
         return change(output)
     if isinstance(output, tuple) and output and isinstance(output[0], Tensor) and type(output) is tuple:
@@ -133,16 +135,16 @@ def _changed(x: Any, change: Any) -> Any:
     return change(x) if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
-# Another function in place of one that a module's own code calls: for activations that are no modules.
+# Replacement of a torch function that a module's code calls, for activations that are not modules.
 
 Forward = Callable[..., Any]
 
 
 class Rerouted:
-    """A module's forward in which calls of the torch function named `calls` are made to `to` instead.
+    """A module's forward that replaces calls of the torch function named `calls` by `to`.
 
-    `x.sigmoid()`, `torch.sigmoid(x)` and `F.sigmoid(x)` are all `sigmoid`; in-place forms count too. Calls that
-    submodules make are theirs, and stay. Put it in the place of `module.forward`.
+    `x.sigmoid()`, `torch.sigmoid(x)` and `F.sigmoid(x)` are all `sigmoid`; in-place forms count too. Calls in
+    submodules stay. Assign it to `module.forward`.
     """
 
     def __init__(self, module: nn.Module, calls: str, to: str, forward: Forward) -> None:

@@ -20,11 +20,12 @@ ONLY_DECODER = Layout(sublayers=2, stack="decoder")
 
 
 class LanguageModel(nn.Module):
-    r"""Token ids (batch, time) to logits (batch, time, vocab), each from the tokens up to its own.
+    r"""A causal Transformer from token ids (batch, time) to next-token logits (batch, time, vocab).
 
-    Embeddings start with unit second moment (times the row's embedding gain), the output matrix at $1/d$, so
-    the first loss is close to $\ln V + \tfrac12$; with `tie` the output is the embedding over $\sqrt{d}$,
-    which starts the same. `generate` continues a prompt with a key-value cache.
+    Embeddings start with a unit second moment (times the scheme's embedding gain) and the output matrix with variance
+    $1/d$, where $d$ is the width, so that the first loss is close to $\ln V + \tfrac12$ for a vocabulary of size $V$.
+    With `tie` the output matrix is the embedding over $\sqrt{d}$, which has the same variance. `generate` continues a
+    prompt with a key-value cache.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
@@ -54,9 +55,9 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         self._check(tokens)
-        seen = attention_mask(mask, (tokens.shape[0], tokens.shape[1]), causal=True)
+        visible = attention_mask(mask, (tokens.shape[0], tokens.shape[1]), causal=True)
         rotation = self.positions.rotation(0, tokens.shape[1])
-        context = Context(mask=seen, causal=seen is None, rotation=rotation)
+        context = Context(mask=visible, causal=visible is None, rotation=rotation)
         return self._logits(self.stack(self._embed(tokens, 0), context))
 
     @torch.no_grad()
@@ -69,12 +70,12 @@ class LanguageModel(nn.Module):
         top_k: int | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
-        """`tokens` (batch, time) and `length` more, drawn one by one; `temperature=0` takes the likeliest.
+        """`tokens` (batch, time) followed by `length` sampled tokens; `temperature=0` takes the most likely one.
 
         Each step feeds only the new token: the keys and values of the others are cached. Runs in eval mode.
         """
         self._check(tokens, extra=length)
-        _check_drawing(temperature, top_k)
+        _check_sampling(temperature, top_k)
         training = self.training
         self.eval()
         try:
@@ -89,17 +90,17 @@ class LanguageModel(nn.Module):
         new = tokens
         for _ in range(length):
             logits = self.step(new, caches)[:, -1]
-            new = draw(logits, temperature=temperature, top_k=top_k, generator=generator)
+            new = sample_token(logits, temperature=temperature, top_k=top_k, generator=generator)
             tokens = torch.cat((tokens, new), dim=1)
         return tokens
 
     def make_caches(self, batch: int, length: int) -> list[KeyValueCache]:
-        """Empty caches for `step`, one a block, with room for `length` tokens."""
+        """Empty caches for `step`, one per block, with room for `length` tokens."""
         shape = (batch, self.heads, length, self.width // self.heads)
         return [KeyValueCache(shape, self.embedding.weight) for _ in range(self.depth)]
 
     def step(self, tokens: Tensor, caches: list[KeyValueCache]) -> Tensor:
-        """Logits of the tokens that follow those already in `caches`, which then hold these too."""
+        """Logits of `tokens`, which follow those in `caches`; appends them to the caches."""
         start, time = caches[0].length, tokens.shape[1]
         mask = _causal_from(start, time, tokens.device) if start and time > 1 else None
         causal = start == 0 and time > 1
@@ -133,12 +134,12 @@ def check_tokens(tokens: Tensor, name: str = "tokens") -> None:
         )
 
 
-def _check_drawing(temperature: float, top_k: int | None) -> None:
+def _check_sampling(temperature: float, top_k: int | None) -> None:
     if temperature < 0 or (top_k is not None and top_k < 1):
         raise InputError(
             expected="temperature: 0 or more; top_k: 1 or more, or None",
             got=f"temperature={temperature}, top_k={top_k}",
-            fix="temperature=0 takes the likeliest token, 1 draws from the model's own distribution",
+            fix="pass temperature=0 for the most likely token, or 1 to sample from the model's distribution",
         )
 
 
@@ -149,7 +150,7 @@ def make_embedding(vocab: int, width: int, *, gain: float, generator: Generator 
 
 
 def make_head(vocab: int, scheme: Scheme, width: int, *, generator: Generator | None) -> nn.Linear:
-    """The output matrix, at 1/d, or at zero if the row says so."""
+    """The output matrix, with variance 1/d, or zero if the scheme says so."""
     head = make_linear(width, vocab, bias=False)
     if scheme.zero_head:
         nn.init.zeros_(head.weight)
@@ -158,18 +159,20 @@ def make_head(vocab: int, scheme: Scheme, width: int, *, generator: Generator | 
     return head
 
 
-def draw(logits: Tensor, *, temperature: float, top_k: int | None, generator: Generator | None) -> Tensor:
-    """One token id a row (batch, 1) from logits (batch, vocab)."""
+def sample_token(
+    logits: Tensor, *, temperature: float, top_k: int | None, generator: Generator | None
+) -> Tensor:
+    """One token id per row, (batch, 1), sampled from logits (batch, vocab)."""
     if temperature == 0.0:
         return logits.argmax(-1, keepdim=True)
     logits = logits / temperature
     if top_k is not None:
-        least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
-        logits = logits.masked_fill(logits < least, float("-inf"))
+        smallest = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+        logits = logits.masked_fill(logits < smallest, float("-inf"))
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)
 
 
 def _causal_from(start: int, time: int, device: torch.device) -> Tensor:
-    """Which of start + time keys each of `time` new queries may look at."""
+    """The causal mask of `time` new queries over `start + time` keys."""
     query = torch.arange(start, start + time, device=device)
     return torch.arange(start + time, device=device)[None, :] <= query[:, None]

@@ -1,8 +1,8 @@
-"""Lean memory: linear maps that keep where their input came from and make it again going backward.
+"""Linear maps that save memory: they store the source of their input and recompute the input in the backward pass.
 
-Torch keeps the input of every linear map for the gradient of its weight. Where that input is a norm of the stream
-or the inside of a feed-forward, it is cheap to make again from what is kept anyway. Outputs are allocated before
-what is thrown away, so that the latter lies at the end of the heap and leaves no hole in it.
+Torch stores the input of every linear map for the gradient of its weight. If that input is a norm of the stream or the
+inside of a feed-forward, it is cheap to recompute from tensors that are stored anyway. Outputs are allocated before
+temporary tensors, so that the latter lie at the end of the heap and leave no hole in it.
 """
 
 from __future__ import annotations
@@ -19,68 +19,68 @@ from torch.overrides import has_torch_function
 Make = Callable[[Tensor], Tensor]
 
 
-class Remade(NamedTuple):
-    """A tensor that is not made yet: `make(x)`, cheap, deterministic, and differentiable by torch as usual.
+class Recomputed(NamedTuple):
+    """A tensor to compute as `make(x)`, which must be cheap, deterministic and differentiable.
 
-    What `make` reads besides `x` (the weights of a norm) must not change before the backward pass.
+    Other inputs of `make` (the weights of a norm) must not change before the backward pass.
     """
 
     make: Make
     x: Tensor
 
 
-def lean_linear(layer: nn.Linear, fed: Tensor | Remade) -> Tensor:
-    """`layer` of a tensor as usual, or of one that is `Remade`, of which only the source is kept."""
-    make, x = fed if isinstance(fed, Remade) else (_itself, fed)
+def lean_linear(layer: nn.Linear, fed: Tensor | Recomputed) -> Tensor:
+    """`layer` of a tensor, or of a `Recomputed` one, of which only the source is stored."""
+    make, x = fed if isinstance(fed, Recomputed) else (_identity, fed)
     if isinstance(fed, Tensor) or not _applies(x, layer):
         y: Tensor = layer(make(x))
         return y
-    out = _room(x, layer)
-    mapped: Tensor = _Linear.apply(out, make, x, make(x), layer.weight, layer.bias)  # type: ignore[no-untyped-call]
+    out = _allocate_output(x, layer)
+    mapped: Tensor = _LeanLinear.apply(out, make, x, make(x), layer.weight, layer.bias)  # type: ignore[no-untyped-call]
     return mapped
 
 
-def lean_feed_forward(fc1: nn.Linear, inner: Make, fc2: nn.Linear, fed: Tensor | Remade) -> Tensor:
-    """`fc2(inner(fc1(fed)))`, of which only the source of `fed` is kept; `inner` has no parameters."""
-    make, x = fed if isinstance(fed, Remade) else (_itself, fed)
+def lean_feed_forward(fc1: nn.Linear, inner: Make, fc2: nn.Linear, fed: Tensor | Recomputed) -> Tensor:
+    """`fc2(inner(fc1(fed)))`, which stores only the source of `fed`; `inner` has no parameters."""
+    make, x = fed if isinstance(fed, Recomputed) else (_identity, fed)
     if not _applies(x, fc1, fc2):
         y: Tensor = fc2(inner(fc1(make(x))))
         return y
     weights = (fc1.weight, fc1.bias, fc2.weight, fc2.bias)
-    out = _room(x, fc2)
-    mapped: Tensor = _FeedForward.apply(out, inner, make, x, make(x), *weights)  # type: ignore[no-untyped-call]
+    out = _allocate_output(x, fc2)
+    mapped: Tensor = _LeanFeedForward.apply(out, inner, make, x, make(x), *weights)  # type: ignore[no-untyped-call]
     return mapped
 
 
-def _itself(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 
 def _applies(x: Tensor, *layers: nn.Module) -> bool:
-    """Whether there is anything to save: not without gradients, nor under `torch.compile`, which plans by itself.
+    """Whether memory can be saved: not without gradients, and not under `torch.compile`, which plans memory itself.
 
-    A function mode (a tracer) sees the plain path, and so do layers that somebody has replaced or parametrised.
+    A function mode (a tracer) and replaced or parametrized layers use the plain path.
     """
     if not torch.is_grad_enabled() or torch.compiler.is_compiling() or has_torch_function((x,)):
         return False
     return all(type(layer) is nn.Linear for layer in layers)
 
 
-def _room(x: Tensor, layer: nn.Linear) -> Tensor | None:
-    """An empty tensor for the layer's output; None under autocast, which decides on the type itself."""
+def _allocate_output(x: Tensor, layer: nn.Linear) -> Tensor | None:
+    """An empty tensor for the layer's output; None under autocast, which chooses the dtype."""
     if torch.is_autocast_enabled(x.device.type) or layer.weight.dtype != x.dtype:
         return None
     return x.new_empty(*x.shape[:-1], layer.out_features)
 
 
-class _Linear(torch.autograd.Function):
+class _LeanLinear(torch.autograd.Function):
     """`weight h + bias` for `h = make(x)`."""
 
     @staticmethod
     def forward(  # noqa: PLR0913  (autograd hands inputs over one by one)
         ctx: Any, out: Tensor | None, make: Make, x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
-        ctx.make, ctx.autocast = make, _autocast_now(x)
+        ctx.make, ctx.autocast = make, _autocast_state(x)
         ctx.save_for_backward(x, weight)
         return _map_into(ctx, out, h, weight, bias)
 
@@ -95,7 +95,7 @@ class _Linear(torch.autograd.Function):
         return None, None, None, grad_h, grad_weight, g.sum(0) if ctx.needs_input_grad[5] else None
 
 
-class _FeedForward(torch.autograd.Function):
+class _LeanFeedForward(torch.autograd.Function):
     """`weight2 inner(weight1 h + bias1) + bias2` for `h = make(x)`."""
 
     @staticmethod
@@ -111,7 +111,7 @@ class _FeedForward(torch.autograd.Function):
         weight2: Tensor,
         bias2: Tensor | None,
     ) -> Tensor:
-        ctx.inner, ctx.make, ctx.autocast = inner, make, _autocast_now(x)
+        ctx.inner, ctx.make, ctx.autocast = inner, make, _autocast_state(x)
         ctx.save_for_backward(x, weight1, bias1, weight2)
         return _map_into(ctx, out, inner(F.linear(h, weight1, bias1)), weight2, bias2)
 
@@ -146,8 +146,8 @@ def _map_into(ctx: FunctionCtx, out: Tensor | None, h: Tensor, weight: Tensor, b
     return out
 
 
-def _autocast_now(x: Tensor) -> dict[str, Any]:
-    """The state of autocast, for the backward pass, which runs outside of it."""
+def _autocast_state(x: Tensor) -> dict[str, Any]:
+    """The current state of autocast, which the backward pass restores."""
     device = x.device.type
     enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     return {"device_type": device, "dtype": dtype, "enabled": enabled}

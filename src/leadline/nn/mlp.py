@@ -14,7 +14,7 @@ from leadline.nn.schemes import find_scheme
 
 
 class DenseBranch(nn.Module):
-    r"""$W_2\,\phi(W_1 x + b_1) + b_2$: it ends in a linear map, so its output has mean zero at the start.
+    r"""$W_2\,\phi(W_1 x + b_1) + b_2$; it ends in a linear map, so that its output has mean zero at initialization.
 
     A branch that ends in its activation has a mean, and the means of all branches add up coherently: the
     stream then grows like depth squared instead of depth.
@@ -40,8 +40,7 @@ class DenseBranch(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    r"""$\phi(Wx + b)$, the layer of a plain stack, at the activation's critical point ($\chi = 1$, see
-    `init.critical`)."""
+    r"""$\phi(Wx + b)$: a layer of a plain stack, initialized at the critical point of $\phi$ (see `init.critical`)."""
 
     def __init__(
         self, width: int, activation: str | Activation, *, generator: Generator | None = None
@@ -62,11 +61,10 @@ class PlainLayer(nn.Module):
 
 
 class MLP(nn.Module):
-    """(..., inputs) to (..., outputs) through `depth` residual blocks of `width`, or plain layers for scheme
-    `none`.
+    """A multilayer perceptron from (..., inputs) to (..., outputs) with `depth` residual blocks of `width`.
 
-    A residual block is one sub-layer: activation between two linear maps. `scheme=None` takes what suits the
-    depth.
+    A residual block is one sub-layer: an activation between two linear maps. With scheme `none` the blocks are plain
+    layers. `scheme=None` uses `recommended(depth)`.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)

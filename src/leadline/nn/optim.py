@@ -1,5 +1,4 @@
-"""Parameter groups that follow the depth law of a scheme: which rate, which decay, which epsilon for which
-parameter."""
+"""Parameter groups that follow the depth law of a scheme: rate, weight decay and epsilon of each parameter."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ from leadline.nn.roles import role_weights
 from leadline.nn.scheme import Family, Scheme
 from leadline.nn.schemes import find_scheme
 
-FAMILIES: dict[
-    str, Family
-] = {  # steps linear in the gradient, and steps whose size does not depend on its scale
+# "sgd": the step is linear in the gradient. "adam": its size does not depend on the gradient's scale.
+FAMILIES: dict[str, Family] = {
     "sgd": "sgd",
     "asgd": "sgd",
     "adam": "adam",
@@ -33,14 +31,15 @@ FAMILIES: dict[
     "sign": "adam",
     "stableadamw": "adam",
 }
-ADAM_EPS = 1e-8  # torch's default, the value that CompleteP's factor multiplies
+# Cited: torch's default, which CompleteP's factor multiplies.
+ADAM_EPS = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The small model on which the learning rate was found: its residual sub-layers, and its width.
+    """The small model on which the learning rate was tuned: its residual sub-layers and its width.
 
-    Four sub-layers are two Transformer blocks. Without a width, widths are taken to be the same.
+    Four sub-layers are two Transformer blocks. Without a width, both models are assumed to have the same width.
     """
 
     sublayers: int = 4
@@ -59,62 +58,65 @@ def param_groups(
     *,
     base: Base = TWO_BLOCKS,
 ) -> list[dict[str, Any]]:
-    r"""Groups for a torch optimiser: the depth law inside residuals; no decay on norms, biases and scalars.
+    r"""Groups for a torch optimizer: rates by the depth law inside residuals; no decay on norms, biases and scalars.
 
     A step on a parameter whose change reaches the stream damped like $S^{-e}$ ($S$ residual sub-layers)
-    changes the function by an amount free of depth when its rate is
+    changes the function by an amount that does not depend on depth when its rate is
     $$ \eta\,m_L^{2e-1}\ \text{(SGD)}, \qquad \eta\,m_L^{e-1}\ \text{(Adam)}, \qquad m_L = S / S_{base}, $$
-    because $S$ of them add up, each moved by its gradient $\propto S^{-e}$ (SGD) or by its sign (Adam). $e$
-    is the row's `exponent` for matrices, its `bias_exponent` for the bias after the last matrix, and 0 for
-    the gain and bias of a norm on the stream itself (`post`); without the last two DeepNorm's and Keel's
-    first step grows with depth all the same (docs/reference/nn.md). A row without an exponent has factor 1 throughout.
-    For Adam also CompleteP's width and epsilon factors: matrices $\eta/m_N$ and decay $\lambda m_N$, epsilon
-    $\varepsilon\,m_N^{-1} m_L^{-a}$, $m_N$ = width / base width. Embeddings and the head keep $\eta$ and
-    $\lambda$. Dey et al. 2025 (CompleteP), arXiv 2505.01618.
+    where $\eta$ is `lr` and $S_{base}$ are the sub-layers of `base`, because the changes of $S$ sub-layers add up,
+    each of them moved by its gradient $\propto S^{-e}$ (SGD) or by its sign (Adam). $e$ is the scheme's `exponent` for
+    matrices, its `bias_exponent` for the bias after the last matrix, and 0 for the gain and bias of a norm on the
+    stream itself (`post`); without the last two the first step of DeepNorm and Keel still grows with depth
+    (docs/reference/nn.md). A scheme without an exponent has the factor 1 everywhere.
 
-    `scheme` must be that of the model's `Residual`s (None: take theirs); `optimizer` a name or a torch
-    optimiser class.
+    For Adam, CompleteP's factors for width and epsilon apply too: matrices have the rate $\eta/m_N$ and the decay
+    $\lambda m_N$, and epsilon is $\varepsilon\,m_N^{-1} m_L^{-a}$, where $m_N$ = width / base width, $\lambda$ is
+    `weight_decay` and $a$ the scheme's exponent. Embeddings and the head keep $\eta$ and $\lambda$. Dey et al. 2025
+    (CompleteP), arXiv 2505.01618.
+
+    `scheme` must be the scheme of the model's `Residual`s (None takes it from them); `optimizer` is a name or a torch
+    optimizer class.
     """
     family = find_family(optimizer)
     residuals = [module for module in model.modules() if isinstance(module, Residual)]
     _check_scheme(residuals, scheme)
-    settings = _Settings(family=family, lr=lr, weight_decay=weight_decay, base=base)
+    settings = _GroupSettings(family=family, lr=lr, weight_decay=weight_decay, base=base)
     groups: dict[tuple[object, ...], dict[str, Any]] = {}
-    for parameter, group in _placed(model, residuals, settings):
+    for parameter, group in _grouped_parameters(model, residuals, settings):
         groups.setdefault(tuple(group.values()), {**group, "params": []})["params"].append(parameter)
     return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
+class _GroupSettings:
     family: Family
     lr: float
     weight_decay: float
     base: Base
 
 
-def _placed(
-    model: nn.Module, residuals: list[Residual], settings: _Settings
+def _grouped_parameters(
+    model: nn.Module, residuals: list[Residual], settings: _GroupSettings
 ) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
-    """Every trainable parameter once, with the values of its group."""
-    seen: set[nn.Parameter] = set()
+    """Each trainable parameter once, with the values of its group."""
+    visited: set[nn.Parameter] = set()
     for residual in residuals:
         damping = _dampings(residual)
         for name, parameter in residual.named_parameters():
-            if parameter.requires_grad and parameter not in seen:
-                seen.add(parameter)
+            if parameter.requires_grad and parameter not in visited:
+                visited.add(parameter)
                 yield parameter, _inside(settings, parameter, residual, damping.get(name))
     for parameter in model.parameters():
-        if parameter.requires_grad and parameter not in seen:
+        if parameter.requires_grad and parameter not in visited:
             yield parameter, _outside(settings, parameter)
 
 
-def _outside(settings: _Settings, parameter: nn.Parameter) -> dict[str, Any]:
+def _outside(settings: _GroupSettings, parameter: nn.Parameter) -> dict[str, Any]:
     return {"lr": settings.lr, "weight_decay": settings.weight_decay if parameter.ndim > 1 else 0.0}
 
 
 def _inside(
-    settings: _Settings, parameter: nn.Parameter, residual: Residual, damping: float | None
+    settings: _GroupSettings, parameter: nn.Parameter, residual: Residual, damping: float | None
 ) -> dict[str, Any]:
     group = _outside(settings, parameter)
     if damping is None or residual.scheme.exponent is None:
@@ -130,7 +132,7 @@ def _inside(
 
 
 def _dampings(residual: Residual) -> dict[str, float]:
-    """By name, the exponent e with which a change of a parameter reaches the stream; empty without a law."""
+    """The exponent e of each parameter, with which its change reaches the stream; empty without a depth law."""
     scheme = residual.scheme
     if scheme.exponent is None:
         return {}
@@ -150,7 +152,7 @@ def rate_power(damping: float, family: Family) -> float:
 
 
 def find_family(optimizer: str | type[torch.optim.Optimizer]) -> Family:
-    """`sgd` if the step is linear in the gradient, `adam` if its size is free of the gradient's scale."""
+    """`sgd` if the step is linear in the gradient, `adam` if its size does not depend on the gradient's scale."""
     name = (optimizer if isinstance(optimizer, str) else optimizer.__name__).lower()
     if name not in FAMILIES:
         raise InputError(
@@ -165,7 +167,7 @@ def _check_scheme(residuals: list[Residual], scheme: str | Scheme | None) -> Non
     if not residuals:
         raise InputError(
             expected="a model built of leadline.nn.Residual blocks",
-            got="a model without any",
+            got="a model without Residual blocks",
             fix="build it from leadline.nn, or wrap the branches of your blocks in Residual",
         )
     if scheme is None:

@@ -1,4 +1,4 @@
-"""Options: what a Transformer is made of besides its size and scheme."""
+"""Options of a Transformer other than its size and scheme."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ Positions = Literal["none", "learned", "sinusoidal", "rotary"]
 FeedForwardKind = Literal["gelu", "relu", "swiglu"]
 NormKind = Literal["layer", "rms"]
 
-EXPANSION = 4  # hidden / width of a feed-forward (Vaswani et al. 2017, section 3.3)
-GATED_EXPANSION = 8 / 3  # the same parameters with three matrices (Shazeer 2020, arXiv 2002.05202)
-HIDDEN_MULTIPLE = 8  # a gated hidden width is rounded up to this, for the matrix units
+# Cited: Vaswani et al. 2017, section 3.3: hidden width / width of a feed-forward.
+DEFAULT_EXPANSION = 4
+# Cited: Shazeer 2020, arXiv 2002.05202: the same number of parameters with three matrices.
+DEFAULT_GATED_EXPANSION = 8 / 3
+# Heuristic: a gated hidden width is rounded up to a multiple that suits matrix units.
+HIDDEN_MULTIPLE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the blocks of a Transformer are made of. The defaults are what a careful practitioner starts from.
+    """The parts of the blocks of a Transformer; the defaults are a good starting point.
 
-    `hidden` is the feed-forward's hidden width (None: 4 x width, or 8/3 x width for the gated one).
-    `checkpoint_every` k recomputes k blocks at a time in the backward pass (0: keep everything); `lean` keeps
-    the attention's matrix products and recomputes norms and the inside of the feed-forward. `tie` shares the
-    embedding with the output.
+    `hidden` is the hidden width of the feed-forward (None: 4 x width, or 8/3 x width for `swiglu`). `checkpoint_every`
+    is the number of blocks that the backward pass recomputes at a time (0: it recomputes none). `lean` saves memory: it
+    stores the attention's matrix products and recomputes norms and the inside of the feed-forward. `tie` uses the
+    embedding as output matrix too.
     """
 
     positions: Positions = "rotary"
@@ -50,7 +53,7 @@ class Options:
             raise InputError(
                 expected="dropout: a share from 0 up to, not including, 1",
                 got=f"dropout={self.dropout}",
-                fix="0.1 is common for small data, 0 for one pass over much data",
+                fix="use 0.1 for small data sets, or 0 for one pass over a large one",
             )
 
     def hidden_width(self, width: int) -> int:
@@ -58,8 +61,8 @@ class Options:
         if self.hidden is not None:
             return self.hidden
         if self.feed_forward != "swiglu":
-            return EXPANSION * width
-        return -(-int(GATED_EXPANSION * width) // HIDDEN_MULTIPLE) * HIDDEN_MULTIPLE
+            return DEFAULT_EXPANSION * width
+        return -(-int(DEFAULT_GATED_EXPANSION * width) // HIDDEN_MULTIPLE) * HIDDEN_MULTIPLE
 
     def make_norm(self, width: int) -> nn.Module:
         """A norm over the last `width` features."""
@@ -71,7 +74,7 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise InputError(
             expected=f"{name}: a whole number, {least} or more",
             got=f"{name}={value!r}",
-            fix=f"leave {name} out for the default",
+            fix=f"omit {name} to use the default",
         )
 
 
@@ -80,5 +83,5 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise InputError(
             expected=f"{name}: one of {', '.join(allowed)}",
             got=f"{name}={value!r}",
-            fix=f"choose a {name} above",
+            fix=f"pass one of these values for {name}",
         )

@@ -1,9 +1,10 @@
-r"""QK-norm for attention that exists already: queries and keys normalised over the features of each head.
+r"""QK-norm for existing attention modules: queries and keys are normalized over the features of each head.
 
 $$ \mathrm{softmax}\Big(\frac{\mathrm{norm}(q)\cdot\mathrm{norm}(k)}{\sqrt d}\Big) $$
-with $d$ the features of a head: logits of random queries and keys have unit variance, and none exceeds $\sqrt d$
-times the norms' gains (Henry et al. 2020, arXiv 2010.04245; Dehghani et al. 2023, arXiv 2302.05442, section 3). Norms
-are submodules of what they are registered on, so that deep copies, pickles and state dicts of the model work.
+where $d$ is the number of features of a head: logits of random queries and keys have unit variance, and none exceeds
+$\sqrt d$ times the norms' gains (Henry et al. 2020, arXiv 2010.04245; Dehghani et al. 2023, arXiv 2302.05442, section
+3). Norms are submodules of what they are registered on, so that deep copies, pickles and state dicts of the model
+work.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ def qk_norm_(attention: nn.Module, head_width: int) -> nn.Module:
 
 
 def norms_for(attention: nn.Module, head_width: int) -> dict[str, nn.Module]:
-    """The two norms, of the dtype, device and mode of the attention. Raises for an attention that cannot have them."""
+    """The two norms, with dtype, device and mode of the attention; raises for an attention that cannot have them."""
     if getattr(attention, QUERY, None) is not None:
         raise InputError(
-            expected="an attention without QK-norm", got="one that has it already", fix="leave it as it is"
+            expected="an attention without QK-norm", got="one that already has it", fix="keep it unchanged"
         )
     if isinstance(attention, nn.MultiheadAttention) and (
         attention.bias_k is not None or attention.add_zero_attn
@@ -66,12 +67,12 @@ def norms_for(attention: nn.Module, head_width: int) -> dict[str, nn.Module]:
             fix="build the attention without it",
         )
     like = next((p for p in attention.parameters() if p.is_floating_point()), None)
-    made = {name: nn.RMSNorm(head_width).train(attention.training) for name in (QUERY, KEY)}
-    return {name: norm if like is None else norm.to(like.device, like.dtype) for name, norm in made.items()}
+    norms = {name: nn.RMSNorm(head_width).train(attention.training) for name in (QUERY, KEY)}
+    return {name: norm if like is None else norm.to(like.device, like.dtype) for name, norm in norms.items()}
 
 
 def unfused(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """A hook that does nothing: where there is one, PyTorch's fused encoder layers call the attention's own code."""
+    """A hook that does nothing: its presence makes PyTorch's fused encoder layers call the attention's forward."""
 
 
 class NormedAttention:
@@ -88,7 +89,7 @@ class NormedAttention:
 
 
 class _Norming(TorchFunctionMode):
-    """Queries and keys of every fused attention are normalised on the way."""
+    """Normalizes the queries and keys of every fused attention that the module calls."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -118,7 +119,7 @@ def _multi_head(  # noqa: PLR0913  (the names of nn.MultiheadAttention's forward
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `nn.MultiheadAttention` computes, with queries and keys normalised."""
+    """The output of `nn.MultiheadAttention` with normalized queries and keys."""
     batched, leading = query.dim() == 3, module.batch_first
     packed = _project(module, query, key, value)
     if not batched:
@@ -138,7 +139,7 @@ def _multi_head(  # noqa: PLR0913  (the names of nn.MultiheadAttention's forward
 
 
 def _project(module: nn.MultiheadAttention, *inputs: Tensor) -> list[Tensor]:
-    """Queries, keys and values; in one product where they are made of the same tensor by one matrix."""
+    """Queries, keys and values; one product if they come from the same tensor by one packed matrix."""
     bias = module.in_proj_bias
     if module.in_proj_weight is not None and inputs[0] is inputs[1] is inputs[2]:
         return list(F.linear(inputs[0], module.in_proj_weight, bias).chunk(3, -1))
@@ -151,18 +152,18 @@ def _project(module: nn.MultiheadAttention, *inputs: Tensor) -> list[Tensor]:
 
 
 def _mask(mask: Tensor | None, padding: Tensor | None, query: Tensor, heads: int) -> Tensor | None:
-    """Both masks as one that is added to the logits (batch, heads, queries, keys); True means hidden, as in torch."""
+    """Both masks as one to add to the logits (batch, heads, queries, keys); True means hidden, as in torch."""
     parts = []
     if mask is not None:
-        mask = _added(mask, query.dtype)
+        mask = _additive(mask, query.dtype)
         parts.append(mask.view(-1, heads, *mask.shape[1:]) if mask.dim() == 3 else mask)
     if padding is not None:
-        padding = _added(padding, query.dtype)
+        padding = _additive(padding, query.dtype)
         parts.append(padding.view(-1, 1, 1, padding.shape[-1]))
     return sum(parts[1:], parts[0]) if parts else None
 
 
-def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(dtype)
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))

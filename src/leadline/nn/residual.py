@@ -1,4 +1,4 @@
-"""Residual: one module that wires a branch into a stack as a row of the scheme table says."""
+"""Residual: one module that puts a branch on the residual path of a stack, as a scheme says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leadline.errors import InputError
-from leadline.nn.lean import Remade
+from leadline.nn.lean import Recomputed
 from leadline.nn.roles import apply_gains_, role_weights
 from leadline.nn.scheme import Layout, Place, Scheme
 from leadline.nn.schemes import find_scheme
@@ -19,20 +19,20 @@ ALONE = Layout()
 
 
 class Residual(nn.Module):
-    r"""`branch` on a residual path, wired as the row `scheme` says.
+    r"""`branch` on a residual path, with the norms and scales of `scheme`.
 
     $$ y = \mathrm{post}(\alpha x + w\,\mathrm{out}(f(s\,\mathrm{pre}(x)))) $$
-    `index` (from 0) and `depth` count the blocks of the stack, `layout` says how many residual sub-layers a
-    block has and which of them this is; the default is one, so that blocks are sub-layers. The row's initial
-    gains and zeros are applied to the branch here, once, on top of whatever initialisation it came with.
-    `norm` makes a norm of a given width (the branch's `width` and, if it differs, `inputs`; else the rows of
-    its last matrix); `shortcut` replaces the identity on the skip path (a projection where the shape
-    changes). Extra arguments of `forward` go to the branch.
+    Here $x$ is the stream, $f$ the branch, $\alpha$ the skip weight, $w$ the branch weight and $s$ the scale after the
+    pre-norm. `index` (from 0) and `depth` count the blocks of the stack. `layout` says how many residual sub-layers a
+    block has and which of them this is; the default is one per block. The constructor applies the scheme's initial
+    gains and zeros to the branch once, on top of its own initialization. `norm` builds a norm of a given width (the
+    branch's `width` and, if it differs, `inputs`; else the rows of its last matrix). `shortcut` replaces the identity
+    on the skip path (a projection where the shape changes). Extra arguments of `forward` go to the branch.
 
-    Fixed weights cost nothing (they ride on the add); learned ones are the parameter `weight` (or
+    Fixed weights cost nothing, because they are part of the add; learned ones are the parameter `weight` (or
     `skip_weight`). Keys of the state dict: `branch.*`, `norm_pre.*`, `norm_out.*`, `norm_post.*`, `weight`,
-    `skip_weight`, `bias_in`, `bias_out`, `shortcut.*`, each present only if the row asks for it. A row's
-    `inner` norm belongs to the branch.
+    `skip_weight`, `bias_in`, `bias_out`, `shortcut.*`, each present only if the scheme needs it. The `inner` norm of a
+    scheme belongs to the branch.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and three ways to adapt it)
@@ -57,11 +57,11 @@ class Residual(nn.Module):
         apply_gains_(branch, self.scheme, self.place)
 
     def _add_norms(self, norm: Callable[[int], nn.Module]) -> None:
-        wanted = set(self.scheme.norms_at(self.place)) - {"inner"}
-        width = width_of(self.branch) if wanted else 0
-        self.norm_pre = norm(getattr(self.branch, "inputs", width)) if "pre" in wanted else None
-        self.norm_out = norm(width) if "out" in wanted else None
-        self.norm_post = norm(width) if "post" in wanted else None
+        positions = set(self.scheme.norms_at(self.place)) - {"inner"}
+        width = width_of(self.branch) if positions else 0
+        self.norm_pre = norm(getattr(self.branch, "inputs", width)) if "pre" in positions else None
+        self.norm_out = norm(width) if "out" in positions else None
+        self.norm_post = norm(width) if "post" in positions else None
 
     def _add_weights(self) -> None:
         scheme, place = self.scheme, self.place
@@ -76,8 +76,8 @@ class Residual(nn.Module):
         self.bias_out = nn.Parameter(torch.zeros(())) if scheme.scalar_biases else None
 
     def forward(self, x: Tensor, *arguments: Any, bypass: Tensor | None = None) -> Tensor:
-        """The stream after this sub-layer; `bypass` is added before the last norm (the B2T connection)."""
-        h = Remade(self._feed, x) if self.lean and self.norm_pre is not None else self._feed(x)
+        """The stream after this sub-layer; `bypass` is added before the last norm (B2T connection)."""
+        h = Recomputed(self._feed, x) if self.lean and self.norm_pre is not None else self._feed(x)
         y = self.branch(h, *arguments)
         if self.norm_out is not None:
             y = self.norm_out(y)
@@ -109,7 +109,7 @@ class Residual(nn.Module):
         return x + y if self.skip == 1.0 else torch.add(y, x, alpha=self.skip)
 
     def _may_overwrite(self, x: Tensor, y: Tensor) -> bool:
-        """Whether the sum may take the place of the branch's output: ours ends in a linear map or dropout."""
+        """Whether the sum may overwrite the branch's output: the branches here end in a linear map or dropout."""
         return self.lean and self.norm_out is None and y.dtype == x.dtype
 
     def extra_repr(self) -> str:
@@ -118,12 +118,12 @@ class Residual(nn.Module):
 
 
 def _per_channel(weight: Tensor, y: Tensor) -> Tensor:
-    """A learned vector shaped for channels-first images; anything else as it is."""
+    """A learned vector, shaped for channels-first images; any other weight unchanged."""
     return weight.view(-1, 1, 1) if weight.ndim == 1 and y.ndim == 4 else weight
 
 
 def width_of(branch: nn.Module) -> int:
-    """What the branch puts out: its own `width`, or the rows of its last matrix."""
+    """The width of the branch's output: its attribute `width`, or the rows of its last matrix."""
     width = getattr(branch, "width", None)
     if isinstance(width, int):
         return width
@@ -137,34 +137,38 @@ def width_of(branch: nn.Module) -> int:
     return parts[-1].weight.shape[0]
 
 
-# Admin's profiling pass: skip weights from the variances that the branches really have.
+# Admin's profiling pass: skip weights from the measured variances of the branches.
 
 
 @torch.no_grad()
 def profile_admin_(model: nn.Module, *inputs: Any) -> list[float]:
-    r"""`model` in place, with $\omega_i^2 = \mathrm{Var}(x_0) + \sum_{j<i} \mathrm{Var}(f_j)$ on every
-    residual that learns its skip.
+    r"""Set the skip weights $\omega_i$ of an Admin model in place, and return them.
 
-    $f_j$ is the output of branch $j$ with every $\omega = 1$ and $x_0$ the input of the stack, all on
-    `inputs`, the arguments of one forward pass. Returns the $\omega_i$ in the order of the forward pass. Each
+    $$ \omega_i^2 = \mathrm{Var}(x_0) + \sum_{j<i} \mathrm{Var}(f_j) $$
+    where $f_j$ is the output of branch $j$ with every $\omega = 1$ and $x_0$ the input of the stack, all on
+    `inputs`, the arguments of one forward pass. The $\omega_i$ are in the order of the forward pass. Each
     encoder or decoder counts from its own first sub-layer. Liu et al. 2020 (Admin), arXiv 2004.08249: the
-    profiling and initialisation phases.
+    profiling and initialization phases.
     """
     residuals = [m for m in model.modules() if isinstance(m, Residual) and m.skip_weight is not None]
     if not residuals:
         raise InputError(
             expected="a model with scheme='admin'",
             got="a model without learned skip weights",
-            fix="build it with scheme='admin', or leave this pass out",
+            fix="build it with scheme='admin', or skip this call",
         )
     stream: dict[Residual, float] = {}
     branch: dict[Residual, float] = {}
     handles = []
     for residual in residuals:
         residual.skip_weight.fill_(1.0)  # type: ignore[union-attr]
-        handles.append(residual.register_forward_pre_hook(lambda m, args: _note(stream, m, args[0])))
         handles.append(
-            residual.branch.register_forward_hook(lambda b, args, y, r=residual: _note(branch, r, y))
+            residual.register_forward_pre_hook(lambda m, args: _store_variance(stream, m, args[0]))
+        )
+        handles.append(
+            residual.branch.register_forward_hook(
+                lambda b, args, y, r=residual: _store_variance(branch, r, y)
+            )
         )
     try:
         model(*inputs)
@@ -174,8 +178,8 @@ def profile_admin_(model: nn.Module, *inputs: Any) -> list[float]:
     return _set_skips(list(stream), stream, branch)
 
 
-def _note(found: dict[Residual, float], residual: Residual, value: Tensor) -> None:
-    found[residual] = float(value.float().var())
+def _store_variance(variances: dict[Residual, float], residual: Residual, value: Tensor) -> None:
+    variances[residual] = float(value.float().var())
 
 
 def _set_skips(

@@ -1,4 +1,4 @@
-"""Which matrix of a branch plays which part, and a row's initial gains applied to them."""
+"""The roles of the matrices of a branch, and the initial gains that a scheme applies to them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from leadline.nn.scheme import Place, Role, Scheme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleWeight:
-    """One logical matrix: its role, the (slice of a) parameter that holds it, and how large its input is.
+    """One logical matrix: its role, the (slice of a) parameter that holds it, and the second moment of its input.
 
-    `second_moment` is that of what feeds the matrix when the branch is fed a unit signal.
+    `second_moment` is the second moment of the matrix's input when the branch gets a unit signal.
     """
 
     role: Role
@@ -27,7 +27,7 @@ class RoleWeight:
 
 @runtime_checkable
 class HasRoles(Protocol):
-    """A branch that says which of its matrices is which."""
+    """A branch that declares the roles of its matrices."""
 
     def role_weights(self) -> list[RoleWeight]: ...
 
@@ -35,25 +35,25 @@ class HasRoles(Protocol):
 def role_weights(branch: nn.Module) -> list[RoleWeight]:
     """The matrices of a branch with their roles.
 
-    A branch with a method `role_weights` answers for itself. In any other, `nn.MultiheadAttention` is taken
-    apart into query, key, value and output, and of the remaining linear and convolution weights the one
-    registered last is `fc2` and the others are `fc1`.
+    A branch may declare them with a method `role_weights`. Otherwise `nn.MultiheadAttention` is split into query, key,
+    value and output; of the remaining linear and convolution weights the one registered last is `fc2`, and the others
+    are `fc1`.
     """
     if isinstance(branch, HasRoles):
         return branch.role_weights()
-    found: list[RoleWeight] = []
+    parts: list[RoleWeight] = []
     attention_parts: set[nn.Module] = set()
     plain: list[Tensor] = []
     for module in branch.modules():
         if isinstance(module, nn.MultiheadAttention):
-            found += _multihead_roles(module)
+            parts += _multihead_roles(module)
             attention_parts.add(module.out_proj)
         elif (
             isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
             and module not in attention_parts
         ):
             plain.append(module.weight)
-    return found + [RoleWeight(role="fc2" if w is plain[-1] else "fc1", weight=w) for w in plain]
+    return parts + [RoleWeight(role="fc2" if w is plain[-1] else "fc1", weight=w) for w in plain]
 
 
 def _multihead_roles(module: nn.MultiheadAttention) -> list[RoleWeight]:
@@ -72,11 +72,11 @@ def _multihead_roles(module: nn.MultiheadAttention) -> list[RoleWeight]:
 
 @torch.no_grad()
 def fill_branch_(branch: nn.Module, base: str, *, generator: Generator | None = None) -> None:
-    r"""Draw the matrices of a branch afresh, each logical matrix on its own, and set its biases to zero.
+    r"""Initialize the matrices of a branch, each logical matrix separately, and set its biases to zero.
 
-    `unit`: $\mathrm{Var}(W) = 1/(n\,E[x^2])$ with $E[x^2]$ the second moment of what feeds the matrix when
-    the branch is fed a unit signal, so that a unit input gives a unit output; `xavier`: $2/(n+m)$, as
-    DeepNorm and T-Fixup assume.
+    `unit`: $\mathrm{Var}(W) = 1/(n\,E[x^2])$, where $n$ is the fan-in and $E[x^2]$ the second moment of the matrix's
+    input when the branch gets a unit signal, so that a unit input gives a unit output. `xavier`: $2/(n+m)$, where $m$
+    is the fan-out, as DeepNorm and T-Fixup assume.
     """
     for part in role_weights(branch):
         fan_in, fan_out = init.fans(part.weight)
@@ -90,7 +90,7 @@ def fill_branch_(branch: nn.Module, base: str, *, generator: Generator | None = 
 
 @torch.no_grad()
 def apply_gains_(branch: nn.Module, scheme: Scheme, place: Place) -> None:
-    """Multiply the branch's matrices by the row's initial gain; zero those that the row starts at zero."""
+    """Multiply the branch's matrices by the scheme's initial gain, and zero those that start at zero."""
     if not scheme.gain_roles and not scheme.zero_roles:
         return
     parts = role_weights(branch)

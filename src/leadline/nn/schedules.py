@@ -22,13 +22,13 @@ Schedule = Callable[[int], float]
 def schedule(
     shape: Shape, *, warmup_steps: int = 0, total_steps: int | None = None, floor: float = 0.0
 ) -> Schedule:
-    r"""The factor of the peak rate at step $t$ (from 0): up in a straight line for $w$ warm-up steps, then by
-    `shape`.
+    r"""A function of the step $t$ (from 0) that gives the factor of the peak rate: linear warm-up, then `shape`.
 
-    `none`: 1 from then on. `linear` and `cosine`: down to `floor` at `total_steps`, $f + (1-f)(1-s)$ and $f +
-    (1-f)\tfrac12(1+\cos\pi s)$ with $s = (t-w)/(T-w)$. Step 0 has $1/w$, never 0: a step of zero is a batch
-    wasted. Warm-up makes the first *steps* small, not the gradients: it hides a scheme whose first updates
-    grow with depth (see the table in docs/reference/nn.md) rather than curing it.
+    The factor rises in a straight line for $w$ = `warmup_steps` steps. After that it is 1 for `none`; for `linear` it
+    is $f + (1-f)(1-s)$ and for `cosine` $f + (1-f)\tfrac12(1+\cos\pi s)$, where $f$ is `floor`, $s = (t-w)/(T-w)$ and
+    $T$ is `total_steps`. Step 0 has the factor $1/w$ and not 0, because a step of zero wastes a batch. Warm-up makes
+    the first *steps* small, not the gradients: it hides a scheme whose first updates grow with depth (see the table in
+    docs/reference/nn.md) but does not fix it.
     """
     _check(shape, warmup_steps, total_steps)
 
@@ -47,56 +47,57 @@ def schedule(
 def _check(shape: str, warmup_steps: int, total_steps: int | None) -> None:
     if shape not in get_args(Shape):
         raise InputError(
-            expected="shape: none, linear or cosine", got=f"shape={shape!r}", fix="choose one of these"
+            expected="shape: none, linear or cosine", got=f"shape={shape!r}", fix="pass one of these names"
         )
     if shape != "none" and (total_steps is None or total_steps <= warmup_steps):
         raise InputError(
             expected=f"total_steps above warmup_steps={warmup_steps} for a {shape} schedule",
             got=f"total_steps={total_steps}",
-            fix="pass the number of steps you will train for",
+            fix="pass total_steps, the number of training steps",
         )
 
 
-# Warm-up and clipping as hooks of the optimiser's step: they work with any training loop and any scheduler.
+# Warm-up and clipping as hooks of the optimizer step: they work with any training loop and any scheduler.
 #
-# Hooks marked `part_of_step` belong to what a step does; Leadline runs them when it measures one. What they count is in
-# the optimiser's own groups, so that it is saved with its state. A copied optimiser has no hooks: PyTorch drops them.
+# Hooks marked `part_of_step` decide what a step is; Leadline runs them when it measures one. Their counters are in the
+# optimizer's groups, so that they are saved with its state. A copied optimizer has no hooks: PyTorch drops them.
 
-DONE, FULL = "warmed_steps", "full_lr"
+# Keys in the optimizer's groups.
+WARMED_STEPS, FULL_LR = "warmed_steps", "full_lr"
 
 
 @dataclass(frozen=True, slots=True)
 class SlowStart:
-    """Before a step: the rate of each group times (t + 1) / steps, t the steps made so far."""
+    """Step pre-hook: multiplies the rate of each group by (t + 1) / steps, where t counts the steps made so far."""
 
     steps: int
     part_of_step: ClassVar[bool] = True
 
     def __call__(self, optimizer: Optimizer, arguments: Any, named: Any) -> None:
         for group in optimizer.param_groups:
-            done = group.setdefault(DONE, 0)
+            done = group.setdefault(WARMED_STEPS, 0)
             if done < self.steps:
-                group[FULL] = group["lr"]
+                group[FULL_LR] = group["lr"]
                 group["lr"] = group["lr"] * ((done + 1) / self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class FullAgain:
-    """After a step: the group's own rate, so that schedulers see what they set."""
+    """Step post-hook: restores the rate of each group, so that schedulers see what they set."""
 
     steps: int
     part_of_step: ClassVar[bool] = True
 
     def __call__(self, optimizer: Optimizer, arguments: Any, named: Any) -> None:
         for group in optimizer.param_groups:
-            if FULL in group:
-                group["lr"] = group.pop(FULL)
-                group[DONE] += 1
+            if FULL_LR in group:
+                group["lr"] = group.pop(FULL_LR)
+                group[WARMED_STEPS] += 1
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    r"""Before a step: all gradients times $\min(1, c / \lVert g \rVert)$."""
+    r"""Step pre-hook: multiplies all gradients by $\min(1, c / \lVert g \rVert)$, where $c$ is `limit`."""
 
     limit: float
     part_of_step: ClassVar[bool] = True
@@ -107,7 +108,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveClip:
-    """Before a step: the gradient of each unit held below `clip` times the unit's weight (AGC)."""
+    """Step pre-hook: limits the gradient of each unit to `clip` times the norm of its weight (AGC)."""
 
     clip: float = AGC_CLIP
     part_of_step: ClassVar[bool] = True
@@ -117,7 +118,7 @@ class AdaptiveClip:
 
 
 def warm_up(optimizer: Optimizer, steps: int) -> tuple[RemovableHandle, RemovableHandle]:
-    """From now on the first `steps` steps get (t + 1) / steps of the rate; returns the hooks' handles."""
+    """Warm up the next `steps` steps, with (t + 1) / steps of the rate at step t; returns the handles of the hooks."""
     return (
         optimizer.register_step_pre_hook(SlowStart(steps)),
         optimizer.register_step_post_hook(FullAgain(steps)),
@@ -125,5 +126,5 @@ def warm_up(optimizer: Optimizer, steps: int) -> tuple[RemovableHandle, Removabl
 
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
-    found: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
-    return found
+    parameters: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+    return parameters

@@ -1,5 +1,4 @@
-"""What a residual scheme is: the fields of a row, and the place in a stack that its depth laws are functions
-of."""
+"""The fields of a residual scheme, and the place in a stack on which its scales depend."""
 
 from __future__ import annotations
 
@@ -13,17 +12,18 @@ NormPosition = Literal["pre", "inner", "out", "post"]
 Role = Literal["query", "key", "value", "output", "fc1", "fc2"]
 Family = Literal["sgd", "adam"]
 
-EARLY_SHARE = 0.25  # share of the blocks that use a row's `early_norms` (Mix-LN, arXiv 2412.13795)
+# Cited: Mix-LN, arXiv 2412.13795: share of the blocks that use a scheme's `early_norms`.
+EARLY_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the residual sub-layers of a stack are grouped, and which stack it is.
+    """The grouping of the residual sub-layers of a stack, and which stack it is.
 
     `sublayers` are the residual sub-layers of one block (1 in an MLP or a ResNet, 2 in an encoder or a
     language model, 3 in a decoder with cross-attention) and `position` is which of them this one is;
-    `matrices` are the weight matrices in its branch. `partner` is the number of blocks of the other stack of
-    an encoder-decoder pair, or None for a stack that stands alone.
+    `matrices` is the number of weight matrices in its branch. `partner` is the number of blocks of the other stack
+    of an encoder-decoder pair, or None for a single stack.
     """
 
     sublayers: int = 1
@@ -35,8 +35,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a residual sub-layer stands: block `index` (from 0) of `depth` blocks, laid out as `layout`
-    says."""
+    """The place of a residual sub-layer: block `index` (from 0) of `depth` blocks with the given `layout`."""
 
     index: int
     depth: int
@@ -48,7 +47,7 @@ class Place:
             raise InputError(
                 expected=f"index from 0 to depth - 1 = {self.depth - 1}",
                 got=f"index={self.index}",
-                fix="number the blocks from 0 in the order in which the signal passes them",
+                fix="number the blocks from 0 in the order of the forward pass",
             )
 
     @property
@@ -58,7 +57,7 @@ class Place:
 
     @property
     def number(self) -> int:
-        """This sub-layer's number, from 1 to `total`."""
+        """The number of this sub-layer, from 1 to `total`."""
         return self.index * self.layout.sublayers + self.layout.position + 1
 
 
@@ -66,25 +65,25 @@ Law = Callable[[Place], float]
 
 
 def one(place: Place) -> float:
-    """No scaling."""
+    """1: no scaling."""
     return 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    r"""One residual scheme: where the norms sit and how skip, branch and weights are scaled with depth.
+    r"""A residual scheme: the position of its norms, and how it scales skip, branch and weights with depth.
 
-    The wiring every row describes is
+    Every scheme has the form
     $$ y = \mathrm{post}\big(\alpha\,x + w\;\mathrm{out}(f(s\;\mathrm{pre}(x)))\big) $$
-    with $\alpha$ = `skip`, $w$ = `branch`, $s$ = `norm_scale`, and each norm present only if `norms` names it
-    (`inner` stands before the last matrix of the branch). `gain` multiplies, at initialisation only, the
-    matrices whose roles are in `gain_roles`; `zero_roles` start at zero. `base` is the initialisation that
-    the gain multiplies: `unit` (a branch with a unit input has a unit output, see `leadline.nn.init`) or
-    `xavier`.
+    where $x$ is the stream, $f$ the branch, $\alpha$ = `skip`, $w$ = `branch`, $s$ = `norm_scale`, and a norm is
+    present only if `norms` names it (`inner` is the norm before the last matrix of the branch). `gain` multiplies,
+    only at initialization, the matrices whose roles are in `gain_roles`; matrices of `zero_roles` start at zero.
+    `base` is the initialization that the gain multiplies: `unit` (a branch with a unit input has a unit output, see
+    `leadline.nn.init`) or `xavier`.
 
-    `exponent` is $a$ where a step on the branch's matrices reaches the stream damped like $S^{-a}$,
-    `bias_exponent` the same for the bias after its last matrix, which no initial gain damps (None: as
-    `exponent`).
+    `exponent` is the $a$ for which a step on the branch's matrices reaches the stream damped by $S^{-a}$, where $S$ is
+    the number of residual sub-layers. `bias_exponent` is the same for the bias after the last matrix, which no initial
+    gain damps (None: equal to `exponent`).
     """
 
     name: str
@@ -116,7 +115,7 @@ class Scheme:
     where: str
 
     def norms_at(self, place: Place) -> tuple[NormPosition, ...]:
-        """The norms of the sub-layer at `place`: the early ones in the first quarter, if the row has any."""
+        """The norms of the sub-layer at `place`: `early_norms`, if any, in the first quarter of the blocks."""
         if self.early_norms is not None and place.index < EARLY_SHARE * place.depth:
             return self.early_norms
         return self.norms

@@ -1,8 +1,8 @@
-r"""The table of residual schemes: a row a scheme. Adding a scheme is adding a row.
+r"""The table of residual schemes, one row per scheme. To add a scheme, add a row.
 
 Throughout, $S$ is the number of residual **sub-layers** of the stack ($2N$ for an encoder or a language model
 of $N$ blocks, $3M$ for a decoder with cross-attention of $M$ blocks, $N$ for an MLP or ResNet of $N$ blocks)
-and $l$ is the number of a block, from 1. Papers count one or the other: `Scheme.counts` says which.
+and $l$ is the number of a block, from 1. Papers count blocks or sub-layers: `Scheme.counts` says which.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from types import MappingProxyType
 from leadline.errors import InputError
 from leadline.nn.scheme import Place, Role, Scheme
 
-MATRICES: tuple[Role, ...] = ("value", "output", "fc1", "fc2")  # all but query and key
+# All matrices except query and key.
+MATRICES: tuple[Role, ...] = ("value", "output", "fc1", "fc2")
 LAST: tuple[Role, ...] = ("output", "fc2")
 INNER: tuple[Role, ...] = ("value", "fc1")
-SHALLOW_BLOCKS = 12  # GPT-2 small and BERT base: the depth at which plain pre-norm is common practice
+# Cited: the depth of GPT-2 small and BERT base, at which plain pre-norm is common practice.
+MAX_SHALLOW_BLOCKS = 12
 
 
 def deepnorm_skip(place: Place) -> float:
@@ -57,7 +59,7 @@ def inverse_sublayers(place: Place) -> float:
 
 
 def inverse_sqrt_block_number(place: Place) -> float:
-    r"""$1/\sqrt{l}$, $l$ the number of the block from 1."""
+    r"""$1/\sqrt{l}$, where $l$ is the number of the block from 1."""
     return 1 / math.sqrt(place.index + 1)
 
 
@@ -68,11 +70,13 @@ def zero(place: Place) -> float:
 
 def layerscale_start(place: Place) -> float:
     r"""$0.1$ up to 18 blocks, $10^{-5}$ up to 24, $10^{-6}$ deeper."""
-    return 0.1 if place.depth <= 18 else 1e-5 if place.depth <= 24 else 1e-6
+    if place.depth <= 18:
+        return 0.1
+    return 1e-5 if place.depth <= 24 else 1e-6
 
 
 def fixup_gain(place: Place) -> float:
-    r"""$S^{-1/(2m-2)}$, $m$ the weight matrices in a branch."""
+    r"""$S^{-1/(2m-2)}$, where $m$ is the number of weight matrices in a branch."""
     return float(place.total ** (-1 / max(2 * place.layout.matrices - 2, 1)))
 
 
@@ -97,8 +101,8 @@ def magneto_gain(place: Place) -> float:
 
 
 def admin_skip(place: Place) -> float:
-    r"""$\omega_i = \sqrt{i}$, $i$ the sub-layer's number: the value before profiling, as if every branch had
-    variance 1."""
+    r"""$\omega_i = \sqrt{i}$, where $i$ is the number of the sub-layer: the value before profiling, which assumes that
+    every branch has variance 1."""
     return math.sqrt(place.number)
 
 
@@ -141,7 +145,7 @@ _ROWS = (
         exponent=0.5,
         bias_exponent=0.25,
         paper="Wang et al. 2022, DeepNet: scaling Transformers to 1,000 layers, arXiv 2203.00555",
-        where="the table of constants beside DeepNorm's code; theorems 4.2 and 4.3",
+        where="the table of constants next to DeepNorm's code; theorems 4.2 and 4.3",
     ),
     Scheme(
         name="deepnorm-adam",
@@ -179,7 +183,7 @@ _ROWS = (
         calibrated_for="adam",
         exponent=1.0,
         paper="Dey et al. 2025, Don't be lazy (CompleteP), arXiv 2505.01618",
-        where="the parametrisation table, alpha = 1",
+        where="the parametrization table, alpha = 1",
     ),
     Scheme(
         name="keel",
@@ -217,7 +221,7 @@ _ROWS = (
     ),
     Scheme(
         name="layernorm-scaling",
-        summary="x + f(LN(x) / sqrt(l)), l the number of the block. Do not add a scaled initialisation.",
+        summary="x + f(LN(x) / sqrt(l)), l the number of the block. Do not add a scaled initialization.",
         norms=("pre",),
         norm_scale=inverse_sqrt_block_number,
         counts="blocks",
@@ -232,7 +236,7 @@ _ROWS = (
         gain_roles=LAST,
         counts="sub-layers",
         paper="Radford et al. 2019, Language models are unsupervised multitask learners",
-        where="the model section: residual layers scaled by 1/sqrt(N) at initialisation",
+        where="the model section: residual layers scaled by 1/sqrt(N) at initialization",
     ),
     Scheme(
         name="layerscale",
@@ -283,7 +287,7 @@ _ROWS = (
         bias_exponent=0.0,
         identity_at_init=True,
         paper="Zhang, Dauphin and Ma 2019, Fixup initialization, arXiv 1901.09321",
-        where="the three rules; authors' code for 2 convolutions a branch: S^(-1/2), last and head zero",
+        where="the three rules; authors' code for 2 convolutions per branch: S^(-1/2), last and head zero",
     ),
     Scheme(
         name="t-fixup",
@@ -309,7 +313,7 @@ _ROWS = (
         counts="sub-layers",
         needs_profile=True,
         paper="Liu et al. 2020, Understanding the difficulty of training Transformers, arXiv 2004.08249",
-        where="Admin: profiling and initialisation; a vector omega a sub-layer, as in the authors' code",
+        where="Admin: profiling and initialization; one vector omega per sub-layer, as in the authors' code",
     ),
     Scheme(
         name="magneto",
@@ -346,7 +350,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType({row.name: row for row in _ROWS
 
 
 def find_scheme(scheme: str | Scheme | None, depth: int) -> Scheme:
-    """The row of that name; a row is itself; None is `recommended(depth)`."""
+    """The scheme of this name; a `Scheme` is returned as it is, and None means `recommended(depth)`."""
     if scheme is None:
         return SCHEMES[recommended(depth)]
     if isinstance(scheme, Scheme):
@@ -358,16 +362,15 @@ def find_scheme(scheme: str | Scheme | None, depth: int) -> Scheme:
     raise InputError(
         expected="scheme: a name in leadline.nn.SCHEMES",
         got=f"scheme={scheme!r}",
-        fix=f"{hint}The names are {', '.join(SCHEMES)}",
+        fix=f"{hint}Choose one of {', '.join(SCHEMES)}",
     )
 
 
 def recommended(depth: int) -> str:
-    """The scheme to use for `depth` blocks when none is asked for: pre-norm when shallow, `residual-linear`
-    deeper.
+    """The name of the default scheme for `depth` blocks: `pre` up to 12 blocks, `residual-linear` for deeper stacks.
 
-    `residual-linear` keeps the change of the function by one Adam step free of depth at one learning rate
-    (`benchmarks/update_exponents.py`); plain pre-norm lets it grow like depth, which a shallow stack can
-    bear.
+    With `residual-linear` one Adam step changes the function by an amount that does not depend on depth, at one
+    learning rate (`benchmarks/update_exponents.py`). With plain pre-norm it grows in proportion to depth, which a
+    shallow stack tolerates.
     """
-    return "pre" if depth <= SHALLOW_BLOCKS else "residual-linear"
+    return "pre" if depth <= MAX_SHALLOW_BLOCKS else "residual-linear"

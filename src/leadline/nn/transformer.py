@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from leadline.errors import InputError
 from leadline.nn.activations import find_activation, gaussian_moments
 from leadline.nn.attention import (
-    EVERYONE,
+    NO_CONTEXT,
     Context,
     CrossAttention,
     KeyValueCache,
@@ -24,7 +24,7 @@ from leadline.nn.attention import (
     sinusoidal_table,
 )
 from leadline.nn.deferred import make_linear
-from leadline.nn.lean import Remade, lean_feed_forward, lean_linear
+from leadline.nn.lean import Recomputed, lean_feed_forward, lean_linear
 from leadline.nn.options import Options
 from leadline.nn.residual import Residual
 from leadline.nn.roles import RoleWeight, fill_branch_
@@ -33,8 +33,7 @@ from leadline.nn.schemes import find_scheme
 
 
 class FeedForward(nn.Module):
-    r"""$W_2\,\phi(W_1 x)$, or $W_2(\mathrm{SiLU}(W_g x) \odot W_v x)$ for `swiglu`, with $W_g, W_v$ in one
-    packed matrix."""
+    r"""$W_2\,\phi(W_1 x)$, or $W_2(\mathrm{SiLU}(W_g x) \odot W_v x)$ for `swiglu` with $W_g, W_v$ in one matrix."""
 
     def __init__(self, width: int, *, options: Options, inner_norm: bool = False) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class FeedForward(nn.Module):
         self.lean = options.lean
         self._function = find_activation(self.activation)
 
-    def forward(self, x: Tensor | Remade) -> Tensor:
+    def forward(self, x: Tensor | Recomputed) -> Tensor:
         if self.lean and self.norm_inner is None:
             y = lean_feed_forward(self.fc1, self._activate, self.fc2, x)
         else:
@@ -73,10 +72,11 @@ class FeedForward(nn.Module):
 # Transformer blocks, the stack that runs them, and the Encoder.
 
 NO_POSITIONS = Options(positions="none")
-HALF_EACH = math.sqrt(0.5)  # two unit signals, added, keep a unit second moment
+# Derived: the sum of two unit signals times this has a unit second moment.
+SUM_SCALE = math.sqrt(0.5)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Self-attention, cross-attention if there is a memory, and a feed-forward, each on a `Residual`."""
 
     def __init__(self, attention: Residual, cross: Residual | None, feed_forward: Residual) -> None:
@@ -86,7 +86,9 @@ class Block(nn.Module):
         self.feed_forward = feed_forward
         self.bypass = feed_forward.scheme.block_bypass
 
-    def forward(self, x: Tensor, context: Context = EVERYONE, memory: Sequence[Tensor | None] = ()) -> Tensor:
+    def forward(
+        self, x: Tensor, context: Context = NO_CONTEXT, memory: Sequence[Tensor | None] = ()
+    ) -> Tensor:
         y = self.attention(x, context)
         if self.cross is not None:
             y = self.cross(y, *memory)
@@ -95,9 +97,11 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks and the final norm, if the scheme has one; runs them plainly, leanly or checkpointed."""
+    """Blocks and the final norm, if the scheme has one, with optional checkpointing and caches."""
 
-    def __init__(self, blocks: Sequence[Block], final_norm: nn.Module | None, options: Options) -> None:
+    def __init__(
+        self, blocks: Sequence[TransformerBlock], final_norm: nn.Module | None, options: Options
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = final_norm
@@ -106,7 +110,7 @@ class Stack(nn.Module):
     def forward(
         self,
         x: Tensor,
-        context: Context = EVERYONE,
+        context: Context = NO_CONTEXT,
         memory: Sequence[Tensor | None] = (),
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Tensor:
@@ -121,7 +125,7 @@ class Stack(nn.Module):
         return x if self.final_norm is None else self.final_norm(x)
 
     def _run_checkpointed(self, x: Tensor, context: Context, memory: Sequence[Tensor | None]) -> Tensor:
-        """Segments one by one; the last runs plainly, for it would be made again as soon as it is thrown away."""
+        """Run segments with checkpoints, except the last, which would be recomputed at once."""
         *earlier, last = range(0, len(self.blocks), self.checkpoint_every)
         for start in earlier:
             x = checkpoint(
@@ -143,7 +147,7 @@ class Stack(nn.Module):
 
 
 class StackPositions(nn.Module):
-    """Position information for a stack: a table to add (learned or sinusoidal), rotary angles, or nothing."""
+    """Positions of a stack: a table to add (learned or sinusoidal), rotary angles, or nothing."""
 
     def __init__(
         self, width: int, heads: int, *, kind: str, max_len: int, generator: Generator | None
@@ -162,19 +166,19 @@ class StackPositions(nn.Module):
         self.register_buffer("rotary_sin", sin, persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """`x` (batch, time, width) plus the table's rows from `start` on; the sum keeps unit size."""
+        """`x` (batch, time, width) plus the rows of the table from `start` on, scaled to a unit second moment."""
         self.check(start + x.shape[1])
         table = self.sinusoidal if self.learned is None else self.learned
-        return x if table is None else x.add(table[start : start + x.shape[1]]).mul(HALF_EACH)
+        return x if table is None else x.add(table[start : start + x.shape[1]]).mul(SUM_SCALE)
 
     def rotation(self, start: int, time: int) -> tuple[Tensor, Tensor] | None:
-        """Angles of the positions from `start` on, for queries and keys."""
+        """Cosines and sines for `time` positions from `start` on; None without rotary positions."""
         if self.rotary_cos is None or self.rotary_sin is None:
             return None
         return self.rotary_cos[start : start + time], self.rotary_sin[start : start + time]
 
     def check(self, length: int) -> None:
-        """Raise if the positions do not reach to `length`."""
+        """Raise if `length` exceeds the number of positions."""
         bounded = any(table is not None for table in (self.learned, self.sinusoidal, self.rotary_cos))
         if bounded and length > self.max_len:
             raise InputError(
@@ -191,7 +195,7 @@ def build_stack(
     layout: Layout,
     generator: Generator | None,
 ) -> Stack:
-    """A stack of `size` = (width, heads, depth), every layer drawn on its own."""
+    """A stack of `size` = (width, heads, depth), with every layer initialized independently."""
     width, _, depth = size
     check_depth(depth)
     blocks = [_build_block(size, index, scheme, options, layout, generator) for index in range(depth)]
@@ -205,7 +209,7 @@ def _build_block(
     options: Options,
     layout: Layout,
     generator: Generator | None,
-) -> Block:
+) -> TransformerBlock:
     width, heads, depth = size
     inner = "inner" in scheme.norms
 
@@ -223,15 +227,14 @@ def _build_block(
     if layout.sublayers == 3:
         cross = residual_on(CrossAttention(width, heads, options=options, inner_norm=inner), 1)
     feed_forward = FeedForward(width, options=options, inner_norm=inner)
-    return Block(attention, cross, residual_on(feed_forward, layout.sublayers - 1))
+    return TransformerBlock(attention, cross, residual_on(feed_forward, layout.sublayers - 1))
 
 
 class Encoder(nn.Module):
-    """A stack of Transformer blocks on (batch, time, width) tensors, 1 to thousands of blocks deep.
+    """A stack of Transformer blocks on (batch, time, width) tensors, for 1 to thousands of blocks.
 
-    `scheme` is a name in `SCHEMES` (None: what suits the depth, see `recommended`). `forward(x, mask,
-    causal=...)` takes a boolean `mask` (batch, time), True where there is a token. `max_len` matters for
-    positions other than none.
+    `scheme` is a name in `SCHEMES` (None: `recommended(depth)`). `forward(x, mask, causal=...)` takes a boolean `mask`
+    (batch, time), True where there is a token. `max_len` is the largest number of positions, if `options` has any.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and a generator)
@@ -256,9 +259,9 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
         _check_stream(x, self.width)
-        seen = attention_mask(mask, (x.shape[0], x.shape[1]), causal=causal)
+        visible = attention_mask(mask, (x.shape[0], x.shape[1]), causal=causal)
         rotation = self.positions.rotation(0, x.shape[1])
-        context = Context(mask=seen, causal=causal and seen is None, rotation=rotation)
+        context = Context(mask=visible, causal=causal and visible is None, rotation=rotation)
         y: Tensor = self.stack(self.positions(x), context)
         return y
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from leadline.fixes._engine.edits import Action, EditSession, integer, names, number, optimizer_of, word
-from leadline.nn.schedules import DONE, FULL, AdaptiveClip, Clip, warm_up
+from leadline.nn.schedules import FULL_LR, WARMED_STEPS, AdaptiveClip, Clip, warm_up
 from leadline.records import Edit
 
 
@@ -112,7 +112,7 @@ def _apply_warm_up(session: EditSession, edit: Edit) -> None:
     for handle in warm_up(optimizer, integer(edit, "steps")):
         session.add_hook(handle)
     session.add_undo(
-        lambda: [group.pop(key, None) for group in optimizer.param_groups for key in (DONE, FULL)]
+        lambda: [group.pop(key, None) for group in optimizer.param_groups for key in (WARMED_STEPS, FULL_LR)]
     )
 
 
