@@ -103,7 +103,7 @@ def test_the_weights_of_default_initialisation_pass_a_third():
     assert math.exp(sum(weights) / len(weights)) == pytest.approx(1 / 3, rel=0.05)
 
 
-def test_the_slope_of_the_sigmoid_is_what_theory_says_of_it():
+def test_the_slope_of_the_sigmoid_matches_theory():
     profile = profile_of(plain(12, nn.Sigmoid, 1.0))
     measured, theory = (of_kind(profile, "activation", name) for name in ("backward", "backward_theory"))
     assert theory == pytest.approx(measured, abs=0.15)
@@ -118,7 +118,7 @@ def test_theory_of_weights_activations_and_norms_is_near_the_measurement(directi
         assert sum(of_kind(profile, kind, f"{direction}_theory")) == pytest.approx(measured, abs=0.15 * 10)
 
 
-def test_a_scaled_skip_is_told_from_its_branch():
+def test_a_scaled_skip_is_distinguished_from_its_branch():
     profile = profile_of(Scaled(6))
     skips = [factor for factor in profile.attribution.factors if factor.kind == "skip"]
     assert len(skips) == 6

@@ -202,7 +202,7 @@ class Downsample(nn.Module):
         return F.relu(h, inplace=True)
 
 
-def test_a_projection_on_the_skip_side_is_still_a_residual_block_and_says_so():
+def test_a_projection_on_the_skip_is_marked_in_its_residual_block():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), Downsample(4, 4), Downsample(4, 8), Downsample(8, 8))
     found = of(model, torch.randn(2, 3, 8, 8))
     assert [block.residual and block.residual.projected for block in found.blocks] == [

@@ -75,7 +75,7 @@ class Littered(nn.Linear):
         return super().forward(x) * torch.empty_like(x[:, :CLASSES]).fill_(1.0)
 
 
-def test_memory_that_nothing_was_written_to_is_not_measured_and_said():
+def test_uninitialized_memory_is_a_gap_and_not_measured():
     trace = traced(Littered(WIDTH, CLASSES), torch.randn(4, WIDTH))
     (made,) = (op for op in trace.ops if op.name == "empty_like")
     value = trace.values[made.outputs[0]]
