@@ -1,4 +1,4 @@
-"""An exhibit: a stock architecture, by name, and how a small one of it is built with a batch and a loss."""
+"""A stock architecture by name, built small, with a batch and a loss."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from torch.utils import _pytree as pytree
 
 from leadline import Case
 
-SEED = 20261116  # any fixed number: an exhibit is the same whenever it is built
-RATE = 1e-3  # AdamW's own default, which is what somebody who tries an architecture writes
+SEED = 20261116
+# Cited: the default of torch.optim.AdamW, which most first attempts use.
+DEFAULT_LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exhibit:
-    """`origin` is the package it comes from; `build` raises whatever the package raises."""
+class Architecture:
+    """`origin` is the package it comes from; `build` may raise any error of that package."""
 
     name: str
     origin: str
     build: Callable[[], Case]
 
     def case(self) -> Case:
-        """The exhibit in train mode with AdamW at its default rate, built from a fixed seed."""
+        """Return the architecture in train mode with AdamW at its default rate, built from a fixed seed."""
         random.seed(SEED)
         numpy.random.seed(SEED)
         torch.manual_seed(SEED)
-        made = self.build()
-        made.model.train()
-        trained = [each for each in made.model.parameters() if each.requires_grad]
-        return replace(made, optimizer=torch.optim.AdamW(trained, lr=RATE))
+        case = self.build()
+        case.model.train()
+        trainable = [each for each in case.model.parameters() if each.requires_grad]
+        return replace(case, optimizer=torch.optim.AdamW(trainable, lr=DEFAULT_LEARNING_RATE))
 
 
 def energy(output: Any) -> Tensor:
-    """Mean square of all that the model returns and that depends on its parameters: a loss for what has none."""
-    found = [leaf.float().square().mean() for leaf in floats(output) if leaf.requires_grad]
-    if not found:
+    """Return the mean square of all outputs that depend on parameters, for models without a loss."""
+    squares = [leaf.float().square().mean() for leaf in floats(output) if leaf.requires_grad]
+    if not squares:
         raise ValueError("the output has no floating-point tensor that depends on a parameter")
-    return torch.stack(found).mean()
+    return torch.stack(squares).mean()
 
 
-def towards_noise(output: Any, target: Tensor) -> Tensor:
-    """Mean squared distance of the first tensor that the model returns from a fixed one of its shape."""
+def noise_target_loss(output: Any, target: Tensor) -> Tensor:
+    """Return the mean squared error of the first output tensor against a fixed random target."""
     return (next(iter(floats(output))).float() - target).square().mean()
 
 
 def floats(output: Any) -> Iterator[Tensor]:
-    """Floating-point tensors anywhere in what a model returned; mappings that pytree does not know included."""
+    """Yield every floating-point tensor in a model's output, also from mappings that pytree does not know."""
     if isinstance(output, Mapping):
         output = dict(output)
     for leaf in pytree.tree_leaves(output):

@@ -1,4 +1,4 @@
-"""x-transformers, torchscale and vit-pytorch: libraries of Transformer variants, each variant small."""
+"""Small Transformer variants from x-transformers, torchscale and vit-pytorch."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.zoo.architecture import Exhibit, labels
+from benchmarks.zoo.architecture import Architecture, labels
 from leadline import Case
 
 WIDTH, DEPTH, HEADS, WORDS, TIME, BATCH, CLASSES, SIDE = 64, 4, 4, 99, 24, 4, 5, 32
 
 
-def exhibits() -> Iterator[Exhibit]:
-    wings: tuple[tuple[str, str, dict[str, Callable[[], Case]]], ...] = (
+def architectures() -> Iterator[Architecture]:
+    libraries: tuple[tuple[str, str, dict[str, Callable[[], Case]]], ...] = (
         ("x_transformers", "x-transformers", _x_transformers()),
         ("torchscale", "torchscale", _torchscale()),
         ("vit_pytorch", "vit-pytorch", _vit_pytorch()),
     )
-    for module, origin, models in wings:
+    for module, origin, models in libraries:
         if importlib.util.find_spec(module) is not None:
             for name, build in models.items():
-                yield Exhibit(name=f"{origin}/{name}", origin=origin, build=build)
+                yield Architecture(name=f"{origin}/{name}", origin=origin, build=build)
 
 
-def next_word(logits: Tensor, target: Tensor) -> Tensor:
+def next_token_loss(logits: Tensor, target: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), target[:, 1:].flatten())
 
 
-def language(model: nn.Module) -> Case:
+def language_case(model: nn.Module) -> Case:
     text = torch.randint(0, WORDS, (BATCH, TIME))
-    return Case(model, text, text.clone(), next_word)
+    return Case(model, text, text.clone(), next_token_loss)
 
 
-def pictures(model: nn.Module, side: int = SIDE) -> Case:
+def image_case(model: nn.Module, side: int = SIDE) -> Case:
     return Case(model, torch.randn(BATCH, 3, side, side), labels(CLASSES, BATCH), nn.functional.cross_entropy)
 
 
@@ -70,11 +70,11 @@ def _x_transformers() -> dict[str, Callable[[], Case]]:
 def _x_decoder(options: dict[str, Any]) -> Case:
     x = importlib.import_module("x_transformers")
     body = x.Decoder(dim=WIDTH, depth=DEPTH, heads=HEADS, attn_dim_head=WIDTH // HEADS, **options)
-    return language(x.TransformerWrapper(num_tokens=WORDS, max_seq_len=TIME, attn_layers=body))
+    return language_case(x.TransformerWrapper(num_tokens=WORDS, max_seq_len=TIME, attn_layers=body))
 
 
-class Tokens(nn.Module):
-    """A stack of torchscale between an embedding and a head; its outputs come as tuples and dictionaries."""
+class TokenModel(nn.Module):
+    """A torchscale stack between an embedding and a head; the stack returns tuples or dictionaries."""
 
     def __init__(self, body: nn.Module, *, encoder: bool) -> None:
         super().__init__()
@@ -102,33 +102,33 @@ def _torchscale() -> dict[str, Callable[[], Case]]:
         "decoder, sub-LN": {"subln": True},
         "decoder, xpos": {"xpos_rel_pos": True},
     }
-    made = {name: partial(_scale_stack, names, "encoder", options) for name, options in encoders.items()}
-    made |= {name: partial(_scale_stack, names, "decoder", options) for name, options in decoders.items()}
-    return {**made, "retnet": _retnet}
+    stacks = {name: partial(_scale_stack, names, "encoder", options) for name, options in encoders.items()}
+    stacks |= {name: partial(_scale_stack, names, "decoder", options) for name, options in decoders.items()}
+    return {**stacks, "retnet": _retnet}
 
 
 def _scale_stack(names: dict[str, Any], side: str, options: dict[str, Any]) -> Case:
     config = importlib.import_module("torchscale.architecture.config")
     stack = importlib.import_module(f"torchscale.architecture.{side}")
     sizes = {f"{side}_{key}": value for key, value in names.items() if key != "side"}
-    made = getattr(config, f"{side.title()}Config")(
+    stack_config = getattr(config, f"{side.title()}Config")(
         vocab_size=WORDS, no_output_layer=True, **sizes, **{f"{side}_layers": DEPTH}, **options
     )
-    return language(Tokens(getattr(stack, side.title())(made), encoder=side == "encoder"))
+    return language_case(TokenModel(getattr(stack, side.title())(stack_config), encoder=side == "encoder"))
 
 
 def _retnet() -> Case:
     config = importlib.import_module("torchscale.architecture.config").RetNetConfig
     body = importlib.import_module("torchscale.architecture.retnet").RetNetDecoder
     sizes = {"decoder_embed_dim": WIDTH, "decoder_value_embed_dim": WIDTH, "decoder_ffn_embed_dim": 2 * WIDTH}
-    made = config(
+    retnet_config = config(
         vocab_size=WORDS,
         no_output_layer=True,
         decoder_layers=DEPTH,
         decoder_retention_heads=HEADS,
         **sizes,
     )
-    return language(Tokens(body(made), encoder=False))
+    return language_case(TokenModel(body(retnet_config), encoder=False))
 
 
 def _vit_pytorch() -> dict[str, Callable[[], Case]]:
@@ -198,4 +198,4 @@ def _vit_pytorch() -> dict[str, Callable[[], Case]]:
 def _vit(module: str, name: str, options: dict[str, Any]) -> Case:
     model = getattr(importlib.import_module(module), name)(**options)
     side = options.get("image_size", options.get("img_size", 64))
-    return pictures(model, side if isinstance(side, int) else side[0])
+    return image_case(model, side if isinstance(side, int) else side[0])

@@ -1,4 +1,4 @@
-"""All exhibits by name. What a name begins with says which file knows it; a package that is missing has none."""
+"""All architectures by name. The prefix of a name selects the module; missing packages have no architectures."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import importlib.util
 from collections.abc import Collection
 from functools import cache
 
-from benchmarks.zoo.architecture import Exhibit
+from benchmarks.zoo.architecture import Architecture
 from benchmarks.zoo.vision_ops import declare_vision_ops
 
-WINGS = {  # what names begin with: our file, and the package that it needs
+SOURCES = {  # prefix of the names: module in this folder, package that it needs
     "torch": ("torch_modules", "torch"),
     "diffusers": ("diffusion", "diffusers"),
     "x-transformers": ("blocks", "x_transformers"),
@@ -24,20 +24,20 @@ WINGS = {  # what names begin with: our file, and the package that it needs
 }
 
 
-def names(beginnings: Collection[str] = tuple(WINGS)) -> list[str]:
-    """Of all exhibits whose names begin so, in order."""
-    return [name for beginning in WINGS if beginning in beginnings for name in _wing(beginning)]
+def names(sources: Collection[str] = tuple(SOURCES)) -> list[str]:
+    """Return the names of all architectures of these sources, in order."""
+    return [name for source in SOURCES if source in sources for name in _load_source(source)]
 
 
-def exhibit(name: str) -> Exhibit:
-    return _wing(name.partition("/")[0])[name]
+def find_architecture(name: str) -> Architecture:
+    return _load_source(name.partition("/")[0])[name]
 
 
 @cache
-def _wing(beginning: str) -> dict[str, Exhibit]:
-    file, package = WINGS[beginning]
+def _load_source(source: str) -> dict[str, Architecture]:
+    file, package = SOURCES[source]
     if importlib.util.find_spec(package) is None:
         return {}
     declare_vision_ops()
-    made = importlib.import_module(f"benchmarks.zoo.{file}").exhibits()
-    return {each.name: each for each in made if each.name.startswith(f"{beginning}/")}
+    loaded = importlib.import_module(f"benchmarks.zoo.{file}").architectures()
+    return {each.name: each for each in loaded if each.name.startswith(f"{source}/")}

@@ -1,4 +1,4 @@
-"""Networks of diffusers: UNets, Transformers and autoencoders, each of two small stages."""
+"""UNets, Transformers and autoencoders of diffusers, each with two small stages."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.zoo.architecture import Exhibit, towards_noise
+from benchmarks.zoo.architecture import Architecture, noise_target_loss
 from leadline import Case
 
 BATCH, SIDE, WIDTH = 2, 16, 32
 
 
-def exhibits() -> Iterator[Exhibit]:
+def architectures() -> Iterator[Architecture]:
     for name, (options, make) in MODELS.items():
-        yield Exhibit(name=f"diffusers/{name}", origin="diffusers", build=partial(build, name, options, make))
+        yield Architecture(
+            name=f"diffusers/{name}", origin="diffusers", build=partial(build, name, options, make)
+        )
 
 
 def build(name: str, options: dict[str, Any], make: Any) -> Case:
     model = getattr(importlib.import_module("diffusers"), name)(**options)
-    given = {**make(), "return_dict": False}
+    inputs = {**make(), "return_dict": False}
     with torch.no_grad():
-        shape = model(**given)[0].shape
-    return Case(model, given, torch.randn(shape), towards_noise)
+        shape = model(**inputs)[0].shape
+    return Case(model, inputs, torch.randn(shape), noise_target_loss)
 
 
 def image(channels: int) -> Tensor:
@@ -78,7 +80,7 @@ MODELS: dict[str, tuple[dict[str, Any], Any]] = {
         {
             "block_out_channels": (WIDTH, WIDTH, 2 * WIDTH),
             "sample_size": 64,
-            "extra_in_channels": 2 * WIDTH,  # the embedding of time is joined to the signal
+            "extra_in_channels": 2 * WIDTH,  # the time embedding is concatenated to the signal
             "in_channels": 2,
             "out_channels": 2,
         },

@@ -1,6 +1,6 @@
-"""Why stock architectures get the findings at warning or above that they get: real properties, with the evidence.
+"""Explains each finding at warning or above on a stock architecture, with the evidence.
 
-A test asks that every such finding of the sweep has an entry here, and that every entry has a finding.
+A test requires an entry for every such finding of the sweep, and a finding for every entry.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ EXPLAINED: dict[str, dict[str, str]] = {
 
 
 def explanation(name: str, code: str) -> str:
-    """Why this exhibit has this finding; "" if nobody has said."""
+    """Return why this architecture has this finding, or "" if there is no explanation."""
     return EXPLAINED.get(name, {}).get(code, "")

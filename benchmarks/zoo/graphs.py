@@ -1,4 +1,4 @@
-"""Graph networks of torch_geometric, on one random graph whose nodes are to be classified."""
+"""Graph networks of torch_geometric, which classify the nodes of one random graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.zoo.architecture import Exhibit, labels, towards_noise
+from benchmarks.zoo.architecture import Architecture, labels, noise_target_loss
 from leadline import Case
 
 NODES, EDGES, FEATURES, WIDTH, LAYERS, CLASSES = 48, 192, 16, 32, 4, 5
@@ -29,30 +29,30 @@ STACKS: dict[str, dict[str, Any]] = {
 }
 
 
-def exhibits() -> Iterator[Exhibit]:
+def architectures() -> Iterator[Architecture]:
     for name, options in STACKS.items():
-        yield _exhibit(name, partial(stack, {"class": name, **options}))
-    yield _exhibit("DeepGCN, 8 layers", deep)
-    yield _exhibit("TransformerConv", attention)
-    yield _exhibit("SchNet", molecules)
+        yield _architecture(name, partial(stack, {"class": name, **options}))
+    yield _architecture("DeepGCN, 8 layers", deep)
+    yield _architecture("TransformerConv", attention)
+    yield _architecture("SchNet", molecules)
 
 
-def _exhibit(name: str, build: Any) -> Exhibit:
-    return Exhibit(name=f"torch_geometric/{name}", origin="torch_geometric", build=build)
+def _architecture(name: str, build: Any) -> Architecture:
+    return Architecture(name=f"torch_geometric/{name}", origin="torch_geometric", build=build)
 
 
 def graph() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(NODES, FEATURES), torch.randint(0, NODES, (2, EDGES))
 
 
-def classified(model: nn.Module) -> Case:
+def classification_case(model: nn.Module) -> Case:
     return Case(model, graph(), labels(CLASSES, NODES), nn.functional.cross_entropy)
 
 
 def stack(options: dict[str, Any]) -> Case:
     kind = getattr(importlib.import_module("torch_geometric.nn"), options["class"])
     rest = {name: value for name, value in options.items() if name != "class"}
-    return classified(kind(FEATURES, WIDTH, LAYERS, CLASSES, **rest))
+    return classification_case(kind(FEATURES, WIDTH, LAYERS, CLASSES, **rest))
 
 
 class Deep(nn.Module):
@@ -94,15 +94,15 @@ class Attentive(nn.Module):
 
 
 def deep() -> Case:
-    return classified(Deep(8))
+    return classification_case(Deep(8))
 
 
 def attention() -> Case:
-    return classified(Attentive())
+    return classification_case(Attentive())
 
 
 def molecules() -> Case:
     kind = importlib.import_module("torch_geometric.nn").SchNet
     model = kind(hidden_channels=WIDTH, num_filters=WIDTH, num_interactions=3, num_gaussians=16, cutoff=5.0)
     atoms = torch.randint(1, 9, (24,)), 2 * torch.randn(24, 3), torch.arange(4).repeat_interleave(6)
-    return Case(model, atoms, torch.randn(4, 1), towards_noise)
+    return Case(model, atoms, torch.randn(4, 1), noise_target_loss)

@@ -1,4 +1,4 @@
-"""Every model type of transformers that has a head we know, one exhibit each, built offline from a small config."""
+"""One architecture per model type of transformers with a known head, built offline from a small configuration."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.zoo.architecture import Exhibit, energy, floats
-from benchmarks.zoo.batches import class_labels, feed
-from benchmarks.zoo.small_configs import WAYS
+from benchmarks.zoo.architecture import Architecture, energy, floats
+from benchmarks.zoo.batches import class_labels, make_inputs
+from benchmarks.zoo.small_configs import CONFIG_SIZES
 from leadline import Case
 
-HEADS = {  # in the order in which a model type that has several gets one
+HEADS = {  # by priority: a model type gets the first of its heads
     "seq2seq": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
     "speech": "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
@@ -28,72 +28,73 @@ HEADS = {  # in the order in which a model type that has several gets one
     "segmentation": "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES",
     "base": "MODEL_MAPPING_NAMES",
 }
-ONE_CLASS_EACH = ("image", "audio", "video")  # heads with one label a sample
-LARGEST = 12_000_000  # parameters; above, a check of a few dozen passes takes a minute
+CLASSIFICATION_HEADS = ("image", "audio", "video")  # one label per sample
+# Heuristic: with more parameters a check, which needs a few dozen passes, takes more than a minute.
+MAX_PARAMETERS = 12_000_000
 
 
-def exhibits() -> Iterator[Exhibit]:
-    for kind, (head, name) in chosen().items():
-        yield Exhibit(name=f"hf/{kind}", origin="transformers", build=partial(build, kind, head, name))
+def architectures() -> Iterator[Architecture]:
+    for kind, (head, name) in model_types().items():
+        yield Architecture(name=f"hf/{kind}", origin="transformers", build=partial(build, kind, head, name))
 
 
-def chosen() -> dict[str, tuple[str, str]]:
-    """Of each model type, the head it is checked with and the class that has it."""
+def model_types() -> dict[str, tuple[str, str]]:
+    """Return the head and the model class to check, by model type."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    found: dict[str, tuple[str, str]] = {}
+    heads: dict[str, tuple[str, str]] = {}
     for head, mapping in HEADS.items():
         for kind, name in getattr(auto, mapping).items():
-            found.setdefault(kind, (head, name if isinstance(name, str) else name[0]))
-    return found
+            heads.setdefault(kind, (head, name if isinstance(name, str) else name[0]))
+    return heads
 
 
 def build(kind: str, head: str, name: str) -> Case:
-    """The first small configuration with which the model can be built and runs; else the first failure."""
+    """Build the model from the first small configuration that works; otherwise raise the first error."""
     failures = []
-    for way in WAYS.values():
+    for make_config in CONFIG_SIZES.values():
         try:
-            case = assembled(kind, head, name, way)
+            case = build_with(kind, head, name, make_config)
             case.model(**case.inputs)
-        except Exception as error:  # somebody else's constructors: anything may come
+        except Exception as error:  # a third-party constructor may raise anything
             failures.append(error)
         else:
             return case
     raise failures[0]
 
 
-def assembled(kind: str, head: str, name: str, way: Any) -> Case:
+def build_with(kind: str, head: str, name: str, make_config: Any) -> Case:
     transformers = importlib.import_module("transformers")
     config_class = transformers.CONFIG_MAPPING[kind]
-    config = way(config_class, **SPECIAL.get(kind, {}))
-    kind_of_model = getattr(transformers, name)
-    if (size := size_of(kind_of_model, config)) > LARGEST:
+    config = make_config(config_class, **REQUIRED_FIELDS.get(kind, {}))
+    model_class = getattr(transformers, name)
+    if (size := parameter_count(model_class, config)) > MAX_PARAMETERS:
         raise ValueError(f"{size / 1e6:.0f} million parameters after shrinking")
-    model = kind_of_model(config)
-    given = feed(model, head)
-    if "labels" in given:
-        return Case(model, given)
-    if head in ONE_CLASS_EACH:
-        return Case(model, given, class_labels(model), loss=classes)
-    return Case(model, given, loss=energy)
+    model = model_class(config)
+    inputs = make_inputs(model, head)
+    if "labels" in inputs:
+        return Case(model, inputs)
+    if head in CLASSIFICATION_HEADS:
+        return Case(model, inputs, class_labels(model), loss=first_tensor_cross_entropy)
+    return Case(model, inputs, loss=energy)
 
 
-def classes(output: Any, targets: Tensor) -> Tensor:
-    """Cross-entropy of the first tensor: the loss of a classifier whose package leaves the loss to others."""
+def first_tensor_cross_entropy(output: Any, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of the first output tensor, for classifiers that come without a loss."""
     return F.cross_entropy(next(iter(floats(output))), targets)
 
 
-def size_of(kind: type, config: Any) -> int:
-    """Parameters of the model, before anything of that size is made; 0 if it cannot be built without memory."""
+def parameter_count(kind: type, config: Any) -> int:
+    """Return the number of parameters without allocating them; 0 if the meta device fails."""
     try:
         with torch.device("meta"):
             return sum(each.numel() for each in kind(config).parameters())
-    except Exception:  # the real build says what is wrong, if something is
+    except Exception:  # the real build will raise a better error
         return 0
 
 
-SPECIAL: dict[str, dict[str, Any]] = {
+REQUIRED_FIELDS: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "esm": {"vocab_size": 99},
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
 }
-"""Fields of architectures whose parts constrain each other in a way that their names do not tell."""
+"""Fields of architectures whose parts constrain each other in ways that their names do not show."""

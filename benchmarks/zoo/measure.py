@@ -1,13 +1,14 @@
-"""One cell of the sweep: build an exhibit, take a plain step, trace it, check it, and look what was left behind.
+"""Measures one architecture: build it, take a plain step, trace it, check it, and compare its state before and after.
 
-Statuses: `ran`; `refused` (Leadline said in words that it cannot); `not built` (the package cannot build it offline
-from a small configuration, or its own plain pass fails: nothing of ours has run by then); `crashed` (an error of ours).
+Statuses: `ran`; `refused` (Leadline raised an InputError that says why); `not built` (the package cannot build it
+offline from a small configuration, or a plain pass fails, before Leadline runs); `crashed` (an error in Leadline).
 """
 
 from __future__ import annotations
 
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,47 +17,54 @@ import torch
 import leadline
 from benchmarks.footprint import differences, footprint
 from benchmarks.timing import significant
-from benchmarks.zoo.architecture import Exhibit
+from benchmarks.zoo.architecture import Architecture
 from leadline import Case
 from leadline.errors import InputError
 from leadline.records.report import Report
 from leadline.tracer.inputs import unwrap
 
-ENOUGH = 0.1  # seconds of plain steps that are timed: ten ticks of a coarse clock
-MOST = 40  # plain steps timed at most
-WORDS = 300  # characters of a message that are kept
+# Heuristic: ten ticks of a clock with a resolution of 10 ms.
+MIN_TIMED_SECONDS = 0.1
+# Heuristic: bounds the time for tiny models.
+MAX_TIMED_STEPS = 40
+# Heuristic: enough to recognize a message in a table.
+MAX_MESSAGE_CHARACTERS = 300
 
 Cell = dict[str, Any]
 
 
-def measure(exhibit: Exhibit) -> Cell:
-    """What happened; never an exception."""
+def measure(architecture: Architecture) -> Cell:
+    """Return the outcome as a cell; never raise an exception."""
     try:
-        case = exhibit.case()
+        case = architecture.case()
         plain_pass(case)
-    except Exception as error:  # of somebody else's package
-        return {"origin": exhibit.origin, "status": "not built", "reason": told(error)}
+    except Exception as error:  # a third-party package may raise anything
+        return {"origin": architecture.origin, "status": "not built", "reason": error_text(error)}
     size = sum(each.numel() for each in case.model.parameters())
-    cell: Cell = {"origin": exhibit.origin, "model": type(unwrap(case.model)).__name__, "parameters": size}
+    cell: Cell = {
+        "origin": architecture.origin,
+        "model": type(unwrap(case.model)).__name__,
+        "parameters": size,
+    }
     try:
-        return {**cell, "status": "ran", **examined(case)}
+        return {**cell, "status": "ran", **examine(case)}
     except InputError as error:
-        return {**cell, "status": "refused", "reason": told(error)}
-    except Exception as error:  # the thing this sweep is there to find
-        return {**cell, "status": "crashed", "reason": told(error), "where": place(error)}
+        return {**cell, "status": "refused", "reason": error_text(error)}
+    except Exception as error:  # a bug in Leadline, which this sweep looks for
+        return {**cell, "status": "crashed", "reason": error_text(error), "where": error_location(error)}
 
 
-def examined(case: Case) -> Cell:
+def examine(case: Case) -> Cell:
     before = footprint(case)
-    seen, trace_seconds = timed(lambda: leadline.trace(case, theory=False))
-    left = differences(before, footprint(case))
+    trace, trace_seconds = timed(lambda: leadline.trace(case, theory=False))
+    changes = differences(before, footprint(case))
     report, check_seconds = timed(lambda: leadline.check(case))
-    left += differences(before, footprint(case))
+    changes += differences(before, footprint(case))
     step = step_seconds(case)
     return {
         **summary(report),
-        "unknown": sorted({op.name for op in seen.ops if op.kind is None}),
-        "left_behind": sorted(set(left))[:20],
+        "unknown": sorted({op.name for op in trace.ops if op.kind is None}),
+        "left_behind": sorted(set(changes))[:20],
         "step_ms": significant(1e3 * step, 3),
         "trace_ratio": significant(trace_seconds / step, 3),
         "check_ratio": significant(check_seconds / step, 3),
@@ -71,7 +79,7 @@ def summary(report: Report) -> Cell:
         "known": coverage.ops_known,
         "blocks": len(report.profile.blocks),
         "findings": [
-            [each.code, each.severity, each.where, each.message[:WORDS]]
+            [each.code, each.severity, each.where, each.message[:MAX_MESSAGE_CHARACTERS]]
             for each in report.findings
             if each.severity != "info"
         ],
@@ -80,9 +88,9 @@ def summary(report: Report) -> Cell:
 
 
 def plain_pass(case: Case) -> float:
-    """The loss of a forward and backward pass, as anybody would write it.
+    """Run a forward and backward pass in the usual way and return the loss.
 
-    Leaves gradients, which the checks have to leave in place.
+    The gradients remain, and the checks must not change them.
     """
     inputs = case.inputs
     if isinstance(inputs, dict):
@@ -98,12 +106,12 @@ def plain_pass(case: Case) -> float:
 
 
 def step_seconds(case: Case) -> float:
-    """Processor time of a plain step, the mean over as many as the clock needs."""
-    begin, taken = time.process_time(), 0
-    while taken < MOST and (taken == 0 or time.process_time() - begin < ENOUGH):
+    """Return the mean processor time of a plain step over enough steps for the clock."""
+    begin, steps = time.process_time(), 0
+    while steps < MAX_TIMED_STEPS and (steps == 0 or time.process_time() - begin < MIN_TIMED_SECONDS):
         plain_step(case)
-        taken += 1
-    return max(time.process_time() - begin, 1e-4) / taken
+        steps += 1
+    return max(time.process_time() - begin, 1e-4) / steps
 
 
 def plain_step(case: Case) -> None:
@@ -113,27 +121,25 @@ def plain_step(case: Case) -> None:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """The result and the processor time; one thread, so that what else the machine does hardly matters."""
+    """Return the result and the processor time, which other load on the machine hardly changes."""
     begin = time.process_time()
     result = call()
     return result, time.process_time() - begin
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:WORDS]
+    return f"{type(error).__name__}: {text}"[:MAX_MESSAGE_CHARACTERS]
 
 
-def place(error: BaseException) -> str:
-    """The innermost line of Leadline that the error passed through."""
+def error_location(error: BaseException) -> str:
+    """Return the innermost line of Leadline in the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "leadline" in frame.filename] or frames
-    return f"{ours[-1].filename.rpartition('src/')[2]}:{ours[-1].lineno} {ours[-1].line}"
+    own_frames = [frame for frame in frames if "leadline" in frame.filename] or frames
+    return f"{own_frames[-1].filename.rpartition('src/')[2]}:{own_frames[-1].lineno} {own_frames[-1].line}"
 
 
-def quiet() -> None:
-    """Set up a process of the sweep: one thread, no warnings of other people's models."""
-    import warnings
-
+def set_up_process() -> None:
+    """Set up a process of the sweep: one thread, and no warnings from third-party models."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)

@@ -13,13 +13,14 @@ from benchmarks.zoo.measure import Cell
 
 STATUSES = ("ran", "refused", "crashed", "too slow", "not built")
 VERDICTS = ("trains", "poor", "fails", "undecided")
-REASON = 110  # characters of a foreign error that are shown
+# Heuristic: one line of a table.
+MAX_REASON_CHARACTERS = 110
 
 Cells = dict[str, Cell]
 
 
 def render(results: Results) -> str:
-    """All that is measured, in the order of the page."""
+    """Return all tables in the order of the page."""
     cells: Cells = dict(sorted(results["cases"].items()))
     where = results["machine"]
     return "\n\n".join(
@@ -33,16 +34,16 @@ def render(results: Results) -> str:
             "### Operations without a rule",
             unknown(cells),
             "### Not built, and why",
-            unbuilt(cells),
+            not_built(cells),
             "### All that ran",
-            every(cells),
+            all_results(cells),
         ]
     )
 
 
 def counts(cells: Cells, there_are: dict[str, int]) -> str:
-    beginnings = sorted({name.partition("/")[0] for name in cells})
-    rows = [_count_row(each, of(cells, each), there_are.get(each, 0)) for each in beginnings]
+    sources = sorted({name.partition("/")[0] for name in cells})
+    rows = [_count_row(each, cells_from(cells, each), there_are.get(each, 0)) for each in sources]
     rows.append(_count_row("**all**", list(cells.values()), sum(there_are.values())))
     return table(["names begin with", "there are", "tried", *STATUSES, *VERDICTS], rows)
 
@@ -54,27 +55,27 @@ def _count_row(name: str, chosen: list[Cell], there_are: int) -> list[str]:
     return [name, str(there_are or "?"), str(len(chosen)), *map(str, figures)]
 
 
-def of(cells: Cells, beginning: str) -> list[Cell]:
-    return [cell for name, cell in cells.items() if name.startswith(f"{beginning}/")]
+def cells_from(cells: Cells, source: str) -> list[Cell]:
+    return [cell for name, cell in cells.items() if name.startswith(f"{source}/")]
 
 
 def totals(cells: Cells) -> str:
-    """Coverage, cost and what was left behind, over all that ran."""
+    """Return coverage, cost and state changes over all architectures that ran."""
     ran = [cell for cell in cells.values() if cell["status"] == "ran"]
     if not ran:
         return "Nothing has run yet."
     known, ops = sum(cell["known"] for cell in ran), sum(cell["ops"] for cell in ran)
-    whole = sum(cell["known"] == cell["ops"] for cell in ran)
-    touched = [name for name, cell in cells.items() if cell.get("left_behind")]
+    fully_known = sum(cell["known"] == cell["ops"] for cell in ran)
+    changed = [name for name, cell in cells.items() if cell.get("left_behind")]
     return "\n".join(
         [
             f"- Operations: {ops} recorded, {100 * known / ops:.2f} % of them known to the op table; "
-            f"all of them in {whole} of {len(ran)} models.",
+            f"all of them in {fully_known} of {len(ran)} models.",
             f"- Time, in plain steps (forward, backward, AdamW): a trace costs "
             f"{middle(cell['trace_ratio'] for cell in ran)}, a whole check with one measured step and a rehearsal "
             f"{middle(cell['check_ratio'] for cell in ran)}.",
-            f"- Left as found, bit for bit, after a trace and after a check: {len(ran) - len(touched)} of {len(ran)}"
-            + (f"; not: {', '.join(touched)}." if touched else "."),
+            f"- Left as found, bit for bit, after a trace and after a check: {len(ran) - len(changed)} of {len(ran)}"
+            + (f"; not: {', '.join(changed)}." if changed else "."),
         ]
     )
 
@@ -86,7 +87,13 @@ def middle(figures: Iterable[float]) -> str:
 
 def findings(cells: Cells) -> str:
     rows = [
-        [f"`{name}`", code, severity, f"{plain(message)}", explanation(name, code) or "**not explained**"]
+        [
+            f"`{name}`",
+            code,
+            severity,
+            f"{escape_markdown(message)}",
+            explanation(name, code) or "**not explained**",
+        ]
         for name, cell in cells.items()
         for code, severity, _, message in cell.get("findings", ())
     ]
@@ -94,22 +101,22 @@ def findings(cells: Cells) -> str:
 
 
 def unknown(cells: Cells) -> str:
-    found = Counter(name for cell in cells.values() for name in cell.get("unknown", ()))
-    if not found:
+    op_counts = Counter(name for cell in cells.values() for name in cell.get("unknown", ()))
+    if not op_counts:
         return "None."
-    return table(["op", "models"], [[f"`{name}`", str(count)] for name, count in found.most_common()])
+    return table(["op", "models"], [[f"`{name}`", str(count)] for name, count in op_counts.most_common()])
 
 
-def unbuilt(cells: Cells) -> str:
+def not_built(cells: Cells) -> str:
     rows = [
-        [f"`{name}`", cell["status"], plain(cell["reason"][:REASON])]
+        [f"`{name}`", cell["status"], escape_markdown(cell["reason"][:MAX_REASON_CHARACTERS])]
         for name, cell in cells.items()
         if cell["status"] != "ran"
     ]
     return table(["architecture", "status", "what its package said"], rows) if rows else "None."
 
 
-def every(cells: Cells) -> str:
+def all_results(cells: Cells) -> str:
     rows = [
         [
             f"`{name}`",
@@ -137,8 +144,8 @@ def every(cells: Cells) -> str:
     return table(header, rows)
 
 
-def plain(text: str) -> str:
-    """Foreign text in a cell of a Markdown table."""
+def escape_markdown(text: str) -> str:
+    """Return text from other packages, escaped for a Markdown table."""
     return (
         text.replace("|", "\\|")
         .replace("<", "&lt;")

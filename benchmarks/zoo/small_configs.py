@@ -1,8 +1,8 @@
-"""A small configuration of any Hugging Face architecture: every size reduced by what its name says it is.
+"""Shrinks the configuration of any Hugging Face architecture; a field's name says what size it is.
 
-Widths become 64 with 4 heads of 16, stacks 4 layers deep, vocabularies 99 words, pictures 64 pixels wide. Nothing is
-made larger. Weights that are drawn with a fixed `initializer_range` are drawn wider in proportion, so that
-range x sqrt(width), which is what signals see, stays that of the stock architecture.
+Widths become 64 with 4 heads of 16, stacks 4 layers deep, vocabularies 99 tokens, images 64 pixels wide. No size is
+increased. A fixed `initializer_range` is increased so that range x sqrt(width), which determines the signal, stays
+that of the stock architecture.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-WIDTH, HEADS, LAYERS, WORDS, PICTURE, LENGTH = 64, 4, 4, 99, 64, 64
-LIST_WIDTH = 64  # the widest stage of a pyramid
+WIDTH, HEADS, LAYERS, VOCABULARY, IMAGE_SIDE, LENGTH = 64, 4, 4, 99, 64, 64
+# Heuristic: the widest stage of a pyramid gets the same width as a Transformer here.
+MAX_STAGE_WIDTH = 64
 
-_SIZES: tuple[
-    tuple[str, int], ...
-] = (  # the first pattern that matches a field's name says what it may be at most
+# Maximum by field name: the first pattern that matches counts, and 0 leaves the field alone.
+_MAX_SIZES: tuple[tuple[str, int], ...] = (
     (
         r"type_vocab_size|num_channels|num_labels|spatial_merge|_stride$|kernel|_token|num_classes|pad_.*_to",
         0,
     ),
     (r"codebook_size", 64),
-    (r"vocab_size$|vocab$|^num_embeddings$|entity_vocab_size", WORDS),
+    (r"vocab_size$|vocab$|^num_embeddings$|entity_vocab_size", VOCABULARY),
     (r"(experts_per_tok|moe_topk|num_experts_per_token|moe_k|top_?k)$", 2),
     (r"^(num_|n_)?(routed_|local_|moe_)?(num_)?experts$", 4),
     (r"^(n_group|topk_group)$", 1),
@@ -39,7 +39,7 @@ _SIZES: tuple[
     ),
     (r"^window_size$", 2),
     (r"max_\w*position|n_positions|^context_length$|max_seq|^n_ctx$|max_length|^block_size$|window", LENGTH),
-    (r"image_size$|img_size$|^size$", PICTURE),
+    (r"image_size$|img_size$|^size$", IMAGE_SIDE),
     (r"^patch_size$", 16),
     (r"hidden_size|^d_\w+$|n_embd|embed_dim|hidden_dim|embedding_size|_dim$|^dim$|width$|_size$", WIDTH),
     (r"channels?$|filters$|_features$", WIDTH),
@@ -52,45 +52,45 @@ _NOT_WIDTHS = re.compile(
 Fields = dict[str, Any]
 
 
-def small(config_class: type, **chosen: Any) -> Any:
-    """A small instance of the class; `chosen` fields are taken as they come."""
+def small(config_class: type, **fields_given: Any) -> Any:
+    """Return a small instance of the class; `fields_given` are used unchanged."""
     stock = config_class()
-    fields = {**_fields(stock), **chosen}
+    fields = {**_fields(stock), **fields_given}
     return within_vocabulary(config_class(**fields))
 
 
-def shallow(config_class: type, **chosen: Any) -> Any:
-    """An instance with stock widths, but few layers, words and positions: for what does not survive shrinking."""
+def shallow(config_class: type, **fields_given: Any) -> Any:
+    """Return an instance with stock widths but few layers, tokens and positions, for models that cannot shrink."""
     stock = config_class()
-    kept = {
+    counts = {
         name: value
         for name, value in _fields(stock).items()
-        if isinstance(value, int) and value in (LAYERS, WORDS, LENGTH)
+        if isinstance(value, int) and value in (LAYERS, VOCABULARY, LENGTH)
     }
-    return within_vocabulary(config_class(**{**kept, **chosen}))
+    return within_vocabulary(config_class(**{**counts, **fields_given}))
 
 
 def _fields(stock: Any) -> Fields:
-    """What to pass to the class to get a small one; nothing that is to stay as it is."""
-    found: Fields = {}
+    """Return only the fields that must change to get a small instance."""
+    changes: Fields = {}
     lengths = {len(value) for value in vars(stock).values() if _is_sizes(value)}
     for name, value in vars(stock).items():
         if name.startswith("_") or name in _GENERAL or (name.endswith("layers") and _counts(value, lengths)):
-            continue  # a count of layers that are listed elsewhere, size by size, is not free
-        changed = _nested(value) if hasattr(value, "model_type") else reduced(name, value)
+            continue  # another field lists these layers one by one, so their number is fixed
+        changed = _nested(value) if hasattr(value, "model_type") else reduced_value(name, value)
         if changed is not None and changed != value:
-            found[name] = changed
-    return _consistent({**found, **_special_tokens(stock)}, stock)
+            changes[name] = changed
+    return _consistent({**changes, **_special_tokens(stock)}, stock)
 
 
 def _special_tokens(stock: Any) -> Fields:
-    """Numbers of special tokens that a small vocabulary does not have, made ones that it has, each its own."""
+    """Return distinct ids inside the small vocabulary for special tokens that lie outside it."""
     high = [
         name
         for name, value in vars(stock).items()
-        if re.search(r"_token_(id|index)$", name) and type(value) is int and value >= WORDS
+        if re.search(r"_token_(id|index)$", name) and type(value) is int and value >= VOCABULARY
     ]
-    return {name: WORDS - 1 - place % (WORDS // 2) for place, name in enumerate(high)}
+    return {name: VOCABULARY - 1 - place % (VOCABULARY // 2) for place, name in enumerate(high)}
 
 
 _GENERAL = {
@@ -109,30 +109,30 @@ def _counts(value: Any, lengths: set[int]) -> bool:
 
 
 def _nested(config: Any) -> Fields:
-    """The configuration of a part, as the dictionary that the whole wants."""
+    """Return the small configuration of a part, as a dictionary."""
     return small(type(config)).to_dict()
 
 
-def reduced(name: str, value: Any) -> Any:
-    """The value that a field of this name gets; None: leave it."""
+def reduced_value(name: str, value: Any) -> Any:
+    """Return the value that a field of this name gets, or None to leave it."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):
-        most = next((size for pattern, size in _SIZES if re.search(pattern, name)), 0)
-        return most if 0 < most < value else None
+        largest = next((size for pattern, size in _MAX_SIZES if re.search(pattern, name)), 0)
+        return largest if 0 < largest < value else None
     if _is_sizes(value):
         return _reduced_list(name, value)
     if isinstance(value, list) and len(value) > LAYERS and all(isinstance(each, str) for each in value):
-        return condensed(value) if "type" in name or "layers" in name else None
+        return condense_layer_kinds(value) if "type" in name or "layers" in name else None
     return None
 
 
-def condensed(kinds: list[str]) -> list[str]:
-    """As many as there are layers, in order, and one of every kind: what a list of kinds of layers becomes."""
+def condense_layer_kinds(kinds: list[str]) -> list[str]:
+    """Return `LAYERS` of the layer kinds, in order, with every kind at least once."""
     first = {kinds.index(kind) for kind in kinds}
     rest = [place for place in range(len(kinds)) if place not in first]
-    kept = sorted([*sorted(first), *rest][:LAYERS])
-    return [kinds[place] for place in kept]
+    chosen = sorted([*sorted(first), *rest][:LAYERS])
+    return [kinds[place] for place in chosen]
 
 
 def _is_sizes(value: Any) -> bool:
@@ -140,19 +140,19 @@ def _is_sizes(value: Any) -> bool:
 
 
 def _reduced_list(name: str, values: Any) -> Any:
-    """Depths of stages become 1; widths of stages shrink in proportion, so that they divide as before."""
+    """Return stage depths of 1, or stage widths shrunk in proportion so that they still divide each other."""
     if _DEPTHS.search(name):
         return type(values)(min(each, 1) for each in values)
     if name.endswith("image_size"):
-        return type(values)(min(each, PICTURE) for each in values)
-    if _NOT_WIDTHS.search(name) or max(values) <= LIST_WIDTH:
+        return type(values)(min(each, IMAGE_SIDE) for each in values)
+    if _NOT_WIDTHS.search(name) or max(values) <= MAX_STAGE_WIDTH:
         return None
-    factor = max(1, max(values) // LIST_WIDTH)
+    factor = max(1, max(values) // MAX_STAGE_WIDTH)
     return type(values)(max(8, 8 * round(each / factor / 8)) for each in values)
 
 
 def _consistent(fields: Fields, stock: Any) -> Fields:
-    """Sizes that depend on each other: heads on heads of keys, range on width, width of a stage on its heads."""
+    """Return the fields with dependent sizes adjusted: key-value heads, initializer range, stage widths."""
     for name in ("initializer_range", "init_std", "initializer_std"):
         wide, narrow = _width_of(stock, fields)
         old = getattr(stock, name, None)
@@ -168,7 +168,7 @@ def _consistent(fields: Fields, stock: Any) -> Fields:
 
 
 def _width_of(stock: Any, fields: Fields) -> tuple[int, int]:
-    """The width of the stock architecture and of the small one; of the first part, where the whole has none."""
+    """Return the stock width and the small width, or those of the first part if the whole has none."""
     for name in ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim"):
         old = getattr(stock, name, None)
         if isinstance(old, int) and name in fields:
@@ -176,20 +176,20 @@ def _width_of(stock: Any, fields: Fields) -> tuple[int, int]:
     inner = (
         _width_of(getattr(stock, name), value) for name, value in fields.items() if isinstance(value, dict)
     )
-    return next((found for found in inner if found[1]), (0, 0))
+    return next((widths for widths in inner if widths[1]), (0, 0))
 
 
-_OFF = ("use_cache",)  # nothing is generated
-_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+_DISABLED_FIELDS = ("use_cache",)  # nothing is generated
+_SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
 def within_vocabulary(config: Any) -> Any:
     """Special tokens keep their distinctness and get numbers that the small vocabulary has; none is missing."""
     for part in parts(config):
-        for name in _OFF:
+        for name in _DISABLED_FIELDS:
             if getattr(part, name, False):
                 setattr(part, name, False)
-        for place, name in enumerate(_TOKENS):
+        for place, name in enumerate(_SPECIAL_TOKENS):
             if getattr(part, name, None) is None:
                 setattr(part, name, place)
         words = getattr(part, "vocab_size", None)
@@ -206,9 +206,9 @@ def within_vocabulary(config: Any) -> Any:
 
 
 def parts(config: Any) -> list[Any]:
-    """The configuration and those of its parts."""
+    """Return the configuration and those of its parts."""
     inner = [each for value in vars(config).values() if hasattr(value, "model_type") for each in parts(value)]
     return [config, *inner]
 
 
-WAYS: dict[str, Callable[..., Any]] = {"small": small, "shallow": shallow}
+CONFIG_SIZES: dict[str, Callable[..., Any]] = {"small": small, "shallow": shallow}

@@ -1,4 +1,4 @@
-"""What torch itself ships: Transformers, recurrent layers, attention; and torchvision's and our own classics apart."""
+"""Transformers and recurrent networks made of torch's own modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.zoo.architecture import Exhibit, labels, towards_noise
+from benchmarks.zoo.architecture import Architecture, labels, noise_target_loss
 from leadline import Case
 
 WIDTH, TIME, BATCH, CLASSES = 32, 12, 8, 5
@@ -40,33 +40,33 @@ class Encoder(nn.Module):
         return self.head(self.body(x).mean(1))
 
 
-def classified(make: Any) -> Case:
+def classification_case(make: Any) -> Case:
     return Case(make(), torch.randn(BATCH, TIME, WIDTH), labels(CLASSES, BATCH), nn.functional.cross_entropy)
 
 
 def whole_transformer(*, norm_first: bool) -> Case:
     model = nn.Transformer(WIDTH, 4, 2, 2, 4 * WIDTH, batch_first=True, norm_first=norm_first)
     sides = torch.randn(BATCH, TIME, WIDTH), torch.randn(BATCH, TIME // 2, WIDTH)
-    return Case(model, sides, torch.randn(BATCH, TIME // 2, WIDTH), towards_noise)
+    return Case(model, sides, torch.randn(BATCH, TIME // 2, WIDTH), noise_target_loss)
 
 
 MODELS = {
-    "rnn": partial(classified, partial(Reader, nn.RNN)),
-    "lstm": partial(classified, partial(Reader, nn.LSTM)),
-    "gru": partial(classified, partial(Reader, nn.GRU)),
+    "rnn": partial(classification_case, partial(Reader, nn.RNN)),
+    "lstm": partial(classification_case, partial(Reader, nn.LSTM)),
+    "gru": partial(classification_case, partial(Reader, nn.GRU)),
     "lstm, 2 layers, both directions": partial(
-        classified, partial(Reader, nn.LSTM, num_layers=2, bidirectional=True)
+        classification_case, partial(Reader, nn.LSTM, num_layers=2, bidirectional=True)
     ),
-    "TransformerEncoder, post-norm": partial(classified, partial(Encoder, 4)),
+    "TransformerEncoder, post-norm": partial(classification_case, partial(Encoder, 4)),
     "TransformerEncoder, pre-norm": partial(
-        classified, partial(Encoder, 4, norm_first=True, activation="gelu")
+        classification_case, partial(Encoder, 4, norm_first=True, activation="gelu")
     ),
-    "TransformerEncoder, 12 layers, post-norm": partial(classified, partial(Encoder, 12)),
+    "TransformerEncoder, 12 layers, post-norm": partial(classification_case, partial(Encoder, 12)),
     "Transformer, post-norm": partial(whole_transformer, norm_first=False),
     "Transformer, pre-norm": partial(whole_transformer, norm_first=True),
 }
 
 
-def exhibits() -> Iterator[Exhibit]:
+def architectures() -> Iterator[Architecture]:
     for name, build in MODELS.items():
-        yield Exhibit(name=f"torch/{name}", origin="torch", build=build)
+        yield Architecture(name=f"torch/{name}", origin="torch", build=build)

@@ -1,4 +1,4 @@
-"""timm's families, the smallest model of each by its name, and torchvision's; pictures of 64 pixels where they fit."""
+"""Models of torchvision, and the smallest model of each timm family, on images of 64 pixels where possible."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.zoo.architecture import Exhibit, labels
+from benchmarks.zoo.architecture import Architecture, labels
 from leadline import Case
 
 SIDE, BATCH, CLASSES = 64, 4, 5
-LARGEST = 12_000_000  # parameters; above, a check takes a minute
-SMALL = (  # words in names of timm's models, the smallest first
+# Heuristic: with more parameters a check takes more than a minute.
+MAX_PARAMETERS = 12_000_000
+SIZE_WORDS = (  # in the names of timm's models, smallest first
     *(
         "test_",
         "atto",
@@ -49,35 +50,41 @@ TORCHVISION = (
 )
 
 
-def exhibits() -> Iterator[Exhibit]:
+def architectures() -> Iterator[Architecture]:
     if importlib.util.find_spec("torchvision") is None:
         return
     for name in TORCHVISION:
-        yield Exhibit(name=f"torchvision/{name}", origin="torchvision", build=partial(from_torchvision, name))
+        yield Architecture(
+            name=f"torchvision/{name}", origin="torchvision", build=partial(from_torchvision, name)
+        )
     timm = importlib.import_module("timm")
     for family in timm.list_modules():
         models = timm.list_models(module=family)
         if models:
             name = smallest(models)
-            yield Exhibit(name=f"timm/{family}/{name}", origin="timm", build=partial(from_timm, name))
+            yield Architecture(name=f"timm/{family}/{name}", origin="timm", build=partial(from_timm, name))
 
 
 def smallest(names: list[str]) -> str:
-    """The name with the word for the smallest size; of several, the shortest."""
-    ranks = {word: rank for rank, word in enumerate(SMALL)}
+    """Return the name with the word for the smallest size; the shortest one if several have it."""
+    ranks = {word: rank for rank, word in enumerate(SIZE_WORDS)}
     return min(
-        names, key=lambda name: (min((ranks[w] for w in SMALL if w in name), default=len(SMALL)), len(name))
+        names,
+        key=lambda name: (
+            min((ranks[w] for w in SIZE_WORDS if w in name), default=len(SIZE_WORDS)),
+            len(name),
+        ),
     )
 
 
 def from_torchvision(name: str) -> Case:
     models = importlib.import_module("torchvision.models")
     options = {"aux_logits": False, "init_weights": True} if name == "googlenet" else {}
-    return classified(models.get_model(name, weights=None, num_classes=CLASSES, **options), SIDE)
+    return classification_case(models.get_model(name, weights=None, num_classes=CLASSES, **options), SIDE)
 
 
 def from_timm(name: str) -> Case:
-    """At 64 pixels if the model can be told so; else at the size it was made for."""
+    """Build the model for 64 pixels if it accepts an image size, otherwise for its fixed size."""
     timm = importlib.import_module("timm")
     try:
         model, side = timm.create_model(name, num_classes=CLASSES, img_size=SIDE), SIDE
@@ -85,11 +92,11 @@ def from_timm(name: str) -> Case:
         model = timm.create_model(name, num_classes=CLASSES)
         fixed = model.default_cfg.get("fixed_input_size")
         side = model.default_cfg["input_size"][-1] if fixed else SIDE
-    return classified(model, side)
+    return classification_case(model, side)
 
 
-def classified(model: nn.Module, side: int) -> Case:
+def classification_case(model: nn.Module, side: int) -> Case:
     size = sum(each.numel() for each in model.parameters())
-    if size > LARGEST:
+    if size > MAX_PARAMETERS:
         raise ValueError(f"the smallest has {size / 1e6:.0f} million parameters")
     return Case(model, torch.randn(BATCH, 3, side, side), labels(CLASSES, BATCH), nn.functional.cross_entropy)

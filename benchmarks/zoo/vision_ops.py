@@ -1,7 +1,7 @@
-"""torchvision without its compiled part, which has no CPU build beside a CPU build of torch.
+"""Makes torchvision importable without its compiled part, which has no build for a CPU-only torch.
 
-Its Python files, and with them its models and timm, import as soon as the two operations that it registers at import
-are declared. They get no kernel: only detectors call them, and those are not in the zoo.
+Its Python files, and so its models and timm, can be imported once the two operations that it registers at import are
+declared. They get no kernel: only detectors call them, and the zoo has no detectors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DECLARED = ("nms", "qnms")
 
 @cache
 def declare_vision_ops() -> torch.library.Library | None:
-    """Make `import torchvision` work; None where it is not installed, or complete. Calling it again does nothing."""
+    """Make `import torchvision` work; return None if it is missing or complete. Repeated calls do nothing."""
     if importlib.util.find_spec("torchvision") is None or hasattr(torch.ops.torchvision, "nms"):
         return None
     library = torch.library.Library("torchvision", "DEF")

@@ -1,4 +1,4 @@
-"""A process that measures one exhibit after another and is replaced when one of them kills it or takes too long."""
+"""Measures architectures in a child process, which is replaced when one of them kills it or takes too long."""
 
 from __future__ import annotations
 
@@ -11,89 +11,92 @@ from multiprocessing.connection import Connection
 
 from benchmarks.zoo.measure import Cell
 
-PROCESSOR_SECONDS = 40  # for one exhibit; small ones take one or two
-WALL_SECONDS = 400  # for one that waits instead of working
-MEMORY = 6 << 30  # bytes a worker may have: what wants more fails alone instead of taking the machine along
-FIRST = "torch/lstm"  # measured before all others: what is imported on first use is not charged to an exhibit
-LITTER = (
-    40  # exhibits after which a fresh process is taken: what models leave in memory goes with the old one
-)
+# Heuristic: a typical architecture takes one or two seconds.
+MAX_PROCESSOR_SECONDS = 40
+# Heuristic: for an architecture that waits instead of computing.
+MAX_WALL_SECONDS = 400
+# Heuristic: a worker that needs more fails alone and leaves memory for the rest of the machine.
+MAX_MEMORY_BYTES = 6 << 30
+# Heuristic: a new process frees what the models before it left in memory.
+MAX_MEASUREMENTS_PER_PROCESS = 40
+# Measured first and discarded, so that imports on first use are not charged to an architecture.
+WARM_UP_ARCHITECTURE = "torch/lstm"
 
 
-def measured(names: Iterable[str]) -> Iterator[tuple[str, Cell]]:
-    """The cells of these exhibits, in order, each as soon as it is there."""
-    keeper = Keeper()
+def measure_all(names: Iterable[str]) -> Iterator[tuple[str, Cell]]:
+    """Yield the cell of each architecture in order, as soon as it is measured."""
+    worker = WorkerProcess()
     try:
         for name in names:
-            yield name, keeper.ask(name)
+            yield name, worker.measure(name)
     finally:
-        keeper.dismiss()
+        worker.stop()
 
 
-class Keeper:
-    """One worker process at a time."""
+class WorkerProcess:
+    """One child process at a time, started when needed."""
 
     def __init__(self) -> None:
         self._process: multiprocessing.Process | None = None
-        self._asked = 0
+        self._measurements = 0
 
-    def ask(self, name: str) -> Cell:
-        if self._process is None or self._asked >= LITTER:
-            self._hire()
-        self._asked += 1
+    def measure(self, name: str) -> Cell:
+        if self._process is None or self._measurements >= MAX_MEASUREMENTS_PER_PROCESS:
+            self._start()
+        self._measurements += 1
         try:
-            self._line.send(name)
-            if not self._line.poll(WALL_SECONDS):
-                return self._lost(f"no answer within {WALL_SECONDS} s")
-            return self._line.recv()
+            self._connection.send(name)
+            if not self._connection.poll(MAX_WALL_SECONDS):
+                return self._lost_cell(f"no answer within {MAX_WALL_SECONDS} s")
+            return self._connection.recv()
         except (EOFError, ConnectionError):
-            return self._lost("")
+            return self._lost_cell("")
 
-    def dismiss(self) -> None:
-        """Close the line, which ends a worker that listens; end one that does not."""
+    def stop(self) -> None:
+        """Close the connection, which ends an idle child; kill a child that does not end."""
         if self._process is None:
             return
-        self._line.close()
+        self._connection.close()
         self._process.join(timeout=5)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
 
-    def _hire(self) -> None:
-        self.dismiss()
+    def _start(self) -> None:
+        self.stop()
         context = multiprocessing.get_context("spawn")
-        self._line, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._connection, child_connection = context.Pipe()
+        self._process = context.Process(target=serve, args=(child_connection,), daemon=True)
         self._process.start()
-        theirs.close()
-        self._asked = 0
+        child_connection.close()
+        self._measurements = 0
 
-    def _lost(self, reason: str) -> Cell:
-        """The cell of an exhibit that took its process with it."""
-        self.dismiss()
+    def _lost_cell(self, reason: str) -> Cell:
+        """Return the cell of an architecture whose process was killed."""
+        self.stop()
         code = self._process.exitcode
         self._process = None
         if reason or code == -signal.SIGPROF:
-            limit = f"more than {PROCESSOR_SECONDS} s of processor time"
+            limit = f"more than {MAX_PROCESSOR_SECONDS} s of processor time"
             return {"status": "too slow", "reason": reason or limit}
         return {"status": "crashed", "reason": f"its process ended with {code}", "where": ""}
 
 
-def serve(line: Connection) -> None:
-    """Measure what is asked for until nobody asks any more. SIGPROF's own action ends a process that is too slow."""
+def serve(connection: Connection) -> None:
+    """Measure each name that arrives until the connection closes. SIGPROF ends a process that is too slow."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="critical")
-    from benchmarks.zoo.collection import exhibit
-    from benchmarks.zoo.measure import measure, quiet
+    from benchmarks.zoo.collection import find_architecture
+    from benchmarks.zoo.measure import measure, set_up_process
 
-    quiet()
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    measure(exhibit(FIRST))
+    set_up_process()
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    measure(find_architecture(WARM_UP_ARCHITECTURE))
     while True:
         try:
-            name = line.recv()
+            name = connection.recv()
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)
-        cell = measure(exhibit(name))
+        signal.setitimer(signal.ITIMER_PROF, MAX_PROCESSOR_SECONDS)
+        cell = measure(find_architecture(name))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        line.send(cell)
+        connection.send(cell)
