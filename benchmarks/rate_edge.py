@@ -1,7 +1,7 @@
-r"""Why the highest rate falls as it does: the edge of the (rate, depth) diagram beside the sharpness it should follow.
+r"""Compares the highest rate that trains at each depth with the sharpness that theory relates it to.
 
-python -m benchmarks.rate_edge            measure the cases that are missing, fill docs/lab-notes/phase.md
-python -m benchmarks.rate_edge --table    only fill docs/lab-notes/phase.md
+    python -m benchmarks.rate_edge            measure cases without a result, fill docs/lab-notes/phase.md
+    python -m benchmarks.rate_edge --table    only fill docs/lab-notes/phase.md
 
 A step of gradient descent is stable up to $\eta = 2/\lambda$, where $\lambda$ is the largest eigenvalue of the
 Gauss-Newton matrix $\frac1B \sum_i J_i^\top (\mathrm{diag}(p_i) - p_i p_i^\top) J_i$, with $J_i$ the Jacobian of the
@@ -29,10 +29,9 @@ from leadline.lab.phase.record import MIN_TRAINED_ACCURACY
 
 KIND = KINDS["rate"]
 SAMPLES, BATCH = 1024, 64
-SHARPNESS_SEEDS, ROUNDS = (
-    3,
-    12,
-)  # of the power iteration: its ratio of successive values is then within a percent
+SHARPNESS_SEEDS = 3
+# Heuristic: after this many rounds the power iteration changes by less than a percent.
+ROUNDS = 12
 SEEDS = 2
 MULTIPLES = tuple(2 ** (half / 2) for half in range(-2, 8))  # of 2/lambda: 1/2 to 11, in half octaves
 
@@ -83,7 +82,7 @@ def sharpness(net: Net, task: Task) -> float:
     dummy = torch.zeros_like(logits, requires_grad=True)
     pulled = torch.autograd.grad(logits, weights, dummy, create_graph=True)
     direction = [torch.randn(each.shape, generator=torch.Generator().manual_seed(1)) for each in weights]
-    found = 0.0
+    eigenvalue = 0.0
     for _ in range(ROUNDS):
         length = math.sqrt(sum(float(each.square().sum()) for each in direction))
         (moved,) = torch.autograd.grad(
@@ -91,30 +90,30 @@ def sharpness(net: Net, task: Task) -> float:
         )
         curved = (p * moved - p * (p * moved).sum(1, keepdim=True)) / BATCH
         direction = list(torch.autograd.grad(logits, weights, curved, retain_graph=True))
-        found = math.sqrt(sum(float(each.square().sum()) for each in direction))
-    return found
+        eigenvalue = math.sqrt(sum(float(each.square().sum()) for each in direction))
+    return eigenvalue
 
 
 def measure(case: Case) -> dict[str, Any]:
     task = task_of(case)
-    sharp = statistics.median(sharpness(net_of(case, seed), task) for seed in range(SHARPNESS_SEEDS))
-    rates = [multiple * 2 / sharp for multiple in MULTIPLES]
+    eigenvalue = statistics.median(sharpness(net_of(case, seed), task) for seed in range(SHARPNESS_SEEDS))
+    rates = [multiple * 2 / eigenvalue for multiple in MULTIPLES]
     nets = [net_of(case, seed, rate) for rate in rates for seed in range(SEEDS)]
-    reached = train_fleet(nets, task).accuracy.view(len(rates), SEEDS).mean(1).tolist()
-    trained = [rate for rate, share in zip(rates, reached, strict=True) if share >= MIN_TRAINED_ACCURACY]
+    accuracies = train_fleet(nets, task).accuracy.view(len(rates), SEEDS).mean(1).tolist()
+    trained = [rate for rate, share in zip(rates, accuracies, strict=True) if share >= MIN_TRAINED_ACCURACY]
     return {
         "width": case.width,
         "depth": case.depth,
         "steps": case.steps,
-        "stable": significant(2 / sharp, 3),
-        "accuracy": [round(each, 3) for each in reached],
+        "stable": significant(2 / eigenvalue, 3),
+        "accuracy": [round(each, 3) for each in accuracies],
         "edge": significant(max(trained), 3) if trained else None,
     }
 
 
-def power(found: list[dict[str, Any]], name: str) -> float | None:
+def depth_exponent(cases: list[dict[str, Any]], name: str) -> float | None:
     """Return the slope of log(`name`) against log(depth), over the depths that have a value."""
-    points = [(math.log(each["depth"]), math.log(each[name])) for each in found if each[name] is not None]
+    points = [(math.log(each["depth"]), math.log(each[name])) for each in cases if each[name] is not None]
     if len(points) < 3:
         return None
     return statistics.linear_regression(*zip(*points, strict=True)).slope
@@ -143,17 +142,20 @@ def render(results: Results) -> str:
         "over 2/λ",
         "best accuracy",
     ]
-    said = [table(head, rows)]
+    parts = [table(head, rows)]
     for width in sorted({each["width"] for each in cases}):
         mine = [each for each in cases if each["width"] == width and each["steps"] == 300]
-        told = [f"{name} falls like depth^{found:.2f}" for name, found in _powers(mine)]
-        said.append(f"Width {width}, 300 steps: {', '.join(told)}.")
-    return "\n\n".join(said)
+        exponents = [f"{name} falls like depth^{slope:.2f}" for name, slope in _exponents(mine)]
+        parts.append(f"Width {width}, 300 steps: {', '.join(exponents)}.")
+    return "\n\n".join(parts)
 
 
-def _powers(found: list[dict[str, Any]]) -> list[tuple[str, float]]:
-    named = {"2/λ": power(found, "stable"), "the highest rate that trains": power(found, "edge")}
-    return [(name, slope) for name, slope in named.items() if slope is not None]
+def _exponents(cases: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    slopes = {
+        "2/λ": depth_exponent(cases, "stable"),
+        "the highest rate that trains": depth_exponent(cases, "edge"),
+    }
+    return [(name, slope) for name, slope in slopes.items() if slope is not None]
 
 
 def main() -> None:
@@ -162,11 +164,11 @@ def main() -> None:
     )
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--no-docs", action="store_true", help="measure only")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if not asked.table:
+    if not options.table:
         run_missing("rate_edge", {case.name: partial(measure, case) for case in CASES}, print)
-    if not asked.no_docs:
+    if not options.no_docs:
         fill_file(ROOT / "docs" / "lab-notes" / "phase.md", "rate_edge", render(load("rate_edge")))
 
 

@@ -216,10 +216,10 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10**9)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    from benchmarks.repair_baseline import mend_as_autotrainer
+    from benchmarks.repair_baseline import repair_like_autotrainer
 
     name = f"{FILE}_{'baseline' if options.baseline else options.half}".replace("-", "_")
-    solve = mend_as_autotrainer if options.baseline else mend
+    solve = repair_like_autotrainer if options.baseline else mend
     done = load(name)["cases"]
     if not options.baseline and any(each.get("version") != version() for each in done.values()):
         parser.error(f"{name}.json is of another version of the package: delete it to begin anew")

@@ -1,11 +1,11 @@
-"""AUTOTRAINER's order of repairs, on the same cases: what a fixed list of remedies achieves.
+"""Repairs the same cases with AUTOTRAINER's fixed list of remedies, for comparison.
 
-Zhang et al., "AUTOTRAINER: an automatic DNN training problem detection and repair system", ICSE 2021. Symptoms and
-their thresholds are theirs (first over last gradient below 1e-3 and first below 1e-4: vanishing; above 70: exploding;
-70 % of gradients zero: dying; else slow), and so is the order of remedies of each ("balance" in its repository's
-repair.py, checked there). Remedies are made with Leadline's own edits and each is trained for the whole budget, as
-AUTOTRAINER does; the first that reaches the target counts. What only Keras has (clipping by value, batch size) has
-its nearest relative here.
+Zhang et al., "AUTOTRAINER: an automatic DNN training problem detection and repair system", ICSE 2021. The symptoms
+and thresholds are from the paper (first over last gradient below 1e-3 and first below 1e-4: vanishing; above 70:
+exploding; 70 % of gradients zero: dying; otherwise slow). The order of remedies is "balance" in its repository's
+repair.py. Each remedy is applied with Leadline's edits and trained for the whole budget, as in AUTOTRAINER; the first
+that reaches the target counts. Remedies that only Keras has (clipping by value, batch size) are replaced by the
+closest equivalent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from leadline.errors import InputError
 from leadline.fixes._engine.edits import EditSession, apply_edits
 from leadline.records import Edit
 
-VANISH_RATIO, VANISH_SIZE, EXPLODE_RATIO, DYING_SHARE = 1e-3, 1e-4, 70.0, 0.7  # the paper's, section 3
+# Cited: Zhang et al. 2021, section 3.
+VANISH_RATIO, VANISH_SIZE, EXPLODE_RATIO, DYING_SHARE = 1e-3, 1e-4, 70.0, 0.7
 REMEDIES = {
     "vanish": ("selu", "relu", "norm"),
     "explode": ("selu", "relu", "clip", "tanh", "norm"),
@@ -35,15 +36,16 @@ REMEDIES = {
     "slow": ("adam", "sgd", "faster", "faster"),
 }
 ACTIVATIONS = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.LeakyReLU)
-CLIP, STEP = 10.0, 10.0  # their clip value; their factor between learning rates
+# Cited: clip value, and factor between learning rates, of AUTOTRAINER.
+CLIP_NORM, RATE_FACTOR = 10.0, 10.0
 
 
-def mend_as_autotrainer(case: Labeled) -> dict[str, Any]:
+def repair_like_autotrainer(case: Labeled) -> dict[str, Any]:
     """Return the first remedy of AUTOTRAINER's list after which the case trains, else the last one tried."""
     symptom, began = symptom_of(case), time.process_time()
     result: dict[str, Any] = {}
     for rank, remedy in enumerate(REMEDIES[symptom], start=1):
-        treated = remedied(case.problem, remedy, rank)
+        treated = apply_remedy(case.problem, remedy, rank)
         if treated is None:
             continue
         run, seconds = train(case.problem, treated)
@@ -59,9 +61,9 @@ def mend_as_autotrainer(case: Labeled) -> dict[str, Any]:
 
 def symptom_of(case: Labeled) -> str:
     """Return the symptom by AUTOTRAINER's tests on the gradients of the first step."""
-    built = build(case.problem)
-    loss(built.model(built.inputs), built.targets).backward()
-    gradients = [p.grad for p in built.model.parameters() if p.grad is not None and p.ndim > 1]
+    untrained = build(case.problem)
+    loss(untrained.model(untrained.inputs), untrained.targets).backward()
+    gradients = [p.grad for p in untrained.model.parameters() if p.grad is not None and p.ndim > 1]
     if not gradients:
         return "slow"
     first, last = (float(g.float().abs().mean()) for g in (gradients[0], gradients[-1]))
@@ -70,10 +72,12 @@ def symptom_of(case: Labeled) -> str:
         return "vanish"
     if not first <= EXPLODE_RATIO * last:
         return "explode"
-    return "dying" if zero >= DYING_SHARE else "diverged" if case.label == "diverged" else "slow"
+    if zero >= DYING_SHARE:
+        return "dying"
+    return "diverged" if case.label == "diverged" else "slow"
 
 
-def remedied(problem: Problem, remedy: str, rank: int) -> Case | None:
+def apply_remedy(problem: Problem, remedy: str, rank: int) -> Case | None:
     """Return the problem with that remedy, or None if the remedy does not apply."""
     case = build(problem)
     session = EditSession(model=case.model, optimizer=case.optimizer)
@@ -92,9 +96,11 @@ def remedied(problem: Problem, remedy: str, rank: int) -> Case | None:
 def edits_of(model: nn.Module, remedy: str, rank: int) -> Iterator[Edit]:
     if remedy in ("slower", "faster"):
         power = rank - 1 if remedy == "slower" else rank - 2
-        yield Edit(action="rate", options={"factor": STEP ** (-power if remedy == "slower" else power)})
+        yield Edit(
+            action="rate", options={"factor": RATE_FACTOR ** (-power if remedy == "slower" else power)}
+        )
     elif remedy == "clip":
-        yield Edit(action="clip", options={"kind": "norm", "limit": CLIP})
+        yield Edit(action="clip", options={"kind": "norm", "limit": CLIP_NORM})
     else:
         for path, module in model.named_modules():
             yield from _module_edits(path, module, remedy)

@@ -1,9 +1,9 @@
-"""How far the reference network of `leadline fix` gets on the data of the verdict benchmark, by its learning rate.
+"""Measures the progress of the reference network of `leadline fix` on the verdict data, by learning rate.
 
     python -m benchmarks.repair_reference
 
 Progress is that of `verdicts/truth.py`: 0 is the loss of the best constant output, 1 that of a healthy small model
-after its whole budget. A criterion is of use if it comes near 1 in the 120 steps of a longer trial, at its one rate.
+after its whole budget. The reference is useful if it comes close to 1 in the 120 steps of a longer trial.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def render(results: dict[str, Any]) -> str:
     """Return the progress by data set and rate, after a trial and after a longer one."""
     rows = []
     for name in FITTED:
-        found = [each for each in results["cases"].values() if each["data"] == name]
-        rows.append([name, *(f"{each['short']:.2f}, {each['longer']:.2f}" for each in found)])
+        cases = [each for each in results["cases"].values() if each["data"] == name]
+        rows.append([name, *(f"{each['short']:.2f}, {each['longer']:.2f}" for each in cases)])
     return table(["data", *(f"rate {rate:.2g}" for rate in RATES)], rows)
 
 

@@ -39,9 +39,10 @@ from leadline.records.run import RunInfo
 METRICS, LAYERS, SCALARS = 12, 1000, 10
 ROUNDS = 60
 KILLS = 25
-PAUSES = (0.005, 0.02, 0.1, 0.5)  # seconds a step takes in the process that is killed
-WATCHED = (0.001, 0.005, 0.02, 0.1, 0.3)  # the same of a watched loop, beside what its step takes
-GOAL_MS = 1.2  # from the project's requirements: a step in the writer's thread
+PAUSES = (0.005, 0.02, 0.1, 0.5)  # seconds per step in the process that is killed
+WATCHED_PAUSES = (0.001, 0.005, 0.02, 0.1, 0.3)  # seconds between the steps of a watched loop
+# Cited: the project's requirements, for one step in the writer's thread.
+MAX_STEP_MS = 1.2
 INFO = RunInfo(model="benchmark")
 
 Save = Callable[[int], None]
@@ -50,20 +51,20 @@ Way = tuple[Save, Callable[[], None]]
 
 
 def step_scalars() -> dict[str, float]:
-    dice = random.Random(0)
-    return {f"scalar {index}": dice.gauss(0, 1) for index in range(SCALARS)}
+    rng = random.Random(0)
+    return {f"scalar {index}": rng.gauss(0, 1) for index in range(SCALARS)}
 
 
 def step_vectors() -> dict[str, tuple[str, array[float]]]:
-    dice = random.Random(1)
+    rng = random.Random(1)
     return {
-        f"metric {index}": ("layers", array("f", (dice.gauss(0, 1) for _ in range(LAYERS))))
+        f"metric {index}": ("layers", array("f", (rng.gauss(0, 1) for _ in range(LAYERS))))
         for index in range(METRICS)
     }
 
 
 def to_run_file(folder: Path) -> Way:
-    """What the writer's thread does with a step that comes alone."""
+    """Store each step as the writer's thread does."""
     store = open_store(folder / "run.leadline", INFO, current_owner(), resume=True)
     scalars = step_scalars()
     packed = {name: (axis, values.tobytes()) for name, (axis, values) in step_vectors().items()}
@@ -90,7 +91,7 @@ def to_json_lines(folder: Path) -> Way:
 
 
 def to_rows(folder: Path) -> Way:
-    """One row a number, in SQLite with the same settings."""
+    """Store one row per number, in SQLite with the same settings."""
     connection = sqlite3.connect(folder / "rows.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -112,13 +113,13 @@ FILES = {"run file": "run.leadline", "lines of JSON": "run.jsonl", "one row per 
 
 
 def measure_ways(rounds: int = ROUNDS) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as place:
-        ways = {name: make(Path(place)) for name, make in WAYS.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        ways = {name: make(Path(folder)) for name, make in WAYS.items()}
         saves = {name: counted(save) for name, (save, _) in ways.items()}
         seconds = alternate(saves, rounds=rounds, warmups=5, clock=time.process_time)
         for _, close in ways.values():
             close()
-        stored = {name: Path(place, FILES[name]).stat().st_size for name in WAYS}
+        stored = {name: Path(folder, FILES[name]).stat().st_size for name in WAYS}
     return {
         name: {
             "ms": rounded(spread([1e3 * each for each in seconds[name]])),
@@ -135,10 +136,10 @@ def counted(save: Save) -> Callable[[], None]:
 
 
 def measure_put(rounds: int = ROUNDS) -> dict[str, Any]:
-    """What the training loop pays: the time of its own thread while the writer's thread is at work."""
+    """Return the cost in the training thread while the writer's thread is working."""
     scalars, vectors = step_scalars(), step_vectors()
     samples = []
-    with tempfile.TemporaryDirectory() as place, Writer(Path(place, "run.leadline"), INFO) as writer:
+    with tempfile.TemporaryDirectory() as folder, Writer(Path(folder, "run.leadline"), INFO) as writer:
         for step in range(rounds):
             start = time.thread_time()
             writer.put(step, scalars, vectors)
@@ -166,9 +167,9 @@ while True:
 
 
 def measure_kills(pause: float, kills: int = KILLS) -> dict[str, Any]:
-    dice = random.Random(0)
-    with tempfile.TemporaryDirectory() as place:
-        lost = [steps_lost(Path(place, "run.leadline"), pause, dice.uniform(0.2, 0.8)) for _ in range(kills)]
+    rng = random.Random(0)
+    with tempfile.TemporaryDirectory() as folder:
+        lost = [steps_lost(Path(folder, "run.leadline"), pause, rng.uniform(0.2, 0.8)) for _ in range(kills)]
     return {"kills": kills, "median": statistics.median(lost), "most": max(lost)}
 
 
@@ -186,7 +187,9 @@ def steps_lost(path: Path, pause: float, after: float) -> int:
 
 def all_cases() -> dict[str, Callable[[], Any]]:
     kills = {f"killed | {pause}": partial(measure_kills, pause) for pause in PAUSES}
-    watched = {f"killed watch | {pause}": partial(watch_sigkill.measure, pause, KILLS) for pause in WATCHED}
+    watched = {
+        f"killed watch | {pause}": partial(watch_sigkill.measure, pause, KILLS) for pause in WATCHED_PAUSES
+    }
     return {"ways": measure_ways, "put": measure_put, **kills, **watched}
 
 
@@ -202,7 +205,7 @@ def render(results: Results) -> str:
             "A process that stores such steps:",
             render_kills(cases, "killed", PAUSES),
             "A small network that trains under `leadline.watch`:",
-            render_kills(cases, "killed watch", WATCHED),
+            render_kills(cases, "killed watch", WATCHED_PAUSES),
         ]
     )
 
@@ -215,7 +218,7 @@ def render_ways(cases: dict[str, Any]) -> str:
             middle(found["ms"], 2),
             f"{found['over_run_file']:.3g}",
             f"{found['kilobytes']:.0f} kB",
-            f"≤ {GOAL_MS} ms" if name == "run file" else "",
+            f"≤ {MAX_STEP_MS} ms" if name == "run file" else "",
         ]
         for name, found in cases["ways"].items()
     ]

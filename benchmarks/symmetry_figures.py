@@ -1,4 +1,4 @@
-"""How far the function moves when weights shrink: the figures of docs/explanation/symmetry.md.
+"""Measures how far the function moves when weights shrink; draws the figures of docs/explanation/symmetry.md.
 
 `python -m benchmarks.symmetry_figures` measures what is missing in results/symmetry_figures.json, in double precision,
 and draws docs/images/*.svg from it.
@@ -19,7 +19,8 @@ from benchmarks.result_files import ROOT, Results, run_missing
 FOLDER = ROOT / "docs" / "images"
 WIDTH, SAMPLES, BLOCKS = 32, 16, 3
 DECADES, STEPS = 8, 4  # factors a from 1 down to 1e-8, four to a decade
-FLOOR = 1e-17  # below the rounding of double precision: the lowest line of the figures
+# Derived: below the rounding error of double precision; the lowest value of the figures.
+MIN_CHANGE = 1e-17
 
 LEFT, RIGHT, TOP, BOTTOM = 60, 590, 20, 290  # plot area of a drawing, in pixels
 FIGURES = {  # file: curves by key of the results, each with its label, its color and the decade the label stands at
@@ -55,7 +56,7 @@ def _norm(x: Tensor, eps: float = 0.0) -> Tensor:
     return F.layer_norm(x, (WIDTH,), eps=eps)
 
 
-def behind_a_norm(eps: float) -> list[list[float]]:
+def change_after_norm(eps: float) -> list[list[float]]:
     """Return the change of LN(relu(x a W)) against a."""
     torch.manual_seed(0)
     x = torch.randn(SAMPLES, WIDTH, dtype=torch.float64)
@@ -63,7 +64,7 @@ def behind_a_norm(eps: float) -> list[list[float]]:
     return _against_factor(lambda a: _norm(torch.relu(x @ (a * weight)), eps))
 
 
-def in_a_stream(*writers: str) -> list[list[float]]:
+def change_in_stream(*writers: str) -> list[list[float]]:
     """Return the change of a pre-norm network's output against the factor of the parameters with these prefixes."""
     torch.manual_seed(0)
     net, x = PreNorm().double(), torch.randn(SAMPLES, WIDTH, dtype=torch.float64)
@@ -107,8 +108,8 @@ def draw(results: Results, figure: str) -> str:
 
 def _curve(pairs: list[list[float]], label: str, color: str, at: float) -> list[str]:
     points = " ".join(f"{_x(a):.1f},{_y(change):.1f}" for a, change in pairs)
-    beside = pairs[round(at * STEPS) - 1]  # below and to the right, where no curve runs
-    x, y = _x(beside[0]) + 8, _y(beside[1]) + 18
+    anchor = pairs[round(at * STEPS) - 1]  # below and to the right, where no curve runs
+    x, y = _x(anchor[0]) + 8, _y(anchor[1]) + 18
     return [
         f'<polyline fill="none" stroke="{color}" stroke-width="2" points="{points}"/>',
         f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}">{label}</text>',
@@ -120,13 +121,13 @@ def _x(a: float) -> float:
 
 
 def _y(change: float) -> float:
-    return TOP + (BOTTOM - TOP) * math.log10(max(change, FLOOR)) / math.log10(FLOOR)
+    return TOP + (BOTTOM - TOP) * math.log10(max(change, MIN_CHANGE)) / math.log10(MIN_CHANGE)
 
 
 def main() -> None:
-    cases = {f"norm eps={eps:g}": partial(behind_a_norm, eps) for eps in (0.0, 1e-12, 1e-5)}
-    cases["all writers"] = partial(in_a_stream, "embed", "down")
-    cases["one branch"] = partial(in_a_stream, "down.1")
+    cases = {f"norm eps={eps:g}": partial(change_after_norm, eps) for eps in (0.0, 1e-12, 1e-5)}
+    cases["all writers"] = partial(change_in_stream, "embed", "down")
+    cases["one branch"] = partial(change_in_stream, "down.1")
     results = run_missing("symmetry_figures", cases, print)
     FOLDER.mkdir(exist_ok=True)
     for figure in FIGURES:

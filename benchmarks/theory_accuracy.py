@@ -1,8 +1,8 @@
-"""How well theory predicts: |ln(predicted / measured)| over all ops of Hugging Face architectures at initialization.
+"""Measures |ln(predicted / measured)| over all ops of Hugging Face architectures at initialization.
 
     python -m benchmarks.theory_accuracy [--again NAME ...]
 
-Resumable: architectures with a result are not run again. Writes benchmarks/results/theory_accuracy.json and the tables
+Architectures with a result are not run again. The script writes benchmarks/results/theory_accuracy.json and the tables
 of docs/explanation/theory.md.
 """
 
@@ -25,10 +25,8 @@ from leadline.records import Op, Trace
 from leadline.tracer.trace import trace
 
 NAME = "theory_accuracy"
-MISS = {
-    "forward": math.log(1.15),
-    "backward": math.log(1.5),
-}  # the goals' 90th percentiles: worse ones are misses
+# Heuristic: the goals of the project for the 90th percentile; larger errors count as misses.
+MAX_LOG_ERROR = {"forward": math.log(1.15), "backward": math.log(1.5)}
 SEED = 0
 
 
@@ -44,11 +42,11 @@ def error(predicted: float | None, seen: float | None) -> float | None:
     return math.log(predicted / seen) if predicted and seen else None
 
 
-def errors(found: Trace) -> list[tuple[Op, float | None, float | None]]:
+def errors(trace: Trace) -> list[tuple[Op, float | None, float | None]]:
     """Return ln(predicted / measured) of each op, forward and backward."""
     rows = []
-    for op in found.ops:
-        forward, backward = measured(found, op)
+    for op in trace.ops:
+        forward, backward = measured(trace, op)
         rows.append((op, error(op.forward_ms_predicted, forward), error(op.backward_ms_predicted, backward)))
     return rows
 
@@ -73,12 +71,12 @@ def own_misses(seen: Trace, found: Prediction, alone: Prediction) -> dict[str, d
         fields = alone.forward.predicted.get(value), alone.backward.fields.get(value)
         for way, field, real in zip(causes, fields, (forward, backward), strict=True):
             miss = error(None if field is None else field.ms, real)
-            if miss is not None and abs(miss) > MISS[way]:
+            if miss is not None and abs(miss) > MAX_LOG_ERROR[way]:
                 causes[way][op.name] += 1
     return {way: dict(counts.most_common(8)) for way, counts in causes.items()}
 
 
-def judge(name: str, build: Any) -> dict[str, Any]:
+def measure(name: str, build: Any) -> dict[str, Any]:
     torch.manual_seed(SEED)
     model, inputs = build()
     seen = trace(model, inputs)
@@ -177,7 +175,7 @@ def main() -> None:
         if name in results["cases"] and not {name, "all"} & set(again):
             continue
         try:
-            results["cases"][name] = case = judge(name, build)
+            results["cases"][name] = case = measure(name, build)
             print(
                 name,
                 percent(case["forward"]["median"]),

@@ -1,4 +1,4 @@
-"""The published runs of examples/thousand_layers.py: gathers their records, writes the table and the curves.
+"""Collects the published runs of examples/thousand_layers.py and writes their table and curves.
 
 `python -m benchmarks.thousand_layers FOLDER` reads every record in the folder that the example wrote to, and
 writes results/thousand_layers.json, the table in docs/reference/nn.md and docs/images/thousand_layers.svg.
@@ -29,7 +29,7 @@ def gather(folder: Path) -> dict[str, Any]:
 
 
 def render(results: dict[str, Any]) -> str:
-    """The table of the docs."""
+    """Return the table of the docs."""
     head = (
         "scheme",
         "blocks",
@@ -52,7 +52,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, Any]) -> str:
-    """The curves as SVG: training loss against step, the unigram entropy dashed."""
+    """Return the curves as SVG: training loss against step, the unigram entropy dashed."""
     longest = max(run["steps"] for run in results["runs"])
     unigram = _y(results["runs"][0]["unigram"])
     parts = [

@@ -1,6 +1,6 @@
-"""What a trace costs, next to the plain forward and backward pass of the same model on the same batch.
+"""Measures the cost of a trace relative to a plain forward and backward pass on the same batch.
 
-    python -m benchmarks.trace            measure what has no result yet, fill docs/lab-notes/performance.md
+    python -m benchmarks.trace            measure cases without a result, fill docs/lab-notes/performance.md
     python -m benchmarks.trace --quick    small models, few rounds; prints, stores nothing
 
 Time: the plain pass (`torch.autograd.grad` of the loss over all parameters) and the traced pass alternate in one
@@ -27,7 +27,8 @@ from benchmarks.timing import Spread, alternate, ratio, rounded, significant, sp
 from leadline import Case
 
 ROUNDS = 15
-PATIENCE = 40.0  # seconds for the rounds of one case; a third of them are run in any case
+# Heuristic: seconds for the rounds of one case; at least a third of the rounds are run.
+MAX_SECONDS_PER_CASE = 40.0
 THREADS = (1, 2)
 DEPTHS = (10, 100, 500, 2000)  # sequential layers; each a Linear and a ReLU
 PROCESSES = 3  # for each memory figure
@@ -80,7 +81,7 @@ def both_ways(case: Case, threads: int, rounds: int) -> dict[str, list[float]]:
     try:
         ways = {name: partial(way, case) for name, way in WAYS.items()}
         clock = time.process_time if threads == 1 else time.perf_counter
-        return alternate(ways, rounds=rounds, warmups=1, patience=PATIENCE, clock=clock)
+        return alternate(ways, rounds=rounds, warmups=1, patience=MAX_SECONDS_PER_CASE, clock=clock)
     finally:
         torch.set_num_threads(before)
 

@@ -38,7 +38,8 @@ FAST: dict[str, tuple[Callable[[], Case], int]] = {
     "MLP, 3 layers, width 32": (partial(workloads.mlp, layers=3, width=32, batch=32), 10_000)
 }
 ROUNDS = 9
-PATIENCE = 60.0  # seconds for the rounds of one case; a third of them are run in any case
+# Heuristic: seconds for the rounds of one case; at least a third of the rounds are run.
+MAX_SECONDS_PER_CASE = 60.0
 CONTROL = "no watch"
 GOALS = {"default budget": (1.01, 1.01, 1.01), "leadline: every parameter": (1.05, 1.5, 1.1)}
 
@@ -55,7 +56,9 @@ def measure_every_step(name: str, build: Callable[[], Case], rounds: int = ROUND
                 raise
             return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
         ways = {way: loop.step for way, loop in loops.items()}
-        seconds = alternate(ways, rounds=rounds, warmups=2, patience=PATIENCE, clock=time.process_time)
+        seconds = alternate(
+            ways, rounds=rounds, warmups=2, patience=MAX_SECONDS_PER_CASE, clock=time.process_time
+        )
         for loop in loops.values():
             loop.close()
     plain = significant(1e3 * statistics.median(seconds["plain"]), 3)

@@ -1,17 +1,17 @@
-r"""What the default budget comes to over a whole run: the part of benchmarks/watch.py that needs care of its own.
+r"""Measures the cost of a watch with the default budget over a whole run, for benchmarks/watch.py.
 
-One per cent is less than two equal networks differ by: where their weights happen to lie in memory makes one of them
-up to two per cent slower, for as long as it lives. So each of two networks is watched in turn while the other trains
-beside it, and what is due to their places cancels. With $t$ the time of a run and $w$ what watching multiplies it by,
+The budget of one percent is smaller than the difference between two equal networks: the place of the weights in memory
+can make one of them up to two percent slower. So each of two networks is watched in turn while the other trains
+without a watch, and the difference cancels. With $t$ the time of a run and $w$ the factor of watching,
 
 $$ \frac{w\,t_B}{t_A} \cdot \frac{w\,t_A}{t_B} = w^2 . $$
 
-It is also less than a machine drifts by in a second, so the two loops alternate step by step. A watch would take the
-other loop's steps for training of its own, and its budget for twice as large: while the other runs, its clock is made
-to stand. All steps are added up, from the first one on, and once more for the second half; the thread that writes the
-run file counts as part of the watched loop, in whoever's step it happens to run.
+The speed of a machine also drifts by more than that within a second, so the two loops alternate step by step. The watch
+would count the other loop's steps as training time and double its budget, so its clock is stopped meanwhile. The times
+of all steps are added up, and those of the second half again. The thread that writes the run file counts as part of the
+watched loop, in whichever step it runs.
 
-The same with no watch at all should give 1: this control is measured too, and tells what the figures are good for.
+The same measurement without a watch should give 1. This control is measured too and shows the error of the method.
 """
 
 from __future__ import annotations
@@ -30,29 +30,28 @@ from benchmarks import monitors
 from benchmarks.timing import significant
 from benchmarks.training_loop import Loop
 from leadline import Case
-from leadline.monitor import journal, sampler, steps
-from leadline.monitor import step_record as under_way
+from leadline.monitor import journal, sampler, step_record, steps
 
-TIMED = (journal, sampler, steps, under_way)  # the modules of a watch that ask what time it is
+TIMED = (journal, sampler, steps, step_record)  # the modules of a watch that read the clock
 
 
-class StandingClock:
-    """`perf_counter` without the time in which it was stopped."""
+class PausableClock:
+    """`perf_counter` without the time during which it was paused."""
 
     def __init__(self) -> None:
-        self._stood = 0.0
+        self._paused_seconds = 0.0
 
     def __call__(self) -> float:
-        return perf_counter() - self._stood
+        return perf_counter() - self._paused_seconds
 
     @contextmanager
-    def standing(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         start = perf_counter()
         yield
-        self._stood += perf_counter() - start
+        self._paused_seconds += perf_counter() - start
 
     @contextmanager
-    def given_to_watches(self) -> Iterator[None]:
+    def installed_in_watches(self) -> Iterator[None]:
         for module in TIMED:
             module.perf_counter = self  # type: ignore[attr-defined]  # imported there, not exported
         try:
@@ -95,27 +94,27 @@ def measure_budget(build: Callable[[], Case], count: int, *, watched: bool = Tru
 
 
 def take_turn(over: Loop, under: Loop, count: int, *, watched: bool) -> Turn:
-    clock = StandingClock()
-    with tempfile.TemporaryDirectory() as folder, clock.given_to_watches():
+    clock = PausableClock()
+    with tempfile.TemporaryDirectory() as folder, clock.installed_in_watches():
         if watched:
             over.attach(monitors.ours_by_budget, Path(folder))
         seconds = _alternate(over, under, count, clock)
         if not watched:
             return Turn(**seconds)
         watch: Any = over.monitor
-        found = Turn(**seconds, samples=watch.samples(), own=watch.overhead(), writing=watch.writing())
+        turn = Turn(**seconds, samples=watch.samples(), own=watch.overhead(), writing=watch.writing())
         over.close()
-    return found
+    return turn
 
 
-def _alternate(over: Loop, under: Loop, count: int, clock: StandingClock) -> dict[str, list[float]]:
+def _alternate(over: Loop, under: Loop, count: int, clock: PausableClock) -> dict[str, list[float]]:
     """Run a step of each loop alternately; the first one rotates."""
     seconds: dict[str, list[float]] = {"watched": [], "plain": []}
     for number in range(2 * count):
         if number % 4 in (0, 3):
             seconds["watched"].append(_timed(over))
         else:
-            with clock.standing():
+            with clock.paused():
                 seconds["plain"].append(_timed(under))
     return seconds
 

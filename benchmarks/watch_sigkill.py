@@ -25,8 +25,8 @@ from leadline.monitor.runfile import Run
 STEP = struct.Struct("q")
 
 
-def train_for_ever(path: Path, pause: float, told: int) -> None:
-    """Train under a watch with the default budget, and write each completed step to the file descriptor `told`."""
+def train_until_killed(path: Path, pause: float, pipe: int) -> None:
+    """Train under a watch with the default budget, and write each completed step to the file descriptor `pipe`."""
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watched = watch(model, optimizer, store=path)
@@ -34,7 +34,7 @@ def train_for_ever(path: Path, pause: float, told: int) -> None:
         watched.loss(model(torch.ones(4, 16)).square().mean()).backward()
         optimizer.step()
         optimizer.zero_grad()
-        os.write(told, STEP.pack(watched.step - 1))
+        os.write(pipe, STEP.pack(watched.step - 1))
         time.sleep(pause)
 
 
@@ -43,23 +43,23 @@ def steps_lost(path: Path, pause: float, after: float) -> int:
     child = os.fork()
     if child == 0:
         os.close(reading)
-        train_for_ever(path, pause, writing)
+        train_until_killed(path, pause, writing)
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        said = told.read(STEP.size)  # the first step, which is traced, has been made
+    with os.fdopen(reading, "rb") as pipe:
+        output = pipe.read(STEP.size)  # the first step, which is traced, is complete
         time.sleep(after)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        said += told.read()
-    (made,) = STEP.unpack(said[-STEP.size :])
+        output += pipe.read()
+    (last_step,) = STEP.unpack(output[-STEP.size :])
     with Run(path) as run:
-        return int(max(0, made - max(run.steps, default=-1)))
+        return int(max(0, last_step - max(run.steps, default=-1)))
 
 
 def measure(pause: float, kills: int) -> dict[str, Any]:
     torch.set_num_threads(1)
-    dice = random.Random(0)
-    with tempfile.TemporaryDirectory() as place:
-        paths = [Path(place, f"{number}.leadline") for number in range(kills)]
-        lost = [steps_lost(path, pause, dice.uniform(0.5, 1.5)) for path in paths]
+    rng = random.Random(0)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.leadline") for number in range(kills)]
+        lost = [steps_lost(path, pause, rng.uniform(0.5, 1.5)) for path in paths]
     return {"kills": kills, "median": statistics.median(lost), "most": max(lost)}

@@ -1,4 +1,4 @@
-"""From a Problem to the Case that Leadline is asked about and that the truth is trained on."""
+"""Builds the Case of a Problem, which Leadline checks and which is trained for the label."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from leadline import Case
 from leadline.nn import MLP, LanguageModel, Options, ResNet
 
 MOMENTUM = 0.9
-KEPT_BATCHES = 8  # further batches that come with a Case
+EXTRA_BATCHES = 8  # batches of a Case after the first
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def loss(output: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy in nats, taken in float32 whatever the model computes in."""
+    """Return the cross-entropy in nats, computed in float32 for any model dtype."""
     return F.cross_entropy(output.float().flatten(0, -2), targets.flatten())
 
 
 def build(problem: Problem) -> Case:
-    """The problem's model at its initial weights, with its first batches and its optimizer."""
+    """Return the problem's model at its initial weights, with its first batches and its optimizer."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(problem.seed)
         model = build_model(problem)
@@ -53,12 +53,12 @@ def build(problem: Problem) -> Case:
         targets=targets,
         loss=loss,
         optimizer=build_optimizer(problem, model),
-        batches=list(islice(stream, KEPT_BATCHES)),
+        batches=list(islice(stream, EXTRA_BATCHES)),
     )
 
 
 def problem_batches(problem: Problem) -> Iterator[tuple[Tensor, Tensor]]:
-    """The problem's batches, in its dtype and scale, for ever."""
+    """Yield the problem's batches in its dtype and scale, without end."""
     for inputs, targets in batches(task(problem.data), problem.batch, problem.seed):
         if inputs.is_floating_point():
             yield inputs.to(DTYPES[problem.dtype]) * problem.input_scale, targets
@@ -67,7 +67,7 @@ def problem_batches(problem: Problem) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def build_model(problem: Problem) -> nn.Module:
-    """The network, initialized, flawed and in its dtype."""
+    """Return the network, initialized, with its flaw and in its dtype."""
     model = BUILDERS[problem.family](problem, task(problem.data))
     if problem.family == "rnn":
         initialize_(recurrent_matrices(model), problem.init, problem.gain, problem.activation)
@@ -78,19 +78,19 @@ def build_model(problem: Problem) -> nn.Module:
 
 
 def build_optimizer(problem: Problem, model: nn.Module) -> torch.optim.Optimizer:
-    """PyTorch's own optimizer with its defaults but for the rate, the decay and the momentum."""
-    trained = [p for p in model.parameters() if p.requires_grad]
+    """Return PyTorch's optimizer with default settings except rate, decay and momentum."""
+    trainable = [p for p in model.parameters() if p.requires_grad]
     rate, decay = problem.rate, problem.weight_decay
     if problem.optimizer == "adam":
-        return torch.optim.Adam(trained, rate, weight_decay=decay)
+        return torch.optim.Adam(trainable, rate, weight_decay=decay)
     if problem.optimizer == "adamw":
-        return torch.optim.AdamW(trained, rate, weight_decay=decay)
+        return torch.optim.AdamW(trainable, rate, weight_decay=decay)
     momentum = MOMENTUM if problem.optimizer == "momentum" else 0.0
-    return torch.optim.SGD(trained, rate, momentum=momentum, weight_decay=decay)
+    return torch.optim.SGD(trainable, rate, momentum=momentum, weight_decay=decay)
 
 
 def _generator() -> torch.Generator:
-    """A generator seeded from the problem's own stream of random numbers."""
+    """Return a generator seeded from the global random state."""
     return torch.Generator().manual_seed(int(torch.randint(2**31, ())))
 
 

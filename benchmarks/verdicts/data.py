@@ -59,9 +59,9 @@ def task(name: str) -> Task:
 
 def _digits() -> tuple[Tensor, Tensor]:
     """Images (1797, 64) of scikit-learn's digits, every pixel centered and divided by the images' overall deviation."""
-    found = load_digits()
-    x = torch.tensor(found.data, dtype=torch.float32)
-    return (x - x.mean(0)) / x.std(), torch.tensor(found.target)
+    data = load_digits()
+    x = torch.tensor(data.data, dtype=torch.float32)
+    return (x - x.mean(0)) / x.std(), torch.tensor(data.target)
 
 
 def _plane(name: str) -> tuple[Tensor, Tensor]:
@@ -85,14 +85,14 @@ def _text() -> tuple[Tensor, Tensor]:
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
-def batches(found: Task, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of `size` drawn with replacement, for ever; the seed is the order."""
+def batches(data: Task, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of `size` drawn with replacement, without end; the seed determines the order."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        chosen = torch.randint(0, len(found.inputs), (size,), generator=generator)
-        yield found.inputs[chosen], found.targets[chosen]
+        chosen = torch.randint(0, len(data.inputs), (size,), generator=generator)
+        yield data.inputs[chosen], data.targets[chosen]
 
 
 def uniform_loss(classes: int) -> float:
-    """What a model that knows nothing should start at."""
+    """Return the loss of a uniform guess, where an untrained model should start."""
     return math.log(classes)

@@ -1,12 +1,12 @@
-"""Compare Leadline's verdict, and the baselines', with what training showed.
+"""Compare the verdicts of Leadline and of the baselines with the outcome of training.
 
-    python -m benchmarks.verdicts.evaluation --half calibration   figures and every miss
-    python -m benchmarks.verdicts.evaluation --half held-out      figures only: nobody tunes on this half
+    python -m benchmarks.verdicts.evaluation --half calibration   scores and every miss
+    python -m benchmarks.verdicts.evaluation --half held-out      scores only: this half is not for tuning
     python -m benchmarks.verdicts.evaluation --seed 40            another sample, all of it for calibration
     python -m benchmarks.verdicts.evaluation --publish            both halves; fill docs/lab-notes/verdicts.md
 
-Verdicts are computed anew each time; only the baselines, which do not depend on Leadline, are kept
-(`--baselines` computes those that are missing and no more; `--publish` does so too).
+Leadline's verdicts are computed each time. The baselines do not depend on Leadline, so their verdicts are stored;
+`--baselines` and `--publish` compute the missing ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 import leadline
 from benchmarks.result_files import ROOT, fill_file, run_missing, save, table
-from benchmarks.verdicts.baselines import ask_baselines
+from benchmarks.verdicts.baselines import baseline_verdicts
 from benchmarks.verdicts.case_builder import build
 from benchmarks.verdicts.cases import (
     BASELINE_FILE,
@@ -43,24 +43,24 @@ from benchmarks.verdicts.score import figures
 PAGE = ROOT / "docs" / "lab-notes" / "verdicts.md"
 
 
-def ask(problem: Problem) -> Said:
-    """Leadline's verdict on a problem. A crash is a verdict too: one of no use."""
+def leadline_verdict(problem: Problem) -> Said:
+    """Return Leadline's verdict on a problem; an exception counts as the verdict "crash"."""
     case = build(problem)
     try:
         report = leadline.check(case.model, case.inputs, case.targets, case.loss, case.optimizer)
-    except Exception as error:  # one broken case must not hide the other hundreds
+    except Exception as error:  # one failing case must not stop the others
         return Said(verdict="crash", codes=(type(error).__name__,))
     codes = [finding.code for finding in report.findings if finding.severity != "info"]
     return Said(verdict=report.verdict, codes=tuple(dict.fromkeys(codes)))
 
 
 def fired_on(problem: Problem) -> list[str]:
-    """The baselines that predict trouble."""
-    return [name for name, fires in ask_baselines(problem, observe(problem)).items() if fires]
+    """Return the names of the baselines that predict a failure."""
+    return [name for name, fires in baseline_verdicts(problem, observe(problem)).items() if fires]
 
 
 def run_baselines(labels: Labels) -> None:
-    """Ask the baselines of every case they have not been asked of yet."""
+    """Compute the baselines of every case without a stored result."""
     run_missing(
         BASELINE_FILE,
         {key: partial(fired_on, case.problem) for key, case in labels.items()},
@@ -69,22 +69,22 @@ def run_baselines(labels: Labels) -> None:
 
 
 def print_misses(labels: Labels, verdicts: Verdicts) -> None:
-    """Every miss in a line, sorted by what was meant to be wrong, and a count by cause."""
-    found = sorted((kind, labels[key].problem.cause, key) for kind, key in misses(labels, verdicts))
-    for kind, cause, key in found:
+    """Print one line per miss, sorted by the intended cause, and a count per cause."""
+    missed = sorted((kind, labels[key].problem.cause, key) for kind, key in misses(labels, verdicts))
+    for kind, cause, key in missed:
         case, said = labels[key], verdicts[key]
-        told = {
+        settings = {
             name: value for name, value in to_dict(case.problem).items() if name not in ("family", "cause")
         }
         print(
-            f"{kind}: {cause}: {key} {case.label} ({case.progress}), {said.verdict} {list(said.codes)}, {told}"
+            f"{kind}: {cause}: {key} {case.label} ({case.progress}), {said.verdict} {list(said.codes)}, {settings}"
         )
-    for (kind, cause), count in sorted(Counter((kind, cause) for kind, cause, _ in found).items()):
+    for (kind, cause), count in sorted(Counter((kind, cause) for kind, cause, _ in missed).items()):
         print(f"{count:4d} {kind}: {cause}")
 
 
 def print_codes(labels: Labels, verdicts: Verdicts) -> None:
-    """Of each rule: on how many failed and on how many healthy runs it fired, and how often alone."""
+    """Print per check on how many failed and healthy runs it fired, and how often alone."""
     known = clear(labels)
     rows = []
     for code in sorted({code for key in known for code in verdicts[key].codes}):
@@ -108,7 +108,7 @@ def publish(verdicts: Verdicts) -> None:
 
 
 def stored() -> tuple[Labels, Verdicts, Fired]:
-    """Labels, verdicts and baselines as last published: of the cases that have all three."""
+    """Return the published labels, verdicts and baselines of the cases that have all three."""
     verdicts, fired = load_verdicts(), load_fired()
     labels = {key: case for key, case in load_labels().items() if key in verdicts and key in fired}
     return labels, verdicts, fired
@@ -121,7 +121,7 @@ def main() -> None:
         "--publish", action="store_true", help="both halves; store verdicts and write the page"
     )
     parser.add_argument("--seed", type=int, default=SEED, help="another sample of the recipes, if labeled")
-    parser.add_argument("--baselines", action="store_true", help="ask the baselines, and stop")
+    parser.add_argument("--baselines", action="store_true", help="compute only the baselines")
     options = parser.parse_args()
     torch.set_num_threads(1)
     labels = load_labels(None if options.publish else options.half, options.seed)
@@ -130,7 +130,7 @@ def main() -> None:
     if options.baselines:
         return
     began = time.process_time()
-    verdicts = {key: ask(case.problem) for key, case in labels.items()}
+    verdicts = {key: leadline_verdict(case.problem) for key, case in labels.items()}
     print(f"{len(labels)} cases, {time.process_time() - began:.0f} s")
     print(figures(scores(labels, verdicts, load_fired())))
     print(figures(family_scores(labels, verdicts)))

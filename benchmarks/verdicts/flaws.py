@@ -1,4 +1,4 @@
-"""Initializations of the hidden layers, and edits that make a built model sick."""
+"""Initializations of the hidden layers, and edits that damage a model."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Matrices = list[tuple[Tensor, Tensor | None]]
 
 
 def hidden_layers(model: nn.Module) -> Matrices:
-    """Linear and convolution layers but the last, which is the head."""
+    """Return linear and convolution layers except the last, which is the head."""
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     return [(layer.weight, layer.bias) for layer in layers[:-1]]
 
 
 def recurrent_matrices(model: nn.Module) -> Matrices:
-    """State-to-state matrices of recurrent cells; their input matrices and biases stay as drawn."""
+    """Return the state-to-state matrices of recurrent cells; input matrices and biases keep their values."""
     return [(p, None) for name, p in model.named_parameters() if "weight_hh" in name]
 
 
 @torch.no_grad()
 def initialize_(matrices: Matrices, how: str, gain: float | None, activation: str) -> None:
-    """Draw the matrices anew as `how` says; "default" keeps what the module drew. Biases become zero."""
+    """Initialize the matrices by the scheme `how` and set biases to zero; "default" changes nothing."""
     if how == "default":
         return
     for weight, bias in matrices:
@@ -42,7 +42,7 @@ def initialize_(matrices: Matrices, how: str, gain: float | None, activation: st
 
 @cache
 def critical_point(activation: str) -> CriticalPoint:
-    """The edge of chaos of that activation."""
+    """Return the critical point (edge of chaos) of the activation."""
     return leadline_init.critical(activation)
 
 
@@ -86,7 +86,7 @@ INITS: dict[str, Callable[[Tensor, float | None, str], None]] = {
 }
 
 
-class Through(nn.Module):
+class OutputFunction(nn.Module):
     """A model with a function on its output."""
 
     def __init__(self, model: nn.Module, function: Callable[[Tensor], Tensor]) -> None:
@@ -99,11 +99,11 @@ class Through(nn.Module):
 
 @torch.no_grad()
 def apply_flaw(model: nn.Module, flaw: str, size: float) -> nn.Module:
-    """The model with the flaw of that name, as strong as `size` says."""
+    """Return the model with the named flaw; `size` is its strength."""
     if flaw == "softmax-twice":
-        return Through(model, lambda logits: logits.softmax(-1))
+        return OutputFunction(model, lambda logits: logits.softmax(-1))
     if flaw == "relu-head":
-        return Through(model, torch.relu)
+        return OutputFunction(model, torch.relu)
     FLAWS[flaw](model, size)
     return model
 
@@ -113,7 +113,7 @@ def _none(model: nn.Module, size: float) -> None:
 
 
 def _clone(model: nn.Module, size: float) -> None:
-    """All hidden layers of one shape get the weights of the first of them."""
+    """Give all hidden layers of one shape the weights of the first."""
     first: dict[tuple[str, torch.Size], Tensor] = {}
     for name, parameter in list(model.named_parameters())[:-2]:
         role = name.rpartition(".")[2], parameter.shape
@@ -121,40 +121,40 @@ def _clone(model: nn.Module, size: float) -> None:
 
 
 def _dead(model: nn.Module, size: float) -> None:
-    """Every hidden bias at -`size`."""
+    """Set every hidden bias to -`size`."""
     for _, bias in hidden_layers(model):
         if bias is not None:
             bias.fill_(-size)
 
 
 def _hot_attention(model: nn.Module, size: float) -> None:
-    """Queries and keys times `size`, so that logits are `size` squared as large."""
+    """Multiply queries and keys by `size`, and so the logits by `size` squared."""
     for weight in query_key_weights(model):
         weight.mul_(size)
 
 
 def query_key_weights(model: nn.Module) -> Iterator[Tensor]:
-    """The query and key rows of every packed projection."""
+    """Yield the query and key rows of every packed projection."""
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2 and name.endswith(("in_proj_weight", "qkv.weight")):
             yield parameter[: 2 * parameter.shape[0] // 3]
 
 
 def _embedding(model: nn.Module, size: float) -> None:
-    """The embedding, and what is added to it, times `size`."""
+    """Multiply the embedding and the position parameters by `size`."""
     for name, parameter in model.named_parameters():
         if name in ("embed.weight", "embed.bias", "place", "embedding.weight"):
             parameter.mul_(size)
 
 
 def _head(model: nn.Module, size: float) -> None:
-    """The weight of the last layer times `size`."""
+    """Multiply the weight of the last layer by `size`."""
     [*_, last] = [m for m in model.modules() if isinstance(m, nn.Linear)]
     last.weight.mul_(size)
 
 
 def _freeze(model: nn.Module, size: float) -> None:
-    """Nothing but the norms and biases is trained."""
+    """Freeze everything except norms and biases."""
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.ndim < 2)
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.verdicts.label_problems [--most N] [--seed 40]
 
-Another seed than the benchmark's own draws other problems from the same recipes. All of them may be looked at: they
-are for calibration only, and are kept in a file of their own.
+A different seed draws other problems from the same recipes. They are for calibration only and are stored in a
+separate file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def main() -> None:
     results = load(name)
     for problem in generate(options.seed):
         if left and problem.key not in results["cases"]:
-            found = find_truth(problem)
-            results["cases"][problem.key] = label_to_json(found)
+            truth = find_truth(problem)
+            results["cases"][problem.key] = label_to_json(truth)
             save(name, results)
-            print(problem.key, problem.cause, found.label, found.progress, found.seconds, flush=True)
+            print(problem.key, problem.cause, truth.label, truth.progress, truth.seconds, flush=True)
             left -= 1
 
 

@@ -1,4 +1,4 @@
-"""What a monitor with hooks sees in the first steps of training: the common ground of all baselines."""
+"""Records what a monitor with hooks measures in the first training steps; all baselines read it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from torch import Tensor, nn
 from benchmarks.verdicts.case_builder import build, loss, problem_batches
 from benchmarks.verdicts.problem import Problem
 
-STEPS = 11  # the loss of step 10 can be compared with that of step 0, as SageMaker's rule does
-NEAR_ZERO = 1e-6  # torchmortem's collector: an activation this small is dead
-NEAR_ONE = 0.95  # torchmortem's collector: an activation this large in magnitude is saturated
-LEAST_ACTIVITY = 0.01  # SageMaker's threshold_inactivity, 1 %: a unit active on fewer samples is inactive
-EXTREMES = {
-    "Tanh": (-9.4999, 9.4999),
-    "Sigmoid": (-23.0, 16.99999),
-}  # SageMaker's SaturatedActivation, inputs
+# Derived: SageMaker's rule compares the loss of step 10 with that of step 0.
+STEPS = 11
+# Cited: torchmortem's collector counts a smaller activation as dead.
+NEAR_ZERO = 1e-6
+# Cited: torchmortem's collector counts a larger activation as saturated.
+NEAR_ONE = 0.95
+# Cited: SageMaker's threshold_inactivity of 1 %; a unit active on fewer samples is inactive.
+MIN_ACTIVITY = 0.01
+# Cited: input limits of SageMaker's SaturatedActivation.
+SATURATION_INPUTS = {"Tanh": (-9.4999, 9.4999), "Sigmoid": (-23.0, 16.99999)}
 ACTIVATIONS = (nn.ReLU, nn.GELU, nn.ELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterSeen:
+class ParameterRecord:
     """One parameter and its gradient at one step; `update_ratio` is |step| / |weight|."""
 
     name: str
@@ -35,12 +37,12 @@ class ParameterSeen:
     grad_mean_abs: float
     grad_zero_share: float
     grad_spread: float | None
-    """95th less 5th percentile; None unless a matrix."""
+    """95th minus 5th percentile; None unless a matrix."""
     update_ratio: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationSeen:
+class ActivationRecord:
     """The output of one leaf module at one step."""
 
     name: str
@@ -51,51 +53,53 @@ class ActivationSeen:
     inactive_units: float
     """Share of units active on fewer than 1 % of the samples."""
     saturated_units: float
-    """Share of units whose input lies beyond the extremes on more than 99 % of the samples."""
+    """Share of units whose input lies outside the limits on more than 99 % of the samples."""
     input_variance: float | None
-    """Of an activation module's input; None for other modules."""
+    """Variance of an activation module's input; None for other modules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSeen:
-    """One step of training. `finite` is false if the loss or any gradient is no finite number."""
+class StepRecord:
+    """One step of training. `finite` is false if the loss or any gradient is non-finite."""
 
     loss: float
     finite: bool
-    parameters: tuple[ParameterSeen, ...]
-    activations: tuple[ActivationSeen, ...]
+    parameters: tuple[ParameterRecord, ...]
+    activations: tuple[ActivationRecord, ...]
 
 
-Observation = tuple[StepSeen, ...]
+Observation = tuple[StepRecord, ...]
 
 
 def observe(problem: Problem, steps: int = STEPS) -> Observation:
-    """The first steps of training, seen through hooks; stops at the first loss that is no number."""
-    case, seen = build(problem), []
+    """Train the first steps with hooks and return their records; stop at the first non-finite loss."""
+    case, records = build(problem), []
     assert case.optimizer is not None
-    watch = _Watch(case.model)
+    hooks = _ActivationHooks(case.model)
     for (inputs, targets), _ in zip(problem_batches(problem), range(steps), strict=False):
-        now = loss(case.model(inputs), targets)
+        step_loss = loss(case.model(inputs), targets)
         case.optimizer.zero_grad()
-        now.backward()
+        step_loss.backward()
         before = {name: p.detach().clone() for name, p in case.model.named_parameters()}
         case.optimizer.step()
         parameters = tuple(_parameters(case.model, before))
-        finite = math.isfinite(now.item()) and all(math.isfinite(p.grad_norm) for p in parameters)
-        seen.append(
-            StepSeen(loss=now.item(), finite=finite, parameters=parameters, activations=tuple(watch.empty()))
+        finite = math.isfinite(step_loss.item()) and all(math.isfinite(p.grad_norm) for p in parameters)
+        records.append(
+            StepRecord(
+                loss=step_loss.item(), finite=finite, parameters=parameters, activations=tuple(hooks.take())
+            )
         )
-        if not math.isfinite(now.item()):
+        if not math.isfinite(step_loss.item()):
             break
-    return tuple(seen)
+    return tuple(records)
 
 
-def _parameters(model: nn.Module, before: dict[str, Tensor]) -> Iterator[ParameterSeen]:
+def _parameters(model: nn.Module, before: dict[str, Tensor]) -> Iterator[ParameterRecord]:
     for name, parameter in model.named_parameters():
         if parameter.grad is None:
             continue
         grad, old = parameter.grad.float(), before[name].float()
-        yield ParameterSeen(
+        yield ParameterRecord(
             name=name,
             matrix=parameter.ndim > 1,
             count=parameter.numel(),
@@ -108,16 +112,16 @@ def _parameters(model: nn.Module, before: dict[str, Tensor]) -> Iterator[Paramet
 
 
 def spread(values: Tensor) -> float:
-    """95th less 5th percentile."""
+    """Return the 95th minus the 5th percentile."""
     low, high = torch.quantile(values.flatten(), torch.tensor([0.05, 0.95])).tolist()
     return float(high - low)
 
 
-class _Watch:
+class _ActivationHooks:
     """Forward hooks on every leaf module with parameters and on every activation module."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.seen: dict[str, ActivationSeen] = {}
+        self.records: dict[str, ActivationRecord] = {}
         for name, module in model.named_modules():
             owns = next(module.parameters(recurse=False), None) is not None
             if next(module.children(), None) is None and (owns or isinstance(module, ACTIVATIONS)):
@@ -127,34 +131,34 @@ class _Watch:
         @torch.no_grad()
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             if isinstance(output, Tensor):
-                self.seen[name] = see(name, module, inputs[0].float(), output.float())
+                self.records[name] = activation_record(name, module, inputs[0].float(), output.float())
 
         return hook
 
-    def empty(self) -> list[ActivationSeen]:
-        """What was seen since the last time, in order of the calls."""
-        found, self.seen = list(self.seen.values()), {}
-        return found
+    def take(self) -> list[ActivationRecord]:
+        """Return the records since the last call, in order, and forget them."""
+        records, self.records = list(self.records.values()), {}
+        return records
 
 
-def see(name: str, module: nn.Module, inputs: Tensor, output: Tensor) -> ActivationSeen:
-    """The figures of one module's output."""
+def activation_record(name: str, module: nn.Module, inputs: Tensor, output: Tensor) -> ActivationRecord:
+    """Return the statistics of one module's output."""
     kind = type(module).__name__
-    low, high = EXTREMES.get(kind, (-math.inf, math.inf))
-    saturated = per_unit((inputs < low) | (inputs > high)) if kind in EXTREMES else None
+    low, high = SATURATION_INPUTS.get(kind, (-math.inf, math.inf))
+    saturated = per_unit((inputs < low) | (inputs > high)) if kind in SATURATION_INPUTS else None
     size = output.abs()
-    return ActivationSeen(
+    return ActivationRecord(
         name=name,
         kind=kind,
         near_zero=float((size < NEAR_ZERO).float().mean()),
         near_one=float((size > NEAR_ONE).float().mean()),
-        inactive_units=float((per_unit(output > 0) < LEAST_ACTIVITY).float().mean()),
-        saturated_units=0.0 if saturated is None else float((saturated > 1 - LEAST_ACTIVITY).float().mean()),
+        inactive_units=float((per_unit(output > 0) < MIN_ACTIVITY).float().mean()),
+        saturated_units=0.0 if saturated is None else float((saturated > 1 - MIN_ACTIVITY).float().mean()),
         input_variance=float(inputs.var()) if isinstance(module, ACTIVATIONS) else None,
     )
 
 
 def per_unit(flags: Tensor) -> Tensor:
-    """The share of true flags of each unit: a channel of an image, else a feature."""
+    """Return the share of true flags per unit: an image channel, otherwise a feature."""
     unit = 1 if flags.ndim == 4 else flags.ndim - 1
     return flags.float().transpose(0, unit).flatten(1).mean(1)

@@ -16,22 +16,23 @@ from benchmarks.verdicts.truth import TARGET
 
 Render = Callable[[Labels, Verdicts, Fired], str]
 
-HARDEST = 12  # misses shown
+# Heuristic: as many misses as fit on a page.
+MAX_MISSES = 12
 VERDICTS = ("trains", "poor", "fails", "undecided", "crash")
 
 
 def held_out(labels: Labels) -> Labels:
-    """The held-out half."""
+    """Return the cases of the held-out half."""
     return {key: case for key, case in labels.items() if case.problem.half == "held-out"}
 
 
 def clear(labels: Labels) -> Labels:
-    """The cases whose outcome is beyond doubt."""
+    """Return the cases that are not borderline."""
     return {key: case for key, case in labels.items() if case.label != "borderline"}
 
 
 def scores(labels: Labels, verdicts: Verdicts, fired: Fired) -> dict[str, Score]:
-    """Leadline's figures in its three ways of counting, and those of every baseline that was asked."""
+    """Return Leadline's scores, counted in three ways, and those of every baseline."""
     chosen = clear(labels)
     found = {
         "**Leadline**": score((verdicts[key].alarm, case.label) for key, case in chosen.items()),
@@ -42,14 +43,14 @@ def scores(labels: Labels, verdicts: Verdicts, fired: Fired) -> dict[str, Score]
             (verdicts[key].alarm, settle(case, TARGET)) for key, case in labels.items()
         ),
     }
-    asked = {key: case for key, case in chosen.items() if key in fired}
+    measured = {key: case for key, case in chosen.items() if key in fired}
     return found | {
-        name: score((name in fired[key], case.label) for key, case in asked.items()) for name in NAMES
+        name: score((name in fired[key], case.label) for key, case in measured.items()) for name in NAMES
     }
 
 
 def family_scores(labels: Labels, verdicts: Verdicts) -> dict[str, Score]:
-    """Leadline's figures, family by family."""
+    """Return Leadline's score per family."""
     return {
         family: score(
             (verdicts[key].alarm, case.label)
@@ -61,7 +62,7 @@ def family_scores(labels: Labels, verdicts: Verdicts) -> dict[str, Score]:
 
 
 def misses(labels: Labels, verdicts: Verdicts) -> list[tuple[str, str]]:
-    """The keys Leadline was wrong about, each with what was wrong: a false alarm, or a failure missed."""
+    """Return (kind, key) for every wrong verdict; the kind is "missed" or "false alarm"."""
     return [
         ("missed" if case.failed else "false alarm", key)
         for key, case in clear(labels).items()
@@ -75,19 +76,19 @@ def render_figures(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
 
 
 def render_families(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
-    """Leadline on the held-out half, a line a family."""
+    """Leadline on the held-out half, one row per family."""
     return figures(family_scores(held_out(labels), verdicts))
 
 
 def render_calibration(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
-    """Leadline on the half that rules were made on."""
+    """Leadline on the half that checks were calibrated on."""
     mine = clear({key: case for key, case in labels.items() if case.problem.half == "calibration"})
     found = score((verdicts[key].alarm, case.label) for key, case in mine.items())
     return table(HEADER, [row("Leadline, calibration half", found)])
 
 
 def render_labels(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
-    """How many problems of each family had which outcome."""
+    """Count outcomes per family."""
 
     def line(name: str, counts: Counter[str]) -> list[str]:
         return [name, *(str(counts[label]) for label in LABELS), str(counts.total())]
@@ -111,7 +112,7 @@ def render_confusion(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
 
 
 def render_causes(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
-    """What was meant to be wrong: how many of these failed, and how many of the failures were foretold."""
+    """Count, per intended cause, the failures and how many were predicted."""
     chosen, rows = clear(held_out(labels)), []
     for cause in sorted({case.problem.cause for case in chosen.values()}):
         mine = {key: case for key, case in chosen.items() if case.problem.cause == cause}
@@ -122,11 +123,11 @@ def render_causes(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
 
 
 def render_misses(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
-    """The hardest misses of the held-out half: false alarms first, then the failures fewest baselines saw."""
+    """Show the hardest misses of the held-out half: false alarms first, then failures that few baselines predict."""
     chosen = held_out(labels)
     found = sorted(misses(chosen, verdicts), key=lambda miss: (miss[0], len(fired[miss[1]]), miss[1]))
     rows = []
-    for kind, key in found[:HARDEST]:
+    for kind, key in found[:MAX_MISSES]:
         problem, said = chosen[key].problem, verdicts[key]
         recipe = f"{problem.optimizer} at {problem.rate:g}, {problem.data}"
         codes = ", ".join(said.codes) or "none"
@@ -137,14 +138,14 @@ def render_misses(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
 
 
 def render_cost(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
-    """What the labels cost."""
+    """Say how long labeling took."""
     seconds = [case.seconds for case in labels.values()]
     minutes, middle = sum(seconds) / 60, statistics.median(seconds)
     return f"{len(labels)} problems were trained in {minutes:.0f} minutes of one core; the median took {middle:.1f} s."
 
 
 def render_confidence(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
-    """What a report says of its own verdict, and how often it was so on the half that was never looked at."""
+    """Compare the confidence in a report with how often the verdict was right on the held-out half."""
     said, seen = (by_half(labels, verdicts)[half] for half in HALVES)
     rows = [
         [

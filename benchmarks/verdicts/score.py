@@ -1,4 +1,4 @@
-"""Counting how often a prediction was right, and the tables made of the counts. No torch."""
+"""Counts how often predictions were right and makes tables of the counts, without torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Score:
 
     @property
     def balanced_accuracy(self) -> float:
-        """The mean of the recall and of the share of healthy runs that were let pass."""
+        """The mean of the recall and the share of healthy runs without an alarm."""
         return (self.recall + 1 - self.false_alarm_rate) / 2
 
     @property
@@ -49,7 +49,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def score(pairs: Iterable[tuple[bool, str]]) -> Score:
-    """Of (alarm, label) pairs."""
+    """Return the score of (alarm, label) pairs."""
     counts = Counter((alarm, label in FAILED) for alarm, label in pairs)
     return Score(
         caught=counts[True, True],
@@ -60,16 +60,16 @@ def score(pairs: Iterable[tuple[bool, str]]) -> Score:
 
 
 def settle(case: Labeled, target: float) -> str:
-    """A label for a borderline case too: reached if its progress in the budget made the bare target."""
+    """Return the label; a borderline case counts as reached if its progress is at least the target."""
     if case.label != "borderline":
         return case.label
     return "reached" if (case.progress or 0.0) >= target else "stuck"
 
 
-def row(name: str, found: Score) -> list[str]:
-    """A line of the table of figures."""
-    rates = (found.balanced_accuracy, found.recall, found.precision, found.false_alarm_rate)
-    counts = (found.caught, found.missed, found.false_alarms, found.passed)
+def row(name: str, scored: Score) -> list[str]:
+    """Return one row of the table."""
+    rates = (scored.balanced_accuracy, scored.recall, scored.precision, scored.false_alarm_rate)
+    counts = (scored.caught, scored.missed, scored.false_alarms, scored.passed)
     return [name, *(percent(rate) for rate in rates), *map(str, counts)]
 
 
@@ -91,5 +91,5 @@ def percent(share: float) -> str:
 
 
 def figures(scores: Mapping[str, Score]) -> str:
-    """The table of figures, a line a predictor."""
-    return table(HEADER, [row(name, found) for name, found in scores.items()])
+    """Return the table with one row per predictor."""
+    return table(HEADER, [row(name, scored) for name, scored in scores.items()])

@@ -7,13 +7,20 @@ import torch
 from torch import nn
 
 from benchmarks.verdicts import baselines
-from benchmarks.verdicts.observation import STEPS, ActivationSeen, ParameterSeen, StepSeen, observe, see
+from benchmarks.verdicts.observation import (
+    STEPS,
+    ActivationRecord,
+    ParameterRecord,
+    StepRecord,
+    activation_record,
+    observe,
+)
 from benchmarks.verdicts.problem import Problem
 
 SMALL = Problem(
     family="mlp", cause="none", data="blobs", depth=2, width=16, init="critical", rate=0.01, batch=32
 )
-WEIGHT = ParameterSeen(
+WEIGHT = ParameterRecord(
     name="w",
     matrix=True,
     count=100,
@@ -23,7 +30,7 @@ WEIGHT = ParameterSeen(
     grad_spread=0.05,
     update_ratio=1e-3,
 )
-RELU = ActivationSeen(
+RELU = ActivationRecord(
     name="a",
     kind="ReLU",
     near_zero=0.4,
@@ -41,7 +48,7 @@ def seen(first=None, activation=None, losses=None, last=None):
     falling = losses or [2.0 - 0.05 * i for i in range(STEPS)]
     finite = all(p.grad_norm == p.grad_norm for p in parameters)
     return tuple(
-        StepSeen(loss=now, finite=finite and now == now, parameters=parameters, activations=activations)
+        StepRecord(loss=now, finite=finite and now == now, parameters=parameters, activations=activations)
         for now in falling
     )
 
@@ -123,12 +130,15 @@ def test_a_monitor_sees_the_network_that_is_there():
     assert [p.name for p in steps[0].parameters if p.matrix] == ["0.0.weight", "1.0.weight", "2.weight"]
     assert [a.kind for a in steps[0].activations] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
     assert 0 < steps[0].parameters[0].update_ratio < 1
-    assert set(baselines.ask_baselines(SMALL, steps)) == set(baselines.NAMES)
+    assert set(baselines.baseline_verdicts(SMALL, steps)) == set(baselines.NAMES)
 
 
 def test_units_are_judged_one_by_one():
     x = torch.tensor([[-1.0, 2.0, 30.0], [-2.0, 0.5, 40.0]])
-    relu, tanh = see("r", nn.ReLU(), x, x.relu()), see("t", nn.Tanh(), x, x.tanh())
+    relu, tanh = (
+        activation_record("r", nn.ReLU(), x, x.relu()),
+        activation_record("t", nn.Tanh(), x, x.tanh()),
+    )
     assert relu.inactive_units == pytest.approx(1 / 3)
     assert tanh.saturated_units == pytest.approx(1 / 3)
     assert relu.near_zero == pytest.approx(2 / 6)

@@ -9,7 +9,7 @@ import pytest
 import leadline
 from benchmarks.result_files import fill
 from benchmarks.verdicts.cases import Labeled, Said, label_to_json
-from benchmarks.verdicts.evaluation import PAGE, ask, stored
+from benchmarks.verdicts.evaluation import PAGE, leadline_verdict, stored
 from benchmarks.verdicts.page import TABLES, held_out, misses
 from benchmarks.verdicts.problem import Problem, from_dict
 from benchmarks.verdicts.score import figures, score, settle
@@ -70,13 +70,13 @@ def test_a_wrong_verdict_is_listed_and_a_right_one_is_not():
 
 
 def test_leadline_is_asked_and_answers():
-    assert ask(SMALL).verdict in ("trains", "poor", "fails", "undecided")
+    assert leadline_verdict(SMALL).verdict in ("trains", "poor", "fails", "undecided")
 
 
 def test_a_crash_is_a_verdict_and_no_alarm(monkeypatch):
     monkeypatch.setattr(leadline, "check", lambda *arguments: 1 / 0)
-    assert ask(SMALL) == Said(verdict="crash", codes=("ZeroDivisionError",))
-    assert not ask(SMALL).alarm
+    assert leadline_verdict(SMALL) == Said(verdict="crash", codes=("ZeroDivisionError",))
+    assert not leadline_verdict(SMALL).alarm
 
 
 def test_only_the_held_out_half_is_published():

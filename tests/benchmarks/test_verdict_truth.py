@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.verdicts.data import Task
 from benchmarks.verdicts.problem import Problem
-from benchmarks.verdicts.truth import PATIENCE, WINDOW, Run, find_truth, label
+from benchmarks.verdicts.truth import MAX_BUDGETS, WINDOW, Run, find_truth, label
 
 DATA = Task(inputs=torch.empty(0), targets=torch.empty(0), classes=2, trivial=1.0, fitted=0.0)
 STEPS = 40
@@ -61,9 +61,9 @@ def test_a_run_that_starts_high_is_measured_from_the_trivial_loss():
 
 
 def test_a_healthy_problem_reaches_its_target_before_the_budget_ends():
-    found = find_truth(SMALL)
-    assert found.label == "reached"
-    assert found.steps < SMALL.steps
+    truth = find_truth(SMALL)
+    assert truth.label == "reached"
+    assert truth.steps < SMALL.steps
 
 
 def test_a_rate_far_too_small_is_stuck_and_one_far_too_large_diverges():
@@ -72,6 +72,6 @@ def test_a_rate_far_too_small_is_stuck_and_one_far_too_large_diverges():
 
 
 def test_a_run_that_only_needs_more_time_is_borderline():
-    found = find_truth(replace(SMALL, rate=0.001))
-    assert found.label == "borderline"
-    assert SMALL.steps < found.steps <= PATIENCE * SMALL.steps
+    truth = find_truth(replace(SMALL, rate=0.001))
+    assert truth.label == "borderline"
+    assert SMALL.steps < truth.steps <= MAX_BUDGETS * SMALL.steps

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.result_files import load
-from benchmarks.symmetry_figures import FIGURES, FOLDER, behind_a_norm, draw, in_a_stream
+from benchmarks.symmetry_figures import FIGURES, FOLDER, change_after_norm, change_in_stream, draw
 from tests.support import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "symmetry.md"
@@ -44,9 +44,9 @@ def test_a_figure_is_what_the_stored_results_draw(figure: str):
 
 
 MEASURED_AGAIN = {
-    "norm eps=1e-12": lambda: behind_a_norm(1e-12),
-    "norm eps=1e-05": lambda: behind_a_norm(1e-5),
-    "one branch": lambda: in_a_stream("down.1"),
+    "norm eps=1e-12": lambda: change_after_norm(1e-12),
+    "norm eps=1e-05": lambda: change_after_norm(1e-5),
+    "one branch": lambda: change_in_stream("down.1"),
 }
 
 
@@ -60,6 +60,6 @@ def test_the_stored_results_are_what_is_measured(case: str):
 
 @pytest.mark.parametrize("case", ["norm eps=0", "all writers"])
 def test_a_free_rescaling_changes_outputs_only_by_rounding(case: str):
-    again = behind_a_norm(0.0) if case == "norm eps=0" else in_a_stream("embed", "down")
+    again = change_after_norm(0.0) if case == "norm eps=0" else change_in_stream("embed", "down")
     changes = [change for pairs in (again, load("symmetry_figures")["cases"][case]) for _, change in pairs]
     assert max(changes) < 1e-14
