@@ -1,10 +1,11 @@
-"""What an update reading costs, next to a plain training step of the same model on the same batch.
+"""Measures the cost of an update reading relative to a plain training step on the same batch.
 
-    python -m benchmarks.update            measure what has no result yet, fill docs/explanation/update.md
+    python -m benchmarks.update            measure networks without a result, fill docs/explanation/update.md
     python -m benchmarks.update --quick    small models, few rounds; prints, stores nothing
 
-Ways alternate in one process, one thread, process time; the figure is the median of their round-by-round ratios. A
-plain step is forward, backward and AdamW's step. The reading includes the trace that finds the depth axis.
+The variants alternate in one process with one thread, timed in processor time; the result is the median of their
+ratios per round. A plain step is forward, backward and AdamW's step. The reading includes the trace that finds the
+depth axis.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from benchmarks.timing import alternate, ratio, rounded, significant
 from leadline import Case
 
-ROUNDS, PATIENCE = 5, 40.0
+ROUNDS = 5
+# Heuristic: seconds for the rounds of one network; at least a third of the rounds are run.
+MAX_SECONDS_PER_CASE = 40.0
 DEPTHS = (10, 50, 250)  # layers of an MLP: cost must be linear in depth
 GOALS = {"reading": 5.0, "with sharpness": 25.0}  # plain steps; from the project's requirements
 
@@ -61,7 +64,9 @@ def measure(build: Callable[[], Case], rounds: int = ROUNDS) -> dict[str, Any]:
         "reading": partial(reading, case),
         "with sharpness": partial(reading, replace(case, optimizer=momentum), sharpness=True),
     }
-    seconds = alternate(ways, rounds=rounds, warmups=1, patience=PATIENCE, clock=time.process_time)
+    seconds = alternate(
+        ways, rounds=rounds, warmups=1, patience=MAX_SECONDS_PER_CASE, clock=time.process_time
+    )
     return {
         "plain_ms": significant(1e3 * statistics.median(seconds["plain"]), 3),
         **{way: rounded(ratio(seconds[way], seconds["plain"]), 3) for way in ("reading", "with sharpness")},
@@ -81,7 +86,7 @@ def render(results: Results) -> str:
             name,
             f"{case['plain_ms']:.3g} ms",
             *(f"**{case[way]['median']:.1f}**" for way in GOALS),
-            _a_layer(name, case),
+            _milliseconds_per_layer(name, case),
         ]
         for name, case in results["cases"].items()
     ]
@@ -91,7 +96,7 @@ def render(results: Results) -> str:
     )
 
 
-def _a_layer(name: str, case: dict[str, Any]) -> str:
+def _milliseconds_per_layer(name: str, case: dict[str, Any]) -> str:
     """Return the milliseconds per layer, for networks that differ only in depth."""
     layers = next((n for n in DEPTHS if name.startswith(f"MLP of {n} layers")), None)
     return "" if layers is None else f"{case['plain_ms'] * case['reading']['median'] / layers:.1f} ms"

@@ -1,4 +1,4 @@
-"""How the change of the function by one optimizer step grows with depth, for every residual scheme.
+"""Measures how the change of the function by one optimizer step grows with depth, per residual scheme.
 
 `python -m benchmarks.update_exponents` measures and writes results/update_exponents.json and the table in
 docs/reference/nn.md.
@@ -24,16 +24,14 @@ RESULTS = Path(__file__).parent / "results" / "update_exponents.json"
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "nn.md"
 MARKERS = ("<!-- update-exponents -->", "<!-- /update-exponents -->")
 
-DEPTHS = (
-    8,
-    16,
-    32,
-    64,
-)  # blocks; below 8 the small-N corrections of the laws are larger than 0.1 in the slope
+# Calibrated by this script: below 8 blocks the small-N corrections change the slope by more than 0.1.
+DEPTHS = (8, 16, 32, 64)
 SEEDS = 5
 WIDTH, HEADS, HIDDEN, TIME, BATCH = 32, 2, 64, 16, 4
-STEP = 1e-5  # length of the parameter step: in float64 halving it changes no slope by 0.001 (checked)
-STUDENT = {4: 2.776, 9: 2.262}  # two-sided 95 % quantiles of Student's t, by degrees of freedom
+# Calibrated by this script: in float64, half this step length changes no slope by 0.001.
+STEP_LENGTH = 1e-5
+# Cited: two-sided 95 % quantiles of Student's t, by degrees of freedom.
+STUDENT_QUANTILES = {4: 2.776, 9: 2.262}
 DERIVED = {  # exponents that the theory derives: (SGD, Adam)
     "deepnorm": (0.0, 0.5),
     "residual-sqrt": (0.0, 0.5),
@@ -67,7 +65,7 @@ def change_of_function(scheme: str, depth: int, seed: int, rule: str, *, moved: 
     before = model(x, causal=True)
     gradients = torch.autograd.grad((before * readout).sum(), [parameter for parameter, _ in steps])
     update = [rate * STEPS[rule](g) for (_, rate), g in zip(steps, gradients, strict=True)]
-    eta = STEP / math.sqrt(sum(float(u.square().sum()) for u in update))
+    eta = STEP_LENGTH / math.sqrt(sum(float(u.square().sum()) for u in update))
     with torch.no_grad():
         for (parameter, _), u in zip(steps, update, strict=True):
             parameter.sub_(u, alpha=eta)
@@ -105,7 +103,7 @@ def measure(scheme: str, rule: str, *, moved: Moved, seeds: int, depths: tuple[i
         values = [change_of_function(scheme, d, seed, rule, moved=moved) for d in depths]
         slopes.append(slope(depths, values))
         last = values[-1]
-    half = STUDENT[seeds - 1] * statistics.stdev(slopes) / math.sqrt(seeds)
+    half = STUDENT_QUANTILES[seeds - 1] * statistics.stdev(slopes) / math.sqrt(seeds)
     return {
         "slopes": [round(s, 4) for s in slopes],
         "mean": round(statistics.mean(slopes), 4),

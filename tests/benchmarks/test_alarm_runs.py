@@ -12,7 +12,7 @@ from leadline.checks import run_checks
 from leadline.checks._history import ABSENT, FROZEN
 
 
-def test_every_flaw_has_an_alarm_that_tells_it_and_every_alarm_but_one_has_a_flaw():
+def test_every_flaw_has_an_alarm_that_reports_it_and_every_alarm_except_one_has_a_flaw():
     assert set(NAMING_ALARMS) == set(FLAWS)
     told = {code for codes in NAMING_ALARMS.values() for code in codes}
     assert {each.code for each in run_checks()} - told == {
@@ -37,7 +37,7 @@ def test_a_recorded_run_has_what_a_watch_records(family: str):
     assert len(found.layout.parameter_blocks) == len(found.names)
 
 
-def test_a_cut_block_has_no_gradient_and_a_left_out_one_does_not_move():
+def test_a_detached_block_has_no_gradient_and_an_unlisted_one_does_not_move():
     cut = record(replace(sick_plan("cut", 0), steps=2))
     assert ABSENT in cut.samples[0].vectors["grad_norm"]
     left = record(replace(sick_plan("left out", 0), steps=2)).samples[1].vectors
@@ -45,7 +45,7 @@ def test_a_cut_block_has_no_gradient_and_a_left_out_one_does_not_move():
     assert any(moved == 0 and pulled > 0 for moved, pulled in pairs)
 
 
-def test_an_alert_before_the_onset_does_not_count_as_seen():
+def test_an_alert_before_the_onset_does_not_count_as_detected():
     early = {"onset": 100, "alerts": [["T801", "error", 50, 50]]}
     late = {"onset": 100, "alerts": [["T801", "error", 50, 50], ["T801", "error", 120, 110]]}
     assert delay(early, ("T801",)) is None

@@ -1,4 +1,4 @@
-"""The index of figures is made of what is stored, and does without what is not."""
+"""The index of figures is built from stored results and skips missing ones."""
 
 from benchmarks import figures
 from benchmarks.result_files import load
@@ -21,7 +21,7 @@ def test_a_benchmark_without_results_is_left_out(monkeypatch):
     assert before
 
 
-def test_monitors_stand_beside_each_other_with_gaps_where_one_was_not_run():
+def test_the_table_of_monitors_has_gaps_where_one_was_not_run():
     cases = {
         "every step | a | net": {"ratio": {"median": 1.5}},
         "every step | b | other": {"ratio": {"median": 2.0}},

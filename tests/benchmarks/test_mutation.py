@@ -9,7 +9,7 @@ from benchmarks.mutation import labels, mutant, sample
 TEXT = "LIMIT = 6.0\n\n\ndef far(x):\n    return x > LIMIT and not x - 1 == 2\n"
 
 
-def test_every_place_gives_another_program():
+def test_every_mutation_changes_the_program():
     count = len(labels(TEXT))
     made = [mutant(TEXT, number) for number in range(count)]
     assert len({text for _, text in made}) == count == 8
@@ -27,7 +27,7 @@ def test_a_place_keeps_its_name_while_others_change():
     assert set(labels(TEXT)) - set(labels(longer)) == {"file: 6.0"}
 
 
-def test_no_two_places_have_one_name():
+def test_names_of_places_are_unique():
     assert labels("def far(x):\n    return x > 1 or x < 1\n")[-2:] == ["far: x < 1", "far: 1 (2)"]
 
 
@@ -37,7 +37,7 @@ def test_the_examples_of_a_rule_are_left_as_they_are():
 
 
 @pytest.mark.slow
-def test_the_sample_is_the_same_each_time_and_of_all_folders():
+def test_the_sample_is_reproducible_and_covers_all_folders():
     first = sample()
     assert [each[1] for each in first] == [each[1] for each in sample()]
     assert {each[0] for each in first} == {"rules", "ops", "symmetry"}

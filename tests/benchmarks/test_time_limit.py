@@ -1,11 +1,11 @@
-"""A turn on a sweep ends when its time is over, and not before all is done."""
+"""A sweep with a time limit stops when the time is over or the work is done."""
 
 import pytest
 
 from benchmarks.time_limit import UNFINISHED, OutOfTimeError, take, until
 
 
-def test_a_turn_ends_after_its_time_unless_the_work_is_done(capsys):
+def test_a_sweep_stops_at_its_time_limit_unless_the_work_is_done(capsys):
     late = until(-1.0, "cells")
     late(2, 2, "")
     with pytest.raises(OutOfTimeError):
@@ -14,7 +14,7 @@ def test_a_turn_ends_after_its_time_unless_the_work_is_done(capsys):
     assert capsys.readouterr().out.startswith("cells 2/2")
 
 
-def test_an_unfinished_turn_says_so_by_its_exit_code():
+def test_an_unfinished_sweep_has_its_own_exit_code():
     def main():
         raise OutOfTimeError
 

@@ -50,16 +50,16 @@ def test_wording_places_and_times_are_ignored():
     assert changes({"rows": ["two words"]}, {"rows": ["other words here"]}) == []
 
 
-def test_a_text_that_is_gone_is_a_difference():
+def test_a_missing_text_is_a_difference():
     assert changes(REPORT, REPORT | {"reason": ""}) == [Difference("changed", "reason", "<text>", "")]
 
 
-def test_the_layers_in_a_sentence_that_says_where_are_no_wording():
+def test_layers_in_a_sentence_about_location_are_compared():
     assert normalized({"where": "0.bias, 1.bias and 3 more"}) == {"where": "<text> 0.bias 1.bias 3"}
     assert changes({"where": "the data"}, {"where": "all data"}) == []
 
 
-def test_names_and_ranges_of_layers_are_no_wording():
+def test_names_and_ranges_of_layers_are_compared():
     finding = {**REPORT["findings"][0], "where": "0 … 56"}
     found = changes(REPORT, REPORT | {"findings": [finding]})
     assert [each.path for each in found] == ["findings[0].where"]
@@ -69,11 +69,11 @@ def test_numbers_that_json_cannot_write_keep_their_names():
     assert normalized([math.nan, math.inf, -math.inf]) == ["NaN", "Infinity", "-Infinity"]
 
 
-def test_an_added_key_is_told_apart():
+def test_an_added_key_is_reported_separately():
     assert changes({"a": 1}, {"a": 1, "b": 2}) == [Difference("added", "b", new=2)]
 
 
-def test_a_case_that_is_gone_is_a_difference():
+def test_a_missing_case_is_a_difference():
     found = dict(compared({"g": {"one": 1, "two": 2}}, {"g": {"one": 1, "three": 3}}))
     assert {name: each.kind for name, each in found.items()} == {"g/two": "removed", "g/three": "added"}
 
@@ -85,7 +85,7 @@ def test_a_difference_is_one_line():
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz"])
-def test_the_exit_code_tells_of_changes_and_only_if_asked_of_additions(tmp_path, capsys, ending):
+def test_the_exit_code_reports_changes_and_additions_only_in_strict_mode(tmp_path, capsys, ending):
     old, new = tmp_path / f"old{ending}", tmp_path / f"new{ending}"
     write(old, {"g": {"case": {"a": 1}}, "h": {"case": {"a": 1}}})
     write(new, {"g": {"case": {"a": 1, "b": 2}}, "h": {"case": {"a": 2}}})

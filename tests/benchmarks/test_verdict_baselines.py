@@ -42,7 +42,7 @@ RELU = ActivationRecord(
 
 
 def seen(first=None, activation=None, losses=None, last=None):
-    """Steps of a network with two matrices and two activations, healthy but for what is passed."""
+    """Steps of a network with two matrices and two activations, healthy except for the arguments."""
     parameters = (replace(WEIGHT, **(first or {})), replace(WEIGHT, **(last or {})))
     activations = (RELU, replace(RELU, **(activation or {})))
     falling = losses or [2.0 - 0.05 * i for i in range(STEPS)]
@@ -112,7 +112,7 @@ def test_every_baseline_is_shown_to_fire():
     assert {baseline for baseline, _ in SICK} == set(MONITORS)
 
 
-def test_depth_alone_decides_the_rule_of_thumb():
+def test_the_rule_of_thumb_depends_on_depth_alone():
     assert baselines.deep_and_plain(replace(SMALL, depth=21), HEALTHY)
     assert not baselines.deep_and_plain(replace(SMALL, depth=20), HEALTHY)
     assert not baselines.deep_and_plain(replace(SMALL, depth=99, scheme="pre"), HEALTHY)
@@ -124,7 +124,7 @@ def test_the_trivial_baseline_never_fires():
     assert not any(baselines.always_trains(SMALL, run) for _, run in SICK)
 
 
-def test_a_monitor_sees_the_network_that_is_there():
+def test_an_observation_has_a_record_per_step_and_parameter():
     steps = observe(SMALL)
     assert len(steps) == STEPS
     assert [p.name for p in steps[0].parameters if p.matrix] == ["0.0.weight", "1.0.weight", "2.weight"]
@@ -133,7 +133,7 @@ def test_a_monitor_sees_the_network_that_is_there():
     assert set(baselines.baseline_verdicts(SMALL, steps)) == set(baselines.NAMES)
 
 
-def test_units_are_judged_one_by_one():
+def test_activity_is_measured_per_unit():
     x = torch.tensor([[-1.0, 2.0, 30.0], [-2.0, 0.5, 40.0]])
     relu, tanh = (
         activation_record("r", nn.ReLU(), x, x.relu()),

@@ -19,7 +19,7 @@ SMALL = Problem(
 )
 
 
-def test_the_figures_are_those_of_the_confusion_table():
+def test_rates_follow_from_the_confusion_table():
     pairs = [(True, "stuck")] * 3 + [(False, "diverged")] + [(True, "reached")] * 2 + [(False, "reached")] * 6
     found = score(pairs)
     assert (found.caught, found.missed, found.false_alarms, found.passed) == (3, 1, 2, 6)
@@ -30,7 +30,7 @@ def test_the_figures_are_those_of_the_confusion_table():
     assert "| x | 75.0 % | 75.0 % | 60.0 % | 25.0 % | 3 | 1 | 2 | 6 |" in figures({"x": found})
 
 
-def test_a_share_of_nothing_is_not_a_number():
+def test_a_share_without_cases_is_nan():
     assert math.isnan(score([(False, "reached")]).precision)
 
 
@@ -47,7 +47,7 @@ def labeled(problem, label, progress=0.0):
     )
 
 
-def test_a_borderline_case_counts_by_the_bare_target():
+def test_a_borderline_case_is_labeled_by_the_target_without_margin():
     assert settle(labeled(SMALL, "borderline", 0.55), 0.5) == "reached"
     assert settle(labeled(SMALL, "borderline", 0.2), 0.5) == "stuck"
     assert settle(labeled(SMALL, "diverged", None), 0.5) == "diverged"
@@ -69,11 +69,11 @@ def test_a_wrong_verdict_is_listed_and_a_right_one_is_not():
     assert found == [("missed", "a"), ("false alarm", "b"), ("missed", "e")]
 
 
-def test_leadline_is_asked_and_answers():
+def test_leadline_gives_a_verdict_on_a_problem():
     assert leadline_verdict(SMALL).verdict in ("trains", "poor", "fails", "undecided")
 
 
-def test_a_crash_is_a_verdict_and_no_alarm(monkeypatch):
+def test_a_crash_is_a_verdict_but_not_an_alarm(monkeypatch):
     monkeypatch.setattr(leadline, "check", lambda *arguments: 1 / 0)
     assert leadline_verdict(SMALL) == Said(verdict="crash", codes=("ZeroDivisionError",))
     assert not leadline_verdict(SMALL).alarm

@@ -1,4 +1,4 @@
-"""The problems of the verdict benchmark: the same for everyone, split by hash, and all of them can be built."""
+"""The problems of the verdict benchmark: reproducible, split by hash, and buildable."""
 
 import json
 from collections import Counter
@@ -41,7 +41,7 @@ def test_a_problem_survives_json():
         assert from_dict(json.loads(json.dumps(to_dict(problem)))) == problem
 
 
-def test_the_cause_is_no_part_of_the_key_and_everything_else_is():
+def test_the_key_depends_on_every_field_except_the_cause():
     assert replace(SMALL, cause="something").key == SMALL.key
     assert replace(SMALL, rate=0.02).key != SMALL.key
     assert replace(SMALL, steps=151).digest != SMALL.digest

@@ -1,4 +1,4 @@
-"""The truth of the verdict benchmark is read off a training curve, and off nothing else."""
+"""The labels of the verdict benchmark depend only on the training curve."""
 
 import math
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_a_curve_gets_its_label(run, expected):
     assert label(run, DATA, STEPS) == expected
 
 
-def test_one_lucky_batch_is_no_progress():
+def test_a_single_low_loss_is_not_progress():
     losses = [1.0] * STEPS
     losses[20] = 0.0
     assert label(Run(losses=tuple(losses)), DATA, STEPS) == "stuck"

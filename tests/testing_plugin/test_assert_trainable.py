@@ -1,4 +1,4 @@
-"""`assert_trainable`: passes what trains, and says in its message why the rest does not."""
+"""`assert_trainable` passes models that train and explains in its message why others fail."""
 
 import math
 import unittest
@@ -37,7 +37,7 @@ def test_a_model_that_does_not_train_fails_with_the_report_as_the_message():
     assert str(caught.value).startswith("DOES NOT TRAIN: ")
 
 
-def test_it_works_in_unittest_too():
+def test_assert_trainable_works_in_unittest():
     class Case(unittest.TestCase):
         def test_it(self):
             assert_trainable(model(), *SICK)
@@ -48,13 +48,13 @@ def test_it_works_in_unittest_too():
 
 
 @pytest.mark.parametrize("allow", [["N701"], ["non-finite"], ["N"], ("F", "non-finite")])
-def test_what_is_allowed_does_not_fail(allow):
+def test_an_allowed_finding_does_not_fail(allow):
     report = assert_trainable(model(), *SICK, allow=allow)
     assert {finding.code for finding in report.ignored} == {"N701"}
 
 
 @pytest.mark.parametrize("allow", [["F"], ["gradient-explosion"], ["undecided"]])
-def test_allowing_something_else_does_not_help(allow):
+def test_allowing_another_finding_has_no_effect(allow):
     with pytest.raises(UntrainableError):
         assert_trainable(model(), *SICK, allow=allow)
 
@@ -67,18 +67,18 @@ def test_allowing_something_else_does_not_help(allow):
         ({"fail_on": "fatal"}, "fail_on"),
     ],
 )
-def test_a_misspelt_argument_is_an_error_and_not_a_failure(changes, words):
+def test_a_misspelled_argument_is_an_error_and_not_a_failure(changes, words):
     with pytest.raises(InputError, match=words):
         assert_trainable(model(), *HEALTHY, **changes)
 
 
 @pytest.mark.parametrize("fail_on", ["info", "warning", "error"])
-def test_an_error_fails_at_every_bar(fail_on):
+def test_an_error_fails_at_every_threshold(fail_on):
     with pytest.raises(UntrainableError):
         assert_trainable(model(), *SICK, fail_on=fail_on)
 
 
-def test_the_bar_lets_milder_findings_pass(monkeypatch):
+def test_findings_below_the_threshold_pass(monkeypatch):
     mild = samples.report(samples.profile([1.0], [1.0]), samples.finding(severity="warning"), verdict="poor")
     monkeypatch.setattr(api, "check", lambda *case: mild)
     assert assert_trainable(model(), *HEALTHY, fail_on="error").verdict == "poor"
@@ -86,7 +86,7 @@ def test_the_bar_lets_milder_findings_pass(monkeypatch):
         assert_trainable(model(), *HEALTHY)
 
 
-def test_undecided_is_no_proof_unless_it_is_allowed():
+def test_an_undecided_verdict_fails_unless_it_is_allowed():
     with pytest.raises(UntrainableError, match="UNDECIDED"):
         assert_trainable(nn.PReLU(), *HEALTHY)
     assert assert_trainable(nn.PReLU(), *HEALTHY, allow=["undecided"]).verdict == "undecided"

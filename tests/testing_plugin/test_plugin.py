@@ -28,7 +28,7 @@ def healthy():
 
 @pytest.fixture
 def pytest_run(pytester, monkeypatch):
-    """`pytest_run(tests, *options)`: a run of pytest on this file, in a folder of its own."""
+    """`pytest_run(tests, *options)`: run pytest on these tests in a temporary folder."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makepyfile(plugin_nets=NETS)
 
@@ -39,7 +39,7 @@ def pytest_run(pytester, monkeypatch):
     return run
 
 
-def test_the_fixture_passes_what_trains_and_fails_what_does_not(pytest_run):
+def test_the_fixture_passes_a_model_that_trains_and_fails_others(pytest_run):
     done = pytest_run(
         "def test_good(assert_trainable): assert_trainable(*healthy())\n"
         "def test_bad(assert_trainable): assert_trainable(*sick())\n"
@@ -49,7 +49,7 @@ def test_the_fixture_passes_what_trains_and_fails_what_does_not(pytest_run):
     done.stdout.no_fnmatch_line("*leadline/testing/__init__.py*")
 
 
-def test_a_marker_allows_rules_or_moves_the_bar(pytest_run):
+def test_a_marker_allows_checks_or_changes_the_threshold(pytest_run):
     pytest_run(
         "@pytest.mark.leadline(allow=['non-finite'])\n"
         "def test_allowed(assert_trainable): assert_trainable(*sick())\n"
@@ -62,7 +62,7 @@ def test_a_marker_allows_rules_or_moves_the_bar(pytest_run):
     ).assert_outcomes(passed=2, failed=2)
 
 
-def test_markers_of_a_class_and_of_its_test_add_up_and_the_nearest_bar_counts(pytest_run):
+def test_markers_of_a_class_and_its_test_combine_and_the_nearest_threshold_counts(pytest_run):
     pytest_run(
         "@pytest.mark.leadline(allow=['F'], fail_on='never')\n"
         "class TestAll:\n"
@@ -75,19 +75,19 @@ def test_markers_of_a_class_and_of_its_test_add_up_and_the_nearest_bar_counts(py
 
 
 @pytest.mark.parametrize("line", ["ignore = ['N']", "select = ['F']", "fail-on = 'never'"])
-def test_the_settings_of_the_project_hold_in_its_tests(pytest_run, pytester, line):
+def test_project_settings_apply_in_tests(pytest_run, pytester, line):
     pytester.makepyprojecttoml(f"[tool.leadline]\n{line}\n[tool.pytest.ini_options]\n")
     pytest_run("def test_it(assert_trainable): assert_trainable(*sick())\n").assert_outcomes(passed=1)
 
 
-def test_a_mistake_in_the_settings_is_an_error_of_the_tests_that_ask(pytest_run, pytester):
+def test_a_mistake_in_the_settings_is_an_error_of_the_tests_that_use_the_fixture(pytest_run, pytester):
     pytester.makepyprojecttoml("[tool.leadline]\nfail_on = 'error'\n[tool.pytest.ini_options]\n")
     done = pytest_run("def test_it(assert_trainable): pass\ndef test_other(): pass\n")
     done.assert_outcomes(passed=1, errors=1)
     done.stdout.fnmatch_lines(["*did you mean fail-on?*"])
 
 
-def test_reports_of_failures_can_be_kept(pytest_run, pytester):
+def test_reports_of_failures_can_be_saved(pytest_run, pytester):
     done = pytest_run(
         "@pytest.mark.parametrize('name', ['a/b', '..'])\n"
         "def test_bad(assert_trainable, name): assert_trainable(*sick())\n"
@@ -100,7 +100,7 @@ def test_reports_of_failures_can_be_kept(pytest_run, pytester):
     done.stdout.fnmatch_lines(["leadline report kept/here/test_it.py-test_bad-a-b-.json"])
 
 
-def test_the_plain_function_gets_its_section_too(pytest_run):
+def test_the_plain_function_gets_a_section_in_the_output(pytest_run):
     done = pytest_run(
         "from leadline.testing import assert_trainable\ndef test_bad(): assert_trainable(*sick())\n"
     )
@@ -116,12 +116,12 @@ sys.exit(pytest.main(sys.argv[1:], plugins=[Look()]))
 """
 
 
-def test_whoever_does_not_use_it_pays_nothing(tmp_path):
+def test_torch_is_not_imported_unless_the_plugin_is_used(tmp_path):
     (tmp_path / "test_plain.py").write_text("def test_it(): pass\n")
     options = ["-p", PLUGIN, "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *options, str(tmp_path)],
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # other plugins may import what they like
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # other plugins may import torch
         capture_output=True,
         text=True,
         timeout=60,
@@ -133,7 +133,7 @@ def test_whoever_does_not_use_it_pays_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_pytest_finds_the_plugin_by_the_entry_point_of_the_package(tmp_path):
-    """As if it were installed: the metadata that an installer would write, made of our own pyproject.toml."""
+    """The test writes the metadata that an installer would write, from pyproject.toml."""
     root = ROOT
     points = tomllib.loads((root / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
     info = tmp_path / "leadline-0.dist-info"
