@@ -1,4 +1,4 @@
-"""The depth scale of a network, where its numbers are at the edge of what a float holds."""
+"""The depth scale of a network whose numbers are near the limits of a float."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrences and losses as people spell them, as the readings see them."""
+"""Readings of recurrences and losses in their common spellings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tracer reads off a network of ours is what the table of schemes says it is."""
+"""A traced network of leadline.nn has the structure that its scheme declares."""
 
 from __future__ import annotations
 

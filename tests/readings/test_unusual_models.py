@@ -1,4 +1,4 @@
-"""Faults that other people's architectures showed: each stays mended."""
+"""Regressions that models of other libraries have revealed."""
 
 from __future__ import annotations
 
