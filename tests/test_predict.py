@@ -120,7 +120,7 @@ def test_the_residual_scaling_of_gpt2_is_seen():
     assert last.ms == pytest.approx(0.02**2 / 6)
 
 
-def test_a_vanishing_gradient_is_foreseen_and_said_to_be():
+def test_a_vanishing_gradient_is_predicted_and_marked_as_a_prediction():
     report = leadline.predict(plain(scale=0.5))
     assert report.verdict == "fails"
     finding = next(each for each in report.findings if each.code == "B201")
@@ -161,7 +161,7 @@ def test_an_axis_that_theory_does_not_reach_is_undecided():
     assert report.verdict == "undecided"
 
 
-def test_an_input_that_cannot_be_followed_is_taken_as_standardised_and_that_is_said():
+def test_an_input_that_cannot_be_followed_is_assumed_standardized_and_reported_as_a_gap():
     report = leadline.predict(deep_mlp)
     assert report.verdict == "fails"
     assert any("standard normal values are assumed" in gap.why for gap in report.coverage.gaps)
@@ -180,7 +180,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_config_that_cannot_be_used_is_refused_in_words(name, tmp_path):
+def test_a_config_that_cannot_be_used_is_refused_with_a_message(name, tmp_path):
     config, text = BAD[name]
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))

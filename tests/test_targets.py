@@ -162,7 +162,7 @@ def test_errors_of_the_users_code_are_passed_on_unchanged(write, text, error):
     assert sys.path == before
 
 
-def test_a_file_that_fails_to_load_leaves_no_module_behind(write):
+def test_a_file_that_fails_to_load_leaves_no_module_loaded(write):
     write("nets.py", "raise KeyError('mine')")
     before = set(sys.modules)
     with pytest.raises(KeyError):

@@ -79,7 +79,7 @@ def test_a_run_check_does_not_fail_on_non_finite_numbers(each: Check):
 @each_run_check
 @pytest.mark.parametrize("seed", range(6))
 def test_a_run_check_survives_any_mixture_of_numbers(each: Check, seed: int):
-    """An error in a check would end the watch, so it must answer whatever was recorded."""
+    """An error in a check would end the watch, so a check must accept any recording."""
     draw = random.Random(seed)
     odd = [math.nan, math.inf, -math.inf, 0.0, -1.0, -2.0, 1.0, 3e38, 1e-38]
     share = draw.choice([0.02, 0.3, 0.9])

@@ -151,7 +151,7 @@ def test_the_audit_of_clipping_counts_steps_and_removed_shares():
     )
     assert (found.before, found.after) == (4.0, 4.0)
     always = audit_clipping(scalar_history(20, grad_clip=constant(0.75), grad_norm=constant(1.0)))
-    assert (always.before, always.after) == (4.0, 1.0), "the optimiser was given what clipping left"
+    assert (always.before, always.after) == (4.0, 1.0), "the optimizer received the clipped gradient"
     assert audit_clipping(scalar_history(5, loss=constant(1.0))) is None
 
 

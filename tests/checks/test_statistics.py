@@ -1,4 +1,4 @@
-"""Numbers that do not allow a statement give none: no slope of one point, no logarithm of what is not positive."""
+"""Statistics of too few or invalid values: one point has no slope, and only positive values have a logarithm."""
 
 import math
 

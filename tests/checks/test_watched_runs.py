@@ -101,7 +101,7 @@ def test_one_gradient_a_hundred_times_too_large_is_a_spike():
 
 
 def test_a_spike_of_a_fast_loop_is_reported_when_the_watch_is_closed_at_the_latest():
-    """Its alarms are asked so rarely that the loss has long come down again."""
+    """Its checks run so rarely that the loss has already recovered."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     noise = torch.Generator().manual_seed(0)

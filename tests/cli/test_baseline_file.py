@@ -1,4 +1,4 @@
-"""Baselines: what is known does not fail; what is new or worse does; what is gone is told."""
+"""Baselines: known findings do not fail, new or worse ones do, and those that are gone are listed."""
 
 import json
 

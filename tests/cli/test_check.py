@@ -54,7 +54,7 @@ def test_json_on_stdout_is_the_report_and_nothing_else(run):
     assert "forward sees" in done.err
 
 
-def test_without_a_terminal_there_is_no_colour_and_no_spinner(run):
+def test_without_a_terminal_there_is_no_color_and_no_spinner(run):
     done = run("check", "nets.py:healthy")
     assert done.out.startswith("TRAINS: ")
     assert "\x1b" not in done.out
@@ -158,9 +158,9 @@ def test_a_reader_that_has_gone_away_does_not_change_the_exit_code(run, monkeypa
 
 
 def test_the_rehearsal_can_be_left_out(run):
-    told = {
+    reports = {
         flags: json.loads(run("check", "leadline.lab.demo:residual_mlp", "--format", "json", *flags).out)
         for flags in ((), ("--no-rehearsal",))
     }
-    assert told[()]["profile"]["rehearsal"]["losses"]
-    assert told["--no-rehearsal",]["profile"]["rehearsal"] is None
+    assert reports[()]["profile"]["rehearsal"]["losses"]
+    assert reports["--no-rehearsal",]["profile"]["rehearsal"] is None

@@ -142,7 +142,9 @@ def test_doctor_names_versions_and_devices(run):
         ({"TERM": "dumb"}, [], False),
     ],
 )
-def test_colour_is_for_terminals_that_want_it(run, tmp_path, monkeypatch, environment, option, coloured):
+def test_color_is_used_only_on_terminals_that_want_it(
+    run, tmp_path, monkeypatch, environment, option, coloured
+):
     for name, value in {"TERM": "xterm", "NO_COLOR": "", **environment}.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "saved.json").write_text(samples.sick().to_json())

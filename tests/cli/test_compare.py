@@ -60,7 +60,7 @@ def test_json_is_the_record_and_names_the_files(run, saved):
     assert json.loads(done.out)["schema"] == "leadline.comparison/1"
 
 
-def test_html_writes_a_page_beside_the_text(run, saved, tmp_path):
+def test_html_writes_a_page_in_addition_to_the_text(run, saved, tmp_path):
     done = run(
         "compare", saved("a.json", samples.sick()), saved("b.json", samples.healthy()), "--html", "c.html"
     )
@@ -100,7 +100,7 @@ def test_runs_are_compared_by_their_last_report_and_their_losses(run, tmp_path):
     assert "Loss by step" in (tmp_path / "c.html").read_text()
 
 
-def test_check_and_report_write_the_page_beside_their_result(run, tmp_path, saved):
+def test_check_and_report_write_the_page_in_addition_to_their_result(run, tmp_path, saved):
     assert run("check", "nets.py:healthy", "--html", "page.html").out.startswith("TRAINS")
     assert "nets.py:healthy" in (tmp_path / "page.html").read_text()
     assert run("report", saved("a.json", samples.sick()), "--html", "again.html", "-q").code == 0

@@ -85,7 +85,7 @@ def test_a_healthy_network_needs_nothing(run):
     assert done.out.startswith("## NOTHING TO FIX")
 
 
-def test_what_no_fix_can_repair_is_told_with_exit_code_1(run):
+def test_a_model_that_no_fix_repairs_gives_exit_code_1(run):
     done = run("fix", "nets.py:poisoned", "-q")
     assert done.code == 1
     assert done.out.startswith("NOT REPAIRED")

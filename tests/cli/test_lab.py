@@ -57,7 +57,7 @@ def test_a_wrong_code_is_answered_with_the_nearest(run, wrong, meant):
 
 
 @pytest.mark.parametrize("arguments", [[], ["S2-1", "--all"]])
-def test_claims_or_all_must_be_said_and_not_both(run, arguments):
+def test_either_claims_or_all_must_be_given_and_not_both(run, arguments):
     done = run("lab", "run", *arguments)
     assert done.code == 2
     assert "--all" in done.err

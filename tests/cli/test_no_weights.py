@@ -45,7 +45,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_config_that_is_none_is_refused_with_code_two(name, run, tmp_path):
+def test_an_invalid_config_is_refused_with_exit_code_2(name, run, tmp_path):
     text, answer = BAD[name]
     path = tmp_path / "config.json"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees beside the result, and what is said when a file cannot be written."""
+"""What a terminal shows in addition to the result, and the error for a file that cannot be written."""
 
 from __future__ import annotations
 

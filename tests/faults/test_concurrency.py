@@ -125,7 +125,7 @@ def shape_of(found: object) -> tuple[object, ...]:
     return [op.name for op in found.ops], found.loss, [each.grad_norm for each in found.parameters]
 
 
-def test_traces_in_threads_are_those_of_each_alone():
+def test_traces_in_threads_equal_traces_made_one_by_one():
     cases = [small(seed, 4 + seed) for seed in range(4)]
     for model, _, _ in cases:
         model.eval()
@@ -142,7 +142,7 @@ def test_traces_in_threads_are_those_of_each_alone():
     assert not nn.modules.module._global_forward_hooks
 
 
-def test_a_trace_beside_a_training_in_another_thread_leaves_it_alone():
+def test_a_trace_does_not_disturb_a_training_in_another_thread():
     model, optimizer, x = small()
     model.eval()
     expected = train(model, optimizer, x, 20)
@@ -177,7 +177,7 @@ def test_the_forked_workers_of_a_data_loader_do_not_write_the_run(tmp_path):
         assert run.state == "ended"
 
 
-def test_a_child_that_goes_on_training_leaves_the_parents_run_alone(tmp_path):
+def test_a_child_process_that_trains_on_does_not_write_to_the_run_of_its_parent(tmp_path):
     model, optimizer, x = small()
     path = tmp_path / "run.leadline"
     with leadline.watch(model, optimizer, every=1, store=path) as watch:
@@ -228,7 +228,7 @@ def test_the_collector_may_ask_for_random_numbers_while_their_state_is_read():
 
 
 @pytest.mark.slow  # it waits
-def test_torch_s_own_way_to_read_the_state_stops_there_for_ever():
+def test_reading_the_state_with_torch_never_returns():
     """What the one above would miss if torch, or the test, were otherwise."""
     assert not ends(lambda: collecting(torch.get_rng_state), patience=3)
 

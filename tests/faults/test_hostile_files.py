@@ -1,4 +1,4 @@
-"""Files from anybody: damaged, cut short, newer or hostile ones are refused with words; none crashes, hangs or runs."""
+"""Damaged, truncated, newer or hostile files are refused with a message; none crashes, hangs or runs code."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ HOSTILE = {
     "nested": "[" * 100_000,
     "nested objects": '{"a":' * 100_000,
     "a long number": '{"schema":' + "9" * 100_000 + "}",
-    "a number that is none": '{"schema":NaN}',
+    "NaN": '{"schema":NaN}',
     "no object": "[null, 1]",
     "an empty list": "[]",
     "nothing": "",
@@ -204,7 +204,7 @@ def spoil_runs(place: Path, count: int) -> None:
     spoil()
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # a file that cannot be written is told once
+@pytest.mark.filterwarnings("ignore::UserWarning")  # a file that cannot be written causes one warning
 def test_a_spoilt_run_is_read_or_refused_and_never_a_crash(tmp_path):
     spoil_runs(tmp_path, 4)
 
@@ -253,7 +253,7 @@ CONFIGS = st.text(max_size=60) | st.sampled_from(
 
 @settings(max_examples=15, **PATIENT)
 @given(CONFIGS)
-def test_a_spoilt_config_is_refused_with_words(tmp_path_factory, text):
+def test_a_damaged_config_is_refused_with_a_message(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("config", numbered=True) / "pyproject.toml"
     path.write_text(text, encoding="utf-8", errors="replace")
     accepted(read_config, path)

@@ -40,17 +40,17 @@ with leadline.watch(model, optimizer, every=5, store=sys.argv[1]) as watch:
 
 
 def trained(path: Path, steps: int, *, kill_after: float | None) -> list[int]:
-    """The steps that the training said it made; killed that many seconds after its first one."""
+    """The steps that the training printed; it is killed `kill_after` seconds after the first one."""
     command = [sys.executable, "-c", TRAINING, str(path), str(steps)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         first = child.stdout.readline()
         if kill_after is not None:
             time.sleep(kill_after)
             child.kill()
-        told = (first + child.stdout.read()).split("\n")[:-1]
-        said = child.stderr.read()
-    assert told, said
-    return [int(line) for line in told if line.isdigit()]
+        lines = (first + child.stdout.read()).split("\n")[:-1]
+        errors = child.stderr.read()
+    assert lines, errors
+    return [int(line) for line in lines if line.isdigit()]
 
 
 def problems_of(path: Path) -> list[str]:
@@ -93,10 +93,10 @@ def test_a_watched_training_survives_many_kills_and_goes_on_each_time(tmp_path):
     lost = []
     try:
         for _ in range(ROUNDS):
-            told = trained(path, 10**6, kill_after=moments.uniform(0.0, 1.0))
+            steps = trained(path, 10**6, kill_after=moments.uniform(0.0, 1.0))
             assert problems_of(path) == []
             with Run(path) as run:
-                lost.append(told[-1] - max(run.steps, default=-1))
+                lost.append(steps[-1] - max(run.steps, default=-1))
                 assert run.state == "broken off"
     finally:
         done.set()

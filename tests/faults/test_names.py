@@ -157,7 +157,7 @@ def test_the_errors_of_hostile_names_are_spelled_out(write):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_error_of_ours_spells_out_the_names_in_it(name):
+def test_a_leadline_error_spells_out_the_names_in_it(name):
     model = nn.Sequential()
     model.add_module(name, nn.Linear(2, 2))
     with pytest.raises(InputError) as caught:

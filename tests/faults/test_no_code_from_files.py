@@ -13,17 +13,17 @@ from tests.support import ROOT
 SOURCE = ROOT / "src" / "leadline"
 
 PICKLING = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "copyreg"}
-"""Modules whose files are programs."""
+"""Modules whose files can run code when they are read."""
 FORBIDDEN = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "torch.save",
     "joblib.load", "joblib.dump", "tempfile.mktemp", "numpy.load", "np.load", "torch.hub.load", "torch.jit.load",
     "ElementTree.parse", "ElementTree.fromstring",
 }  # fmt: skip
-"""Calls that run what a file says, or leave files that do; parsers of XML follow entities."""
-TOLD = {"weights_only", "shell", "allow_pickle", "trust_remote_code"}
+"""Calls that run code from a file or write such files; XML parsers follow entities."""
+SAFETY_ARGUMENTS = {"weights_only", "shell", "allow_pickle", "trust_remote_code"}
 """Arguments that decide whether a call runs what it reads."""
 BY_NAME = {"targets.py", "collect.py", "__init__.py", "_select.py", "cli/report.py"}
-"""Files that may import a module whose name is not written in them: what the user asked to run, and our own folders."""
+"""Files that may import a module by a computed name: a target of the user, or Leadline's own folders."""
 IN_PAGES = re.compile(
     r"\.(?:inner|outer)HTML\s*=[^=]|insertAdjacentHTML|document\.write|\beval\(|new Function|\|\s*safe\b"
 )
@@ -43,7 +43,7 @@ def dangers(tree: ast.Module, name: str) -> Iterator[str]:
 
 def _of_call(node: ast.Call, name: str) -> Iterator[str]:
     called = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
-    said = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg in TOLD}
+    said = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg in SAFETY_ARGUMENTS}
     if called in FORBIDDEN:
         yield called
     if called == "torch.load" and said.get("weights_only") != "True":

@@ -1,4 +1,4 @@
-"""Random models, random accidents: nothing is left behind, and the error is the user's own."""
+"""Random models with random failures: Leadline leaves nothing changed and raises the user's error."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def interrupt_at_lines(name: str, shares: list[float]) -> None:
 
 
 @pytest.mark.parametrize("name", ["trace", "update"])
-def test_ctrl_c_in_any_line_of_ours_leaves_nothing(name):
+def test_ctrl_c_in_any_line_of_leadline_leaves_nothing(name):
     interrupt_at_lines(name, [*(part / 12 for part in range(12)), 0.97, 0.985, 0.99, 0.995, 1.0])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", ASKS)
-def test_ctrl_c_in_many_lines_of_ours_leaves_nothing(name):
+def test_ctrl_c_in_many_lines_of_leadline_leaves_nothing(name):
     count = {"trace": 2 * MOST, "update": 2 * MOST, "check": MOST // 5, "fix": MOST // 20}[name]
     interrupt_at_lines(name, [(part + 0.5) / count for part in range(count)])
 
@@ -197,7 +197,7 @@ def assert_watch_is_unseen(plan: Plan, share: float, kind: str, store: Path | No
 
 
 def hooks_of(case: Case) -> list[int]:
-    """How many hooks and modes there are, on each module, each parameter, the optimiser, and everywhere."""
+    """The number of hooks of each module, each parameter and the optimizer, and of global hooks and modes."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
     found = [len(getattr(module, kind)) for module in case.model.modules() for kind in kinds]
     found += [len(each._backward_hooks or {}) for each in case.model.parameters()]

@@ -80,7 +80,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("path", [ENDLESS, UNREADABLE], ids=["endless", "unreadable"])
-def test_a_device_is_refused_with_words(saved, capsys, monkeypatch, name, path):
+def test_a_device_file_is_refused_with_a_message(saved, capsys, monkeypatch, name, path):
     if not path.exists():
         pytest.skip("there is no such device here")
     monkeypatch.setattr(codec, "MAX_FILE_BYTES", 2**21)
@@ -97,7 +97,7 @@ def test_a_report_that_a_shell_wrote_in_its_own_encoding_is_read(saved, capsys, 
 @pytest.mark.parametrize(
     "read", [read_baseline, lambda path: leadline.apply(nn.Linear(1, 1), path)], ids=["baseline", "recipe"]
 )
-def test_what_is_no_text_is_refused_with_words(tmp_path, read):
+def test_a_file_that_is_not_text_is_refused_with_a_message(tmp_path, read):
     path = tmp_path / "some.json"
     path.write_bytes(b"\x80\xff\x00")
     with pytest.raises(InputError, match=r"some\.json"):
@@ -118,7 +118,7 @@ def test_a_config_of_impossible_sizes_is_refused_before_it_is_built(fields):
 @pytest.mark.parametrize(
     "text", ["[" * 10_000, '{"model_type": ["gpt2"]}'], ids=["nested", "a list for a name"]
 )
-def test_a_config_that_transformers_would_fall_over_is_refused_with_words(tmp_path, text):
+def test_a_config_that_crashes_transformers_is_refused_with_a_message(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(InputError):

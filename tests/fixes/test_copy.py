@@ -55,7 +55,7 @@ def test_a_scheduler_on_the_original_does_not_make_the_copy_step_the_original():
     assert not torch.equal(copied.model.weight, before)
 
 
-def test_step_hooks_of_the_user_stay_behind_and_parts_of_the_step_come_along():
+def test_a_copy_has_the_parts_of_the_step_and_no_step_hooks_of_the_user():
     original, seen = case_of(nn.Linear(4, 4)), []
     original.optimizer.register_step_post_hook(lambda *_: seen.append(1))
     original.optimizer.register_step_pre_hook(SlowStart(10))
@@ -130,7 +130,7 @@ def test_a_loss_that_is_a_method_of_the_model_becomes_that_of_the_copy():
     assert copied.loss.__self__ is copied.model
 
 
-def test_a_loss_with_parameters_of_its_own_is_copied_with_the_optimizer_that_holds_them():
+def test_a_loss_with_parameters_is_copied_with_the_optimizer_that_holds_them():
     class Weighted(nn.Module):
         def __init__(self) -> None:
             super().__init__()

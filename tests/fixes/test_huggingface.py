@@ -133,7 +133,7 @@ def test_deep_norm_of_bert_scales_values_outputs_and_feed_forward_but_not_querie
 
 
 @pytest.mark.parametrize("name", PRE)
-def test_a_pre_norm_stack_gets_norms_behind_its_branches(name):
+def test_a_pre_norm_stack_gets_norms_after_its_branches(name):
     context = check_conversion(FIXES["peri-norm"], plan_of("peri-norm", name), name)
     assert placements(context) == {"sandwich"}
 
@@ -164,7 +164,7 @@ def test_branches_side_by_side_are_left_to_their_author():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_attention_that_is_spelled_out_is_normalised_where_its_projections_are_modules(name):
+def test_attention_written_out_is_normalized_where_its_projections_are_modules(name):
     case = case_of(name, hot=True)
     case.model.set_attn_implementation("eager")
     (plan,) = FIXES["qk-norm"].propose(make_context(case))
@@ -177,7 +177,7 @@ def test_attention_that_is_spelled_out_is_normalised_where_its_projections_are_m
 
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama", marks=slow)])
-def test_with_normalised_queries_and_keys_a_cache_of_keys_still_gives_what_the_whole_text_gives(name):
+def test_with_normalized_queries_and_keys_a_key_cache_gives_the_result_of_the_whole_text(name):
     case = case_of(name, hot=True)
     apply_edits(session_of(case), plan_of("qk-norm", name, hot=True).edits)
     model, ids = case.model.eval(), case.inputs["input_ids"]

@@ -93,7 +93,7 @@ def test_a_summed_loss_has_no_constant_that_is_known():
     assert measured(sorting(loss=summed)) == LearningCriterion()
 
 
-def test_without_a_constant_nothing_is_asked():
+def test_without_a_constant_nothing_is_evaluated():
     assert LearningCriterion().has_learned((1.0, 1.0))
     assert "is unknown" in LearningCriterion().describe(())
 
@@ -170,9 +170,11 @@ def test_what_no_finding_names_is_treated_by_its_symptom():
 def test_a_symptom_is_read_off_the_losses():
     assert training_failure((1.0, math.nan)) == training_failure((1.0, *[3.0] * 9)) == "diverges"
     assert training_failure((1.0,) * 10) == "stays"
-    asked = find_candidates_by_failure(make_context(toys.healthy()), toys.TOYS, (1.0,) * 10)
-    assert asked[0].title == "weights times 2.45, unseen"  # claims to keep the function, so it comes first
-    assert {each.answers for each in asked} == {()}
+    candidates = find_candidates_by_failure(make_context(toys.healthy()), toys.TOYS, (1.0,) * 10)
+    assert (
+        candidates[0].title == "weights times 2.45, unseen"
+    )  # claims to keep the function, so it comes first
+    assert {each.answers for each in candidates} == {()}
 
 
 def test_the_best_rate_is_climbed_to_in_either_direction():

@@ -40,7 +40,7 @@ def test_the_untreated_model_is_traced_exactly_once_before_fixes_are_tried(monke
 
     @fix(name="toy-count", answers=("I", "B"), reach="init", since="0.1.0")
     def toy_count(context):
-        """Counts the traces that were made before it was asked."""
+        """Counts the traces that were made before it was called."""
         counts.append(len(traces))
         return []
 
@@ -187,9 +187,9 @@ def test_trials_use_the_batches_that_were_given():
 
 
 def test_progress_is_reported_at_each_step():
-    told = []
-    repair(toys.healthy(), fixes=(), progress=lambda done, total, text: told.append((done, total, text)))
-    assert told[:2] == [(0, 40, "training the untreated model"), (1, 40, "training the untreated model")]
+    calls = []
+    repair(toys.healthy(), fixes=(), progress=lambda done, total, text: calls.append((done, total, text)))
+    assert calls[:2] == [(0, 40, "training the untreated model"), (1, 40, "training the untreated model")]
 
 
 def test_candidates_come_in_order_of_root_reach_and_promise():

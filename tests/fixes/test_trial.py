@@ -74,7 +74,7 @@ def test_a_loss_that_holds_on_to_the_original_is_refused():
     assert case.model[0].weight.grad is None
 
 
-def test_training_stops_at_a_loss_that_is_no_number():
+def test_training_stops_at_a_loss_that_is_not_finite():
     case = small()
     case = replace(case, optimizer=torch.optim.SGD(case.model.parameters(), lr=1e9))
     found = trials(case).run(case, "a")
@@ -121,7 +121,7 @@ def test_a_budget_is_seconds_or_a_number_with_a_unit(given, seconds):
 
 
 @pytest.mark.parametrize("given", ["soon", "-3s", 0, "3 days", True, float("nan")])
-def test_a_budget_that_is_none_is_refused(given):
+def test_an_invalid_budget_is_refused(given):
     with pytest.raises(InputError, match="a time budget"):
         seconds_of(given)
 
@@ -131,15 +131,15 @@ def batches(case: Case, items) -> Batches:
 
 
 def test_batches_are_read_once_and_no_further_than_needed():
-    case, asked = small(), []
+    case, numbers = small(), []
 
     def stream():
         for number in range(100):
-            asked.append(number)
+            numbers.append(number)
             yield torch.full((2, 4), float(number)), torch.zeros(2, 4)
 
     found = batches(case, stream())
-    assert asked == [0, 1, 2]
+    assert numbers == [0, 1, 2]
     assert found.fresh(3)
     assert not found.fresh(4)
     assert [int(inputs[0, 0]) for inputs, _ in found.schedule(5, seed=0)] == [0, 1, 2, 0, 1]

@@ -151,7 +151,7 @@ def test_queries_and_keys_of_written_attention_are_found():
     assert len(plan.edits) == 12
 
 
-def test_a_weight_behind_a_parametrisation_is_drawn_through_it_and_the_code_does_the_same():
+def test_a_parametrized_weight_is_drawn_through_its_parametrization_and_so_does_the_code():
     (linear,) = context("parametrised").case.model[:1]
     edit = Edit(
         action="draw", where="0.weight", options={"kind": "orthogonal", "size": 1.0, "parametrized": True}
@@ -207,7 +207,7 @@ def test_an_option_that_makes_no_sense_is_refused_and_nothing_is_changed(wanted:
     assert torch.equal(model[0].weight, before)
 
 
-def test_a_rate_that_is_a_tensor_is_multiplied_in_place_and_put_back():
+def test_a_rate_that_is_a_tensor_is_multiplied_in_place_and_restored():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1))
     rate = optimizer.param_groups[0]["lr"]
@@ -235,14 +235,14 @@ def test_frozen_weights_are_thawed_without_an_optimizer_too():
 
 
 def test_no_more_rates_are_tried_than_allowed():
-    asked: list[float] = []
+    factors: list[float] = []
 
     def train(factor: float) -> tuple[float, ...]:
-        asked.append(factor)
+        factors.append(factor)
         return (1.0, 1.0 / (10 * factor))
 
     assert find_best_rate((1.0, 0.9), train) == 27
-    assert asked == [3, 9, 27]
+    assert factors == [3, 9, 27]
 
 
 def test_non_finite_losses_have_not_learned_and_name_no_reference():
@@ -274,9 +274,9 @@ def test_one_input_in_a_tuple_is_one_input():
 
 def test_plans_for_a_fresh_model_are_marked_for_one_that_has_been_trained():
     fix = next(each for each in all_fixes() if each.name == "critical-init")
-    told = [each.title for each in candidates_of(fix, context("trained"), ("I302",), rooted=True)]
-    assert told
-    assert all("3 steps" in each for each in told)
+    titles = [each.title for each in candidates_of(fix, context("trained"), ("I302",), rooted=True)]
+    assert titles
+    assert all("3 steps" in each for each in titles)
 
 
 def test_a_fix_that_refuses_is_reported_with_its_reason():

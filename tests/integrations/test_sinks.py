@@ -227,7 +227,7 @@ def test_wandb_offline_has_the_scalars_the_picture_and_the_alerts(tmp_path: Path
     assert {"leadline/loss", "leadline/step", "leadline/depth_profile"} <= keys
     assert len(keys) <= MOST_KEYS + 2
     summary = [
-        i for r in records for i in r.summary.update if "leadline/alerts_alerts" in (i.key, *i.nested_key)
+        i for r in records for i in r.summary.update if "leadline/alerts_told" in (i.key, *i.nested_key)
     ]
     assert "T801 toy" in summary[-1].value_json
 

@@ -167,16 +167,16 @@ def test_an_escalated_alert_dates_from_its_beginning():
     ]
 
 
-def test_the_last_look_needs_no_confirmation():
-    def asked(*, last):
+def test_the_last_update_needs_no_confirmation():
+    def states(*, last):
         tracker = AlertTracker([toy(confirm=2)])
         return [
             each.state
             for each in tracker.update(History().extend([Sample(step=9, scalars={"ill": 1.0})]), last=last)
         ]
 
-    assert asked(last=False) == []
-    assert asked(last=True) == ["raised"]
+    assert states(last=False) == []
+    assert states(last=True) == ["raised"]
 
 
 def test_a_symptom_from_elsewhere_is_raised_once_and_cleared_normally():

@@ -25,11 +25,11 @@ RESTLESS = (
     "spectral-norm-by-hook", "teacher-in-forward", "writes-its-input", "foreach-teacher", "flat-parameters",
     "toggles-flags",
 )  # fmt: skip
-"""Their second pass differs from the first whatever the optimizer does."""
+"""Models whose second pass differs from the first for any optimizer."""
 
 
 def two_looks(case: Case) -> dict[str, tuple[list[float], list[float]]]:
-    """What the trace of a pass says of the blocks, and what a glance at the same pass says: nothing moves between."""
+    """The block statistics of one pass by a trace and by the exit hooks, with no step between them."""
     optimizer = torch.optim.SGD([each for each in case.model.parameters() if each.requires_grad], lr=0.0)
     with leadline.watch(case.model, optimizer, every=2) as w:
         for _ in range(2):
@@ -172,7 +172,7 @@ def test_a_pass_that_raises_leaves_no_hook():
 
 
 def test_a_pass_inside_vmap_is_not_measured():
-    """No number of it can be read: it is many passes at once."""
+    """Such a pass is many passes at once, so no value can be read."""
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         found = torch.func.vmap(model, randomness="same")(torch.ones(3, 4))

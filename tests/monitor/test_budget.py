@@ -1,4 +1,4 @@
-"""The timetable keeps its promise: what watching costs stays within the budget, whatever things cost."""
+"""The cost of watching stays within the budget for any cost per measurement."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_compiled_optimizer_step_is_compiled_as_often_and_trains_the_same(choi
 @pytest.mark.parametrize(
     "way", ["the model", pytest.param("a function that calls it", marks=pytest.mark.slow)]
 )
-def test_a_watched_model_that_is_compiled_outside_of_the_watch_has_no_break_and_says_so(way):
+def test_a_watched_model_compiled_outside_the_watch_has_no_graph_break_and_reports_it(way):
     """Whoever watches the plain model and calls a compiled one compiles our hooks too: they compile to nothing."""
 
     def run(**watch):

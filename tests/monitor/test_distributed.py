@@ -97,7 +97,7 @@ def test_gathered_parameters_are_named_also_where_a_module_uses_those_of_its_chi
         assert found["blocks"][name][0] == pytest.approx(whole["blocks"][name][0], rel=CLOSE)
 
 
-def test_a_hook_of_the_users_own_on_a_sharded_layer_is_part_of_the_pass(ranks):
+def test_a_user_hook_on_a_sharded_layer_is_part_of_the_pass(ranks):
     found, whole = ranks[1][0]["sharded and hooked"], ranks[1][0]["hooked"]
     assert found["unmeasured"] == whole["unmeasured"]
     for name in BLOCKS:
@@ -160,8 +160,8 @@ def test_only_the_first_rank_samples_passes_by_plan(ranks, how: str):
 
 def test_an_anomaly_is_attributed_to_the_rank_on_which_it_arose(ranks):
     """Gradients are averaged, so all ranks see theirs spoilt; the loss is the rank's own."""
-    told = [
+    anomalies = [
         (rank, message) for kind, message, rank in ranks[1][0]["spoilt"]["events"] if kind == "non-finite"
     ]
-    assert (0, "grad_norm is not finite") in told
-    assert (1, "rank 1: loss and grad_norm are not finite") in told
+    assert (0, "grad_norm is not finite") in anomalies
+    assert (1, "rank 1: loss and grad_norm are not finite") in anomalies

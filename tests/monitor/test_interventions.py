@@ -1,4 +1,4 @@
-"""Interventions: only when asked for, only what stands out, and on record."""
+"""Interventions happen only on request, change only outliers, and are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What alarms and readers are told beside the numbers: blocks, symmetry, equilibrium, and where a NaN came from."""
+"""What a run records in addition to numbers: blocks, symmetry, equilibrium, and the origin of a NaN."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_run_checks_know_block_and_equilibrium_of_a_weight_before_a_norm():
 
 
 def test_a_non_finite_value_is_reported_once_and_traced_to_its_op():
-    told = [event for event in train(Normed(), spoil=1).events if event.kind == "non-finite"]
-    ops = [event.data["op"] for event in told if "op" in event.data]
+    anomalies = [event for event in train(Normed(), spoil=1).events if event.kind == "non-finite"]
+    ops = [event.data["op"] for event in anomalies if "op" in event.data]
     assert ops
     assert ops[0] == "linear"
-    assert sum("op" not in event.data for event in told) == 1
-    assert any("timeline" in event.data for event in told)
+    assert sum("op" not in event.data for event in anomalies) == 1
+    assert any("timeline" in event.data for event in anomalies)
 
 
 def test_blocks_are_only_added_to_the_axis_at_their_position():

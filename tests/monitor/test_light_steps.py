@@ -46,7 +46,7 @@ def quick_loop(steps: int = STEPS, spoilt: int | None = None, closure: bool = Fa
     return w, losses, levels
 
 
-@pytest.mark.parametrize("closure", [False, True], ids=["told", "by closure"])
+@pytest.mark.parametrize("closure", [False, True], ids=["by call", "by closure"])
 def test_a_fast_loop_leaves_every_loss_and_rate_in_its_run_file(tmp_path, closure):
     path = tmp_path / "run.leadline"
     w, losses, levels = quick_loop(store=path, budget=1e-6, closure=closure)

@@ -113,7 +113,7 @@ def test_reading_the_graph_runs_no_hook_and_changes_no_gradient():
 
 
 def test_a_watch_names_the_op_of_an_untraced_step():
-    """And makes no findings of weights that are no numbers any more."""
+    """It also reports no findings about weights that are NaN by then."""
     model = Middle(lambda h: torch.log(h.abs() + (0 if broken else 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with leadline.watch(model, optimizer, every=50) as w:

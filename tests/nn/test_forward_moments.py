@@ -1,4 +1,4 @@
-"""At initialisation the stream of every scheme has the second moment that its formula says."""
+"""At initialization the stream of every scheme has the second moment that its formula predicts."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Initialisers: the variances they promise and what those do to signals."""
+"""Initializers: the variances they promise, and how signals change with them."""
 
 import pytest
 import torch
@@ -99,7 +99,7 @@ def test_lsuv_gives_every_layer_unit_output_variance_and_leaves_modes_and_statis
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_lsuv_leaves_a_layer_with_zero_output_alone(generator):
+def test_lsuv_leaves_a_layer_with_zero_output_unchanged(generator):
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False))
     assert init.lsuv_(model, torch.zeros(3, 4)) == {"0": 0.0, "1": 0.0}
 

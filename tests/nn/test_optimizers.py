@@ -103,12 +103,12 @@ def test_groups_of_a_model_that_does_not_fit_are_refused(arguments, word):
         param_groups(*arguments, lr=0.1)
 
 
-def test_an_unknown_optimiser_is_refused():
+def test_an_unknown_optimizer_is_refused():
     with pytest.raises(InputError, match="optimizer"):
         param_groups(MLP(2, 4, 2, 1, scheme="pre"), None, "quantum", lr=0.1)
 
 
-def test_clipping_by_norm_keeps_the_direction_and_says_what_it_did():
+def test_clipping_by_norm_keeps_the_direction_and_returns_the_factor():
     parameter = nn.Parameter(torch.zeros(4))
     parameter.grad = torch.tensor([3.0, 4.0, 0.0, 0.0])
     done = clip_norm_([parameter], 1.0)
@@ -165,7 +165,7 @@ def test_stable_adamw_takes_a_smaller_step_after_a_gradient_spike():
     assert moved[StableAdamW] < 0.25 * moved[torch.optim.AdamW]
 
 
-def test_schedules_rise_stay_and_fall_as_asked():
+def test_schedules_rise_stay_and_fall_as_configured():
     none = schedule("none", warmup_steps=4)
     assert [none(t) for t in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     linear = schedule("linear", warmup_steps=2, total_steps=12, floor=0.1)

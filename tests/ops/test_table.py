@@ -1,4 +1,4 @@
-"""The op table: names are canonical and listed once, and sums and products are told apart by what they read."""
+"""The op table: names are canonical and listed once, and what an op reads distinguishes sums from products."""
 
 from __future__ import annotations
 

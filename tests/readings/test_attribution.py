@@ -87,9 +87,9 @@ def test_the_factors_sum_to_the_measured_change(name):
 @pytest.mark.parametrize("name", PROFILES)
 def test_with_the_loss_the_factors_give_the_gradient_itself(name):
     profile = PROFILES[name]()
-    behind = profile.attribution.within((LOSS_BLOCK, *range(1, len(profile.blocks))))
+    after = profile.attribution.within((LOSS_BLOCK, *range(1, len(profile.blocks))))
     first = profile.blocks[0]
-    total = sum(factor.backward for factor in behind if factor.backward is not None)
+    total = sum(factor.backward for factor in after if factor.backward is not None)
     assert total == pytest.approx(math.log(first.backward_ms * first.elements), abs=1e-6)
 
 
@@ -98,7 +98,7 @@ def of_kind(profile: Profile, kind: str, name: str) -> list[float]:
     return [gain for gain in found if gain is not None]
 
 
-def test_the_weights_of_default_initialisation_pass_a_third():
+def test_weights_of_the_default_initialization_pass_a_third():
     weights = of_kind(profile_of(plain(12, nn.ReLU)), "weight", "backward")[:-1]  # without the head
     assert math.exp(sum(weights) / len(weights)) == pytest.approx(1 / 3, rel=0.05)
 

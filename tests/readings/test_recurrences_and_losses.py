@@ -15,7 +15,7 @@ from leadline.tracer.inputs import explain_embedding_error
 from leadline.tracer.trace import trace
 
 
-class Told(nn.Module):
+class RecurrentClassifier(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.cell, self.head = nn.RNN(6, 16, nonlinearity=kind, batch_first=True), nn.Linear(16, 3)
@@ -27,7 +27,9 @@ class Told(nn.Module):
 @pytest.mark.parametrize("kind", ["relu", "tanh"])
 def test_the_gain_of_a_fused_recurrence_is_read_off_its_states(kind: str):
     torch.manual_seed(0)
-    report = leadline.check(Told(kind), torch.randn(8, 10, 6), torch.randint(3, (8,)), F.cross_entropy)
+    report = leadline.check(
+        RecurrentClassifier(kind), torch.randn(8, 10, 6), torch.randint(3, (8,)), F.cross_entropy
+    )
     (seen,) = report.profile.facts.recurrences
     assert (seen.op, seen.steps) == (f"rnn_{kind}", 10)
     assert 0 < seen.slope_ms <= 1

@@ -88,7 +88,9 @@ def test_a_set_on_a_module_keeps_its_order():
     model.places = set(range(100))
     model.places -= set(range(100)) - {1, 64}
     before = list(model.places)
-    assert before != list(model.places.copy())  # a set that grew and shrank is in an order of its own
+    assert before != list(
+        model.places.copy()
+    )  # a set that grew and shrank has a different order than its copy
     traced(model, torch.randn(4, WIDTH))
     assert list(model.places) == before
 

@@ -1,4 +1,4 @@
-"""Records survive JSON without loss, whatever numbers and names they hold, and refuse what they cannot read."""
+"""Records survive JSON without loss for any numbers and names, and refuse what they cannot read."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Reader(nn.Module):
 
 @cache
 def real() -> Report:
-    """What `leadline.check` says of it, one step of its optimiser included."""
+    """The report of `leadline.check`, including one optimizer step."""
     torch.manual_seed(0)
     model, tokens = Reader(), torch.randint(20, (4, 8))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)

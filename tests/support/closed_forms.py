@@ -1,4 +1,4 @@
-"""Second moments at initialisation by hand: what the schemes' tests compare the real stacks with."""
+"""Second moments at initialization in closed form, to compare real stacks with."""
 
 from dataclasses import dataclass, replace
 

@@ -82,7 +82,7 @@ def torch_encoder(depth: int, *, pre: bool) -> nn.Module:
 
 
 class Squashed(nn.Module):
-    """Probabilities for a loss that expects logits, beside a softmax that has to stay."""
+    """Probabilities for a loss that expects logits, next to a softmax that has to stay."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ def put(writer: Writer, step: int, loss: float | None = None) -> None:
 
 
 def begin(path: Path, steps: int = 10, model: str = "Net") -> Writer:
-    """An open writer behind its first steps."""
+    """An open writer after its first steps."""
     writer = Writer(path, RunInfo(model=model, parameters=10, budget=0.01))
     writer.axis("blocks", [f"block {place}" for place in range(BLOCKS)])
     for step in range(steps):

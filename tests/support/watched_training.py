@@ -1,4 +1,4 @@
-"""Plain training loops, and everything a loop leaves behind, bit for bit."""
+"""Plain training loops, and the exact state after a loop."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_what_samples_share_is_one_for_equal_samples_and_small_for_independent_o
     assert share(samples) == pytest.approx(1 / 256, rel=0.3)  # 64 units: a relative sd of sqrt(2/64)
 
 
-def test_the_optimizer_is_told_by_its_groups():
+def test_the_optimizer_is_recorded_with_its_groups():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     groups = [
         {"params": model[0].parameters(), "lr": 0.1},

@@ -128,7 +128,7 @@ BAD: dict[str, tuple[Callable[[], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_in_the_users_words(name: str):
+def test_bad_input_is_refused_with_the_names_the_user_passed(name: str):
     act, words = BAD[name]
     with pytest.raises(InputError) as caught:
         act()
@@ -184,7 +184,7 @@ def test_what_is_no_optimizer_is_refused(optimizer: object):
         leadline.check(layer(), X, loss=torch.sum, optimizer=optimizer)
 
 
-def test_arrays_are_told_how_to_become_tensors():
+def test_the_error_for_an_array_says_how_to_make_a_tensor():
     with pytest.raises(InputError, match="from_numpy"):
         leadline.trace(layer(), X.numpy(), loss=torch.sum)
 
@@ -205,7 +205,7 @@ class Picks(nn.Module):
         return self.layer(x) * [1.0][1]
 
 
-def test_an_index_error_of_the_models_own_stays_the_models_own():
+def test_an_index_error_raised_by_the_model_is_not_changed():
     with pytest.raises(IndexError, match="list index out of range"):
         leadline.trace(Picks(), X, loss=energy)
 

@@ -167,7 +167,7 @@ def test_a_batch_of_one_number_is_traced():  # row 48
     assert output_of(found, "").forward.count == 1
 
 
-def test_nan_in_the_input_is_counted_at_the_input_and_at_every_layer_behind_it():  # row 49
+def test_nan_in_the_input_is_counted_at_the_input_and_at_every_layer_after_it():  # row 49
     found = trace(ZOO["nan-in-input"]())
     (source,) = [value for value in found.values if value.source == "input"]
     assert source.forward.non_finite == 1

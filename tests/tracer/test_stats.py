@@ -169,7 +169,7 @@ def test_a_compressed_sparse_tensor_is_measured():
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
-def test_a_nested_tensor_is_measured_or_said_to_be_unobservable(layout: torch.layout):
+def test_a_nested_tensor_is_measured_or_reported_as_unobserved(layout: torch.layout):
     parts = [torch.randn(2, 3), torch.randn(4, 3)]
     nested = torch.nested.nested_tensor(parts, layout=layout)
     if not stats.unobservable(nested):

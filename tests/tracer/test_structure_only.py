@@ -1,4 +1,4 @@
-"""A pass of which only the structure is wanted: the same ops and blocks, no numbers, no backward pass."""
+"""A structure-only trace has the same ops and blocks, no statistics and no backward pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_ops_and_blocks_are_those_of_the_whole_trace():
     ]
 
 
-def test_nothing_is_measured_and_that_is_said():
+def test_nothing_is_measured_and_this_is_reported():
     light = trace_structure(case())
     assert light.loss is None
     made = [value for value in light.values if value.op is not None and value.floating]

@@ -28,7 +28,9 @@ def test_torchs_own_encoder_of_a_thousand_layers_is_two_thousand_residual_blocks
 
 
 @pytest.mark.parametrize(("scheme", "verdict"), [("residual-linear", "trains"), ("none", "fails")])
-def test_a_scaled_language_model_of_a_thousand_blocks_is_told_from_a_plain_one(scheme: str, verdict: str):
+def test_a_scaled_language_model_of_a_thousand_blocks_is_distinguished_from_a_plain_one(
+    scheme: str, verdict: str
+):
     torch.manual_seed(0)
     model = LanguageModel(vocab=20, width=16, heads=2, depth=DEPTH, scheme=scheme, max_len=8)
     ids = torch.randint(0, 20, (2, 8))

@@ -1,4 +1,4 @@
-"""The server leaves when it is told to, and leaves nothing behind."""
+"""The server stops on request and releases everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page is told everything once, then what is new; whoever connects again goes on where it was."""
+"""A page receives everything once, then only what is new; a page that reconnects continues where it was."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def columns_of(vector):
 
 def test_the_first_message_holds_the_whole_run(serve, run):
     with serve(run).listen() as listener:
-        told = listener.next()
-    assert told["whole"]
-    assert told["scalars"]["loss"] == [[*range(10)], [3.0 - step / 100 for step in range(10)]]
-    assert told["header"]["state"] == "ended"
-    assert told["header"]["overhead"] == pytest.approx(0.01)
-    assert told["header"]["budget"] == 0.01
-    assert told["axes"]["blocks"]["labels"] == [f"block {place}" for place in range(BLOCKS)]
-    first = columns_of(told["vectors"]["grad_norm"])[0]
+        message = listener.next()
+    assert message["whole"]
+    assert message["scalars"]["loss"] == [[*range(10)], [3.0 - step / 100 for step in range(10)]]
+    assert message["header"]["state"] == "ended"
+    assert message["header"]["overhead"] == pytest.approx(0.01)
+    assert message["header"]["budget"] == 0.01
+    assert message["axes"]["blocks"]["labels"] == [f"block {place}" for place in range(BLOCKS)]
+    first = columns_of(message["vectors"]["grad_norm"])[0]
     assert first[:2].tolist() == [1.0, 2.0]
     assert math.isnan(first[2])
     assert first[3] == -1.0
@@ -48,13 +48,13 @@ def test_later_steps_are_sent_as_an_update(serve, tmp_path):
         writer.alert(alert(10))
         writer.event(event(10))
         writer.flush()
-        told = listener.next()
-        assert not told["whole"]
-        assert "axes" not in told
-        assert told["scalars"]["loss"][0] == [10]
-        assert told["vectors"]["grad_norm"]["steps"] == [10]
-        assert [each["code"] for each in told["standing"]] == ["T801"]
-        assert [each["message"] for each in told["events"]] == ["clipped"]
+        message = listener.next()
+        assert not message["whole"]
+        assert "axes" not in message
+        assert message["scalars"]["loss"][0] == [10]
+        assert message["vectors"]["grad_norm"]["steps"] == [10]
+        assert [each["code"] for each in message["standing"]] == ["T801"]
+        assert [each["message"] for each in message["events"]] == ["clipped"]
         writer.close()
         assert listener.next()["header"]["state"] == "ended"
 
@@ -71,10 +71,10 @@ def test_a_page_that_reconnects_gets_only_what_it_missed_also_from_another_serve
     put(writer, 10)
     writer.flush()
     with serve(path).listen(token, by_header=by_header) as listener:
-        told = listener.next()
+        message = listener.next()
     writer.close()
-    assert not told["whole"]
-    assert told["scalars"]["loss"][0] == [10]
+    assert not message["whole"]
+    assert message["scalars"]["loss"][0] == [10]
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "x.1.2.3", "{}.99999", "{}.-1", "{}." + "9" * 30, "{}"])
@@ -87,7 +87,7 @@ def test_an_invalid_token_gets_a_full_message(run, token):
     assert message["whole"]
 
 
-def test_a_page_far_behind_gets_a_full_message(run, monkeypatch):
+def test_a_page_that_missed_many_steps_gets_a_full_message(run, monkeypatch):
     monkeypatch.setattr(run_list, "MAX_UPDATE_ENTRIES", 3)
     runs = RunList([run])
     message, _ = runs.runs[0].update(PageCursor(cursor=1))
@@ -143,22 +143,25 @@ def test_several_runs_share_one_stream(serve, tmp_path):
     for path in paths:
         begin(path).close()
     with serve(*paths).listen() as listener:
-        told = [listener.next(), listener.next()]
-    assert [(each["run"], each["header"]["file"]) for each in told] == [(0, "a.leadline"), (1, "b.leadline")]
+        message = [listener.next(), listener.next()]
+    assert [(each["run"], each["header"]["file"]) for each in message] == [
+        (0, "a.leadline"),
+        (1, "b.leadline"),
+    ]
 
 
 def test_the_size_of_a_full_message_does_not_grow_with_the_run(tmp_path):
     path = tmp_path / "run.leadline"
     begin(path, 5000).close()
     with Run(path) as run:
-        told = full_message(run)
+        message = full_message(run)
         runs = RunList([path])
         late, _ = runs.runs[0].update(PageCursor(cursor=run.cursor - 1000))
         runs.close()
-    steps, values = told["scalars"]["loss"]
+    steps, values = message["scalars"]["loss"]
     assert len(steps) <= MAX_POINTS + 2
     assert (steps[0], steps[-1], values[-1]) == (0, 4999, 3.0 - 49.99)
-    shown = told["vectors"]["grad_norm"]["steps"]
+    shown = message["vectors"]["grad_norm"]["steps"]
     assert len(shown) == MAX_COLUMNS
     assert (shown[0], shown[-1]) == (0, 4999)
     assert len(late["vectors"]["grad_norm"]["steps"]) == MAX_NEW_COLUMNS
@@ -168,10 +171,10 @@ def test_zooming_in_returns_the_steps_that_were_thinned(tmp_path, serve):
     path = tmp_path / "run.leadline"
     begin(path, 5000).close()
     served = serve(path)
-    told = json.loads(served.ask("/runs/0/window?first=1000&last=1020")[2])
-    assert told["scalars"]["loss"][0] == [*range(1000, 1021)]
-    assert told["vectors"]["grad_norm"]["steps"] == [*range(1000, 1021)]
-    assert not told["whole"]
+    message = json.loads(served.ask("/runs/0/window?first=1000&last=1020")[2])
+    assert message["scalars"]["loss"][0] == [*range(1000, 1021)]
+    assert message["vectors"]["grad_norm"]["steps"] == [*range(1000, 1021)]
+    assert not message["whole"]
     assert served.ask("/runs/0/window?first=1000")[0] == 400
 
 

@@ -1,4 +1,4 @@
-"""`leadline view` and `leadline.monitor.live.show`: a process that prints where it is, and ends when it is told to."""
+"""`leadline view` and `leadline.monitor.live.show`: a process that prints its address, and ends on a signal."""
 
 from __future__ import annotations
 

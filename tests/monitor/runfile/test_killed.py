@@ -48,7 +48,7 @@ def killed(path: Path, *, pause: float, after: float, flushing: bool) -> int:
         time.sleep(after)
         child.kill()
         lines = (first + child.stdout.read()).split("\n")
-    return int(lines[-2])  # behind the last newline there may be half a number
+    return int(lines[-2])  # after the last newline there may be half a number
 
 
 def problems_of(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Plain logs become samples: columns are found by name, and what cannot be read is told."""
+"""Plain logs become samples: columns are found by name, and what cannot be read is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run file is read at any moment, and a file that is none is refused with words."""
+"""A run file can be read at any moment, and any other file is refused with a message."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def look_as_nobody(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_killed_run_is_readable_in_a_read_only_folder(reachable):
-    """Its log is still beside it, and to read that SQLite would make a file."""
+    """Its log is still there, and SQLite would have to create a file to read it."""
     path = reachable / "a.leadline"
     code = WRITER.replace('print("ready", flush=True)', "import os; os._exit(0)")
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)

@@ -1,4 +1,4 @@
-"""Whatever happens to the disk, training goes on: one warning, bounded memory, and recovery when the disk is back."""
+"""Training continues when the disk fails: one warning, bounded memory, and recovery when the disk is back."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_the_queue_is_bounded_and_dropped_steps_are_recorded(tmp_path):
         assert "46 steps from 0 to 45" in run.events()[0].message
 
 
-def test_a_batch_that_is_put_back_comes_before_later_steps():
+def test_a_batch_that_is_returned_comes_before_later_steps():
     queue = WriteQueue()
     for step in range(3):
         queue.add(StepNumbers(step, 0.0, {}, {}))

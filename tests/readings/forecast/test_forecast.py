@@ -111,7 +111,7 @@ def test_a_branch_that_ends_in_relu_breaks_the_scaling_by_the_root_of_depth():
 
 @pytest.fixture(scope="module")
 def decaying() -> Forecast:
-    """PyTorch's default initialisation with ReLU keeps a sixth of the squared gradient a layer."""
+    """PyTorch's default initialization with ReLU keeps a sixth of the squared gradient per layer."""
 
     def build(depth: int) -> Case:
         layers = [layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.ReLU())]
@@ -164,10 +164,10 @@ def test_a_single_model_is_extrapolated_from_its_blocks():
 
 
 def test_progress_is_reported_before_each_network_and_at_the_end():
-    told = []
-    leadline.forecast(plain_family, (2, 4), seeds=2, progress=lambda *news: told.append(news))
-    assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
-    assert told[1] == (1, 4, "depth 2, seed 1")
+    calls = []
+    leadline.forecast(plain_family, (2, 4), seeds=2, progress=lambda *news: calls.append(news))
+    assert [done for done, _, _ in calls] == [0, 1, 2, 3, 4]
+    assert calls[1] == (1, 4, "depth 2, seed 1")
 
 
 def test_a_forecast_leaves_the_random_state_unchanged():
@@ -188,7 +188,7 @@ BAD = {
     "a build of two arguments": lambda: leadline.forecast(lambda depth, width: plain_family(depth)),
     "no seeds": lambda: leadline.forecast(plain_family, (2, 4), seeds=0),
     "a build that ignores depth": lambda: leadline.forecast(lambda depth: plain_family(3), (2, 4)),
-    "no optimiser": lambda: leadline.forecast(lambda depth: (nn.Linear(2, 2), torch.ones(1, 2)), (2, 4)),
+    "no optimizer": lambda: leadline.forecast(lambda depth: (nn.Linear(2, 2), torch.ones(1, 2)), (2, 4)),
     "a model of few blocks": lambda: leadline.forecast(plain_family(3)),
 }
 

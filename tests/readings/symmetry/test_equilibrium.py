@@ -1,4 +1,4 @@
-"""Norm and rotation in equilibrium, by formula and by simulating the optimiser on a scale-invariant weight."""
+"""Norm and rotation in equilibrium, by formula and by simulating the optimizer on a scale-invariant weight."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def cases() -> Iterator[tuple[str, str, Step, dict[str, object], float, float]]:
         yield f"SGD-{momentum}-{rate}", "SGD", sgd(rate, decay, momentum), {"momentum": momentum}, rate, decay
     yield "AdamW", "AdamW", adam(0.02, 0.2, betas, decoupled=True), {"betas": list(betas)}, 0.02, 0.2
     yield "Adam", "Adam", adam(0.02, 0.01, betas, decoupled=False), {"betas": list(betas)}, 0.02, 0.01
-    short = (0.9, 0.95)  # the formulas hold if the memory, 1 / (1 - beta), is short beside 1 / (rate x decay)
+    short = (
+        0.9,
+        0.95,
+    )  # the formulas hold if the memory, 1 / (1 - beta), is short compared with 1 / (rate x decay)
     yield "Lion", "Lion", lion(0.01, 0.2, short), {"betas": list(short)}, 0.01, 0.2
 
 

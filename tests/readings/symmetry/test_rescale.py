@@ -1,4 +1,4 @@
-"""`leadline.shrink`: as far as eps allows, in words where it cannot; and what is asked of a frozen model."""
+"""`leadline.shrink` goes as far as eps allows, explains where it cannot, and respects frozen parameters."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Group = frozenset[frozenset[tuple[str, int]]]
 
 
 class Between(nn.Module):
-    """A layer with two parameters of its own, between two matrices."""
+    """A layer with two parameters, between two matrices."""
 
     def __init__(self, layer: Layer, gain: tuple[int, ...]) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def powers(layer: Layer) -> list[float]:
         (lambda x, g, b: x.clamp(min=0), [1]),
         (lambda x, g, b: x.clamp_max(0), [1]),
     ],
-    ids=["sum", "power", "clamped norm", "behind a view", "one over", "clamp at zero", "clamp_max at zero"],
+    ids=["sum", "power", "clamped norm", "after a view", "one over", "clamp at zero", "clamp_max at zero"],
 )  # fmt: skip
 def test_a_small_number_before_a_division_is_a_guard_and_a_bound_at_zero_is_not(
     layer: Layer, expected_powers: list[float]

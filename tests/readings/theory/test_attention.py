@@ -157,6 +157,6 @@ def test_packed_attention_ignores_the_correlation_of_keys_and_values(features: i
 
 @pytest.mark.parametrize("wrong_by", [1.06, 1 / 1.06])
 def test_an_attention_rule_wrong_by_six_percent_is_caught(wrong_by: float):
-    """Twice the tolerance, whatever side of it the right rule stands on."""
+    """Six percent is twice the tolerance, so the sign of the error of the correct rule does not matter."""
     for error in errors_of(CASES["one op"]):
         assert abs(error + math.log(wrong_by)) > RESOLUTION

@@ -1,4 +1,4 @@
-"""Every moment rule against samples of its own op: second moments forward and backward, in standard errors."""
+"""Every moment rule agrees with samples of its op: second moments forward and backward, in standard errors."""
 
 from __future__ import annotations
 

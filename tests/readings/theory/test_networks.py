@@ -1,4 +1,4 @@
-"""Whole networks: theory beside measurement, forward and backward, within stated bounds."""
+"""Whole networks: theory agrees with measurement, forward and backward, within stated bounds."""
 
 from __future__ import annotations
 

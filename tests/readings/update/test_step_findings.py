@@ -134,7 +134,7 @@ def test_gradient_ascent_is_an_error():
     assert "U507" in codes(check(case, up), "error")
 
 
-def test_a_zero_rate_and_a_zero_gradient_are_told_apart():
+def test_a_zero_rate_and_a_zero_gradient_are_distinguished():
     case = mlp()
     still = check(case, torch.optim.Adam(case.model.parameters(), lr=0.0))
     assert "its learning rate is 0" in message(still, "U508")

@@ -1,4 +1,4 @@
-"""What is asked of Leadline by random models that fail at random events, and what may be left behind: nothing."""
+"""Calls of Leadline on random models that fail at random events, and a check that nothing changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def events_of(plan: Plan, ask: Ask) -> int:
 
 @contextmanager
 def nothing_left(case: Case) -> Iterator[None]:
-    """Afterwards model, optimiser, process, threads and temporary files are as before, whatever happened."""
+    """Check that model, optimizer, process, threads and temporary files are as before, also after an error."""
     before, process = footprint(case), _process()
     yield
     left = [name for name in differences(before, footprint(case)) if name != "model.fuse: value"]

@@ -1,6 +1,6 @@
 """Random models: modules and functions in any order, branches, shared parts, odd types, habits of real code.
 
-A `Plan` is data, so that a failing one prints as what to type; `build` makes the same model of it every time.
+A `Plan` is data, so a failing one prints as code; `build` makes the same model from it every time.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Model(nn.Module):
 
 
 def build(plan: Plan, fuse: Fuse | None = None) -> Case:
-    """The same model, batch and optimiser each time."""
+    """The same model, batch and optimizer on every call."""
     torch.manual_seed(3)
     dtype = getattr(torch, plan.dtype)
     model = Model(plan, fuse or Fuse()).to(dtype)

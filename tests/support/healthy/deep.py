@@ -1,4 +1,4 @@
-"""Healthy deep networks: every sound residual scheme of `leadline.nn`, and Hugging Face models as initialised."""
+"""Healthy deep networks: every sound residual scheme of `leadline.nn`, and Hugging Face models at initialization."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class SelfAttention(nn.Module):
 
 
 class LowRank(nn.Module):
-    """A frozen layer with a LoRA beside it, whose second factor starts at zero."""
+    """A frozen layer with a parallel LoRA whose second factor starts at zero."""
 
     def __init__(self, base: nn.Linear, rank: int = 4) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ LIKE = torch.empty(64, 32, 64)
 
 
 def made(maker: Callable[[Tensor], Tensor]) -> Case:
-    """A tensor out of nothing beside the operand: what it adds shows in the sum."""
+    """A new constant tensor added to the operand; the sum shows its moments."""
     return Case(lambda x: x + maker(x), mean=0.5, within=True, kurtosis=3)
 
 
@@ -36,7 +36,7 @@ def _causal(logits: Tensor) -> Tensor:
 
 
 def square(maker: Callable[[Tensor, Tensor], Tensor]) -> Case:
-    """Softmax of logits behind a causal mask."""
+    """Softmax of logits with a causal mask."""
     return Case(lambda x: maker(x, _causal(x)).softmax(-1), ((64, 64, 64),), draws=MANY, within=True)
 
 

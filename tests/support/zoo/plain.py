@@ -236,7 +236,7 @@ def slice_assignment() -> Case:
 
 
 class InputWriter(nn.Module):
-    """Normalises its own batch in place."""
+    """Normalizes its batch in place."""
 
     def __init__(self) -> None:
         super().__init__()

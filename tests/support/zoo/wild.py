@@ -17,7 +17,7 @@ from tests.support.zoo.specimen import energy, specimen
 
 @specimen("overwrites")
 def embedding_max_norm() -> Case:
-    """The embedding renormalises its own weight in place, inside PyTorch."""
+    """The embedding renormalizes its weight in place, inside PyTorch."""
     model = nn.Sequential(nn.Embedding(9, WIDTH, max_norm=0.5), nn.Linear(WIDTH, WIDTH))
     return Case(model, torch.arange(BATCH) % 9, loss=energy)
 
@@ -82,7 +82,7 @@ def flat_parameters() -> Case:
 
 
 class Toggles(nn.Module):
-    """Switches flags, modes and defaults as it runs, and draws from generators of its own."""
+    """Switches flags, modes and defaults as it runs, and draws from separate generators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ def potpourri() -> Case:
 
 
 class Labelled(Tensor):
-    """A tensor subclass without behaviour of its own."""
+    """A tensor subclass that changes no behavior."""
 
 
 @specimen()
@@ -234,7 +234,7 @@ def subclass_input() -> Case:
 
 
 class Recovering(nn.Module):
-    """Catches an error of its own submodule and goes on."""
+    """Catches an error of a submodule and continues."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (RuntimeError,)
 

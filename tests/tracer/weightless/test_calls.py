@@ -83,15 +83,15 @@ class Asking(nn.Module):
 @pytest.mark.parametrize(
     "result", [torch.relu, torch.detach, torch.argmax, lambda x: x.view(-1), lambda x: x.chunk(2)[0]]
 )
-def test_tensors_ask_for_gradients_where_those_of_the_real_model_do(result):
-    expected, asked = [], []
+def test_tensors_require_gradients_where_those_of_the_real_model_do(result):
+    expected, answers = [], []
     Asking(result, expected.append)(torch.randn(2, 4))
     built = build_without_weights(
-        lambda: Case(Asking(result, asked.append), torch.randn(2, 4), loss=lambda y: y.sum())
+        lambda: Case(Asking(result, answers.append), torch.randn(2, 4), loss=lambda y: y.sum())
     )
     trace_without_weights(built, built.result)
-    assert asked == expected
-    assert len(asked) == 9
+    assert answers == expected
+    assert len(answers) == 9
 
 
 def test_a_model_that_differentiates_in_its_forward_pass_gets_a_graph(monkeypatch):

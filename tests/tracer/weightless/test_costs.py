@@ -66,7 +66,7 @@ def test_the_collector_is_left_as_it_was(enabled):
         assert not gc.isenabled()
         return nn.Linear(8, 8), torch.randn(4, 8), None, lambda y: y.square().mean()
 
-    with pause_garbage_collection():  # so that the test itself can be asked for either state
+    with pause_garbage_collection():  # so that the test can measure either state
         if enabled:
             gc.enable()
         leadline.predict(make)

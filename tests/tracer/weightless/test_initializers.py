@@ -66,7 +66,7 @@ def by_erfinv(std):
 
 
 def by_slices():
-    """A packed projection: each third has a scale of its own, the last is zero, then all is halved."""
+    """A packed projection: each third has a different scale, the last is zero, then all is halved."""
     w = torch.empty(90, 50)
     init.normal_(w[:30], std=0.1)
     init.normal_(w[30:60], std=0.2)
@@ -204,7 +204,7 @@ def test_a_law_wrong_by_three_percent_is_caught():
     assert disagreement(wrong, tensor) > SIGMAS
 
 
-def test_what_was_done_is_said_in_words():
+def test_what_was_done_is_described():
     def make():
         layer = nn.Linear(30, 20)
         init.normal_(layer.weight, std=0.02)

@@ -79,14 +79,14 @@ NOT_FOLLOWED: dict[str, tuple[Callable[[], Tensor], str]] = {
 
 
 @pytest.mark.parametrize("title", NOT_FOLLOWED)
-def test_what_is_not_followed_is_said_with_its_reason(title: str):
+def test_what_is_not_followed_is_reported_with_its_reason(title: str):
     make, reason = NOT_FOLLOWED[title]
     found = followed(lambda: Holder(make()))["weight"]
     assert found.mean is None
     assert reason in found.gap
 
 
-def test_numbers_that_are_too_many_to_keep_are_kept_as_their_moments(monkeypatch: pytest.MonkeyPatch):
+def test_large_tensors_are_stored_as_their_moments(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("leadline.tracer.weightless.memory.MAX_KNOWN_ELEMENTS", 10)
     monkeypatch.setattr("leadline.tracer.weightless.init_mode.MAX_KNOWN_ELEMENTS", 10)
     numbers = torch.linspace(0.0, 1.0, 100)
@@ -178,7 +178,7 @@ class HearerForSequenceClassification(Reader):
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Reader) else "",
 )
-def test_a_batch_is_made_from_what_a_model_reads_and_what_was_assumed_is_said(model: Reader, inputs: set):
+def test_a_batch_is_built_from_what_a_model_reads_and_its_assumptions_are_listed(model: Reader, inputs: set):
     case, notes = make_case(model, Sizes(batch=2, tokens=4))
     assert set(case.inputs) == inputs
     assert (case.loss is None) == bool(inputs & {"labels", "return_loss"})
