@@ -20,7 +20,7 @@ def weight_decay(context: FixContext) -> Iterator[Plan]:
     thousandth. Gains of norms, biases and scalar gates move to copies of their groups without decay.
 
     ## Why it works
-    Decay should restrain weights, not outrun their gradient. On a gain or a bias it pulls the function towards zero;
+    Decay should restrain weights, not outrun their gradient. On a gain or a bias it pulls the function toward zero;
     on a weight before a norm it only sets the effective learning rate of that weight.
 
     ## What it costs

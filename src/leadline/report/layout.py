@@ -36,7 +36,7 @@ TONES = {
 """The style of a verdict, of a severity, and of the state of a fix."""
 
 
-def labelled(label: str, body: Text | str, width: int, *, most: int | None = None) -> list[Text]:
+def labeled(label: str, body: Text | str, width: int, *, most: int | None = None) -> list[Text]:
     """`body` wrapped in the column right of `label`; with `most`, cut after that many lines and marked with "…"."""
     lines = wrapped(body, width - LABEL, most=most)
     heads = [Text(label[:LABEL].ljust(LABEL), style=QUIET), *(Text(" " * LABEL) for _ in lines[1:])]

@@ -43,7 +43,7 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     For Adam and similar optimizers, the median over matrices of $\eta / \mathrm{rms}(W)$: fires below
     `MIN_RELATIVE_STEP` = 3e-4 per step. For SGD, the decrease that the first step promises, $\eta \lVert g \rVert^2 /
-    (1 - \mu)$, over the loss: fires below `MIN_PROMISED_SHARE` = 0.2 %. For both, a rehearsal of sixteen steps on the
+    (1 - \mu)$, over the loss: fires below `MIN_PROMISED_SHARE` = 0.2 %. For both, a rehearsal of up to 16 steps on the
     batch: fires if at its pace it takes more than `MAX_STEPS_TO_CONSTANT` = 60 steps to reach the loss of the best
     constant output, before which nothing is learned.
 

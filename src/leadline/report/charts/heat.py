@@ -30,7 +30,7 @@ class Axis:
         index = min(max(sum(each <= wanted for each in at) - 1, 0), len(at) - 2)
         return index + (wanted - at[index]) / (at[index + 1] - at[index])
 
-    def labelled(self, most: int) -> list[int]:
+    def labeled(self, most: int) -> list[int]:
         return list(range(0, len(self.values), math.ceil(len(self.values) / most)))
 
 
@@ -95,9 +95,9 @@ def _cells(shares: Sequence[Sequence[float]], frame: _Frame) -> Iterator[str]:
 
 def _labels(frame: _Frame) -> Iterator[str]:
     low = frame.height - BOTTOM + 15
-    for place in frame.across.labelled(MAX_LABELS_ACROSS):
+    for place in frame.across.labeled(MAX_LABELS_ACROSS):
         yield _text(f"{frame.across.values[place]:.3g}", frame.x(place), low, "middle")
-    for place in frame.up.labelled(MAX_LABELS_UP):
+    for place in frame.up.labeled(MAX_LABELS_UP):
         yield _text(f"{frame.up.values[place]:.3g}", LEFT - 6, frame.y(place) + 3.5, "end")
     yield _text(frame.across.title, (LEFT + frame.width - RIGHT) / 2, frame.height - 6, "middle")
     yield _text(frame.up.title, LEFT - 6, low, "end")

@@ -59,9 +59,10 @@ def _symmetry_sentence(symmetry: Symmetry) -> str:
     if not symmetry.dimension:
         return "No parameter can be rescaled without changing what the network computes."
     free = symmetry.free_share
-    saved = "" if free is None else f" They can reduce the weight penalty by {share(free)}."
+    saved = "" if free is None else f" The weight penalty can be reduced by {share(free)}."
     rescalings = plural(symmetry.dimension, "independent rescaling")
-    return f"{rescalings} leave the network's function unchanged.{saved}"
+    leave = "leaves" if symmetry.dimension == 1 else "leave"
+    return f"{rescalings} of the parameters {leave} the network's function unchanged.{saved}"
 
 
 def _symmetry_line(symmetry: Symmetry) -> FactList:
@@ -173,7 +174,7 @@ def _used_words(margin: Margin) -> str:
     """The used share of the way to the limit."""
     used = margin.used
     if used is None:
-        return "far from it" if margin.side == "below" else "not there"
+        return "not near the limit" if margin.side == "below" else "below 0"
     return f"{100 * used:.0f} %" if used < MAX_PERCENTAGE else f"{number(used)} × limit"
 
 

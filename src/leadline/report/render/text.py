@@ -22,7 +22,7 @@ from leadline.report.layout import (
     QUIET,
     TONES,
     Look,
-    labelled,
+    labeled,
     wrapped,
 )
 from leadline.report.page import (
@@ -144,7 +144,7 @@ def _draw(element: Element, width: int, *, everything: bool, room: int | None) -
         case FactList():
             return _facts(element, width, everything=everything)
         case Paragraph():
-            return labelled("", Text(clean(element.words), style=QUIET), width)
+            return labeled("", Text(clean(element.words), style=QUIET), width)
         case Table():
             return table_lines(element, width)
         case Group():
@@ -167,12 +167,12 @@ def _draw(element: Element, width: int, *, everything: bool, room: int | None) -
         case Commands():
             return _commands(element, width)
         case Steps():
-            return [line for each in element.items for line in labelled("→", clean(each.title), width)]
+            return [line for each in element.items for line in labeled("→", clean(each.title), width)]
     return []
 
 
 def _more(words: str, width: int) -> list[Text]:
-    return labelled("", Text(f"and {words}: -v shows all", style=QUIET), width)
+    return labeled("", Text(f"and {words}: -v shows all", style=QUIET), width)
 
 
 def _facts(element: FactList, width: int, *, everything: bool) -> list[Text]:
@@ -183,9 +183,7 @@ def _facts(element: FactList, width: int, *, everything: bool) -> list[Text]:
             row = rows.setdefault(fact.line, [])
             row.append(clean(fact.words if row else fact.value))
     most = None if everything else FACT_LINES
-    return [
-        line for label, row in rows.items() for line in labelled(label, " · ".join(row), width, most=most)
-    ]
+    return [line for label, row in rows.items() for line in labeled(label, " · ".join(row), width, most=most)]
 
 
 def _group(group: Group, width: int, *, everything: bool) -> list[Text]:
@@ -204,7 +202,7 @@ def _code(code: Code, width: int, *, everything: bool) -> list[Text]:
     ]
     if len(shown) < len(rows):
         words = f"and {plural(len(rows) - len(shown), 'more line')}: --diff shows all"
-        page += labelled("", Text(words, style=QUIET), width)
+        page += labeled("", Text(words, style=QUIET), width)
     return page
 
 
@@ -214,7 +212,7 @@ def _commands(commands: Commands, width: int) -> list[Text]:
     page: list[Text] = []
     for each in rows:
         line = Text.assemble((clean(each.line).ljust(longest), f"bold {ACCENT}"), f"   {each.purpose}")
-        page += labelled("" if page else commands.label, line, width, most=1)
+        page += labeled("" if page else commands.label, line, width, most=1)
     return page
 
 
@@ -228,7 +226,7 @@ def _gaps(gaps: Sequence[Gap], width: int, *, everything: bool) -> list[Text]:
         rest = ", …" if len(names) < len(gap.where) else ""
         places = f" ({', '.join(map(clean, names))}{rest})" if names else ""
         words = f"{clean(gap.what)}{amount}: {clean(gap.why)}{places}"
-        page += labelled("  gap", words, width, most=None if everything else FACT_LINES)
+        page += labeled("  gap", words, width, most=None if everything else FACT_LINES)
     rest_count = len(gaps) - len(shown)
     return page + (_more(plural(rest_count, "further gap"), width) if rest_count else [])
 
@@ -242,7 +240,7 @@ def _findings(findings: Findings, width: int, *, room: int | None) -> list[Text]
         _finding(item, width, _most(room, MESSAGE_LINES if place else FIRST_MESSAGE_LINES))
         for place, item in enumerate(findings.items)
     ]
-    page = labelled(findings.label, _counts(findings), width)
+    page = labeled(findings.label, _counts(findings), width)
     if room is None:
         shown = len(entries)
     else:
@@ -278,10 +276,10 @@ def _finding(item: FindingItem, width: int, most: int | None) -> list[Text]:
     mark = (f" ({item.mark})", QUIET) if item.mark else ""
     check = (clean(f"{item.code} {item.name}"), "bold")
     title = Text.assemble("  ", severity, check, mark, "  ", clean(item.where))
-    page = [*wrapped(title, width, most=1), *labelled("", clean(item.message), width, most=most)]
+    page = [*wrapped(title, width, most=1), *labeled("", clean(item.message), width, most=most)]
     if item.action:
         action = Text.assemble(("→ ", ACCENT), clean(item.action))
-        page += labelled("", action, width, most=None if most is None else min(most, ACTION_LINES))
+        page += labeled("", action, width, most=None if most is None else min(most, ACTION_LINES))
     return page + _consequences(item.consequences, width, in_full=most is None)
 
 
@@ -291,15 +289,15 @@ def _consequences(items: Sequence[FindingItem], width: int, *, in_full: bool) ->
         return []
     if in_full:
         words = [f"leads to {each.code} {each.name}, {each.where}: {each.message}" for each in items]
-        return [line for each in words for line in labelled("", clean(each), width)]
+        return [line for each in words for line in labeled("", clean(each), width)]
     names = ", ".join(f"{each.code} {each.name}" for each in items)
-    return labelled("", Text(f"leads to {clean(names)}", style=QUIET), width, most=2)
+    return labeled("", Text(f"leads to {clean(names)}", style=QUIET), width, most=2)
 
 
 def _ignored(items: Sequence[FindingItem], width: int) -> list[Text]:
     amounts = Counter(clean(f"{each.code} {each.name}") for each in items)
     checks = ", ".join(f"{check} ({amount})" if amount > 1 else check for check, amount in amounts.items())
-    return labelled("ignored", checks, width, most=2) if items else []
+    return labeled("ignored", checks, width, most=2) if items else []
 
 
 # Fixes: the kept one first, then what was tried; what was not run in one line.
@@ -324,7 +322,7 @@ def _not_run(items: Sequence[OutcomeItem], width: int) -> list[Text]:
     names = ", ".join(f"{name} ({amount})" if amount > 1 else name for name, amount in amounts.items())
     reasons = {each.why for each in items}
     why = f": {clean(reasons.pop())}" if len(reasons) == 1 else "; -v says why"
-    return labelled("not run", Text(f"{names}{why}", style=QUIET), width, most=REASON_LINES)
+    return labeled("not run", Text(f"{names}{why}", style=QUIET), width, most=REASON_LINES)
 
 
 def _outcome(item: OutcomeItem, width: int, *, everything: bool) -> list[Text]:
@@ -333,11 +331,11 @@ def _outcome(item: OutcomeItem, width: int, *, everything: bool) -> list[Text]:
     title = Text.assemble(state, (clean(item.fix), "bold"), aim)
     page = [
         *wrapped(title, width, most=1),
-        *labelled("", clean(item.title), width, most=None if everything else FACT_LINES),
-        *labelled("", Text(clean(item.why), style=QUIET), width, most=None if everything else REASON_LINES),
+        *labeled("", clean(item.title), width, most=None if everything else FACT_LINES),
+        *labeled("", Text(clean(item.why), style=QUIET), width, most=None if everything else REASON_LINES),
     ]
     if item.kept or everything:
-        page += [line for each in item.measures for line in labelled("", clean(each), width, most=1)]
+        page += [line for each in item.measures for line in labeled("", clean(each), width, most=1)]
     if item.losses is not None and everything:
         page += table_lines(item.losses, width)
     return page
