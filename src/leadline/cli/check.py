@@ -50,6 +50,7 @@ def is_past_run(target: str) -> bool:
 
 def check_past_run(target: str, columns: Mapping[str, str], *, drop: Collection[str] = frozenset()) -> Report:
     """The report of a training run from its run file or log, without torch."""
+    # Imported here so that other commands need no SQLite.
     from leadline.monitor.past_run import judge_run, judge_samples
     from leadline.monitor.runfile.logs import read_log
     from leadline.monitor.runfile.read import Run
@@ -252,6 +253,7 @@ def check_target(
 
     Findings of the checks in `drop` are ignored.
     """
+    # Imported here so that a wrong target is reported without waiting for torch.
     import torch
 
     from leadline.checks._diagnosis import check_case, ignore_checks
@@ -280,6 +282,7 @@ def predict_target(
         raise click.UsageError('--dtype is for factories: set the entry "dtype" of the config instead')
     if not is_config(target):
         locate(target)
+    # Imported here so that a wrong target is reported without waiting for torch.
     from leadline.api import predict
     from leadline.checks._diagnosis import ignore_checks
 

@@ -21,6 +21,7 @@ from leadline.monitor.runfile.export import (
     scalar_table,
     to_parquet,
 )
+from leadline.monitor.runfile.read import Run
 from leadline.text import clean
 
 
@@ -52,8 +53,6 @@ def export(run: Path, form: str | None, output: Path | None, layers: bool) -> in
         )
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is not text: give a file name with -o")
-    from leadline.monitor.runfile.read import Run
-
     with Run(run) as opened:
         if layers and not opened.vector_axes:
             say(f"{clean(str(run))} has no numbers of layers: the table is empty")

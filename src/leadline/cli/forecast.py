@@ -94,6 +94,7 @@ def forecast(
     except Exception as error:
         say(explain_crash(error))
         return FAILED
+    # Imported here because only a finished forecast needs templates.
     from leadline.report.formats import FORECAST_FORMATS
 
     if page is not None:
@@ -105,6 +106,7 @@ def forecast(
 def _measure(target: str, depths: tuple[int, ...], seeds: int, progress: Progress | None) -> Forecast:
     """Measure the forecast; output of the target's code goes to stderr, so that stdout holds only the result."""
     locate(target)
+    # Imported here so that a wrong target is reported without waiting for torch.
     from leadline.api import forecast as measure_forecast
 
     with redirect_stdout(sys.stderr):

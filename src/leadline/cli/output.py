@@ -39,6 +39,7 @@ def at_work(*, quiet: bool) -> Iterator[None]:
     if quiet or not sys.stderr.isatty():
         yield
         return
+    # Imported here because only a terminal needs rich.
     from rich.console import Console
 
     with Console(stderr=True).status("tracing one forward and backward pass"):

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import asdict
@@ -15,11 +14,9 @@ from leadline.cli.exit_codes import FAILED, FINE
 from leadline.cli.options import examples
 from leadline.cli.output import emit, say
 from leadline.errors import LeadlineError
+from leadline.monitor.runfile.summary import RunFileSummary, find_runs, summarize
 from leadline.records import spell
 from leadline.text import clean, count, number
-
-if TYPE_CHECKING:
-    from leadline.monitor.runfile.summary import RunFileSummary
 
 HEADER = ("run", "model", "steps", "loss", "alerts", "last step", "state")
 # Columns aligned to the right.
@@ -36,8 +33,6 @@ def runs(places: tuple[Path, ...], form: str) -> int:
     Without an argument, the runs below the working directory are listed. A run can be read while it is being written.
     Exit codes: 0 done, 2 a file could not be read (the others are listed).
     """
-    from leadline.monitor.runfile.summary import find_runs
-
     paths = [path for place in places or (Path(),) for path in find_runs(place)]
     summaries, unreadable = _summaries(paths)
     if form == "json":
@@ -50,8 +45,6 @@ def runs(places: tuple[Path, ...], form: str) -> int:
 
 
 def _summaries(paths: Iterable[Path]) -> tuple[list[RunFileSummary], int]:
-    from leadline.monitor.runfile.summary import summarize
-
     summaries: list[RunFileSummary] = []
     unreadable = 0
     for path in paths:

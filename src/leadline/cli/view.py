@@ -12,6 +12,7 @@ from leadline.cli.exit_codes import FINE
 from leadline.cli.options import examples
 from leadline.cli.output import emit, say
 from leadline.errors import InputError
+from leadline.monitor.runfile.summary import find_runs
 
 
 @click.command(
@@ -38,15 +39,13 @@ def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
     does not disturb it. Stop with Ctrl-C. It needs the extra `live`, but not torch.
     """
     try:
-        from leadline.monitor.live.server import prepare_server
+        from leadline.monitor.live.server import prepare_server  # needs the extra `live`
     except ModuleNotFoundError as error:
         raise InputError(
             expected="starlette, uvicorn and sse-starlette, which serve the live page",
             got=f"no module {error.name!r}",
             fix="pip install 'leadline[live]'",
         ) from None
-    from leadline.monitor.runfile.summary import find_runs
-
     server = prepare_server([path for place in places for path in find_runs(place)], port)
     emit(f"{server.url}\n")
     say("press Ctrl-C to stop the server; training goes on")

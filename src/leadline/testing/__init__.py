@@ -1,12 +1,13 @@
 """Assert in your own tests that a model can train.
 
-Torch is imported only when a model is checked, so the pytest plugin adds no start-up time.
+Leadline's modules and torch are imported inside the functions, when a model is checked, so that the pytest plugin adds
+no start-up time to projects that do not use it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
     import torch
@@ -76,8 +77,6 @@ def _check_list(allow: Sequence[str]) -> Sequence[str]:
 
 
 def _check_bar(fail_on: str) -> None:
-    from typing import get_args
-
     from leadline.errors import InputError
     from leadline.report.layout import FailOn
 

@@ -1,4 +1,7 @@
-"""The pytest plugin: the fixture `assert_trainable`, the marker `leadline` and an option. It does not import torch."""
+"""The pytest plugin: the fixture `assert_trainable`, the marker `leadline` and an option.
+
+It imports Leadline's modules inside the functions that need them, because pytest loads the plugin in every project.
+"""
 
 from __future__ import annotations
 

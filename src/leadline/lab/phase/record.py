@@ -79,11 +79,11 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the diagram as one self-contained page, which any browser opens offline."""
-        from leadline.lab.phase.page import render_html
+        from leadline.lab.phase.page import render_html  # the page imports this record
 
         Path(path).write_text(render_html(self), encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        from leadline.lab.phase.page import draw
+        from leadline.lab.phase.page import draw  # the page imports this record
 
         return draw(self)

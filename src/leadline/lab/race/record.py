@@ -98,6 +98,6 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the race as one self-contained page, which any browser opens offline."""
-        from leadline.lab.race.page import render_html
+        from leadline.lab.race.page import render_html  # the page imports this record
 
         Path(path).write_text(render_html(self), encoding="utf-8")
