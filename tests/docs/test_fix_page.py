@@ -39,4 +39,8 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
     assert f"At most {CONFIRMATION_LENGTH * MAX_TRIAL_STEPS} are read" in PAGE
     assert all(f"| {each} |" in PAGE for each in REACH_NAMES.values())
     assert f"one hidden layer of {HIDDEN_WIDTH} units" in PAGE
-    assert f"If {MAX_TRIAL_STEPS} steps decide nothing" in PAGE
+    longest = CONFIRMATION_LENGTH * MAX_TRIAL_STEPS
+    assert (
+        f"A trial takes {MAX_TRIAL_STEPS} steps. If it is inconclusive, the best candidate gets {longest}."
+        in PAGE
+    )
