@@ -126,3 +126,16 @@ def test_the_ends_of_a_range_may_drift_and_a_single_layer_may_not():
     assert stable_where("layers.58 … layers.0") == stable_where("layers.57 … layers.1")
     assert stable_where("layers.58") != stable_where("layers.57")
     assert stable_where("encoder.5 … encoder.0") != stable_where("decoder.5 … decoder.0")
+
+
+def test_an_op_knows_the_line_of_the_users_own_code_that_called_it(load):
+    module = load("nets.py")
+    trace = leadline.trace(module.Mine(), torch.randn(8, 4), loss=lambda y: y.square().mean())
+    lines = {op.name: op.source for op in trace.ops if op.phase == "forward"}
+    assert lines == dict.fromkeys(("linear", "tanh"), Source(file="nets.py", line=15))
+
+
+def test_an_op_that_only_installed_code_calls_has_no_line(load):
+    installed = load(".venv/lib/python3.11/site-packages/nets.py")
+    trace = leadline.trace(installed.Mine(), torch.randn(8, 4), loss=lambda y: y.square().mean())
+    assert {op.source for op in trace.ops if op.phase == "forward"} == {None}

@@ -63,6 +63,14 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True):
     """Largest magnitude of an unmasked logit."""
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the user's code."""
+
+    file: str
+    """Path from the root of the repository, with forward slashes."""
+    line: int
+
+
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tensor of the pass: written by an op, or read from outside (then `source` and `name` say what)."""
 
@@ -116,6 +124,8 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     kwargs: dict[str, Any] = {}
     """Keyword arguments, encoded in the same way."""
+    source: Source | None = None
+    """The innermost line of the user's own code that made the call; None if it was made by installed code only."""
     forward_ms_predicted: float | None = None
     """Second moment of the first floating-point output that theory predicts; None: no prediction."""
     backward_ms_predicted: float | None = None
@@ -153,14 +163,6 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def count(self) -> int:
         return math.prod(self.shape)
-
-
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a class or a function is defined."""
-
-    file: str
-    """Path from the root of the repository, with forward slashes."""
-    line: int
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -89,6 +89,7 @@ def _op(index: int, op: RecordedOp, roles: Sequence[Role], entries: Sequence[Val
         params=tuple(dict.fromkeys(params)),
         args=op.args,
         kwargs=op.kwargs,
+        source=op.source,
     )
 
 

@@ -118,6 +118,10 @@ def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
     )
 
 
+CALLING_CODE = frozenset({call_model.__code__, find_loss.__code__})
+"""The functions through which Leadline calls the user's code; what called them is not part of the pass."""
+
+
 def loss_of_output(output: Any) -> Tensor | None:
     """Return the loss that a model computes itself: the output's `.loss`, or a scalar output; None if there is none."""
     loss = output if isinstance(output, Tensor) else _loss_in(output)

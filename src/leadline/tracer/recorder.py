@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from leadline.records import Phase, SourceKind
+from leadline.records import Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
 from leadline.tracer import stats
 from leadline.tracer.calls import (
@@ -23,8 +23,10 @@ from leadline.tracer.calls import (
     tensors_written_by,
 )
 from leadline.tracer.gradients import Gradients
+from leadline.tracer.inputs import CALLING_CODE
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.restore import TensorGuard
+from leadline.tracer.sources import CallSites, repository_root
 from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 
 # Heuristic: an op with more outputs (unbind over time steps) would cost too much; none of its outputs is measured.
@@ -72,6 +74,7 @@ class RecordedOp:
     outputs: tuple[int, ...]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+    source: Source | None = None
 
 
 class CallTensors(NamedTuple):
@@ -127,6 +130,7 @@ class Recorder(TorchFunctionMode):
         self._is_broken = False
         self._unmeasured = unmeasured
         self._plans: dict[Any, OpPlan | None] = {}
+        self._call_sites = CallSites(repository_root())
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -317,6 +321,7 @@ class Recorder(TorchFunctionMode):
                 output_values.append(self.table.add(base, entry))
         module, call = self.calls.here
         op = RecordedOp(plan, module, call, self.phase, tuple(values), tuple(output_values))
+        op.source = self._call_sites.here(CALLING_CODE)
         self.ops.append(op)
         for tensor, value in zip(outputs, output_values, strict=False):
             self._wait_for_gradient(tensor, value)

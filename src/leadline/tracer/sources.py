@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from leadline.records import Source
 
 INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
+OWN_FOLDER = Path(__file__).resolve().parents[1]
 
 
 def repository_root() -> Path:
@@ -28,10 +30,43 @@ def find_source(thing: Callable[..., Any] | ModuleType, root: Path) -> Source | 
         file = inspect.getsourcefile(thing)
     except TypeError:  # built in, or typed into a prompt
         return None
-    path = Path(file).resolve() if file else root
+    path = _own_path(file, root) if file else None
+    return None if path is None else Source(file=path, line=_line(thing))
+
+
+class CallSites:
+    """Finds the line of the user's code that is making a call right now."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._paths: dict[CodeType, str | None] = {}
+        """By code object: its file within the repository; None if the user does not edit it."""
+
+    def here(self, boundary: frozenset[CodeType]) -> Source | None:
+        """Return the innermost line below the root that is on the stack; None if there is none.
+
+        Frames outside `boundary`, the functions of Leadline that call the model, are not the model's.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code in boundary:
+                return None
+            if code not in self._paths:
+                self._paths[code] = _own_path(code.co_filename, self._root)
+            path = self._paths[code]
+            if path is not None:
+                return Source(file=path, line=frame.f_lineno)
+            frame = frame.f_back
+        return None
+
+
+def _own_path(file: str, root: Path) -> str | None:
+    """Return the path of a file from the root; None if it is no file below it, installed, or one of Leadline's own."""
+    path = Path(file).resolve()
     if not path.is_relative_to(root) or not path.is_file() or INSTALLED_FOLDERS & {*path.parts}:
         return None
-    return Source(file=path.relative_to(root).as_posix(), line=_line(thing))
+    return None if path.is_relative_to(OWN_FOLDER) else path.relative_to(root).as_posix()
 
 
 def _line(thing: Callable[..., Any] | ModuleType) -> int:
