@@ -212,6 +212,28 @@ def torch_importer(modules: tuple[str, ...], path: Path) -> str:
     return run.stderr.strip()
 
 
+FIRST_CHECK = """
+import sys, torch, leadline
+leadline.check(torch.nn.Linear(2, 1), torch.ones(3, 2), loss=torch.Tensor.sum)
+print(*(name for name in sys.argv[1:] if name in sys.modules))
+"""
+# What renders, repairs and watches; a check needs none of it, and each takes a tenth of a second or more to import.
+NOT_NEEDED_BY_CHECK = ("rich", "leadline.fixes", "leadline.monitor", "leadline.nn.transformer")
+
+
+def loaded_by_a_check(modules: tuple[str, ...]) -> list[str]:
+    """The modules among these that the first check of a new process has imported."""
+    run = subprocess.run(
+        [sys.executable, "-c", FIRST_CHECK, *modules],
+        env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    return run.stdout.split()
+
+
 CHECKS: tuple[Callable[[ast.Module, str], Problems], ...] = (
     imports_to_the_right,
     prints,
@@ -292,6 +314,10 @@ def test_the_architecture_page_describes_every_package():
 
 def test_importing_a_torch_free_layer_does_not_import_torch():
     assert torch_importer(TORCH_FREE, SOURCE.parent) == ""
+
+
+def test_a_check_imports_no_package_that_it_does_not_use():
+    assert loaded_by_a_check(("leadline.checks", *NOT_NEEDED_BY_CHECK)) == ["leadline.checks"]
 
 
 BAD_SOURCES = [

@@ -13,7 +13,12 @@ def test_dir_lists_the_public_names():
     assert leadline.testing.assert_trainable is not None
 
 
-@pytest.mark.parametrize("package", [leadline, runfile], ids=lambda package: package.__name__)
+def test_every_public_name_of_the_building_blocks_exists():
+    assert dir(leadline.nn) == sorted(leadline.nn.__all__)
+    assert all(getattr(leadline.nn, name) is not None for name in leadline.nn.__all__)
+
+
+@pytest.mark.parametrize("package", [leadline, leadline.nn, runfile], ids=lambda package: package.__name__)
 def test_an_unknown_name_raises_an_attribute_error(package):
     with pytest.raises(AttributeError, match="no attribute 'Runner'"):
         _ = package.Runner

@@ -10,6 +10,9 @@ Each function turns its arguments into a `Case` and passes it to the package tha
     symmetries, shrink, balance  rescalings that change no output           readings.symmetry
     fix, apply, undo             edits that are proved by training          fixes
     watch                        a running training loop                    monitor
+
+What `trace` and `check` need is imported at the top. Each other function imports its package when it is called, so that
+the first `check` of a process does not load the fixes and the monitor.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -25,20 +28,8 @@ from torch import nn
 from leadline.case import Case, Inputs, Loss, Progress, as_case, case_from
 from leadline.checks import Check
 from leadline.checks._diagnosis import check_case, make_report, read_trace
-from leadline.fixes import Fix, all_fixes
-from leadline.fixes._engine.repair import Repair, apply_recipe, repair, undo_recipe
-from leadline.fixes._engine.trial import BudgetInput
-from leadline.monitor.arguments import OnAlert
-from leadline.monitor.watch import Watch, start_watch
-from leadline.readings.forecast import DEPTHS, Build, extrapolate_case, forecast_family
+from leadline.readings.limits import DEFAULT_DEPTHS, MAX_OUTPUT_CHANGE
 from leadline.readings.profile import read_profile
-from leadline.readings.symmetry.rescale import (
-    MAX_OUTPUT_CHANGE,
-    Symmetries,
-    balanced_copy,
-    find_symmetry,
-    shrunk_copy,
-)
 from leadline.readings.theory.prediction import predict_moments
 from leadline.readings.update.probe import BeforeStep
 from leadline.readings.update.reading import read_update
@@ -46,7 +37,15 @@ from leadline.records import Forecast, Recipe, Trace, Update
 from leadline.records.report import Report
 from leadline.tracer.process import pause_garbage_collection
 from leadline.tracer.trace import trace_case, trace_structure
-from leadline.tracer.weightless import trace_config_or_factory
+
+if TYPE_CHECKING:
+    from leadline.fixes import Fix
+    from leadline.fixes._engine.repair import Repair
+    from leadline.fixes._engine.trial import BudgetInput
+    from leadline.monitor.arguments import OnAlert
+    from leadline.monitor.watch import Watch
+    from leadline.readings.forecast import Build
+    from leadline.readings.symmetry.rescale import Symmetries
 
 
 def trace(
@@ -121,6 +120,8 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
     >>> leadline.predict(make).verdict
     'fails'
     """
+    from leadline.tracer.weightless import trace_config_or_factory
+
     with pause_garbage_collection():
         recording = trace_config_or_factory(build_or_config, batch=batch, tokens=tokens)
     with pause_garbage_collection(cycles=False):
@@ -160,7 +161,7 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two choices)
 
 def forecast(
     build: Build | Case | tuple[Any, ...],
-    depths: Sequence[int] = DEPTHS,
+    depths: Sequence[int] = DEFAULT_DEPTHS,
     *,
     seeds: int = 3,
     progress: Progress | None = None,
@@ -172,6 +173,8 @@ def forecast(
     If you pass a `Case` instead of a function, the forecast is extrapolated from its own blocks.
     `progress(done, total, text)` is called before each network.
     """
+    from leadline.readings.forecast import extrapolate_case, forecast_family
+
     if not callable(build) or isinstance(build, nn.Module):
         return extrapolate_case(as_case(build))
     return forecast_family(build, depths, seeds=seeds, progress=progress)
@@ -196,6 +199,8 @@ def symmetries(
     >>> print(leadline.symmetries(model, torch.randn(3, 4)).generators[0].says)
     0.weight, 0.bias against 2.weight
     """
+    from leadline.readings.symmetry.rescale import Symmetries, find_symmetry
+
     case = case_from(model, inputs, targets, loss, optimizer)
     return Symmetries(find_symmetry(case), case)
 
@@ -214,6 +219,8 @@ def shrink(
     used instead and the warning `EpsLimit` states that factor and the change. Raises `InputError` if no parameter is
     inert.
     """
+    from leadline.readings.symmetry.rescale import shrunk_copy
+
     return shrunk_copy(model, inputs, factor, tolerance=tolerance)
 
 
@@ -224,6 +231,8 @@ def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OUTPUT_C
     it; see `leadline.shrink`. If the outputs on `inputs` would change by more than `tolerance`, because the eps of a
     norm is no longer small compared with its input, the scales before norms stay as they are and the rest is balanced.
     """
+    from leadline.readings.symmetry.rescale import balanced_copy
+
     return balanced_copy(model, inputs, tolerance=tolerance)
 
 
@@ -250,6 +259,9 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
     Your model, optimizer and random number generators do not change unless `apply` is True. Then exactly the edits of
     the recipe are made; `leadline.undo(model)` reverts them.
     """
+    from leadline.fixes import all_fixes
+    from leadline.fixes._engine.repair import repair
+
     case = case_from(model, inputs, targets, loss, optimizer)
     if batches is not None:
         case = replace(case, batches=batches)
@@ -266,6 +278,8 @@ def apply(
     The recipe may also be given as JSON, as text or parsed, or as the path of a JSON file. Either all edits are made or
     none. A recipe that is already applied is not applied again.
     """
+    from leadline.fixes._engine.repair import apply_recipe
+
     return apply_recipe(model, recipe, optimizer)
 
 
@@ -274,6 +288,8 @@ def undo(model: nn.Module) -> nn.Module:
 
     Everything that its edits changed is restored bit for bit, so later training of those parameters is lost.
     """
+    from leadline.fixes._engine.repair import undo_recipe
+
     return undo_recipe(model)
 
 
@@ -308,4 +324,6 @@ def watch(
     >>> w.step
     3
     """
+    from leadline.monitor.watch import start_watch
+
     return start_watch(model, optimizer, store=store, budget=budget, every=every, on_alert=on_alert)

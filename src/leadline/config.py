@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from leadline.errors import InputError
+from leadline.records import FailOn
 from leadline.records.codec import read_text
 from leadline.report.formats import FORMATS
-from leadline.report.layout import FailOn
 
 FILE = "pyproject.toml"
 CHOICES = {"fail-on": get_args(FailOn), "format": tuple(FORMATS)}

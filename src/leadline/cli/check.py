@@ -34,9 +34,9 @@ from leadline.config import TargetConfig
 from leadline.errors import LeadlineError
 from leadline.monitor.runfile import SUFFIX
 from leadline.monitor.runfile.logs import ALIASES, EVENT_FILE_MARK, is_log
+from leadline.records import FailOn
 from leadline.records.report import Report
 from leadline.report.formats import FORMATS
-from leadline.report.layout import FailOn
 from leadline.report.verdict import fails
 from leadline.targets import factory_source, is_config, load, load_factory, locate, move_case
 

@@ -20,11 +20,11 @@ from leadline.cli.options import (
 from leadline.cli.output import emit, look_for
 from leadline.errors import InputError
 from leadline.monitor.runfile import SUFFIX, Run
+from leadline.records import FailOn
 from leadline.records.codec import read_text
 from leadline.records.report import Report, ReportComparison
 from leadline.report.compare import compare as compare_reports
 from leadline.report.formats import comparison_formats
-from leadline.report.layout import FailOn
 from leadline.report.pages.comparison import Losses
 from leadline.report.saved import read_reports
 from leadline.report.verdict import fails

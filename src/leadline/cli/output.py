@@ -13,7 +13,8 @@ from types import TracebackType
 
 import click
 
-from leadline.report.layout import FailOn, Look
+from leadline.records import FailOn
+from leadline.report.layout import Look
 from leadline.text import clean_lines
 
 PACKAGE_FOLDER = str(Path(__file__).parents[1])

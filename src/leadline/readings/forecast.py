@@ -135,8 +135,6 @@ def _rate(change: Exponent, scaling: str) -> list[str]:
 # The public functions: measure a family at several depths, or extrapolate from the blocks of one model.
 
 Build = Callable[[int], Any]
-# Heuristic: three octaves show a power law and are cheap to measure.
-DEPTHS = (4, 8, 16, 32)
 
 
 def forecast_family(

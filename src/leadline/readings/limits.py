@@ -1,4 +1,4 @@
-"""Limits that several readings and checks share: how far a signal may change, and how long a step may be."""
+"""Limits that several readings and checks share, and the defaults of public functions that need no reading loaded."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ HALF_FAIL_RATE_RATIO: dict[Family, float] = {"sgd": 4.0, "adam": 16.0}
 
 # Heuristic: with one or two repeated layers there is no stack whose depth could be the problem.
 MIN_STACK_LAYERS = 3
+
+# Heuristic: depths of a forecast; three octaves show a power law and are cheap to measure.
+DEFAULT_DEPTHS = (4, 8, 16, 32)
+
+# Heuristic: a relative change of the outputs that still counts as "the same function" where the eps of a norm matters.
+MAX_OUTPUT_CHANGE = 1e-3

@@ -24,7 +24,16 @@ from leadline.records.facts import (
     Recurrence,
     Weight,
 )
-from leadline.records.finding import SEVERITIES, CheckRow, Finding, Margin, Severity, Verdict, severity_rank
+from leadline.records.finding import (
+    SEVERITIES,
+    CheckRow,
+    FailOn,
+    Finding,
+    Margin,
+    Severity,
+    Verdict,
+    severity_rank,
+)
 from leadline.records.forecast import FORECAST_SCHEMA, DepthLimit, DepthPoint, Exponent, Forecast
 from leadline.records.profile import (
     LOSS_BLOCK,
@@ -111,6 +120,7 @@ __all__ = [
     "Exponent",
     "Factor",
     "FactorKind",
+    "FailOn",
     "Finding",
     "Forecast",
     "Gap",

@@ -16,6 +16,10 @@ def severity_rank(severity: Severity) -> int:
     return SEVERITIES.index(severity)
 
 
+FailOn = Literal["info", "warning", "error", "never"]
+"""The lowest severity that counts as a failure."""
+
+
 Verdict = Literal["trains", "poor", "fails", "undecided"]
 
 

@@ -10,6 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from leadline.records import FailOn
+
 # Cells of a terminal page: of the label at the left of a line, and of a number ("-1.23e-300" is the longest).
 LABEL = 11
 NUMBER = 10
@@ -71,7 +73,6 @@ def shorten(text: str, width: int) -> str:
 # How a report is shown: the choices a reader makes, in one value.
 
 Detail = Literal["verdict", "page", "everything"]
-FailOn = Literal["info", "warning", "error", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

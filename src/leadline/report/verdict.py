@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from leadline.records import Finding, RunSummary, severity_rank
+from leadline.records import FailOn, Finding, RunSummary, severity_rank
 from leadline.report.depth import gains
-from leadline.report.layout import FailOn
 from leadline.text import clean, count, factor, first_clause, number, plural
 
 if TYPE_CHECKING:

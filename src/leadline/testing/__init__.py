@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from leadline.case import Case, Inputs, Loss
+    from leadline.records import FailOn
     from leadline.records.report import Report
-    from leadline.report.layout import FailOn
 
 __all__ = ["UntrainableError", "assert_trainable"]
 
@@ -78,7 +78,7 @@ def _check_list(allow: Sequence[str]) -> Sequence[str]:
 
 def _check_bar(fail_on: str) -> None:
     from leadline.errors import InputError
-    from leadline.report.layout import FailOn
+    from leadline.records import FailOn
 
     if fail_on not in get_args(FailOn):
         bars = ", ".join(get_args(FailOn))

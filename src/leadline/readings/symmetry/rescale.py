@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from leadline.case import Case, Inputs, describe
 from leadline.errors import InputError
+from leadline.readings.limits import MAX_OUTPUT_CHANGE
 from leadline.readings.symmetry.cone import combine_generators, find_balance, find_descent, find_even_descent
 from leadline.readings.symmetry.exact_model import ExactModel, default_loss, open_exact_model, unfrozen
 from leadline.readings.symmetry.reading import list_names, read_symmetry
@@ -26,9 +27,6 @@ from leadline.tracer.trace import trace
 
 # Heuristic: the generators that fit on a screen; the rest are counted.
 MAX_SHOWN_GENERATORS = 12
-
-# Heuristic: a relative change of the outputs that still counts as "the same function" where the eps of a norm matters.
-MAX_OUTPUT_CHANGE = 1e-3
 
 # Heuristic: bisections of the logarithm of the factor; they leave 0.06 % of a factor of 0.1, 0.2 % of one of 1e-4.
 MAX_BISECTIONS = 12
