@@ -38,7 +38,7 @@ def sick(run, tmp_path):
 def test_a_network_that_fails_is_repaired_and_the_files_are_written(sick, tmp_path):
     done = sick("fix", "sick.py:make", "--recipe", "recipe.json", "--save", "repaired.safetensors")
     assert done.code == 0
-    assert done.out.startswith("DOES NOT TRAIN → TRAINS: ")
+    assert done.out.startswith("REPAIRED: DOES NOT TRAIN → TRAINS, loss ")
     assert "verified" in done.out
     assert "untreated" in done.out
     assert "made" in done.err
@@ -73,7 +73,7 @@ def test_the_record_is_saved_and_shown_again_in_its_formats_and_in_no_other(sick
     again = sick("report", "repair.json", "--format", "json", "--html", "again.html")
     assert again.out == saved
     assert (tmp_path / "again.html").read_text() == (tmp_path / "page.html").read_text()
-    assert sick("report", "repair.json").out.startswith("DOES NOT TRAIN → TRAINS: ")
+    assert sick("report", "repair.json").out.startswith("REPAIRED: DOES NOT TRAIN → TRAINS, loss ")
     refused = sick("report", "repair.json", "--format", "sarif")
     assert refused.code == 2
     assert "choose one of text, json, md, html" in refused.err
@@ -119,6 +119,22 @@ FACTORIES = {
         ["    made = Case(build(), x)", "    model = made.model", "    return made"],
     ),
     "tuple": ("    return (build(), x)", ["    made = (build(), x)", "    model = made[0]"]),
+    "starred": (
+        "    return Case(net, *batch, None, adam)",
+        [
+            "    made = Case(net, *batch, None, adam)",
+            "    model = made.model",
+            "    optimizer = made.optimizer",
+        ],
+    ),
+    "starred tuple": (
+        "    return (net, *batch, None, adam)",
+        ["    model = made[0]", "    optimizer = made[4]"],
+    ),
+    "keywords": (
+        "    return Case(net, **batch)",
+        ["    model = made.model", "    optimizer = made.optimizer"],
+    ),
     "dict": ('    return {"model": build(), "inputs": x}', ['    model = made["model"]']),
 }
 

@@ -14,10 +14,12 @@ from leadline.errors import InputError
 from leadline.fixes._engine.candidates import combine, find_candidates, stages
 from leadline.fixes._engine.comparison import compare
 from leadline.fixes._engine.fix import Plan, fix
-from leadline.fixes._engine.proofs import with_rate
+from leadline.fixes._engine.proofs import rate_candidate, with_rate
+from leadline.fixes._engine.reference import LearningCriterion
 from leadline.fixes._engine.repair import repair
 from leadline.fixes._engine.search import STABLER_RATE_FACTOR
-from leadline.fixes._engine.verify import make_context, trace_again
+from leadline.fixes._engine.trial import Trials, budget_of, read_batches
+from leadline.fixes._engine.verify import make_context, trace_again, train_treated
 from leadline.records import Edit, Outcome, Trial
 from leadline.tracer import trace
 from tests.support import toy_fixes as toys
@@ -130,7 +132,9 @@ def test_a_network_without_findings_that_does_not_learn_is_undecided():
     found = repair(replace(case, batches=moving), fixes=toys.TOYS)
     assert found.verdict_before == "trains"
     assert found.report.learns is False
-    assert str(found).startswith("UNDECIDED: the check finds nothing, yet the loss did not fall")
+    assert str(found).startswith(
+        "UNDECIDED: the check finds nothing, yet the model did not learn: 40 steps took"
+    )
 
 
 def test_everything_of_the_user_is_as_it_was():
@@ -274,3 +278,29 @@ def test_models_that_are_hard_to_copy_are_repaired_too(kind):
     found = repair(HARD[kind](toys.deep()), fixes=[toys.toy_gain])
     assert found.ok
     assert outcome(found, "toy-gain").state == "verified"
+
+
+def restless(rate: float) -> leadline.Case:
+    """A network that only the rehearsal shows to fail: its first step lowers the loss, later ones raise it."""
+    torch.manual_seed(0)
+    teacher = torch.randn(16, 8)
+    layers = (nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+    model, inputs = nn.Sequential(*layers), torch.randn(40, 64, 16)
+    batches = [(each, (each @ teacher).argmax(1)) for each in inputs]
+    sgd = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    return leadline.Case(model, *batches[0], nn.functional.cross_entropy, sgd, batches)
+
+
+def test_a_cure_of_what_only_the_rehearsal_finds_is_verified_by_its_trial():
+    context = make_context(restless(rate=3.0))
+    assert {each.code for each in context.report.findings if each.severity != "info"} == {"U509"}
+    lower, same = (replace(rate_candidate(factor), answers=("U509",)) for factor in (0.026, 0.9))
+    trials = Trials(batches=read_batches(context.case, 40), budget=budget_of(None))
+    control = trials.run(context.case, "untreated")
+    proofs = [trace_again(context, each) for each in (lower, same)]
+    assert all(proof.open and not proof.doubt and not proof.outcome.gone for proof in proofs)
+    cured, ill = (
+        train_treated(proof, context, trials, control, LearningCriterion(constant=2.03)) for proof in proofs
+    )
+    assert (cured.outcome.state, cured.outcome.gone) == ("verified", ("U509",))
+    assert ill.outcome.state == "refuted"

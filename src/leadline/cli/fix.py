@@ -122,8 +122,8 @@ def fix(
 
 
 def exit_code(report: RepairReport) -> int:
-    """The exit code; it depends on the verdict and the confirmation, never on the format."""
-    if report.verdict_after == "undecided" or (report.ok and report.learns is False):
+    """The exit code; it depends on what came of the repair, never on the format."""
+    if report.result == "undecided" or report.verdict_after == "undecided":
         return UNDECIDED
     return FINE if report.ok else FOUND
 
@@ -240,17 +240,22 @@ def _describe_return(node: ast.Return, value: ast.expr, text: str) -> FactoryRet
 
 
 def _case_parts(value: ast.expr) -> dict[str, ast.expr] | None:
-    """The expressions for model and optimizer in a Case, a tuple or a dict; None for anything else."""
+    """The expressions for model and optimizer in a Case, a tuple or a dict; None for anything else.
+
+    Where `*` or `**` hides them, both are the whole value: they are read from it once it has a name.
+    """
     if isinstance(value, ast.Dict):
         items = zip(value.keys, value.values, strict=True)
         pairs = {key.value: item for key, item in items if isinstance(key, ast.Constant)}
         parts = {name: pairs[name] for name in FIELD_POSITIONS if name in pairs}
     elif isinstance(value, ast.Tuple) or (isinstance(value, ast.Call) and _is_case(value)):
         elements = value.elts if isinstance(value, ast.Tuple) else value.args
-        if any(isinstance(each, ast.Starred) for each in elements):
-            return None
+        if any(isinstance(each, ast.Starred) for each in elements):  # positions are known only when it runs
+            return dict.fromkeys(FIELD_POSITIONS, value)
         parts = {name: elements[place] for name, place in FIELD_POSITIONS.items() if place < len(elements)}
         if isinstance(value, ast.Call):
+            if any(each.arg is None for each in value.keywords):
+                return dict.fromkeys(FIELD_POSITIONS, value)
             parts |= {each.arg: each.value for each in value.keywords if each.arg in FIELD_POSITIONS}
     else:
         return None

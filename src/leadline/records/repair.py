@@ -21,6 +21,9 @@ Reach = Literal["function", "recipe", "init", "architecture", "advice"]
 """What a fix changes, the smallest change first: the weights but not the function; the training; the initial weights;
 the model itself; or nothing, because only the author of the model can make the change."""
 State = Literal["verified", "refuted", "not run"]
+Result = Literal["repaired", "partly repaired", "not repaired", "nothing to fix", "undecided"]
+"""What came of a repair: the model trains now; it is better and still has findings; nothing helped; nothing had to;
+or it could not be judged."""
 Option = bool | int | float | str | tuple[str, ...]
 
 
@@ -105,6 +108,8 @@ class RepairReport(Printable, frozen=True, kw_only=True):
     trial: Trial | None = None
     """The confirmation: the whole repair next to the untreated model, longer than a trial and with another seed. For a
     model that was not repaired, its own training alone. None if there was no time."""
+    sought: bool = True
+    """Whether a repair was searched for: something was found, or the model did not learn in its training."""
     learns: bool | None = None
     """Whether the loss of the repaired (or else untreated) model in `trial` fell; None if it was not trained."""
     code: str = ""
@@ -127,9 +132,20 @@ class RepairReport(Printable, frozen=True, kw_only=True):
         return (self.after or self.before).verdict
 
     @property
+    def result(self) -> Result:
+        """What came of it. A search that ends without a repair is "not repaired", even if the check found nothing."""
+        if self.after is not None:
+            return "repaired" if self.after.verdict == "trains" else "partly repaired"
+        if self.before.verdict == "undecided":
+            return "undecided"
+        if self.before.verdict != "trains" or self.sought:
+            return "not repaired"
+        return "undecided" if self.learns is False else "nothing to fix"
+
+    @property
     def ok(self) -> bool:
         """Whether the model is expected to train now."""
-        return self.verdict_after == "trains"
+        return self.result in ("repaired", "nothing to fix")
 
     def to_json(self) -> str:
         return encode(self)
@@ -145,4 +161,4 @@ class RepairReport(Printable, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         model, edits = self.before.profile.model, len(self.recipe.edits)
         verdicts = f"{self.verdict_before} before, {self.verdict_after} after"
-        return f"<RepairReport of {model!r}: {verdicts}, outcomes={len(self.outcomes)}, edits={edits}>"
+        return f"<RepairReport of {model!r}: {self.result}, {verdicts}, outcomes={len(self.outcomes)}, edits={edits}>"

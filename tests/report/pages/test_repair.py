@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline.cli.fix import exit_code
 from leadline.errors import SchemaError
 from leadline.records import Trial
 from leadline.records.repair import RepairReport
@@ -48,11 +49,13 @@ def test_a_repair_survives_json_and_says_what_it_is():
 @pytest.mark.parametrize(
     ("changes", "head"),
     [
-        ({}, "DOES NOT TRAIN → TRAINS: "),
+        ({}, "REPAIRED: DOES NOT TRAIN → TRAINS, loss 2.00 → 0.500 after 4 steps"),
+        ({"after": samples.sick()}, "PARTLY REPAIRED: DOES NOT TRAIN → "),
         ({"after": None}, "NOT REPAIRED: "),
         (
             {
                 "after": None,
+                "sought": False,
                 "before": samples.report(samples.profile([1.0] * 4, [1.0] * 4), verdict="trains"),
             },
             "NOTHING TO FIX: ",
@@ -60,6 +63,15 @@ def test_a_repair_survives_json_and_says_what_it_is():
         (
             {
                 "after": None,
+                "sought": True,
+                "before": samples.report(samples.profile([1.0] * 4, [1.0] * 4), verdict="trains"),
+            },
+            "NOT REPAIRED: the check finds nothing, yet the model did not learn: 4 steps took",
+        ),
+        (
+            {
+                "after": None,
+                "sought": False,
                 "learns": False,
                 "before": samples.report(samples.profile([1.0] * 4, [1.0] * 4), verdict="trains"),
             },
@@ -69,6 +81,23 @@ def test_a_repair_survives_json_and_says_what_it_is():
 )
 def test_the_first_line_says_how_it_ended(changes, head):
     assert render(repair(**changes), Look(detail="verdict")).startswith(head)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 0),
+        ({"after": samples.sick()}, 1),
+        ({"after": None}, 1),
+        ({"after": None, "before": samples.healthy()}, 1),
+        ({"after": None, "before": samples.healthy(), "sought": False}, 0),
+        ({"after": None, "before": samples.healthy(), "sought": False, "learns": False}, 3),
+    ],
+)
+def test_the_exit_code_is_0_only_if_the_model_trains_after_the_search_or_needed_none(changes, code):
+    record = repair(**changes)
+    assert exit_code(record) == code
+    assert record.ok == (code == 0)
 
 
 @pytest.mark.parametrize("detail", ["verdict", "page", "everything"])

@@ -46,7 +46,7 @@ def test_a_repair_shows_its_trial_and_each_outcome():
         trial=Trial(untreated=(1.0, 1.0), treated=(1.0, 0.1)),
     )
     words = read(repair._repr_html_()).words
-    assert words.startswith("DOES NOT TRAIN → TRAINS: ")
+    assert words.startswith("REPAIRED: DOES NOT TRAIN → TRAINS, loss 1.00 → 0.100 after 2 steps")
     assert "the whole repair · loss by step" in words
     assert "critical-init, kept: drawn anew; lower" in words
     ElementTree.fromstring(repair._repr_html_())

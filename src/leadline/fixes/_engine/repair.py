@@ -232,6 +232,7 @@ def _make_report(result: SearchResult, trials: Trials) -> RepairReport:
         outcomes=result.outcomes,
         recipe=Recipe(leadline=__version__, model=result.before.report.profile.model, edits=result.edits),
         trial=result.trial,
+        sought=result.sought,
         learns=None if result.trial is None else learns(result.trial.treated or result.trial.untreated),
         code=put_together(each.code for each in result.outcomes if each.kept),
         optimizer=_optimizer_name(result),

@@ -33,7 +33,7 @@ from leadline.fixes._engine.candidates import (
     sort_candidates,
     stages,
 )
-from leadline.fixes._engine.comparison import compare, final_loss, is_stable, is_unstable
+from leadline.fixes._engine.comparison import compare, final_loss, is_stable, is_unstable, learns
 from leadline.fixes._engine.fix import Fix, FixContext
 from leadline.fixes._engine.proofs import (
     CONFIRMATION_LENGTH,
@@ -134,6 +134,8 @@ class SearchResult:
     trial: Trial | None
     """The confirmation; for a model that needs no repair, its own training alone."""
     criterion: LearningCriterion
+    sought: bool
+    """Whether the model needed a repair."""
 
 
 def search(case: Case, fixes: Sequence[Fix], trials: Trials) -> SearchResult:
@@ -155,6 +157,8 @@ class Search:
     """Whether findings are exhausted, so that candidates are chosen by how training fails."""
     stabler: list[Candidate] = field(default_factory=list)
     """Repairs that were unstable, at a smaller rate; they are tried next."""
+    sought: bool = True
+    """Whether the model needs a repair; known after its own training."""
     banned: list[Edits] = field(default_factory=list)
     """Edits of repairs that were not confirmed."""
 
@@ -176,7 +180,8 @@ class Search:
         self.prover.criterion = measure_criterion(context, self.trials, CONFIRMATION_LENGTH)
         alone = Trial(untreated=losses, treated=(), fresh=self.trials.fresh)
         self.untreated = BaseState(context=context, losses=losses)
-        if not self._needs_repair():
+        self.sought = self._needs_repair()
+        if not self.sought:
             return self._result(alone)
         self._lengthen_trials()
         for _ in range(MAX_ATTEMPTS):
@@ -197,6 +202,8 @@ class Search:
             return False
         if self.criterion.reference_failed or not self.trials.has_time():
             return False
+        if self.untreated.context.case.optimizer is None and learns(self.untreated.losses):
+            return False  # it learns, and how fast depends on a rate that is not the user's
         return not self._has_learned(self.untreated)
 
     def _lengthen_trials(self) -> None:
@@ -385,6 +392,7 @@ class Search:
             edits=self.base.edits,
             trial=trial,
             criterion=self.criterion,
+            sought=self.sought,
         )
 
 

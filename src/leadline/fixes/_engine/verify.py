@@ -2,7 +2,8 @@
 
 A fix is verified if, with the user's own optimizer and learning rate,
 
-1. a finding that it was tried for is gone on a second trace, or only a note there;
+1. a finding that it was tried for is gone on a second trace, or only a note there; one that only the rehearsal of
+   `leadline.check` makes is gone if the training of 4, taken as a rehearsal, does not make it again;
 2. no new finding is as severe as the worst of those, or more;
 3. if it claims to keep the function, the outputs in double precision changed by at most `MAX_FUNCTION_DRIFT`;
 4. a short training ends lower than that of the untreated model (see `comparison`);
@@ -16,7 +17,7 @@ that no error is new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,9 +143,13 @@ def conclude(proof: Proof, context: FixContext, trial: Trial, criterion: Learnin
 
 
 def _compare_findings(context: FixContext, candidate: Candidate, report: Report) -> Proof:
-    """The proof after the second trace: no objection, doubts that training may refute, or refuted for good."""
+    """The proof after the second trace: no objection, doubts that training may refute, or refuted for good.
+
+    What only a rehearsal finds is not measured yet: the trial decides whether it is gone.
+    """
     before = _findings_before(context)
-    objection = _objection(candidate, before, report.findings)
+    unmeasured = {finding.code for finding in _rehearsal_findings(context.report)}
+    objection = _objection(candidate, before, report.findings, unmeasured)
     refuted = objection and _objection(candidate, before, with_rehearsal(report, PERFECT_REHEARSAL).findings)
     outcome = _outcome(context, candidate, report, None)
     if candidate.reach == "function" and not objection:
@@ -164,13 +169,24 @@ def _compare_findings(context: FixContext, candidate: Candidate, report: Report)
 
 
 def _findings_before(context: FixContext) -> tuple[Finding, ...]:
-    """The findings of the untreated model before any training, as those of the second trace are."""
-    return with_rehearsal(context.report, None).findings
+    """The findings of the untreated model: those that need no training, and those that only its rehearsal makes.
+
+    The second trace measures the former and the trial the latter, so that each is compared with its like.
+    """
+    return (*with_rehearsal(context.report, None).findings, *_rehearsal_findings(context.report))
+
+
+def _rehearsal_findings(report: Report) -> list[Finding]:
+    """Findings that are not there, or less severe, without the rehearsal."""
+    serious = [finding for finding in report.findings if finding.severity != "info"]
+    return _new_findings(with_rehearsal(report, None).findings, serious)
 
 
 def _outcome(context: FixContext, candidate: Candidate, report: Report, trial: Trial | None) -> Outcome:
     before, after = _findings_before(context), report.findings
     left = {finding.code for finding in after if finding.severity != "info"}
+    if trial is None:  # what only a rehearsal finds is neither gone nor left
+        left |= {finding.code for finding in _rehearsal_findings(context.report)}
     return replace_fields(
         candidate.outcome("it passed the second trace"),
         verdict=report.verdict,
@@ -189,12 +205,18 @@ def _new_findings(before: Sequence[Finding], after: Sequence[Finding]) -> list[F
     return [finding for finding in after if severity_rank(finding.severity) > worst.get(finding.code, -1)]
 
 
-def _objection(candidate: Candidate, before: Sequence[Finding], after: Sequence[Finding]) -> str:
-    """What the second trace has against the fix; "" if nothing."""
+def _objection(
+    candidate: Candidate,
+    before: Sequence[Finding],
+    after: Sequence[Finding],
+    unmeasured: Collection[str] = (),
+) -> str:
+    """What the second trace has against the fix; "" if nothing. It could not find the codes in `unmeasured`."""
     left = {finding.code for finding in after if finding.severity != "info"}
     gone = [each for each in before if each.code in candidate.answers and each.code not in left]
-    if candidate.answers and not gone:
-        return f"the second trace still finds {', '.join(candidate.answers)}"
+    measured = [code for code in candidate.answers if code not in unmeasured]
+    if candidate.answers and not any(each.code in measured or not measured for each in gone):
+        return f"the second trace still finds {', '.join(measured or candidate.answers)}"
     limit = max((severity_rank(finding.severity) for finding in gone), default=severity_rank("error"))
     worse = [each for each in _new_findings(before, after) if severity_rank(each.severity) >= limit]
     return f"{worse[0].code} {worse[0].name} appears instead: {worse[0].message}" if worse else ""

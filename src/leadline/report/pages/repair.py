@@ -67,20 +67,38 @@ def repair_page(repair: RepairReport) -> Page:
 
 
 def _headline(repair: RepairReport) -> tuple[tuple[Title, ...], str]:
-    """Both verdicts, and the sentence that decided the last."""
-    before, after = repair.verdict_before, repair.verdict_after
+    """What came of the repair, and the sentence that decided it."""
+    result, before = repair.result, repair.verdict_before
     words = sentence(repair.after or repair.before)
+    tone = repair.verdict_after
     if repair.after is not None:
-        # its trial showed that the model does not learn, although the check found nothing
-        unnoticed = Title(words="DID NOT LEARN", tone="fails")
-        first = unnoticed if before == "trains" else Title(words=TITLES[before], tone=before)
-        return (first, Title(words=TITLES[after], tone=after)), words
-    if before != "trains":
-        return (Title(words="NOT REPAIRED", tone=before),), words
-    if repair.learns is False:
-        words = f"the check finds nothing, yet the loss did not fall in training; {words}"
-        return (Title(words="UNDECIDED", tone="undecided"),), words
-    return (Title(words="NOTHING TO FIX", tone="trains"),), words
+        words = _change(repair)
+    elif before == "trains" and not repair.ok:
+        tone = "fails" if result == "not repaired" else "undecided"
+        words = f"the check finds nothing, yet the model did not learn{_own_losses(repair)}"
+    return (Title(words=result.upper(), tone=tone),), words
+
+
+def _change(repair: RepairReport) -> str:
+    """Loss and verdict before and after, in one clause each."""
+    # its trial showed that the model does not learn, although the check found nothing
+    before = "DID NOT LEARN" if repair.verdict_before == "trains" else TITLES[repair.verdict_before]
+    verdicts = f"{before} → {TITLES[repair.verdict_after]}"
+    trial = repair.trial
+    if trial is None or not trial.treated or not trial.untreated:
+        return verdicts
+    losses = f"loss {number(trial.untreated[-1])} → {number(trial.treated[-1])}"
+    return f"{verdicts}, {losses} after {plural(len(trial.treated), 'step')}"
+
+
+def _own_losses(repair: RepairReport) -> str:
+    """The first and last loss of the untreated model's own training."""
+    losses = repair.trial.untreated if repair.trial is not None else ()
+    if not losses:
+        return ""
+    return (
+        f": {plural(len(losses), 'step')} took its loss from {number(losses[0])} to only {number(losses[-1])}"
+    )
 
 
 def _facts(repair: RepairReport, report_facts: FactList) -> FactList:
