@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
+from tests.support.constant_origins import constants_without_origin
 
 SOURCE = ROOT / "src" / "leadline"
 
@@ -285,6 +286,15 @@ def test_every_constant_has_an_origin_that_says_why():
     assert problems == []
 
 
+def test_every_numeric_constant_says_where_it_comes_from():
+    problems = [
+        f"{path.relative_to(ROOT)}:{problem}"
+        for path in python_files("src")
+        for problem in constants_without_origin(path.read_text())
+    ]
+    assert problems == []
+
+
 def test_test_packages_share_helpers_only_through_support():
     problems = [
         f"{path.relative_to(ROOT)}:{problem}"
@@ -387,6 +397,35 @@ def test_a_class_name_that_two_modules_define_is_caught():
 def test_an_origin_without_a_reason_is_caught():
     assert list(origins_without_reason("# Heuristic: three points show a trend.\nMIN_LAYERS = 3")) == []
     assert len(list(origins_without_reason("MIN_LAYERS = 3  # layers (ours)"))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "MIN_LAYERS = 3",
+        "# Fewer layers are no stack.\nMIN_LAYERS = 3",
+        "# Heuristic: three layers are a stack.\n\nMIN_LAYERS = 3",
+        "# Heuristic: three layers are a stack.\nMIN_LAYERS = 3\n# In pixels.\nWIDTH = 80",
+        "MIN_RATE, MAX_RATE = -1e-3, 2 * 1e-2",
+        'RATES: dict[str, float] = {"adam": 1e-3}',
+        "# Calibrated by benchmarks/no_such_script.py: half of the networks fail.\nMAX_RATE = 4.0",
+    ],
+)
+def test_a_constant_without_an_origin_is_caught(source):
+    assert len(list(constants_without_origin(source))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "# Heuristic: three layers are a stack.\nMIN_LAYERS = 3\nMAX_LAYERS = 9",
+        "# Calibrated by benchmarks/verdicts: half of the networks fail.\nMAX_RATE = 4.0",
+        "MAX_LAYERS = 2 * MIN_LAYERS",
+        "NAME = 'adam'\nIS_FAST = True\nEMPTY = ()\nlower = 3",
+    ],
+)
+def test_a_constant_with_an_origin_or_made_of_others_passes(source):
+    assert list(constants_without_origin(source)) == []
 
 
 def test_a_long_file_is_caught(tmp_path):

@@ -295,6 +295,7 @@ def stack_with_decay(
 # Histories of runs.
 
 StepFunction = Callable[[int], float]
+# Heuristic: the fewest blocks with a first, a last and a body between them that can grow or decay.
 BLOCKS = 6
 LAYOUT = RunLayout(
     parameters=tuple(f"layers.{index}.weight" for index in range(BLOCKS)),

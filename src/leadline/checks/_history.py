@@ -23,14 +23,14 @@ MIN_RECORDING_SPACING = 16
 # Heuristic: the first steps of a run, with which a run that makes no progress is compared.
 START_STEPS = 32
 
-# What a negative entry of a vector means. No recorded number is negative; a NaN entry was measured and was NaN.
+# Derived: what a negative entry of a vector means. No recorded number is negative; NaN was measured and was NaN.
 # In gradient norms: the parameter requires a gradient and got none.
 ABSENT = -1.0
-# In gradient norms: the parameter does not require a gradient.
+# Derived: as above. In gradient norms: the parameter does not require a gradient.
 FROZEN = -2.0
-# In gradient norms: the parameter requires a gradient, but no watched optimizer holds it.
+# Derived: as above. In gradient norms: the parameter requires a gradient, but no watched optimizer holds it.
 NOT_OPTIMIZED = -3.0
-# In vectors over blocks: the block was not measured.
+# Derived: as above. In vectors over blocks: the block was not measured.
 NOT_MEASURED = -1.0
 
 PARAMETER_METRICS = ("grad_norm", "update_norm", "weight_norm")

@@ -1,11 +1,12 @@
 """Exit codes of every command."""
 
+# Derived: what shells read as success.
 FINE = 0
-# Findings at or above --fail-on.
+# Derived: findings at or above --fail-on; linters use 1 for this.
 FOUND = 1
-# Wrong usage, or an error.
+# Derived: wrong usage, or an error; click uses 2 for this.
 FAILED = 2
-# The model or run could not be judged.
+# Derived: the model or run could not be judged; the next free code.
 UNDECIDED = 3
-# Ctrl-C, as shells report it: 128 plus signal 2.
+# Derived: Ctrl-C, as shells report it: 128 plus signal 2.
 INTERRUPTED = 130

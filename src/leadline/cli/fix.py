@@ -161,6 +161,7 @@ def _save(repair: Repair, path: Path) -> None:
 
 # The diff of the user's own code.
 
+# Derived: from the order of the fields of a Case.
 FIELD_POSITIONS = {"model": 0, "optimizer": 4}
 """Positions in the tuple of a Case's fields."""
 

@@ -10,6 +10,7 @@ from leadline.fixes._engine.lookup import called_module, head_weight, is_fresh, 
 from leadline.readings.limits import MIN_STACK_LAYERS
 from leadline.records import Edit, Value
 
+# Derived: a batch of images is (batch, channels, height, width).
 IMAGE_DIMS = 4
 """Dimensions of (batch, channels, height, width)."""
 

@@ -11,6 +11,7 @@ from leadline.records import Edit, Op
 
 ODD_ACTIVATION = "tanh"
 """An odd function of a centered signal has mean zero."""
+# Derived: a batch of images is (batch, channels, height, width).
 IMAGE_DIMS = 4
 """Dimensions of (batch, channels, height, width): features are at 1."""
 

@@ -154,6 +154,7 @@ def _joined(text: str) -> str:
 
 # Plots: the chart and its legend. Colors are attributes, so the plot looks right on any page.
 
+# Heuristic: pixels; fits the column of a page.
 PLOT_SIZE = (460.0, 170.0)
 MEASURED_TONES = ("main", "second", "fourth", "third")
 THEORY_TONES = ("theory", "fifth", "sixth")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from leadline.errors import InputError
 
-# The pixels of the digits have the values 0 to 16.
+# Derived: the pixels of the digits have the values 0 to 16.
 GRAY_LEVELS = 17
 
 

@@ -202,12 +202,14 @@ def _gain(moments: Sequence[float]) -> float | None:
 
 # The picture: how signal and gradient change from the first block to the last.
 
-WIDTH, HEIGHT, LEFT, EDGE = 720, 400, 56, 28  # pixels; the left margin holds the decade labels
+# Heuristic: in pixels; the left margin holds the decade labels.
+WIDTH, HEIGHT, LEFT, EDGE = 720, 400, 56, 28
 CURVES = (
     ("forward_ms", "signal", (31, 119, 180)),
     ("backward_ms", "gradient", (214, 39, 40)),
     ("branch_skip", "branch / skip", (44, 160, 44)),
 )
+# Heuristic: dark and light gray.
 INK, GRID = (60, 60, 60), (222, 222, 222)
 
 

@@ -186,6 +186,7 @@ def _elu(x: float) -> float:
     return x if x > 0 else math.expm1(x)
 
 
+# Derived: from torch; 0.01 is the default of nn.LeakyReLU.
 NEGATIVE_SLOPES = {"relu": 0.0, "leaky_relu": 0.01}
 """Activations made of two straight lines: their slope below zero; above it is 1."""
 

@@ -10,7 +10,7 @@ WEIGHTED = frozenset({"weight", "recurrent", "embedding"})
 HEAVY = WEIGHTED | {"attention"}
 # Kinds of ops that pass a signal on, so that a skip path may contain them.
 NEUTRAL = frozenset({"layout", "cast", "dropout", "scale", "bias"})
-# Stands for the batch input where an op index is expected.
+# Derived: stands for the batch input where an op index is expected; indices are not negative.
 ROOT = -1
 
 

@@ -14,6 +14,7 @@ from leadline.records.update import Rehearsal, Update
 FactorKind = Literal[
     "activation", "weight", "norm", "attention", "product", "skip", "branch", "scale", "pool", "loss", "rest"
 ]
+# Derived: no block has a negative index.
 LOSS_BLOCK = -1
 """The block index of factors after the last block, which belong to the loss."""
 

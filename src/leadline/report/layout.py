@@ -12,10 +12,11 @@ from rich.text import Text
 
 from leadline.records import FailOn
 
-# Cells of a terminal page: of the label at the left of a line, and of a number ("-1.23e-300" is the longest).
+# Heuristic: cells of the label at the left of a line, ten characters and a space.
 LABEL = 11
+# Derived: cells of a number; "-1.23e-300" is the longest.
 NUMBER = 10
-# Narrower pages break names into pieces; wider ones are hard to read.
+# Heuristic: cells of a page; narrower pages break names into pieces, wider ones are hard to read.
 MIN_WIDTH, MAX_WIDTH = 50, 120
 # Heuristic: what fits on a screen.
 MAX_PAGE_LINES = 40

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+# Heuristic: a common limit of formatters; longer lines of generated code are broken.
 MAX_LINE_LENGTH = 99
 TEXT = r'(?:[^"\\\n]|\\.)*'
 """What may stand between double quotes."""

@@ -198,6 +198,7 @@ class Packing:
     last: int
 
 
+# Derived: first and last third of a fused projection; the order is query, key, value.
 QUERIES_AND_KEYS, VALUES = (0, 1), (2, 2)
 
 

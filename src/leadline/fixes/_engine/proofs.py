@@ -19,12 +19,14 @@ from leadline.fixes._engine.verify import Proof, conclude, trace_again, train_tr
 from leadline.records import Edit, Outcome, Trial, Verdict
 from leadline.report.snippet import put_together
 
+# Derived: from best to worst; a model that cannot be judged may still fail.
 VERDICT_RANK: dict[Verdict, int] = {"trains": 0, "poor": 1, "undecided": 2, "fails": 3}
 OUT_OF_TIME = "the budget ended before its turn"
 
 # Heuristic: rates tried in addition to the current one; three factors of 3 cover more than a decade.
 MAX_RATE_TRIALS = 3
 
+# Derived: any seed that differs from the 0 of the trials.
 CONFIRMATION_SEED = 1
 """Seed of longer trainings: the batches come in another order than in trials, which have seed 0."""
 

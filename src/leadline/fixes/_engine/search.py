@@ -86,6 +86,7 @@ USUAL_CODES: dict[TrainingFailure, tuple[str, ...]] = {
     "stays": ("B201", "B205", "F102", "F104", "F106", "I301", "I302", "R401", "R402", "U505", "U509"),
 }
 """Findings that usually cause such a failure: fixes that answer one of them are tried."""
+# Heuristic: a decade apart; a diverging training needs a lower rate, one that stays put may need either.
 RATE_FACTORS: dict[TrainingFailure, tuple[float, ...]] = {
     "diverges": (0.1, 0.01),
     "stays": (10.0, 0.1, 0.01),

@@ -98,6 +98,7 @@ def _inputs(item: Any) -> Inputs:
 
 Clock = Callable[[], float]
 BudgetInput = float | str | None
+# Derived: seconds per unit of time.
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BUDGET_TEXT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
 

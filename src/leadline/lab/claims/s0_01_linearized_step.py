@@ -10,9 +10,10 @@ from leadline.lab.estimate import equals, mean, median_curve, near, plot, slope
 from leadline.lab.measurements import DOUBLE, sgd_step
 from leadline.nn import MLP
 
+# Heuristic: sizes that show the effect and run in seconds.
 DEPTHS = (2, 8, 32)
 WIDTH, BATCH = 64, 16
-# The predicted decrease as a share of the loss. The error is of this order times the curvature.
+# Derived: the predicted decrease as a share of the loss; the error is of this order times the curvature.
 SMALL = 1e-4
 # Heuristic: a step that real training would make.
 USUAL = 0.1

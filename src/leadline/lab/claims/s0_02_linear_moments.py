@@ -14,6 +14,7 @@ from leadline.lab.estimate import equals, mean
 from leadline.lab.measurements import DOUBLE, growth, layer_gains, moments_through
 from leadline.lab.stacks import Activation, gaussian_weight, linear_layer, plain_stack
 
+# Heuristic: sizes that show the effect and run in seconds.
 WIDTH, WIDE, BATCH = 256, 1024, 32
 LAYERS = 20
 MEANS = (0.0, 1.0, 5.0)

@@ -20,9 +20,10 @@ from leadline.lab.stacks import (
     with_readout,
 )
 
+# Heuristic: three octaves show a power law; the widths run in seconds.
 DEPTHS = (8, 16, 32, 64)
 WIDTH, NARROW = 64, 32
-# Relative size of a perturbation: small compared with one, large compared with rounding errors.
+# Derived: relative size; small compared with one, large compared with rounding errors.
 PERTURBATION = 1e-5
 
 

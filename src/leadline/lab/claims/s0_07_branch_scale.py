@@ -12,6 +12,7 @@ from leadline.lab.estimate import Estimate, above, exact, full_range, median_cur
 from leadline.lab.measurements import DOUBLE, absolute_sum, gradients, square_sum
 from leadline.lab.stacks import Dense, gaussian_weight, residual_stack, scaled_by_depth, with_readout
 
+# Heuristic: three octaves show a power law; the width runs in seconds.
 DEPTHS = (8, 16, 32, 64)
 WIDTH = 64
 # Heuristic: tolerance of a slope, for a few runs and corrections in 1/N at small depth.

@@ -21,9 +21,10 @@ from leadline.lab.stacks import (
     scaled_by_depth,
 )
 
+# Heuristic: sizes that show the effect and run in seconds.
 WIDTH, BATCH = 96, 4
 DEPTHS = (16, 64)
-# Random products per run. There are many because their mean square has a heavy tail.
+# Heuristic: random products per run; many, because their mean square has a heavy tail.
 PATHS = 20_000
 
 

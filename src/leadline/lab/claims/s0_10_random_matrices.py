@@ -11,6 +11,7 @@ from leadline.lab.estimate import equals, full_range, mean, near, plot, slope
 from leadline.lab.measurements import DOUBLE
 from leadline.lab.stacks import gaussian_weight
 
+# Heuristic: factors of four show a power law; the vectors keep the spread of a mean below 5 %.
 SIZES = (16, 64, 256)
 VECTORS = 512
 

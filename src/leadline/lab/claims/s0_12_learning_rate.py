@@ -17,16 +17,17 @@ from leadline.lab.measurements import DOUBLE, gradients, sgd_step
 from leadline.lab.stacks import orthogonal_stack, plain_stack, residual_stack, scaled_by_depth, with_readout
 from leadline.nn import MLP
 
+# Heuristic: three octaves show a power law; the sizes train in seconds.
 DEPTHS = (4, 8, 16, 32)
 SHALLOW, DEEP = 4, 16
 WIDTH, BATCH, STEPS = 64, 128, 60
 WIDE, INPUTS = 256, 8
-# The ratio of neighboring learning rates in the search.
+# Heuristic: the ratio of neighboring learning rates in the search.
 FACTOR = 2.0
 RATES = tuple(FACTOR**power for power in range(-8, -1))
-# Networks per run for the largest single step, which varies by factors from one network to the next.
+# Heuristic: networks per run for the largest single step, which varies by factors from one network to the next.
 DRAWS = 20
-# The rate for the change of the function, in the linear regime.
+# Derived: the rate for the change of the function, in the linear regime.
 RATE = 1e-4
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from leadline.lab.claim import ClaimResults, SeededTrials, claim
 from leadline.lab.estimate import Estimate, equals, mean, median, near, plot
 
+# Heuristic: a depth of half the width shows the effect; the networks are many because its tail is heavy.
 WIDTH, DEPTH, NETWORKS = 48, 24, 200
 SHARE = DEPTH / WIDTH
 

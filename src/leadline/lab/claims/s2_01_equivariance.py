@@ -11,6 +11,7 @@ from leadline.lab.claim import ClaimResults, SeededTrials, claim
 from leadline.lab.estimate import above, exact, full_range
 from leadline.lab.measurements import DOUBLE, relative_change
 
+# Heuristic: sizes that run in seconds, and a factor that no rounding can imitate.
 WIDTH, BATCH = 32, 16
 FACTOR = 3.0
 # Heuristic: a relative change that cannot be a rounding error.

@@ -13,7 +13,7 @@ from leadline.lab.estimate import above, below, equals, exact, full_range, geome
 from leadline.lab.measurements import DOUBLE, relative_change
 from leadline.lab.stacks import gaussian_weight
 
-# PyTorch's default.
+# Derived: the default of nn.LayerNorm.
 EPS = 1e-5
 
 

@@ -15,7 +15,7 @@ from leadline.lab.estimate import above, below, exact, full_range
 from leadline.lab.measurements import relative_change
 from leadline.lab.stacks import gaussian_weight
 
-# The eps of the norms, too small to matter.
+# Derived: the eps of the norms, below the rounding error of what they divide by.
 TINY_EPS = 1e-12
 # Heuristic: the change of the function that this eps allows.
 MAX_EPS_CHANGE = 1e-5

@@ -14,8 +14,9 @@ from leadline.readings.symmetry.equilibrium import equilibrium
 from leadline.records import ParamGroup
 from leadline.records.experiment import Party
 
+# Heuristic: dimensions and steps; corrections are of order one over either.
 COUNT, STEPS = 200, 2000
-# Gradient norm times weight norm.
+# Heuristic: gradient norm times weight norm; the equilibrium is proportional to it.
 RADIUS = 0.7
 CLOSE = (
     "5 %: corrections of order rate times decay and $1/d$, and the spread of a mean over 1000 steps (derived)"

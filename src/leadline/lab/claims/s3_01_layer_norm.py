@@ -11,6 +11,7 @@ from leadline.lab.estimate import above, below, exact, full_range
 from leadline.lab.measurements import DOUBLE, relative_change
 from leadline.lab.stacks import ResidualBlock, gaussian_weight, linear_layer
 
+# Heuristic: a width that runs in seconds. The eps is the default of nn.LayerNorm.
 WIDTH, EPS = 64, 1e-5
 
 

@@ -14,6 +14,7 @@ from leadline.lab.estimate import equals, geometric, mean, near, plot
 from leadline.lab.measurements import DOUBLE, StackMoments, growth, moments_through
 from leadline.lab.stacks import residual_stack, scaled_by_depth
 
+# Heuristic: sizes that show the effect and run in seconds.
 WIDTH, BATCH = 96, 4
 DEPTHS = (4, 8, 16)
 BLOCKS = 32

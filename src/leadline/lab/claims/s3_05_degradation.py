@@ -13,11 +13,12 @@ from leadline.lab.estimate import above, below, geometric, plot
 from leadline.lab.stacks import scaled_by_depth
 from leadline.nn import MLP, Scheme
 
+# Heuristic: sizes that show the effect and train in seconds.
 SHALLOW, DEEP = 4, 24
 WIDTH, BATCH, STEPS = 32, 128, 120
 # Heuristic: the ratio from which a loss counts as higher, for both sides of the claim.
 MIN_HIGHER_RATIO = 1.5
-# Rates of Adam. The better of two at each depth counts, so that no depth suffers from its rate.
+# Heuristic: rates of Adam; the better of two at each depth counts, so that no depth suffers from its rate.
 RATES = (3e-3, 1e-3)
 
 

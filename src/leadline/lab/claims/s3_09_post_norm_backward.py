@@ -15,6 +15,7 @@ from leadline.lab.estimate import below, equals, geometric
 from leadline.lab.measurements import DOUBLE
 from leadline.lab.stacks import gaussian_weight
 
+# Heuristic: sizes that show the effect and run in seconds.
 TOKENS, WIDTH, BATCH = 64, 64, 4
 
 

@@ -11,6 +11,7 @@ from leadline.lab.measurements import DOUBLE, relative_change
 from leadline.lab.stacks import Dense, ResidualBlock, gaussian_weight
 from leadline.nn import clip_norm_
 
+# Heuristic: sizes that show the effect and run in seconds.
 WIDTH, DEPTH = 24, 6
 
 

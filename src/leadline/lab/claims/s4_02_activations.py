@@ -15,6 +15,7 @@ from leadline.lab.stacks import Dense, linear_layer, plain_stack
 from leadline.nn.activations import gaussian_moments
 from leadline.readings.theory.criticality import critical_gain, depth_scale
 
+# Heuristic: sizes that run in seconds, and a bias variance that moves the fixed point without dominating it.
 WIDTH, BATCH = 128, 8
 BIAS = 0.05
 

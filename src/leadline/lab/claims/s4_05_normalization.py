@@ -15,6 +15,7 @@ from leadline.lab.estimate import equals, exact, full_range, geometric, mean, pl
 from leadline.lab.measurements import DOUBLE, layer_gains, moments_through, relative_change
 from leadline.lab.stacks import gaussian_weight, linear_layer
 
+# Heuristic: a width that runs in seconds.
 WIDTH = 64
 
 
@@ -145,6 +146,7 @@ class LinearNormRelu(nn.Module):
         return torch.relu(normed)
 
 
+# Heuristic: sizes at which the explosion with batch norm exceeds its spread.
 WIDE, SAMPLES, LAYERS = 192, 192, 16
 
 

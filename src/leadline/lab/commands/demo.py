@@ -19,6 +19,7 @@ from leadline.report.pages.repair import loss_elements
 from leadline.report.render.text import render_elements
 
 DEMO = "leadline.lab.demo:deep_mlp"
+# Heuristic: enough for the repaired network to solve the task, in less than a minute.
 DEFAULT_STEPS = 300
 
 

@@ -149,7 +149,7 @@ R = TypeVar("R")
 
 # Derived: with two threads, a thread that is idle at the end then costs at most an eighth of the time.
 MIN_PIECES_PER_THREAD = 4
-# Calibrated in the log of 2026-11-16 (docs): the activations of one layer of a chunk, 256 kB in float32.
+# Calibrated by benchmarks/fleet.py: the activations of one layer of a chunk, 256 kB in float32.
 MAX_CHUNK_ELEMENTS = 2**16
 
 

@@ -88,7 +88,7 @@ def _bundle_key(cell: Settings) -> str:
 MAX_ITERATIONS = 4000
 # Heuristic: well below the accuracy that the depth scale is needed to.
 CONVERGENCE_TOLERANCE = 1e-12
-# Any correlation below 1 leads to the same fixed point.
+# Derived: any correlation below 1 leads to the same fixed point.
 START_CORRELATION = 0.5
 
 

@@ -62,6 +62,7 @@ def summary_text(phase: Phase) -> str:
     return ". ".join(sentences) + "."
 
 
+# Derived: the power of the depth at the edge; a step sums over N layers, the variance of N branches adds up.
 THEORY_POWER = {"rate": -1.0, "residual": -0.5}
 EDGE_QUANTITY = {"rate": "rate", "residual": "scale"}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from leadline.errors import InputError
 
+# Heuristic: factors of about 1.7 from a network that trains with anything to one that trains with little.
 DEFAULT_DEPTHS = (4, 7, 12, 20, 35, 60, 100, 150)
 
 

@@ -13,7 +13,7 @@ from leadline.text import clean, clean_lines, number, plural
 
 LEAGUE_HEADER = ("scheme", "held-out loss", "behind the leader", "best rate", "sensitivity")
 TRANSFER_HEADER = ("scheme", "best rate by depth", "power of depth", "theory")
-# Columns that a narrow terminal leaves out, in this order.
+# Derived: positions in the headers above of the columns that a narrow terminal leaves out, in this order.
 OPTIONAL_LEAGUE_COLUMNS, OPTIONAL_TRANSFER_COLUMNS = (4, 3), (1,)
 LEGEND = "= not distinguishable from the leader (95 %)   † best rate at the edge of the grid   (…) no best rate known"
 # Heuristic: more charts make the page slow to read.

@@ -17,9 +17,11 @@ from leadline.lab.data import GRAY_LEVELS, digits, manual_text
 from leadline.nn import SCHEMES, Encoder, LanguageModel, Options
 from leadline.nn.schemes import find_scheme
 
+# Heuristic: the fewest heads that are more than one.
 HEADS = 2
-# Where the training data ends and where the held-out data starts. Learning rates are chosen on what is between.
+# Heuristic: where the training data ends and where the held-out data starts; learning rates are chosen between.
 SPLIT_ENDS = (0.8, 0.9)
+# Derived: the ten digits.
 CLASSES = 10
 
 

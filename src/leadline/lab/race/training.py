@@ -20,7 +20,7 @@ from leadline.nn import SCHEMES, param_groups, profile_admin_
 OptimizerName = Literal["adam", "sgd"]
 
 OPTIMIZERS = ("adam", "sgd")
-# The defaults of torch.optim.Adam.
+# Derived: the defaults of torch.optim.Adam.
 BETAS = (0.9, 0.999)
 EPS = 1e-8
 

@@ -27,7 +27,7 @@ def in_process(work: Work, bundles: Sequence[Bundle]) -> Iterator[tuple[int, Out
 
 # Worker processes on this machine (joblib's loky).
 
-# With one process, joblib would run the work in this process, and a crash would end the sweep.
+# Derived: with one process, joblib would run the work in this process, and a crash would end the sweep.
 MIN_PROCESSES = 2
 
 

@@ -10,12 +10,10 @@ from leadline.lab.sweeps.cells import Executor, Settings, Success, Work, WorkErr
 from leadline.lab.sweeps.executors import in_process
 from leadline.lab.sweeps.store import CellStore
 
-BUNDLE_ROUNDS = (
-    2  # rounds in which all that is missing runs at once: most deaths are of the machine, not of the cell
-)
-SINGLE_CELL_ROUNDS = (
-    2  # tries after these, one cell at a time, so that a cell that kills its worker takes nobody with it
-)
+# Heuristic: rounds in which all missing cells run at once; most crashes are of the machine, not of a cell.
+BUNDLE_ROUNDS = 2
+# Heuristic: rounds after these, one cell at a time, so that a cell that kills its worker loses no other cell.
+SINGLE_CELL_ROUNDS = 2
 
 Progress = Callable[[int, int, str], object]
 """Called with the number of finished cells, the total, and what is running now."""

@@ -23,8 +23,9 @@ from urllib.parse import quote
 from leadline.errors import InputError, SchemaError
 from leadline.records.run import RunInfo, note_from_json
 
-# "LEAL" in the file's header distinguishes a run file from other SQLite files.
+# Derived: "LEAL" in ASCII; in the file's header, it distinguishes a run file from other SQLite files.
 APPLICATION_ID = 0x4C45414C
+# Derived: counts the incompatible changes of the tables.
 VERSION = 1
 # Heuristic: seconds that one statement waits for another process to release the file; SQLite transactions are shorter.
 MAX_LOCK_SECONDS = 5.0

@@ -12,6 +12,7 @@ Number = int | Fraction
 Form = dict[int, Number]
 """A linear form: coefficients by unknown."""
 
+# Derived: the unknown whose value is always zero comes first.
 ZERO = 0
 """Stands for a scale that cannot change."""
 

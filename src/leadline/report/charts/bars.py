@@ -9,7 +9,7 @@ from itertools import accumulate
 from leadline.report.charts.svg import ACCENT, CHART_TONES, INK, QUIET, element, fitted, picture, words
 from leadline.report.page import Bar, BarChart, Mark, Ruler
 
-# Width and height of a bar in its own units; on the screen it is as wide as its row.
+# Derived: width and height of a bar in its own units, thousandths; on the screen it is as wide as its row.
 WIDE, BAR = 1000.0, 12.0
 COLORS = {"part": ACCENT, "quiet-part": QUIET, "total": INK}
 
@@ -68,6 +68,7 @@ def _row(row: Bar, start: float, zero: float, x: Callable[[float], float]) -> st
 
 # A few positive values as marks on one logarithmic axis.
 
+# Heuristic: in pixels; a row of 12-pixel text, half a page, and room for half a label.
 ROW, WIDTH, EDGE = 22.0, 430.0, 14.0
 # Heuristic: mean width of a letter in pixels; a label that would leave the picture stands left of its mark.
 LETTER = 7.0

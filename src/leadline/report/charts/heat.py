@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from leadline.report.charts.svg import ACCENT, CHART_TONES, INK, QUIET, element, picture, words
 
+# Heuristic: margins in pixels that hold the labels of the axes.
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 8.0, 8.0, 42.0
 # Heuristic: labels that fit side by side, and one above the other, without touching.
 MAX_LABELS_ACROSS, MAX_LABELS_UP = 9, 16

@@ -20,11 +20,11 @@ from leadline.report.charts.svg import (
 )
 from leadline.report.page import Chart, ScaleKind, Series
 
-# Margins of the frame, in pixels.
+# Heuristic: margins of the frame in pixels that hold the labels of the axes.
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 6.0, 10.0, 20.0
 # Heuristic: half-width of a band in e-folds; beyond it the band leaves every frame.
 MAX_BAND = 300.0
-# Height of the strips above and below the lines in which the marks stand, in pixels.
+# Heuristic: height in pixels of the strips above and below the lines in which the marks stand.
 RAIL = 9.0
 # Heuristic: about one point per two pixels.
 MAX_POINTS = 240

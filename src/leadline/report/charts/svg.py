@@ -91,13 +91,13 @@ Tick = tuple[float, str]
 
 # Heuristic: a change by less than a factor of ten fills only part of the height; noise must not look like a cliff.
 MIN_DECADES = 1.0
-# Share of the span above and below the lines, so that none lies on the frame.
+# Heuristic: share of the span above and below the lines, so that none lies on the frame.
 PADDING = 0.06
 # Heuristic: more labels would touch each other.
 MAX_TICKS = 6
 # Derived: beyond this value on a linear axis, the distance between two values overflows.
 MAX_LINEAR = 1e300
-# Decades between two ticks.
+# Heuristic: decades between two ticks; each choice is at most about twice the one before.
 TICK_DECADES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
 # Powers of ten that are written out: 0.001 to 1000.
 PLAIN_EXPONENTS = range(-3, 4)

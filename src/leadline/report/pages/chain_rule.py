@@ -25,7 +25,7 @@ KIND_NAMES = {
 }
 # Derived: in e-folds; the rounding of the stored logarithms is about 1e-15 per factor, far below.
 MIN_UNEXPLAINED = 1e-3
-# Kinds of op whose strongest block is named below the chart.
+# Heuristic: kinds of op whose strongest block is named below the chart; more would not fit on one line.
 KINDS_NAMED = 2
 
 

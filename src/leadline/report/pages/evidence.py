@@ -27,11 +27,11 @@ from leadline.report.pages.forecast import forecast_elements, forecast_title
 from leadline.report.pages.step import rate_ruler
 from leadline.text import count, factor, joined, number, plural, share
 
-# Kinds of rescaling that are listed; the rest is counted.
+# Heuristic: kinds of rescaling that fit on a screen; the rest is counted.
 RESCALINGS_SHOWN = 8
 # Heuristic: in blocks; beyond it, "no limit" says as much.
 MAX_DEPTH_NAMED = 1e4
-# A limit that is exceeded by more is given as a multiple instead of a percentage.
+# Heuristic: a limit that is exceeded by more is given as a multiple; "250 %" is read less easily than "3.5 times".
 MAX_PERCENTAGE = 2.0
 
 _NUMBER = re.compile(r"\d+")

@@ -12,7 +12,7 @@ from leadline.report.depth import gains
 from leadline.report.page import Chart, DepthAxis, Profiles, Series, Values
 from leadline.text import factor, plural
 
-# Empty places on the axis between two streams.
+# Heuristic: empty places on the axis between two streams; one is enough to tell them apart.
 STREAM_GAP = 1
 
 KINDS_OF_WEIGHT = {

@@ -43,11 +43,11 @@ from leadline.report.place import place_of
 from leadline.report.verdict import TITLES, by_severity, rooted, sentence, steps_of
 from leadline.text import count, factor, joined, number, plural, quoted, share
 
-# Large changes across one block that are named.
+# Heuristic: large changes across one block that are named in one sentence.
 JUMPS_SHOWN = 3
-# Checks that the commands of a page explain.
+# Heuristic: checks that the commands at the end of a page explain, one line each.
 CHECKS_EXPLAINED = 3
-# Characters of the name of a block in a line of text.
+# Heuristic: half of an 80-column terminal for the name of a block in a line of text.
 BLOCK_CHARACTERS = 40
 
 

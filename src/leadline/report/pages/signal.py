@@ -10,7 +10,7 @@ from leadline.report.depth import gains, stream_blocks
 from leadline.report.page import Column, Element, Group, Paragraph, Spark, Table, Values
 from leadline.text import factor, number
 
-# Streams that a terminal page shows.
+# Heuristic: streams that fit on a terminal page; an encoder and a decoder are two.
 STREAMS_SHOWN = 2
 
 

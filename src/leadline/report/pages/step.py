@@ -26,7 +26,7 @@ from leadline.report.page import (
 )
 from leadline.text import joined, number, plural, share, signed
 
-# Characters of a range of blocks that a row of the bar chart has room for.
+# Heuristic: characters of a range of blocks that a row of the bar chart has room for.
 RANGE_CHARACTERS = 24
 
 

@@ -58,9 +58,9 @@ LICENSE = STATIC / "uplot" / "LICENSE"
 
 # Heuristic: characters of a record in a page; leaves room for the charts of 1000 layers below a megabyte.
 MAX_RECORD = 400_000
-# Significant digits of numbers in the data of a page: one more than is ever shown.
+# Derived: significant digits of numbers in the data of a page, one more than is ever shown.
 DIGITS = 4
-# Size of a small chart in a column, in pixels.
+# Heuristic: size in pixels of a small chart; two fit side by side on a page.
 SMALL = (430.0, 150.0)
 
 # Elements that one macro of elements.html draws; `Article.draw` draws the others.

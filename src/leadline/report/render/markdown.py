@@ -29,7 +29,7 @@ from leadline.report.page import (
 )
 from leadline.text import clean, code_spans
 
-# Characters of a sparkline: they fit on a page next to their numbers.
+# Heuristic: characters of a sparkline that fit on a page next to their numbers.
 SPARK_CHARACTERS = 40
 _SPECIAL = re.compile(r"[\\`*_\[\]|~#]")
 _BACKTICKS = re.compile(r"`+")

@@ -23,8 +23,9 @@ from leadline.report.page import (
 )
 from leadline.text import joined, plural
 
-# Size of a chart in pixels.
+# Heuristic: size of a chart in pixels; three fit side by side in a cell.
 SIZE = (320.0, 130.0)
+# Heuristic: findings that fit in a cell without scrolling.
 FINDINGS_SHOWN = 6
 STYLE = """
 .ll-card{font:14px/1.45 system-ui,sans-serif;max-width:60rem;overflow-wrap:anywhere}

@@ -46,13 +46,13 @@ from leadline.report.page import (
 from leadline.report.render.text_table import table_lines
 from leadline.text import clean, plural
 
-# Lines that parts of a page may take, unless everything is requested.
+# Heuristic: lines that each part may take, unless everything is requested, so that a page fits on a screen.
 HEADLINE_LINES = 4
 FACT_LINES = 2
-# The message of the first finding may be longer: it ends with the cause, which is what the reader came for.
+# Heuristic: the message of the first finding may be longer; it ends with the cause, which the reader came for.
 FIRST_MESSAGE_LINES, MESSAGE_LINES = 6, 4
 ACTION_LINES = 3
-# A finding is not cut to less than its title and three lines.
+# Heuristic: a finding is not cut to less than its title and three lines.
 MIN_FINDING_LINES = 4
 OUTCOME_LINES = 18
 REASON_LINES = 3

@@ -12,11 +12,11 @@ from leadline.report.layout import ACCENT, LABEL, NUMBER, QUIET, TONES, shorten,
 from leadline.report.page import Cell, Column, Spark, Table
 from leadline.text import clean
 
-# Cells of the arrow above a sparkline.
+# Heuristic: cells of the arrow above a sparkline that hold its two words.
 MIN_ARROW = 18
-# Cells between two columns of text.
+# Heuristic: cells between two columns of text; one is also the gap between words.
 COLUMN_GAP = 2
-# Cells that a column of names keeps before optional columns are shown.
+# Heuristic: cells that a column of names keeps before optional columns are shown.
 MIN_NAME = 12
 
 

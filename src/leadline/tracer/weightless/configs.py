@@ -156,6 +156,7 @@ def _check_type(kind: Any, origin: Any) -> None:
 #
 # Token ids and labels are assumed to be uniform over their range; pixels, waveforms and features, standard normal.
 
+# Derived: any fixed seed, so that a prediction can be repeated.
 SEED = 0
 # Heuristic: a quarter of a second at 16 kHz.
 WAVEFORM_SAMPLES = 4000

@@ -138,6 +138,7 @@ FRESH: dict[str, Draw] = {
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
+# Derived: the value that each function of torch fills its result with.
 _FILLED = {"zeros": 0.0, "ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
 _FULL = {"full", "full_like", "new_full", "scalar_tensor"}
 _COPIES = {"clone", "_to_copy", "lift_fresh", "lift_fresh_copy", "alias_copy", "detach_copy", "view_copy"}

@@ -14,6 +14,7 @@ from leadline.readings.theory.moment_rule import (
 )
 from leadline.readings.theory.signal import Signal, constant_signal
 
+# Derived: the value that each function of torch fills its result with.
 _CONSTANTS = {
     "zeros": 0.0,
     "ones": 1.0,
