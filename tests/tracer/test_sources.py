@@ -98,8 +98,19 @@ def test_names_start_at_the_repository_around_the_working_directory(tmp_path, mo
 
 def test_a_report_knows_where_the_users_modules_are_written(load):
     report = leadline.check(load("nets.py").Mine(), torch.randn(8, 4), loss=lambda y: y.square().mean())
-    assert report.sources.keys() == {""}
+    assert report.sources.keys() == {"", "body.0", "body.1"}
     assert report.sources[""].file == "nets.py"
+
+
+def test_a_layer_of_pytorch_is_placed_at_the_line_that_calls_it(load):
+    report = leadline.check(load("nets.py").Mine(), torch.randn(8, 4), loss=lambda y: y.square().mean())
+    assert report.sources["body.0"] == Source(file="nets.py", line=15)
+
+
+def test_a_finding_about_one_line_is_placed_there():
+    report = samples.report(samples.profile([1.0], [1.0]))
+    line = Source(file="model.py", line=46)
+    assert place_of(report, replace(samples.finding(), source=line)) == line
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from leadline.checks._history import History
-from leadline.records import CheckRow, Finding, Margin, Profile, Rehearsal, Severity
+from leadline.records import CheckRow, Finding, Margin, Profile, Rehearsal, Severity, Source
 from leadline.records.run import Alert
 
 Refutation = Literal["", "learning", "falling"]
@@ -33,6 +33,8 @@ class Symptom:
     """What to do: one imperative sentence with the API call or config change."""
     evidence: dict[str, float]
     layers: tuple[int, int] | None = None
+    source: Source | None = None
+    """The line of the user's code that it is about, if that is one line."""
     since: int = 0
     """Run checks: the step since which it has been so."""
     trend: float | None = None
@@ -125,6 +127,7 @@ class Check:
                 action=symptom.action,
                 evidence=symptom.evidence,
                 layers=symptom.layers,
+                source=symptom.source,
             )
 
     def _alerts(self, history: History) -> Iterator[Alert]:

@@ -16,7 +16,7 @@ from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
 from leadline.readings.update.reading import read_update
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
-from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Trace, Verdict, severity_rank
+from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Source, Trace, Verdict, severity_rank
 from leadline.records.codec import Unsaved
 from leadline.records.report import Report
 from leadline.report.verdict import sentence
@@ -61,10 +61,19 @@ def make_report(trace: Trace, profile: Profile, coverage: Coverage, rules: Seque
         coverage=coverage,
         rules=tuple(each.row(findings) for each in checks),
         margins=tuple(margin for each in checks for margin in each.read_margins(profile.shown)),
-        sources={module.path: module.source for module in trace.modules if module.source is not None},
+        sources=_sources(trace),
         unsaved_trace=Unsaved(trace),
     )
     return _with_reason(report)
+
+
+def _sources(trace: Trace) -> dict[str, Source]:
+    """By path of the module: where its class is written, or else the line of the user's code that calls it."""
+    sources = {module.path: module.source for module in trace.modules if module.source is not None}
+    for op in trace.ops:
+        if op.source is not None and op.module:
+            sources.setdefault(op.module, op.source)
+    return sources
 
 
 def ignore_checks(report: Report, codes: Collection[str]) -> Report:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from leadline.records.trace import Source
+
 Severity = Literal["info", "warning", "error"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 """All severities, the least severe first."""
@@ -39,6 +41,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The baseline lists it, so it does not fail the check."""
     layers: tuple[int, int] | None = None
     """First and last block that it is about, as indices in `Profile.blocks`; None: the whole model, or no block."""
+    source: Source | None = None
+    """The line of the user's code that it is about, if that is one line."""
     explained_by: str = ""
     """Code of the finding that this one is a consequence of; "" if it is a root."""
 

@@ -44,7 +44,7 @@ class Report(Printable, frozen=True, kw_only=True):
     ignored: tuple[Finding, ...] = ()
     """What was found by rules that the user told not to count; the verdict is that of the other findings."""
     sources: dict[str, Source] = msgspec.field(default_factory=dict)
-    """Where the user's own modules are written, by path; "" is the model itself, or the function that makes it."""
+    """Lines of the user's code by module path: the class, or the line that calls it; "" is the model or its factory."""
 
     course: RunSummary | None = None
     """How the training went, if this is about one that has run; None: about one pass."""

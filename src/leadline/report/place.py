@@ -13,11 +13,13 @@ _NUMBER = re.compile(r"\d+")
 
 
 def place_of(report: Report, finding: Finding) -> Source | None:
-    """Where the class of the first module that the finding names is written, or of the nearest module around it.
+    """The line that the finding is about, or else the one of the first module that it names.
 
-    Layers of PyTorch have no place in the user's repository, so the module that contains them is used, and in the end
-    the model itself. None if not even the model is written there.
+    A module of the user's is placed at its class, a layer of PyTorch at the line that calls it. If neither is in the
+    user's repository, the module that contains it is used, and in the end the model itself; None if not even that is.
     """
+    if finding.source is not None:
+        return finding.source
     path = _END_OF_PATH.split(finding.where, maxsplit=1)[0]
     while path and path not in report.sources:
         path = path.rpartition(".")[0]
