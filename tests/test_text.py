@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from leadline.report.layout import shorten
-from leadline.text import clean, code_spans, count, factor, first_clause, number, plural, share
+from leadline.report.names import shorten, shorten_name
+from leadline.text import clean, code_spans, count, factor, first_clause, layer_label, number, plural, share
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -31,8 +31,35 @@ def test_a_shortened_name_fits(text, width):
     assert cell_len(shorten(text, width)) <= width
 
 
-def test_a_name_is_cut_in_the_middle():
-    assert shorten("encoder.layers.17.linear", 15) == "encoder….linear"
+@given(st.text(), st.integers(1, 60))
+def test_a_shortened_path_fits(text, width):
+    assert cell_len(shorten_name(text, width)) <= width
+    assert cell_len(shorten_name(f"{text}.{text} … {text}.3", width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "short"),
+    [
+        ("transformer.h.11.attn.c_proj", 28, "transformer.h.11.attn.c_proj"),
+        ("transformer.h.11.attn.c_proj", 20, "…h.11.attn.c_proj"),
+        ("transformer.h.11.attn.c_proj", 15, "…11.attn.c_proj"),
+        ("transformer.h.11.attn.c_proj", 12, "…h.11…c_proj"),
+        ("encoder.layers.17.linear", 15, "…17.linear"),
+        ("stages.2.blocks.14.mlp.fc1", 14, "…2…14.mlp.fc1"),
+        ("transformer.h.0.c_proj … transformer.h.23.c_proj", 36, "transformer.h.0.c_proj … 23.c_proj"),
+        ("transformer.h.0.c_proj … transformer.h.23.c_proj", 26, "…h.0.c_proj … 23.c_proj"),
+        ("embeddings.word … classifier.out_proj", 30, "embeddings.word … …out_proj"),
+    ],
+)
+def test_a_short_name_keeps_the_layer_number_and_the_last_component(name, width, short):
+    assert shorten_name(name, width) == short
+
+
+def test_a_layer_whose_name_is_a_number_is_not_read_as_a_number():
+    assert layer_label("58") == "layer 58"
+    assert layer_label("58 … 0") == "layers 58 … 0"
+    assert layer_label("body.58") == "body.58"
+    assert layer_label("body.58 … body.0") == "body.58 … body.0"
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from leadline.errors import InputError
 from leadline.records import FailOn
 from leadline.records.codec import read_text
-from leadline.report.formats import FORMATS
+from leadline.report.look import FORMAT_NAMES
 
 FILE = "pyproject.toml"
-CHOICES = {"fail-on": get_args(FailOn), "format": tuple(FORMATS)}
+CHOICES = {"fail-on": get_args(FailOn), "format": FORMAT_NAMES}
 EXAMPLES = {
     "targets": 'targets = ["train.py:make_case"]',
     "select": 'select = ["F", "B201"]',

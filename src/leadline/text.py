@@ -7,6 +7,8 @@ import re
 import shlex
 
 NOT_MEASURED = "n/a"
+RANGE = " … "
+"""Between the first and the last name of a range of layers."""
 
 # Characters at which a spreadsheet takes a cell for a formula.
 _FORMULA_SIGNS = ("=", "+", "-", "@")
@@ -59,6 +61,14 @@ def code_spans(text: str) -> list[tuple[str, bool]]:
 def first_clause(text: str) -> str:
     """`text` up to its first full stop, colon or semicolon; one inside a number or a name does not end it."""
     return _CLAUSE.split(text.strip(), maxsplit=1)[0].rstrip(".")
+
+
+def layer_label(name: str) -> str:
+    """A block or a range of blocks in a sentence: "layers.3", but "layer 58" if the name is only a number."""
+    first, is_range, last = name.partition(RANGE)
+    if is_range and first.isdigit() and last.isdigit():
+        return f"layers {name}"
+    return f"layer {name}" if name.isdigit() else name
 
 
 # Numbers in words.

@@ -44,6 +44,40 @@ def test_help_imports_neither_torch_nor_the_renderers():
     assert not {"torch", "rich", "jinja2", "markdown_it", "leadline.report"} & set(done.stdout.split())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["check", "--help"], ["fix", "--help"], ["forecast", "--help"], ["rules"], ["fixes"]],
+    ids=" ".join,
+)
+def test_what_prints_no_report_imports_no_renderer(arguments):
+    code = f"import sys; from leadline.cli import main; main({arguments}); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    heavy = {"torch", "rich.console", "rich.text", "jinja2", "markdown_it", "leadline.report.render.html"}
+    assert not heavy & set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_page_of_text_does_not_import_what_only_html_needs(tmp_path):
+    saved = tmp_path / "saved.json"
+    saved.write_text(samples.broken().to_json())
+    code = (
+        "import sys; from leadline.report.formats import FORMATS; from leadline.report.look import Look; "
+        "from leadline.records.report import Report; "
+        "FORMATS['text']([Report.from_json(open(sys.argv[1]).read())], Look()); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, saved], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not {"jinja2", "markdown_it"} & set(done.stdout.split())
+
+
+def test_rules_and_fixes_are_listed_in_plain_signs(run):
+    listed = run("rules").out + run("fixes").out
+    assert "$" not in listed
+    assert "\\" not in listed
+
+
 WITHOUT_TORCH = """
 import sys
 from leadline.cli import COMMANDS, load_command, main

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leadline.report.formats import FORECAST_FORMATS
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from tests.support.reports import forecast
 
 FAMILY = """

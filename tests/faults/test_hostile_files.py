@@ -26,7 +26,7 @@ from leadline.config import read_config
 from leadline.errors import MAX_MESSAGE_LENGTH, InputError, LeadlineError, SchemaError
 from leadline.lab.phase.record import Phase, Separation
 from leadline.records import Edit, Recipe
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.saved import formats_of
 from tests.support import reports as samples
 from tests.support.faults import runs

@@ -20,7 +20,7 @@ from leadline.lab.phase.plan import KINDS, PhasePlan
 from leadline.lab.phase.record import Phase
 from leadline.lab.sweeps import CellStore
 from leadline.readings.theory.criticality import depth_scale
-from leadline.report.layout import Look
+from leadline.report.look import Look
 
 SMALL = PhasePlan(
     values=(0.5, 2.0), depths=(1, 3, 12), rates=(0.1,), steps=60, width=16, batch=16, samples=128

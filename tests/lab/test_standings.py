@@ -15,7 +15,7 @@ from leadline.lab.race.page import (
 )
 from leadline.lab.race.record import Race, SeedInterval
 from leadline.lab.race.standings import NetworkResult, league_table, rate_transfers
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from tests.support.lab_results import fields_of, parabola, synthetic_race
 
 

@@ -15,7 +15,7 @@ from leadline.errors import SchemaError
 from leadline.records import Finding
 from leadline.records.report import Report
 from leadline.report.formats import FORMATS
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.saved import read_reports
 from leadline.text import clean
 from tests.support import reports as samples

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from leadline.checks import model_checks
 from leadline.report.formula import markdown, plain, readable
-from leadline.report.layout import Look
+from leadline.report.look import Look
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.result_files import load
 from leadline.cli.report import saved_kinds
 from leadline.errors import SchemaError
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.saved import formats_of
 
 RACE = load("race")["cases"]["text"]

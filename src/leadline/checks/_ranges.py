@@ -30,11 +30,6 @@ def range_name(profile: Profile, span: tuple[int, int]) -> str:
     return first if first == last else f"{first} … {last}"
 
 
-def layer_label(name: str) -> str:
-    """The name of a block in a sentence: "layers.3", but "layer 58" if the name is only a number."""
-    return f"layer {name}" if name.isdigit() else name
-
-
 def body(profile: Profile, stream: int) -> list[int]:
     """Indices of all blocks of a stream except its head."""
     own = [index for index, block in enumerate(profile.blocks) if block.stream == stream]

@@ -36,7 +36,6 @@ from leadline.monitor.runfile import SUFFIX
 from leadline.monitor.runfile.logs import ALIASES, EVENT_FILE_MARK, is_log
 from leadline.records import FailOn
 from leadline.records.report import Report
-from leadline.report.formats import FORMATS
 from leadline.report.verdict import fails
 from leadline.targets import factory_source, is_config, load, load_factory, locate, move_case
 
@@ -207,6 +206,9 @@ def check(
         known = write_known(known, reports, write_baseline)
     if path := write_baseline or baseline:
         reports = mark_known(reports, known, path)
+    # Imported here because the renderers are slow to import, and --help needs none.
+    from leadline.report.formats import FORMATS
+
     if page is not None:
         emit(FORMATS["html"](reports, look), page)
     emit(FORMATS[form](reports, look), output)

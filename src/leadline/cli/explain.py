@@ -14,7 +14,7 @@ from leadline.cli.exit_codes import FINE
 from leadline.cli.options import color_option, examples
 from leadline.cli.output import emit, look_for
 from leadline.fixes import Fix, all_fixes
-from leadline.report.formula import markdown
+from leadline.report.formula import in_signs, markdown
 from leadline.report.pages.repair import REACH_NAMES
 
 
@@ -60,7 +60,7 @@ def rules(form: str) -> int:
         rows = [{"code": c.code, "name": c.name, "summary": c.summary, "since": c.since} for c in checks]
         emit(json.dumps(rows, indent=2) + "\n")
     else:
-        emit(_table((check.code, check.name, check.summary) for check in checks))
+        emit(_table((check.code, check.name, in_signs(check.summary)) for check in checks))
     return FINE
 
 
@@ -73,7 +73,7 @@ def fixes(form: str) -> int:
     if form == "json":
         emit(json.dumps([_fix_row(fix) for fix in all_fixes()], indent=2) + "\n")
     else:
-        emit(_table((fix.name, REACH_NAMES[fix.reach], fix.summary) for fix in all_fixes()))
+        emit(_table((fix.name, REACH_NAMES[fix.reach], in_signs(fix.summary)) for fix in all_fixes()))
     return FINE
 
 

@@ -27,7 +27,7 @@ from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
 from leadline.fixes import all_fixes
 from leadline.records.repair import RepairReport
-from leadline.report.formats import REPAIR_FORMATS
+from leadline.report.look import REPAIR_FORMAT_NAMES
 from leadline.report.snippet import split_imports
 from leadline.targets import load, locate, move_case, source_file
 from leadline.tracer.sources import repository_root
@@ -59,7 +59,7 @@ DEMO = "leadline.lab.demo:deep_mlp"
 @click.option(
     "--format",
     "form",
-    type=click.Choice(list(REPAIR_FORMATS)),
+    type=click.Choice(REPAIR_FORMAT_NAMES),
     default="text",
     show_default=True,
     help="Format of the result; it never changes the exit code.",
@@ -111,6 +111,9 @@ def fix(
     except Exception as error:
         say(explain_crash(error))
         return FAILED
+    # Imported here because the renderers are slow to import, and --help needs none.
+    from leadline.report.formats import REPAIR_FORMATS
+
     if page is not None:
         emit(REPAIR_FORMATS["html"](repair.report, look), page)
     if recipe is not None:

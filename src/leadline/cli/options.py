@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from leadline.config import find_config, read_config
 from leadline.records import SEVERITIES
-from leadline.report.formats import FORMATS
+from leadline.report.look import FORMAT_NAMES
 from leadline.text import clean
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -65,7 +65,7 @@ def config_option(command: Command) -> Command:
 
 
 def format_option(command: Command) -> Command:
-    choice = click.Choice(list(FORMATS))
+    choice = click.Choice(FORMAT_NAMES)
     text = "Output format; it does not change the exit code."
     return click.option("--format", "form", type=choice, default="text", show_default=True, help=text)(
         command

@@ -14,7 +14,7 @@ from types import TracebackType
 import click
 
 from leadline.records import FailOn
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.text import clean_lines
 
 PACKAGE_FOLDER = str(Path(__file__).parents[1])

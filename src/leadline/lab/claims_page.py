@@ -23,7 +23,8 @@ from leadline.records import Experiment, Lab, Party, Plot, PredictionCheck, Ruli
 from leadline.report.charts.lines import line_chart
 from leadline.report.charts.svg import CHART_TONES, element, words
 from leadline.report.formula import FORMULA, in_signs, plain
-from leadline.report.layout import QUIET, TONES, Look
+from leadline.report.layout import QUIET, TONES
+from leadline.report.look import Look
 from leadline.report.page import Fact, ScaleKind, Series, facts
 from leadline.report.render.html import REPORT_KIT, STATIC, Kit, fill
 from leadline.text import number

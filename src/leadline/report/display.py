@@ -9,10 +9,10 @@ from rich.text import Text
 from leadline.records import Forecast
 from leadline.records.repair import RepairReport
 from leadline.records.report import Report
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.pages import page_of
 from leadline.report.pages.report import report_page
-from leadline.report.render import html, notebook, text
+from leadline.report.render import notebook, text
 
 
 def text_page(record: object) -> str:
@@ -32,5 +32,8 @@ def notebook_card(record: object) -> str:
 
 def html_page(record: Report | RepairReport, forecast: Forecast | None = None) -> str:
     """One self-contained page for the browser; `forecast`: of the family that a report's model belongs to."""
+    # Imported here because jinja2 and markdown-it are slow to import, and print(report) needs neither.
+    from leadline.report.render import html
+
     page = report_page(record, forecast) if isinstance(record, Report) else page_of(record)
     return html.render([page])

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from leadline.records import Forecast
 from leadline.records.repair import RepairReport
 from leadline.records.report import Report, ReportComparison
-from leadline.report.layout import Look
+from leadline.report.look import Look
+from leadline.report.page import Page
 from leadline.report.pages.comparison import Losses, comparison_page
 from leadline.report.pages.forecast import forecast_page
 from leadline.report.pages.repair import repair_page
 from leadline.report.pages.report import report_page
-from leadline.report.render import github, html, jsonl, junit, markdown, sarif, text
+from leadline.report.render import github, jsonl, junit, markdown, sarif, text
 from leadline.text import clean
 
 
@@ -36,6 +37,13 @@ def _json(reports: Sequence[Report]) -> str:
     return "[\n" + ",\n".join(each.to_json() for each in reports) + "\n]\n"
 
 
+def _html(pages: Sequence[Page]) -> str:
+    # Imported here because jinja2 and markdown-it are slow to import, and a text page needs neither.
+    from leadline.report.render import html
+
+    return html.render(pages)
+
+
 FORMATS: Mapping[str, Callable[[Sequence[Report], Look], str]] = {
     "text": _text,
     "json": lambda reports, look: _json(reports),
@@ -44,7 +52,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Report], Look], str]] = {
     "sarif": lambda reports, look: sarif.render(reports),
     "junit": junit.render,
     "md": lambda reports, look: "\n".join(markdown.render(report_page(each)) for each in reports),
-    "html": lambda reports, look: html.render([report_page(each) for each in reports]),
+    "html": lambda reports, look: _html([report_page(each) for each in reports]),
 }
 """Of reports, one or several."""
 
@@ -52,14 +60,14 @@ REPAIR_FORMATS: Mapping[str, Callable[[RepairReport, Look], str]] = {
     "text": lambda repair, look: text.render(repair_page(repair), look),
     "json": lambda repair, look: repair.to_json() + "\n",
     "md": lambda repair, look: markdown.render(repair_page(repair)),
-    "html": lambda repair, look: html.render([repair_page(repair)]),
+    "html": lambda repair, look: _html([repair_page(repair)]),
 }
 
 FORECAST_FORMATS: Mapping[str, Callable[[Forecast, Look], str]] = {
     "text": lambda forecast, look: text.render(forecast_page(forecast), look),
     "json": lambda forecast, look: forecast.to_json() + "\n",
     "md": lambda forecast, look: markdown.render(forecast_page(forecast)),
-    "html": lambda forecast, look: html.render([forecast_page(forecast)]),
+    "html": lambda forecast, look: _html([forecast_page(forecast)]),
 }
 
 
@@ -71,5 +79,5 @@ def comparison_formats(
     return {
         "text": lambda look: text.render(page, look),
         "json": lambda look: comparison.to_json() + "\n",
-        "html": lambda look: html.render([page]),
+        "html": lambda look: _html([page]),
     }

@@ -7,11 +7,7 @@ import unicodedata
 from io import StringIO
 from typing import Literal
 
-from rich.console import Console
-from rich.markdown import Markdown
-from rich.theme import Theme
-
-from leadline.report.layout import ACCENT, Look
+from leadline.report.look import Look
 
 # fmt: off
 SIGNS = {
@@ -98,14 +94,21 @@ def _sign(name: str) -> str:
 
 # Heuristic: cells per line of prose; longer lines are hard to read.
 MAX_PROSE_WIDTH = 96
-THEME = Theme({"markdown.code": ACCENT, "markdown.h1": "bold", "markdown.h2": "bold"})
 
 
 def markdown(source: str, look: Look) -> str:
     """`source` as text for the terminal; with color, with ANSI codes."""
+    # Imported here because rich is slow to import, and formulas alone do not need it.
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.theme import Theme
+
+    from leadline.report.layout import ACCENT
+
+    theme = Theme({"markdown.code": ACCENT, "markdown.h1": "bold", "markdown.h2": "bold"})
     page = StringIO()
     color: Literal["standard"] | None = "standard" if look.color else None
     width = min(look.width, MAX_PROSE_WIDTH)
-    console = Console(file=page, width=width, color_system=color, force_terminal=look.color, theme=THEME)
+    console = Console(file=page, width=width, color_system=color, force_terminal=look.color, theme=theme)
     console.print(Markdown(readable(source)))
     return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())

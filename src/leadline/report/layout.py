@@ -1,16 +1,9 @@
-"""The layout of terminal pages: widths, styles, labels with wrapped text, and the choices of the reader."""
+"""The layout of terminal pages: widths, styles, and labels with wrapped text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
-
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
-
-from leadline.records import FailOn
 
 # Heuristic: cells of the label at the left of a line, ten characters and a space.
 LABEL = 11
@@ -58,38 +51,3 @@ def wrapped(body: Text | str, width: int, *, most: int | None = None) -> list[Te
     last.truncate(width - 2)
     last.append(" …")
     return lines[:most]
-
-
-def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` terminal cells, cut in the middle, where names differ least."""
-    if cell_len(text) <= width:
-        return text
-    for kept in range(width - 1, 0, -1):
-        candidate = text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
-        if cell_len(candidate) <= width:
-            return candidate
-    return "…"[:width]
-
-
-# How a report is shown: the choices a reader makes, in one value.
-
-Detail = Literal["verdict", "page", "everything"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """The choices of a reader; formats that do not depend on a choice ignore it."""
-
-    width: int = 80
-    """Columns of the terminal."""
-    detail: Detail = "page"
-    """The verdict alone, a page of at most 40 lines, or everything that is known."""
-    color: bool = False
-    fail_on: FailOn = "warning"
-    """The lowest severity that counts as a failure, for formats that mark failures."""
-    fail_on_by_target: Mapping[str, FailOn] = field(default_factory=dict)
-    """Targets with a `fail_on` of their own."""
-
-    def fail_on_for(self, target: str) -> FailOn:
-        """The lowest severity at which a finding of `target` is a failure."""
-        return self.fail_on_by_target.get(target, self.fail_on)

@@ -107,7 +107,7 @@ Cell = str | Spark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """`kind`: prose is wrapped, a name is shortened in its middle, a number is aligned to the right."""
+    """`kind`: prose is wrapped, a name keeps its layer number and its end, a number is aligned to the right."""
 
     title: str = ""
     kind: Literal["label", "text", "name", "number", "spark"] = "text"

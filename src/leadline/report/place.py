@@ -6,8 +6,8 @@ import re
 
 from leadline.records import CheckRow, Finding, Source
 from leadline.records.report import Report
+from leadline.text import RANGE
 
-RANGE = " … "
 _END_OF_PATH = re.compile(r" … |…|#\d+$")
 _NUMBER = re.compile(r"\d+")
 

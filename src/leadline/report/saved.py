@@ -14,7 +14,7 @@ from leadline.records import FORECAST_SCHEMA, Forecast, parse
 from leadline.records.repair import REPAIR_SCHEMA, RepairReport
 from leadline.records.report import REPORT_SCHEMA, Report
 from leadline.report.formats import FORECAST_FORMATS, FORMATS, REPAIR_FORMATS
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.text import clean
 
 Kind = tuple[Callable[[str], Any], Mapping[str, Callable[[Any, Look], str]]]

@@ -25,7 +25,7 @@ from leadline.readings.depth_law import (
 )
 from leadline.records import DepthLimit, Exponent
 from leadline.report.formats import FORECAST_FORMATS
-from leadline.report.layout import Look
+from leadline.report.look import Look
 
 DEPTHS = (8, 16, 32)
 WIDTH = 64

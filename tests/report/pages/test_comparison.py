@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from leadline.records.report import ReportComparison
 from leadline.report.compare import compare
 from leadline.report.formats import comparison_formats
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.pages.comparison import comparison_page
 from leadline.report.render import html
 from tests.support import reports as samples

@@ -13,7 +13,7 @@ from leadline.records import Trial
 from leadline.records.repair import RepairReport
 from leadline.report.charts.sparkline import loss_curve
 from leadline.report.formats import REPAIR_FORMATS
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.snippet import put_together
 from tests.support import reports as samples
 from tests.support.repairs import outcome, repair

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.render.junit import render
 from leadline.report.verdict import fails
 from tests.support import reports as samples

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from leadline.records import Stream
 from leadline.records.report import Report
-from leadline.report.layout import MAX_PAGE_LINES, Look
+from leadline.report.layout import MAX_PAGE_LINES
+from leadline.report.look import Look
 from leadline.report.pages import page_of
 from leadline.report.render.text import render
 from tests.support import reports as samples

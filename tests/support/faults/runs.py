@@ -21,7 +21,7 @@ from leadline.monitor.runfile.summary import summarize
 from leadline.records import spell
 from leadline.records.run import Alert, Event, RunInfo
 from leadline.report.formats import FORMATS
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from tests.support import reports as samples
 
 INFO = RunInfo(model="Net", parameters=10, budget=0.01)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
 from leadline.checks._laws import MIN_COMPARED_BLOCKS
-from leadline.checks._ranges import layer_label
 from leadline.records import ModelFacts, Profile, Weight
+from leadline.text import layer_label
 
 # Heuristic: share of the squared gradient of all matrices except those of the first block and the head.
 MAX_SHARE = 0.99

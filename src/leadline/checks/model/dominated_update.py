@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.checks._laws import MIN_COMPARED_BLOCKS
-from leadline.checks._ranges import layer_label
 from leadline.records import Profile
+from leadline.text import layer_label
 
 # Heuristic: all other blocks together then make a twentieth of the promised change.
 MAX_SHARE = 0.95

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric
-from leadline.checks._ranges import layer_label
 from leadline.records import Attribution, Factor, Profile
+from leadline.text import layer_label
 
 # Calibrated by benchmarks/dropout.py: share of the units. At or below it, no network of width 64 to 1024 learns well.
 MIN_KEPT_SHARE = 0.02

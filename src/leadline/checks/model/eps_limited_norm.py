@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_decay
-from leadline.checks._ranges import first_names, layer_label
+from leadline.checks._ranges import first_names
 from leadline.records import EpsSite, Profile
+from leadline.text import layer_label
 
 # Derived: eps over variance at which the output of a norm loses 5 % of its size, as sqrt(1 / 1.1).
 MIN_EPS_SHARE = 0.1

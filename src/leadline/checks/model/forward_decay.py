@@ -9,8 +9,8 @@ from leadline.checks._causes import law_symptom, lost_per_block
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric
 from leadline.checks._laws import depth_margin, forward_laws
-from leadline.checks._ranges import layer_label
 from leadline.records import Profile
+from leadline.text import layer_label
 
 
 @check(

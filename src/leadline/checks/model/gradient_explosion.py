@@ -9,9 +9,9 @@ from leadline.checks._causes import law_symptom
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric, power_law
 from leadline.checks._laws import backward_laws, depth_margin
-from leadline.checks._ranges import layer_label
 from leadline.readings.limits import MAX_EFOLDS_ADAM
 from leadline.records import Profile, Severity
+from leadline.text import layer_label
 
 
 @check(

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import profile_of, stack_with, weight
-from leadline.checks._ranges import body, layer_label
+from leadline.checks._ranges import body
 from leadline.records import ModelFacts, Profile
+from leadline.text import layer_label
 
 # Derived: with a single block before the head, the two cannot be compared.
 MIN_BLOCKS = 2

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import geometric, profile_of
-from leadline.checks._ranges import layer_label
 from leadline.records import Anomaly, Profile
+from leadline.text import layer_label
 
 # Ops that are infinite or not defined at zero.
 BOUNDED_DOMAIN_OPS = frozenset({"log", "log2", "log10", "sqrt", "rsqrt", "div", "reciprocal", "norm", "pow"})

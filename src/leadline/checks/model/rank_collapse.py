@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_likeness
-from leadline.checks._ranges import body, layer_label
+from leadline.checks._ranges import body
 from leadline.checks._steps import optimizer_family
 from leadline.records import Margin, Profile
+from leadline.text import layer_label
 
 # Calibrated by benchmarks/verdicts: correlation after the last block; hardly any network above it learned.
 MAX_LAST_CORRELATION = {"adam": 0.985, "sgd": 0.95}

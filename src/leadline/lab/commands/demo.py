@@ -14,7 +14,8 @@ from leadline.cli.options import Progress, color_option, detail_options, example
 from leadline.cli.output import at_work, emit, look_for, say
 from leadline.records import Recipe
 from leadline.report.formats import FORMATS, REPAIR_FORMATS
-from leadline.report.layout import LABEL, Look
+from leadline.report.layout import LABEL
+from leadline.report.look import Look
 from leadline.report.pages.repair import loss_elements
 from leadline.report.render.text import render_elements
 

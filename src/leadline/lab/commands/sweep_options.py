@@ -15,7 +15,7 @@ from leadline.cli.options import Progress, file_option, html_option, output_opti
 from leadline.cli.output import emit, look_for
 from leadline.lab.sweeps import CellStore, Executor, find_executor
 from leadline.lab.sweeps.executors import EXECUTOR_NAMES
-from leadline.report.layout import Look
+from leadline.report.look import Look
 
 Option = Callable[[Callable[..., int]], Callable[..., int]]
 

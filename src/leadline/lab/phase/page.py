@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from leadline.lab.phase.record import MIN_TRAINED_ACCURACY, Phase
 from leadline.report.charts.heat import Axis, Curve, heat_map
-from leadline.report.layout import Look, wrapped
+from leadline.report.layout import wrapped
+from leadline.report.look import Look
 from leadline.report.page import Column, Fact, Page, Picture, Section, Table, Title, facts
 from leadline.report.render import html
 from leadline.text import clean, clean_lines, number

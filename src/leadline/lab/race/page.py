@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from leadline.lab.race.record import Race, RateTransfer, SeedInterval, Standing
-from leadline.report.layout import Look, wrapped
+from leadline.report.layout import wrapped
+from leadline.report.look import Look
 from leadline.report.page import Chart, Charts, Column, Fact, Page, Section, Series, Table, Title, facts
 from leadline.report.render import html
 from leadline.text import clean, clean_lines, number, plural

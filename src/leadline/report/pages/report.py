@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
-from leadline.records import DepthScale, Finding, Forecast, Profile, RunSummary
+from leadline.records import DepthScale, Finding, Forecast, Jump, Profile, RunSummary
 from leadline.records.report import Report
 from leadline.report.depth import block_summary
-from leadline.report.layout import shorten
+from leadline.report.names import shorten_name
 from leadline.report.page import (
     Command,
     Commands,
@@ -41,7 +41,7 @@ from leadline.report.pages.signal import block_table, signal_elements
 from leadline.report.pages.step import rate_advice, step_section
 from leadline.report.place import place_of
 from leadline.report.verdict import TITLES, by_severity, rooted, sentence, steps_of
-from leadline.text import count, factor, joined, number, plural, quoted, share
+from leadline.text import count, factor, joined, layer_label, number, plural, quoted, share
 
 # Heuristic: large changes across one block that are named in one sentence.
 JUMPS_SHOWN = 3
@@ -229,14 +229,7 @@ def reproducing_code(report: Report) -> str:
 
 def _depth_section(profile: Profile, profiles: Profiles) -> Section:
     signal = signal_elements(profile)
-    jumps = [
-        Fact(
-            label="Jump",
-            value=f"{factor(jump.factor)} {jump.direction} across {shorten(jump.block, BLOCK_CHARACTERS)}",
-            line="jumps",
-        )
-        for jump in profile.jumps[:JUMPS_SHOWN]
-    ]
+    jumps = [Fact(label="Jump", value=_jump(each), line="jumps") for each in profile.jumps[:JUMPS_SHOWN]]
     blocks = (block_table(profile),) if profile.blocks else ()
     return Section(
         key="depth",
@@ -246,6 +239,11 @@ def _depth_section(profile: Profile, profiles: Profiles) -> Section:
         verbose=(*signal, *blocks, facts(*jumps)),
         body=(profiles,) if profiles.charts else (),
     )
+
+
+def _jump(jump: Jump) -> str:
+    block = layer_label(shorten_name(jump.block, BLOCK_CHARACTERS))
+    return f"{factor(jump.factor)} {jump.direction} across {block}"
 
 
 def _legend(profile: Profile, profiles: Profiles) -> str:

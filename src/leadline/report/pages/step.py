@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from leadline.records import DepthRange, Rehearsal, Update
-from leadline.report.layout import shorten
+from leadline.report.names import shorten_name
 from leadline.report.page import (
     Bar,
     BarChart,
@@ -24,7 +24,7 @@ from leadline.report.page import (
     Title,
     facts,
 )
-from leadline.text import joined, number, plural, share, signed
+from leadline.text import RANGE, joined, layer_label, number, plural, share, signed
 
 # Heuristic: characters of a range of blocks that a row of the bar chart has room for.
 RANGE_CHARACTERS = 24
@@ -136,10 +136,14 @@ def _range_bars(part: DepthRange, whole: float) -> list[Bar]:
     """What the gradient predicts for these blocks, and what the loss does if only they move."""
     if part.share is None:
         return []
-    rows = [_bar(shorten(f"{part.first} … {part.last}", RANGE_CHARACTERS), part.share * whole)]
+    rows = [_bar(_range_label(part), part.share * whole)]
     if part.loss_change is not None:
         rows.append(_bar("moved alone", part.loss_change, quiet=True))
     return rows
+
+
+def _range_label(part: DepthRange) -> str:
+    return layer_label(shorten_name(f"{part.first}{RANGE}{part.last}", RANGE_CHARACTERS))
 
 
 def _bar(label: str, value: float, *, quiet: bool = False) -> Bar:

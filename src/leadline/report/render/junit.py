@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from leadline.records import CheckRow, FailOn, Finding
 from leadline.records.report import Report
-from leadline.report.layout import Look
+from leadline.report.look import Look
 from leadline.report.place import checks_of, place_of
 from leadline.report.verdict import by_severity, fails, headline, message_with_action, sentence
 from leadline.text import clean

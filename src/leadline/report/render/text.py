@@ -21,10 +21,10 @@ from leadline.report.layout import (
     MIN_WIDTH,
     QUIET,
     TONES,
-    Look,
     labeled,
     wrapped,
 )
+from leadline.report.look import Look
 from leadline.report.page import (
     Code,
     Commands,

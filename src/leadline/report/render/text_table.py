@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from leadline.report.charts.sparkline import draw_spark, stretch_of
-from leadline.report.layout import ACCENT, LABEL, NUMBER, QUIET, TONES, shorten, wrapped
+from leadline.report.layout import ACCENT, LABEL, NUMBER, QUIET, TONES, wrapped
+from leadline.report.names import shorten_name
 from leadline.report.page import Cell, Column, Spark, Table
 from leadline.text import clean
 
@@ -88,7 +89,7 @@ def _title(column: Column, cells: Sequence[Cell], size: int) -> list[Text]:
 def _arrow(ends: tuple[str, str], count: int, room: int) -> str:
     """ "input ───────▶ loss", as long as the sparklines below it."""
     length = min(max(count * stretch_of(count, room), MIN_ARROW), room)
-    start, end = (shorten(clean(each), length // 2 - 3) for each in ends)
+    start, end = (shorten_name(clean(each), length // 2 - 3) for each in ends)
     return f"{start} {'─' * max(length - cell_len(start) - cell_len(end) - 3, 1)}▶ {end}"
 
 
@@ -102,7 +103,7 @@ def _cell(column: Column, cell: Cell, size: int) -> list[Text]:
         return [Text(words.rjust(size))]
     if column.kind == "label":
         return [Text(words, style=QUIET)]
-    return [Text(shorten(words, size))] if column.kind == "name" else wrapped(words, size)
+    return [Text(shorten_name(words, size))] if column.kind == "name" else wrapped(words, size)
 
 
 def _lines(
