@@ -1,4 +1,4 @@
-"""The errors that Leadline raises; an InputError says what was expected, what came, and what to do."""
+"""The errors that Leadline raises, and its notes on those of the user; an InputError says what to do."""
 
 from leadline.text import clean, clean_lines, cut
 
@@ -35,6 +35,26 @@ class AlertError(LeadlineError):
 
 class RuleError(LeadlineError):
     """A check is malformed: its docstring, code or examples do not meet the contract of all checks."""
+
+
+# Notes on errors of the user's code: the exception stays the user's, and a note says what Leadline knows.
+
+_NOTE_START = "leadline: "
+
+
+def add_advice(error: BaseException, known: str, fix: str) -> None:
+    """Add a note that says what Leadline knows about an error of the user's code, and what to do."""
+    error.add_note(f"{_NOTE_START}{_line(known)}\n     fix: {_line(fix)}")
+
+
+def has_advice(error: BaseException) -> bool:
+    return bool(advice_on(error))
+
+
+def advice_on(error: BaseException) -> list[str]:
+    """The notes that `add_advice` added, without their prefix."""
+    notes = getattr(error, "__notes__", ())
+    return [note.removeprefix(_NOTE_START) for note in notes if str(note).startswith(_NOTE_START)]
 
 
 def _line(text: str) -> str:

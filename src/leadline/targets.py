@@ -19,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from leadline.errors import InputError
+from leadline.errors import InputError, LeadlineError, add_advice, has_advice
 from leadline.records import Source
-from leadline.tracer.sources import find_source, repository_root
+from leadline.tracer.sources import find_source, repository_root, short_path, show_frame, user_frames
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,7 @@ def locate(spec: str) -> Location:
 
 
 def load(spec: str) -> Case:
-    """Return the Case that `spec` names. Exceptions of the user's file or factory are passed on unchanged.
+    """Return the Case that `spec` names. Exceptions of the user's file or factory are passed on with a note.
 
     While the target is loaded, the file's folder (for a module, the working directory) is on `sys.path`, so that the
     target can import the files next to it.
@@ -68,10 +68,79 @@ def load_factory(spec: str) -> Callable[[], Case]:
     factory = _import_target(target)
 
     def make() -> Case:
-        with _importable(target.folder), _no_exit(target.place):
+        with _importable(target.folder), _no_exit(target.place), _explain_factory_error(spec):
             return _make(factory, spec)
 
     return make
+
+
+@contextmanager
+def show_target(spec: str) -> Iterator[None]:
+    """Add to an error the line where the target is written, unless the user's own frames are in its traceback."""
+    try:
+        yield
+    except Exception as error:
+        if not user_frames(error):
+            from_cause = user_frames(error.__cause__) if error.__cause__ is not None else []
+            place = show_frame(from_cause[-1]) if from_cause else _written_at(spec)
+            if place:
+                error.add_note(place)
+        raise
+
+
+def _written_at(spec: str) -> str:
+    """File, line and source line of what a factory returns (or of its definition); "" if they cannot be found."""
+    try:
+        path, attribute = source_file(spec)
+        text = "" if path is None else path.read_text(encoding="utf-8")
+        node = _definition(ast.parse(text), attribute.partition(".")[0])
+    except (LeadlineError, OSError, SyntaxError, ValueError):
+        return ""
+    if path is None or node is None:
+        return ""
+    returns = [each for each in ast.walk(node) if isinstance(each, ast.Return)]
+    line = max((each.lineno for each in returns), default=node.lineno)
+    return f"{short_path(str(path))}:{line} in {attribute}\n    {text.splitlines()[line - 1].strip()}"
+
+
+def _definition(tree: ast.Module, name: str) -> ast.stmt | None:
+    """The last statement at the top level of a file that defines `name`."""
+    for node in reversed(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
+            return node
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+            return node
+    return None
+
+
+@contextmanager
+def _explain_factory_error(spec: str) -> Iterator[None]:
+    with _explain_error(f"the factory {spec} was called without arguments and raised this error", spec):
+        yield
+
+
+@contextmanager
+def _explain_error(known: str, spec: str) -> Iterator[None]:
+    """Add a note to an error of the user's file or factory."""
+    try:
+        yield
+    except LeadlineError:
+        raise
+    except Exception as error:
+        if not has_advice(error):
+            add_advice(error, known, _advice(error, spec))
+        raise
+
+
+def _advice(error: Exception, spec: str) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"install {error.name}, or run leadline where it is installed, from the folder that contains it"
+        )
+    if isinstance(error, OSError) and error.filename:
+        return f"check the path {error.filename}: relative paths begin at the working directory, {Path.cwd()}"
+    return f"change the line above until {spec.rpartition(':')[2]}() runs in Python on its own"
 
 
 def is_config(spec: str) -> bool:
@@ -105,18 +174,22 @@ def load_family(spec: str) -> Case | Callable[[int], Any]:
     target = locate(spec)
     factory = _import_target(target)
     if not _takes_depth(factory, spec):
-        with _importable(target.folder), _no_exit(target.place):
-            return _make(factory, spec)
+        return load_factory(spec)()
 
     def build(depth: int) -> Any:
-        with _importable(target.folder), _no_exit(target.place):
+        with _importable(target.folder), _no_exit(target.place), _explain_factory_error(spec):
             return factory(depth)
 
     return build
 
 
 def _import_target(target: Location) -> Any:
-    with _importable(target.folder), _no_exit(target.place):
+    known = f"{target.place} was imported and raised this error"
+    with (
+        _importable(target.folder),
+        _no_exit(target.place),
+        _explain_error(known, f"{target.place}:{target.attribute}"),
+    ):
         module = _import_file(Path(target.place)) if target.is_file else _import_module(target.place)
         return _attribute(module, target.attribute, target.place)
 

@@ -79,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show(shown)
         click.echo(clean_lines(shown.getvalue()), err=True)
     except LeadlineError as error:
+        for line in (line for note in getattr(error, "__notes__", ()) for line in note.splitlines()):
+            click.echo(clean(line), err=True)
         click.echo("\n       ".join(map(clean, f"error: {error}".splitlines())), err=True)
     except click.Abort:
         return INTERRUPTED

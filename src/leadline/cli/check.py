@@ -37,7 +37,7 @@ from leadline.monitor.runfile.logs import ALIASES, EVENT_FILE_MARK, is_log
 from leadline.records import FailOn
 from leadline.records.report import Report
 from leadline.report.verdict import fails
-from leadline.targets import factory_source, is_config, load, load_factory, locate, move_case
+from leadline.targets import factory_source, is_config, load, load_factory, locate, move_case, show_target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -260,7 +260,7 @@ def check_target(
 
     from leadline.checks._diagnosis import check_case, ignore_checks
 
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), show_target(target):
         torch.manual_seed(seed)
         case = move_case(load(target), device=device, dtype=dtype)
         report = check_case(case, rehearse=rehearse)
@@ -292,6 +292,7 @@ def predict_target(
         if is_config(target):
             report = predict(target)
         else:
-            factory = load_factory(target)
-            report = predict(lambda: move_case(factory(), device=None, dtype=dtype))
+            with show_target(target):
+                factory = load_factory(target)
+                report = predict(lambda: move_case(factory(), device=None, dtype=dtype))
     return ignore_checks(replace(report, target=target), drop)

@@ -29,7 +29,7 @@ from leadline.fixes import all_fixes
 from leadline.records.repair import RepairReport
 from leadline.report.look import REPAIR_FORMAT_NAMES
 from leadline.report.snippet import split_imports
-from leadline.targets import load, locate, move_case, source_file
+from leadline.targets import load, locate, move_case, show_target, source_file
 from leadline.tracer.sources import repository_root
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def repair_target(
 
     from leadline.fixes._engine.repair import repair
 
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), show_target(target):
         torch.manual_seed(seed)
         case = move_case(load(target), device=device, dtype=dtype)
         return repair(case, budget, fixes=all_fixes(), progress=progress)

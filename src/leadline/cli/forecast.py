@@ -21,7 +21,7 @@ from leadline.cli.options import (
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
-from leadline.targets import load_family, locate
+from leadline.targets import load_family, locate, show_target
 
 if TYPE_CHECKING:
     from leadline.records import Forecast
@@ -109,5 +109,5 @@ def _measure(target: str, depths: tuple[int, ...], seeds: int, progress: Progres
     # Imported here so that a wrong target is reported without waiting for torch.
     from leadline.api import forecast as measure_forecast
 
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), show_target(target):
         return measure_forecast(load_family(target), depths, seeds=seeds, progress=progress)

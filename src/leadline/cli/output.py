@@ -9,15 +9,23 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import click
 
+from leadline.errors import advice_on
 from leadline.records import FailOn
 from leadline.report.look import Look
 from leadline.text import clean_lines
+from leadline.tracer.sources import INSTALLED_FOLDERS, is_user_file, show_frame, user_frames
 
-PACKAGE_FOLDER = str(Path(__file__).parents[1])
+# Heuristic: enough to follow a call through one's own code; a recursion shows its innermost frames.
+MAX_SHOWN_FRAMES = 6
+
+# Heuristic: a message of torch that is longer repeats itself or lists its own source files.
+MAX_ERROR_LINES = 8
+
+LIBRARIES_IN_BETWEEN = {"torch", "torchgen", "click"}
+"""Libraries through which Leadline calls the user's code; their frames do not say where the mistake is."""
 
 
 def look_for(
@@ -67,16 +75,34 @@ def say(text: str) -> None:
 
 
 def explain_crash(error: Exception) -> str:
-    """The traceback from the first frame outside Leadline, where the user's code begins."""
-    trace = error.__traceback__
-    while trace is not None and _is_leadline(trace):
-        trace = trace.tb_next
-    if trace is None and not isinstance(error, SyntaxError):
-        own = clean_lines("".join(traceback.format_exception(error)))
-        return f"{own}\n\nerror: this is a bug in leadline; please report it with the lines above"
-    user = clean_lines("".join(traceback.format_exception(error.with_traceback(trace))))
-    return f"{user}\n\nerror: the target raised {type(error).__name__} (above), so there is no report; fix the target"
+    """The user's own frames, the error and what Leadline knows about it; for a bug of Leadline, the whole traceback."""
+    others = [each for each in traceback.extract_tb(error.__traceback__) if _is_other_library(each.filename)]
+    frames = user_frames(error) or others[-1:]
+    advice = advice_on(error)
+    if not frames and not advice and not _is_syntax_error(error):
+        own = "".join(traceback.format_exception(error))
+        return clean_lines(f"{own}\nerror: this is a bug in leadline; please report it with the lines above")
+    shown = [*(show_frame(frame) for frame in frames[-MAX_SHOWN_FRAMES:]), *_error_lines(error)]
+    where = advice[0] if advice else "the target raised this error\n     fix: change the line above"
+    return clean_lines("\n".join([*shown, "", f"error: {where}"]))
 
 
-def _is_leadline(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith((PACKAGE_FOLDER, "<frozen importlib"))
+def _is_other_library(file: str) -> bool:
+    path = Path(file)
+    return bool(INSTALLED_FOLDERS & {*path.parts}) and not LIBRARIES_IN_BETWEEN & {*path.parts}
+
+
+def _error_lines(error: BaseException) -> list[str]:
+    """The error as Python prints it, without Leadline's advice, cut to a few lines, and what it was raised from."""
+    bare = traceback.TracebackException(type(error), error, None)
+    advice = {line.strip() for note in advice_on(error) for line in f"leadline: {note}".splitlines()}
+    lines = "".join(bare.format_exception_only()).rstrip().splitlines()
+    kept = [line for line in lines if line.strip() not in advice]
+    if len(kept) > MAX_ERROR_LINES:
+        kept[MAX_ERROR_LINES:] = [f"... {len(kept) - MAX_ERROR_LINES} more lines"]
+    cause = error.__cause__
+    return kept if cause is None else [*kept, f"raised from {type(cause).__name__}: {cause}"]
+
+
+def _is_syntax_error(error: Exception) -> bool:
+    return isinstance(error, SyntaxError) and is_user_file(error.filename or "")

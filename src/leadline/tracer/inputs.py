@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from leadline.case import Case, Loss, describe, type_name
 from leadline.errors import InputError
 from leadline.tracer.names import ModelIndex, without_compile
+from leadline.tracer.user_errors import explain_loss_error, explain_model_error
 from leadline.tracer.values import tensors_in
 
 EMBEDDING_CODE = (functional.embedding.__code__, functional.embedding_bag.__code__)
@@ -48,15 +49,16 @@ def check_arguments(case: Case, model_index: ModelIndex, recorder: type) -> None
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
-    """Call `model(inputs)`, `model(*inputs)` or `model(**inputs)`. Errors of the model are passed on unchanged.
+    """Call `model(inputs)`, `model(*inputs)` or `model(**inputs)`. Errors of the model are passed on with a note.
 
     There is one exception: an id without a row in an embedding raises InputError, because torch does not name the
     embedding.
     """
     try:
-        if isinstance(inputs, Mapping):
-            return model(**inputs)
-        return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+        with explain_model_error(model, inputs):
+            if isinstance(inputs, Mapping):
+                return model(**inputs)
+            return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
     except IndexError as error:
         if explanation := explain_embedding_error(error, model):
             raise explanation from error
@@ -103,7 +105,9 @@ def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
     if loss is not None:
         arguments = (output,) if targets is None else (output, targets)
         _check_signature(loss, arguments)
-        return _scalar(loss(*arguments), f"what the loss function {_callable_name(loss)} returned")
+        with explain_loss_error(loss, arguments):
+            value = loss(*arguments)
+        return _scalar(value, f"what the loss function {_callable_name(loss)} returned")
     own = _loss_in(output)
     if isinstance(own, Tensor):
         return _scalar(own, "the output's own .loss")
@@ -188,12 +192,15 @@ def _check_inputs(inputs: Any) -> None:
 
 
 def _check_loss(loss: Any) -> None:
-    if loss is not None and not callable(loss):
-        raise InputError(
-            expected="loss as a function of (output, targets) or of (output)",
-            got=describe(loss),
-            fix="pass a callable, for example torch.nn.functional.mse_loss or torch.nn.CrossEntropyLoss()",
-        )
+    if loss is None or (callable(loss) and not isinstance(loss, type)):
+        return
+    if isinstance(loss, type):
+        got = f"the class {type_name(loss)}"
+        fix = f"pass an instance: {type_name(loss)}()"
+    else:
+        got = describe(loss)
+        fix = "pass a callable, for example torch.nn.functional.mse_loss or torch.nn.CrossEntropyLoss()"
+    raise InputError(expected="loss as a function of (output, targets) or of (output)", got=got, fix=fix)
 
 
 def _check_signature(loss: Loss, arguments: tuple[Any, ...]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from traceback import FrameSummary, extract_tb
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
@@ -13,12 +15,36 @@ from leadline.records import Source
 
 INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 OWN_FOLDER = Path(__file__).resolve().parents[1]
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
 def repository_root() -> Path:
     """Return the root of the repository around the working directory, or the working directory itself."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+
+
+def is_user_file(file: str) -> bool:
+    """Whether a file is the user's own: neither Leadline's, nor installed, nor part of Python."""
+    path = Path(file)
+    if not file or file.startswith("<") or INSTALLED_FOLDERS & {*path.parts}:
+        return False
+    return not (path.is_relative_to(OWN_FOLDER) or path.is_relative_to(_STANDARD_LIBRARY))
+
+
+def short_path(file: str) -> str:
+    """The path relative to the working directory, if the file lies below it."""
+    path, here = Path(file), Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)
+
+
+def user_frames(error: BaseException) -> list[FrameSummary]:
+    """The frames of an error's traceback that are in the user's files, outermost first."""
+    return [frame for frame in extract_tb(error.__traceback__) if is_user_file(frame.filename)]
+
+
+def show_frame(frame: FrameSummary) -> str:
+    return f"{short_path(frame.filename)}:{frame.lineno} in {frame.name}\n    {frame.line}"
 
 
 def find_source(thing: Callable[..., Any] | ModuleType, root: Path) -> Source | None:

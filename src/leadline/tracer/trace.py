@@ -37,6 +37,7 @@ from leadline.tracer.process import run_eagerly
 from leadline.tracer.recorder import FakeTensorRunner, Recorder
 from leadline.tracer.restore import hide_gradients, preserve_state
 from leadline.tracer.sharded import original_class
+from leadline.tracer.user_errors import explain_backward_error
 
 
 def trace(
@@ -103,7 +104,8 @@ def _run(
         gap = Gap(what="statistics and gradients", why=f"the model holds no values ({reason})")
         return loss_value, {"loss": None, "gaps": (gap,)}, None
     check_differentiable(loss, model_index)
-    grads = _backward(loss, model_index, recorder)
+    with explain_backward_error(targets):
+        grads = _backward(loss, model_index, recorder)
     gaps = (*_mode_gaps(model, model_index), *_unregistered_gaps(recorder))
     return loss_value, {"loss": loss.item(), "gaps": gaps}, grads
 
