@@ -31,6 +31,7 @@ from benchmarks import (
     watch,
     weightless,
 )
+from benchmarks.first_hour import page as first_hour_page
 from benchmarks.memory import peak_of
 from benchmarks.result_files import fill, load
 from benchmarks.timing import alternate, ratio
@@ -66,6 +67,7 @@ PAGES = [
     ("lab-notes/phase.md", "phase", phase.render),
     ("lab-notes/phase.md", "rate_edge", rate_edge.render),
     ("lab-notes/race.md", "race", race.render),
+    ("lab-notes/first-hour.md", "first_hour", first_hour_page.render),
     ("lab-notes/zoo.md", "zoo", zoo_page.render),
     ("lab-notes/zoo.md", "zoo_training", zoo_training.render),
 ]

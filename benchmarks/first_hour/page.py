@@ -1,0 +1,97 @@
+"""The tables of docs/lab-notes/first-hour.md."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from benchmarks.first_hour.scores import JUDGES, Row, Score, rows, same_verdicts, score
+from benchmarks.result_files import Results, load, table
+
+
+def render(results: Results) -> str:
+    """Return the figures and the table of all variants."""
+    found = rows(results, load("first_hour_truth"))
+    return "\n\n".join(
+        [
+            "### How often it is right",
+            figures(found),
+            "### Training programs",
+            programs(results.get("programs", {})),
+            "### Every variant",
+            all_variants(found),
+        ]
+    )
+
+
+def figures(found: list[Row]) -> str:
+    header = ["judge", "half", "right", "broken ones found", "false alarms"]
+    lines = []
+    for half in ("held out", "calibration"):
+        chosen = [row for row in found if row.half == half]
+        for judge, says_it_trains in JUDGES.items():
+            lines.append([judge, half, *_figures(score(chosen, says_it_trains))])
+    same, cases = same_verdicts(found)
+    disagreeing = sum(not row.counted for row in found)
+    return "\n\n".join(
+        [
+            table(header, lines),
+            f"Both ways of passing the loss get the same verdict for {same} of {cases} variants. The seeds disagree "
+            f"for {disagreeing} variants, which are not counted above.",
+        ]
+    )
+
+
+def _figures(found: Score) -> list[str]:
+    return [
+        f"{found.right} of {found.cases} ({_percent(found.right, found.cases)})",
+        f"{found.found} of {found.broken}",
+        f"{found.false_alarms} of {found.healthy}",
+    ]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "none"
+
+
+def programs(found: dict[str, dict[str, Any]]) -> str:
+    header = ["program", "must be", "loss", "verdict and codes", "right"]
+    return table(header, [_program(name, each) for name, each in found.items()])
+
+
+def _program(name: str, found: dict[str, Any]) -> list[str]:
+    losses = " to ".join("NaN" if loss is None else f"{loss:.3g}" for loss in found.get("losses", []))
+    said = found.get("error") or " ".join([found["verdict"], *found["codes"]])
+    return [name, found["expected"], losses, said, "yes" if found["right"] else "no"]
+
+
+def all_variants(found: list[Row]) -> str:
+    header = ["variant", "half", "gain recovered", "outcome", "loss inside", "loss outside", "right"]
+    return table(header, [_row(row) for row in found])
+
+
+def _row(row: Row) -> list[str]:
+    return [
+        row.name,
+        row.half,
+        " ".join(_share(share) for share in row.shares),
+        row.outcome if row.counted else "seeds disagree",
+        *(_said(row, way) for way in ("inside", "outside")),
+        _mark(row),
+    ]
+
+
+def _share(share: float) -> str:
+    return f"{max(share, -9.0):.2f}" if math.isfinite(share) else "NaN"
+
+
+def _said(row: Row, way: str) -> str:
+    answer = row.answer[way]
+    return " ".join([answer["verdict"], *answer["codes"]])
+
+
+def _mark(row: Row) -> str:
+    if not row.counted:
+        return ""
+    right = [row.right(way) for way in ("inside", "outside")]
+    return "yes" if all(right) else "one way" if any(right) else "no"
