@@ -122,7 +122,7 @@ def report(
 
 
 def step(**changes: Any) -> Update:
-    """One step of Adam that keeps a fifth of its promise."""
+    """One step of Adam that lowers the loss by a fifth of the predicted change."""
     plain: dict[str, Any] = {
         "optimizer": "Adam",
         "steps": 0,

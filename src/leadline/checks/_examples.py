@@ -164,16 +164,18 @@ def stack_with_update(*, shares: Sequence[float] = (), optimizer: str = "AdamW",
 
 
 def stack_with_step_size(
-    *, optimizer: str = "AdamW", relative: float = 0.02, promised: float = 0.5, decay: float = 0.0
+    *, optimizer: str = "AdamW", relative: float = 0.02, predicted_decrease: float = 0.5, decay: float = 0.0
 ) -> Profile:
     """A healthy stack with a loss of 1 and an optimizer step of this size (see `StepSize`)."""
     matrix = weight(0)
-    step = parameter_step(name=matrix.name, predicted=-promised, update_norm=relative, weight_norm=1.0)
+    step = parameter_step(
+        name=matrix.name, predicted=-predicted_decrease, update_norm=relative, weight_norm=1.0
+    )
     update = replace(
         _update(optimizer),
         loss=1.0,
-        predicted_loss_change=-promised,
-        measured_loss_change=-promised if promised < 1 else 0.1,
+        predicted_loss_change=-predicted_decrease,
+        measured_loss_change=-predicted_decrease if predicted_decrease < 1 else 0.1,
         safe_lr=None,
         parameters=(step,),
     )

@@ -38,7 +38,7 @@ class StepSize:
     r"""How far an optimizer step moves the weights, and by how much it should lower the loss.
 
     The first step of a fresh optimizer with momentum $\mu$ is its smallest: once momentum has built up, steps along a
-    steady gradient are $1/(1-\mu)$ times as long. `relative` and `promised` describe these later steps.
+    steady gradient are $1/(1-\mu)$ times as long. `relative` and `predicted_decrease` describe these later steps.
     """
 
     family: Family
@@ -46,7 +46,7 @@ class StepSize:
     lr: float
     relative: float
     """Median of update norm over weight norm. Only weight layers with a gradient count: others may start at zero."""
-    promised: float
+    predicted_decrease: float
     """The decrease of the loss if the loss were linear, over the loss."""
     measured: float
     """The share of the loss that the first step removed; negative if it raised the loss."""
@@ -71,10 +71,10 @@ def step_size_of(profile: Profile) -> StepSize | None:
         optimizer=update.optimizer,
         lr=update.lr or 0.0,
         relative=median(ratios) * momentum_gain if ratios else math.nan,
-        promised=-update.predicted_loss_change / update.loss * momentum_gain,
+        predicted_decrease=-update.predicted_loss_change / update.loss * momentum_gain,
         measured=-update.measured_loss_change / update.loss,
     )
-    return size if math.isfinite(size.relative) and math.isfinite(size.promised) else None
+    return size if math.isfinite(size.relative) and math.isfinite(size.predicted_decrease) else None
 
 
 def optimizer_family(profile: Profile) -> Family | None:
@@ -110,7 +110,7 @@ def long_step_severity(update: Update | None) -> Severity | None:
     """How serious it is that the step goes far beyond the safe rate; None if it does not.
 
     The limit depends on the family of the optimizer; an unknown optimizer gets the limit of Adam, which is higher. A
-    step that lowers the loss is not too long, however much more its gradient promised.
+    step that lowers the loss is not too long, however much more its gradient predicted.
     """
     ratio = rate_over_safe_rate(update)
     if update is None or ratio is None:

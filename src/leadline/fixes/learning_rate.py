@@ -13,9 +13,9 @@ from leadline.records import Edit
 # Calibrated by benchmarks/verdicts: relative change of a weight per step, the median of 168 networks that learned.
 RELATIVE_STEP = 0.03
 
-# Calibrated by benchmarks/verdicts: share of the loss that a step promises to remove, for the same networks; the upper
-# quartile with Adam, the median with SGD.
-PROMISED_LOSS_SHARE = {"adam": 0.5, "sgd": 0.2}
+# Calibrated by benchmarks/verdicts: predicted decrease per step as a share of the loss, for the same networks; the
+# upper quartile with Adam, the median with SGD.
+PREDICTED_LOSS_SHARE = {"adam": 0.5, "sgd": 0.2}
 
 # Calibrated by benchmarks/verdicts: multiple of `Update.safe_lr`; nine in ten of the same networks had at most 4.
 MAX_SAFE_RATE_MULTIPLE = 1.0
@@ -36,9 +36,10 @@ def learning_rate(context: FixContext) -> Iterator[Plan]:
     ## What it does
     Multiplies the rate of every parameter group by one factor, so that rates stay in proportion and schedulers continue
     from there. The target is the smallest of three rates: the one at which a step moves the typical matrix by 3 % of
-    its size; the one at which it promises a fifth of the loss (SGD) or a half (Adam); and `Update.safe_lr`, the largest
-    rate at which the measured step still agrees with the gradient. Where the target is far from the current rate, the
-    fix also proposes rates three and nine times nearer to the current one, and one three times beyond the target.
+    its size; the one at which its predicted decrease is a fifth of the loss (SGD) or a half (Adam); and
+    `Update.safe_lr`, the largest rate at which the measured step still agrees with the gradient. Where the target is
+    far from the current rate, the fix also proposes rates three and nine times nearer to the current one, and one three
+    times beyond the target.
 
     ## Why it works
     Too large a step leaves the region in which the gradient means anything, and overwrites the weights. Too small a
@@ -73,8 +74,8 @@ def target_rate(context: FixContext) -> float | None:
     if update is None or step is None or not step.lr:
         return None
     limits = [step.lr * RELATIVE_STEP / step.relative if step.relative > 0 else math.inf]
-    if step.promised > 0:
-        limits.append(step.lr * PROMISED_LOSS_SHARE[step.family] / step.promised)
+    if step.predicted_decrease > 0:
+        limits.append(step.lr * PREDICTED_LOSS_SHARE[step.family] / step.predicted_decrease)
     if update.safe_lr and not update.safe_lr_is_bound:
         limits.append(MAX_SAFE_RATE_MULTIPLE * update.safe_lr)
     rate = min(limits)

@@ -103,7 +103,7 @@ def test_one_step_is_shown_by_range_of_depth_beside_what_was_measured():
     assert "your rate 0.00100" in words
 
 
-def test_what_a_range_does_alone_stands_below_what_it_promises():
+def test_what_a_range_does_alone_stands_below_its_predicted_change():
     part = replace(samples.step().ranges[0], loss_change=-0.033)
     shape = samples.profile([1.0] * 3, [1.0] * 3, update=samples.step(ranges=(part,)))
     words = read(html_of(samples.report(shape))).words

@@ -61,8 +61,7 @@ def attention_collapse(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="warning" if optimizer_family(profile) == "sgd" else "info",
         where=f"{frozen[0].module} … {frozen[-1].module}",
-        message=f"{len(frozen)} of {len(attentions)} attentions look at a single key: sum p^2 is {worst.purity:.2g} "
-        f"over {worst.keys} keys{_logits(worst)}",
+        message=f"{len(frozen)} of {len(attentions)} attentions look at a single key: {_measured(worst)}",
         action=_action(worst),
         evidence={"purity": worst.purity, "keys": float(worst.keys), "frozen": float(len(frozen))}
         | ({} if worst.logit_var is None else {"logit_var": worst.logit_var}),
@@ -80,11 +79,12 @@ def _max_logit_variance(attention: Attention) -> float:
     return 2 * math.log(attention.keys)
 
 
-def _logits(attention: Attention) -> str:
-    if attention.logit_var is None:
-        return ""
-    limit = _max_logit_variance(attention)
-    return f", the logit variance is {attention.logit_var:.3g} and attention collapses above 2 ln n = {limit:.3g}"
+def _measured(attention: Attention) -> str:
+    """What shows the collapse: the variance of the logits if it is above its limit, else the purity."""
+    if attention.logit_var is not None and attention.logit_var > _max_logit_variance(attention):
+        ratio = attention.logit_var / _max_logit_variance(attention)
+        return f"the variance of their logits is {ratio:.3g} times the limit above which attention collapses"
+    return f"the sum of their squared weights is {attention.purity:.2g}, where 1 means one key has all the weight"
 
 
 def _action(attention: Attention) -> str:

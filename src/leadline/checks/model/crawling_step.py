@@ -11,8 +11,8 @@ from leadline.records import Margin, Profile, Rehearsal
 
 # Calibrated by benchmarks/verdicts: median of update over weight per step, for Adam and similar optimizers.
 MIN_RELATIVE_STEP = 3e-4
-# Calibrated by benchmarks/verdicts: promised decrease of the loss per step over the loss, for SGD.
-MIN_PROMISED_SHARE = 2e-3
+# Calibrated by benchmarks/verdicts: predicted decrease of the loss per step over the loss, for SGD.
+MIN_PREDICTED_DECREASE = 2e-3
 # Heuristic: a larger number of steps has no meaning.
 MAX_SHOWN_STEPS = 1e4
 
@@ -24,7 +24,11 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     if step.family == "adam":
         quantity, value, limit = "step over weight, median", step.relative, MIN_RELATIVE_STEP
     else:
-        quantity, value, limit = "promise of a step over the loss", step.promised, MIN_PROMISED_SHARE
+        quantity, value, limit = (
+            "predicted decrease of a step over the loss",
+            step.predicted_decrease,
+            MIN_PREDICTED_DECREASE,
+        )
     yield Margin(quantity=quantity, value=value, limit=limit, side="above")
 
 
@@ -34,17 +38,17 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     since="0.1.0",
     refuted_by="learning",
     margins=_margins,
-    sick=stack_with_step_size(relative=1e-5, promised=1e-4),
-    healthy=stack_with_step_size(relative=0.01, promised=0.1),
+    sick=stack_with_step_size(relative=1e-5, predicted_decrease=1e-4),
+    healthy=stack_with_step_size(relative=0.01, predicted_decrease=0.1),
 )
 def crawling_step(profile: Profile) -> Iterator[Symptom]:
     r"""Optimizer steps are so small that learning takes thousands of them to begin.
 
     ## What it measures
     For Adam and similar optimizers, the median over matrices of $\eta / \mathrm{rms}(W)$: fires below
-    `MIN_RELATIVE_STEP` = 3e-4 per step. For SGD, the decrease that the first step promises, $\eta \lVert g \rVert^2 /
-    (1 - \mu)$, over the loss: fires below `MIN_PROMISED_SHARE` = 0.2 %. For both, a rehearsal of up to 16 steps on the
-    batch: fires if at its pace it takes more than `MAX_STEPS_TO_CONSTANT` = 60 steps to reach the loss of the best
+    `MIN_RELATIVE_STEP` = 3e-4 per step. For SGD, the predicted decrease of the first step, $\eta \lVert g \rVert^2 /
+    (1 - \mu)$, over the loss: fires below `MIN_PREDICTED_DECREASE` = 0.2 %. For both, a rehearsal of up to 16 steps on
+    the batch: fires if at its pace it takes more than `MAX_STEPS_TO_CONSTANT` = 60 steps to reach the loss of the best
     constant output, before which nothing is learned.
 
     ## Why it hurts
@@ -62,7 +66,7 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
     step = step_size_of(profile)
     if step is None:
         return
-    evidence = {"relative_step": step.relative, "promised_share": step.promised, "lr": step.lr}
+    evidence = {"relative_step": step.relative, "promised_share": step.predicted_decrease, "lr": step.lr}
     diagnosis = _diagnose(step, profile.rehearsal)
     if diagnosis is not None:
         message, factor = diagnosis
@@ -82,10 +86,13 @@ def _diagnose(step: StepSize, rehearsal: Rehearsal | None) -> tuple[str, float |
         steps = f"it takes {1 / step.relative:.2g} steps to change one completely"
         factor = MIN_RELATIVE_STEP / step.relative
         return f"{subject} moves the weights by only {step.relative:.2g} of their size: {steps}", factor
-    if step.family == "sgd" and 0 < step.promised < MIN_PROMISED_SHARE:
-        steps = f"it takes {1 / step.promised:.2g} steps at that pace"
-        factor = MIN_PROMISED_SHARE / step.promised
-        return f"{subject} lowers the loss by only {step.promised:.2g} of its value: {steps}", factor
+    if step.family == "sgd" and 0 < step.predicted_decrease < MIN_PREDICTED_DECREASE:
+        steps = f"it takes {1 / step.predicted_decrease:.2g} steps at that pace"
+        factor = MIN_PREDICTED_DECREASE / step.predicted_decrease
+        return (
+            f"{subject} lowers the loss by only {step.predicted_decrease:.2g} of its value: {steps}",
+            factor,
+        )
     if rehearsal is not None and rehearsal.is_too_slow and not rehearsal.has_spike:
         first, last = rehearsal.losses[0], rehearsal.losses[-1]
         more = min(rehearsal.steps_to_constant, MAX_SHOWN_STEPS)

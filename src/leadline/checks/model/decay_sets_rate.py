@@ -59,21 +59,16 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="info",
         where=first_names([tensor.name for _, tensor in invariant]),
-        message=f"weight decay on {plural(len(invariant), 'scale-invariant tensor')} only sets the effective learning "
-        f"rate{_describe(largest, balance)}",
+        message=f"weight decay on {plural(len(invariant), 'scale-invariant tensor')} does not shrink what the network "
+        f"computes: it only sets the effective learning rate{_settling_time(balance)}",
         action=f"Tune the product `lr * weight_decay`, now {product:.2g}, as one setting for these tensors, or set "
         "`weight_decay=0` for them.",
         evidence=_evidence(group, largest, balance) | {"tensors": float(len(invariant))},
     )
 
 
-def _describe(tensor: ScaledTensor, balance: Equilibrium | None) -> str:
-    if balance is None:
-        return ""
-    return (
-        f": {tensor.name} rotates by {balance.angle:.2g} rad per step once its norm has gone from {tensor.norm:.3g} to "
-        f"{balance.norm:.3g}, in about {balance.steps:.2g} steps"
-    )
+def _settling_time(balance: Equilibrium | None) -> str:
+    return "" if balance is None else f", which settles after about {balance.steps:.2g} steps"
 
 
 def _evidence(group: ParamGroup, tensor: ScaledTensor, balance: Equilibrium | None) -> dict[str, float]:

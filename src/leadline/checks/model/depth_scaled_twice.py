@@ -62,8 +62,8 @@ def depth_scaled_twice(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="info",
         where=f"{blocks[0].name} … {blocks[-1].name}",
-        message=f"{len(blocks)} branches are scaled by depth twice: their last weights have {ratio:.2g} of the "
-        f"variance of the others and {second}, so a branch has {share:.2g} of the power of its skip",
+        message=f"branches are scaled by depth twice, in their last weights and {second}: a branch has only "
+        f"{share:.2g} of the power of its skip",
         action=f"Remove one of the two scalings, for example by initializing the last weights of the branches with "
         f"{ratio**-0.5:.2g} times their present standard deviation.",
         evidence={"variance_ratio": ratio, "branch_over_skip": share, "sublayers": float(len(blocks))},
@@ -71,12 +71,12 @@ def depth_scaled_twice(profile: Profile) -> Iterator[Symptom]:
 
 
 def _second_scaling(blocks: Sequence[DepthBlock]) -> str:
-    """The second scaling, in a clause; "" if there is none."""
+    """Where the second scaling is, for a message; "" if there is none."""
     scales = [b.residual.branch_scale for b in blocks if b.residual and b.residual.branch_scale is not None]
     scale = abs(median(scales)) if scales else 1.0
     if 0 < scale <= len(blocks) ** -MIN_SCALE_POWER:
-        return f"the branches are multiplied by {scale:.2g}"
-    return "the branches decrease with depth as 1/l" if _decreases(blocks) else ""
+        return "by a factor of the branch"
+    return "by a factor that decreases along the depth" if _decreases(blocks) else ""
 
 
 def _decreases(blocks: Sequence[DepthBlock]) -> bool:

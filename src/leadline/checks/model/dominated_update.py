@@ -10,7 +10,7 @@ from leadline.checks._laws import MIN_COMPARED_BLOCKS
 from leadline.records import Profile
 from leadline.text import layer_label
 
-# Heuristic: all other blocks together then make a twentieth of the promised change.
+# Heuristic: all other blocks together then make a twentieth of the predicted change.
 MAX_SHARE = 0.95
 
 
@@ -22,7 +22,7 @@ MAX_SHARE = 0.95
     healthy=stack_with_update(shares=[0.6, *[0.4 / 15] * 15]),
 )
 def dominated_update(profile: Profile) -> Iterator[Symptom]:
-    r"""One block makes nearly all of the change that a step promises.
+    r"""One block makes nearly all of the change that the gradient predicts for a step.
 
     ## What it measures
     The part of each block in $\langle g, \Delta\theta \rangle$ for one real step. It is a note if one of at least
@@ -50,8 +50,8 @@ def dominated_update(profile: Profile) -> Iterator[Symptom]:
         yield Symptom(
             severity="info",
             where=largest.name,
-            message=f"{layer_label(largest.name)} makes {100 * share:.1f} % of the change that a step promises: the "
-            f"other {len(known) - 1} blocks share the rest",
+            message=f"{layer_label(largest.name)} makes {100 * share:.1f} % of the predicted change of the "
+            "loss: the other blocks hardly learn",
             action=f"Give {layer_label(largest.name)} a parameter group with a smaller `lr`, so that the learning "
             "rate of the other blocks can be raised.",
             evidence={"share": share, "blocks": float(len(known))},

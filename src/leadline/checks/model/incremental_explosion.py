@@ -9,7 +9,6 @@ from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import (
     long_step_severity,
     lower_rate_action,
-    new_loss,
     rate_over_safe_rate,
     share_of_repeated_blocks,
     step_evidence,
@@ -30,11 +29,11 @@ def incremental_explosion(profile: Profile) -> Iterator[Symptom]:
     r"""The steps of many blocks are each fine, but together change the function too much.
 
     ## What it measures
-    One real step of the optimizer. The gradient promises a change of the loss of $\langle g, \Delta\theta \rangle$; the
+    One real step of the optimizer. The gradient predicts a change of the loss of $\langle g, \Delta\theta \rangle$; the
     safe rate is the one at which the measured change differs from it by half. The check fires if all of this holds:
     the user's rate exceeds a multiple of the safe rate (`MAX_RATE_RATIO`: 10 for steps linear in the gradient such as
     SGD, 64 for steps independent of its scale such as Adam), the step as made does not lower the loss, at least
-    half of the promised change comes from eight or more repeated blocks, and no single block has more than half of it.
+    half of the predicted change comes from eight or more repeated blocks, and no single block has more than half of it.
 
     ## Why it hurts
     At a given rate each of $N$ blocks adds its part to the change of the function: $\sum_\ell \lVert g_\ell \rVert^2$
@@ -60,9 +59,8 @@ def incremental_explosion(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity=severity,
         where=f"{blocks[0].name} … {blocks[-1].name}",
-        message=f"the learning rate {update.lr:.3g} is {rate_over_safe_rate(update):.3g} times the safe rate: the "
-        f"steps of {len(blocks)} blocks add up to {100 * share:.0f} % of a step that {new_loss(update)} where its "
-        f"gradient promises {update.predicted_loss_change:+.3g}",
+        message=f"the learning rate {update.lr:.3g} is {rate_over_safe_rate(update):.3g} times the safe rate, "
+        f"because the changes of {len(blocks)} blocks add up",
         action=lower_rate_action(
             update,
             otherwise=f"multiply each residual branch by 1/sqrt({len(blocks)}) = {len(blocks) ** -0.5:.2g}",

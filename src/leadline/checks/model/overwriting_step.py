@@ -27,7 +27,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     refuted_by="falling",
     explains=("U502", "U503", "U504", "U509", "U523"),
     margins=_margins,
-    sick=stack_with_step_size(relative=3.0, promised=20.0),
+    sick=stack_with_step_size(relative=3.0, predicted_decrease=20.0),
     healthy=stack_with_step_size(relative=0.05),
 )
 def overwriting_step(profile: Profile) -> Iterator[Symptom]:

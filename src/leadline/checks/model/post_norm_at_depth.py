@@ -16,14 +16,16 @@ from leadline.records import Attention, DepthBlock, ModelFacts, Profile, Rehears
 MIN_SUBLAYERS = 12
 # Cited: sub-layers. 24 layers (BERT-large) were trained, 18 + 18 of a translation model were not (Liu 2020).
 MAX_SUBLAYERS_WITHOUT_OPTIMIZER = 48
-# Calibrated by benchmarks/verdicts: promised decrease over the loss; every such network above it got stuck.
-MAX_PROMISED_SHARE = 0.5
+# Calibrated by benchmarks/verdicts: predicted decrease over the loss; every such network above it got stuck.
+MAX_PREDICTED_DECREASE = 0.5
 # Calibrated by benchmarks/verdicts: progress over the loss to beat; every such network below it got stuck.
 MIN_PROGRESS = 0.1
 
 
-def _example(promised: float) -> Profile:
-    plain = each_block(stack_with_step_size(promised=promised), residual=residual(placement="post"))
+def _example(predicted_decrease: float) -> Profile:
+    plain = each_block(
+        stack_with_step_size(predicted_decrease=predicted_decrease), residual=residual(placement="post")
+    )
     blocks = plain.blocks * 2
     attention = Attention(block=0, module="attn", keys=16, purity=0.1, uniform=1 / 16, logit_var=1.0)
     facts = msgspec.structs.replace(plain.facts or ModelFacts(), attentions=(attention,) * 6)
@@ -43,11 +45,11 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
     r"""A deep Transformer normalizes after each add, and no skip is scaled for that depth.
 
     ## What it measures
-    The number of post-norm sub-layers with unscaled skips in a network with attention, and what the first step of the
-    optimizer promises: the change of the loss, if it were linear, over the loss. From `MIN_SUBLAYERS` = 12 on it is a
-    warning in three cases: the promise is above `MAX_PROMISED_SHARE` = 0.5; sixteen steps on the batch get less than
-    `MIN_PROGRESS` = 10 % below the loss of a constant output; no optimizer is given and there are more than
-    `MAX_SUBLAYERS_WITHOUT_OPTIMIZER` = 48 sub-layers. Otherwise it is a note from twice `MIN_SUBLAYERS` on.
+    The number of post-norm sub-layers with unscaled skips in a network with attention, and the predicted decrease of
+    the first step: the change of the loss, if it were linear, over the loss. From `MIN_SUBLAYERS` = 12 on it is a
+    warning in three cases: the predicted decrease is above `MAX_PREDICTED_DECREASE` = 0.5; sixteen steps on the batch
+    get less than `MIN_PROGRESS` = 10 % below the loss of a constant output; no optimizer is given and there are more
+    than `MAX_SUBLAYERS_WITHOUT_OPTIMIZER` = 48 sub-layers. Otherwise it is a note from twice `MIN_SUBLAYERS` on.
 
     ## Why it hurts
     Each norm divides skip and branch by their common size, so the part of the first layers in the stream falls as
@@ -69,25 +71,25 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
         return
     step = step_size_of(profile)
     if step is not None:
-        harmful = step.promised > MAX_PROMISED_SHARE
+        harmful = step.predicted_decrease > MAX_PREDICTED_DECREASE
     else:
         harmful = len(sublayers) > MAX_SUBLAYERS_WITHOUT_OPTIMIZER
     harmful = harmful or _stalls(profile.rehearsal)
     if not harmful and len(sublayers) < 2 * MIN_SUBLAYERS:
         return
-    promise = (
-        f": the first step promises to lower the loss by {step.promised:.2g} times its value"
+    first_step = (
+        f": the first step is predicted to lower the loss by {step.predicted_decrease:.2g} times its value"
         if step is not None
         else ""
     )
     yield Symptom(
         severity="warning" if harmful else "info",
         where=f"{profile.blocks[sublayers[0]].name} … {profile.blocks[sublayers[-1]].name}",
-        message=f"{len(sublayers)} post-norm sub-layers have unscaled skips{promise}",
+        message=f"{len(sublayers)} post-norm sub-layers have unscaled skips{first_step}",
         action=f"Put the norms before the branches (`norm_first=True`), or multiply each skip by DeepNorm's alpha = "
         f"{len(sublayers) ** 0.25:.2g}.",
         evidence={"sublayers": float(len(sublayers))}
-        | ({} if step is None else {"promised_share": step.promised}),
+        | ({} if step is None else {"promised_share": step.predicted_decrease}),
         layers=(sublayers[0], sublayers[-1]),
     )
 

@@ -70,8 +70,8 @@ def rank_collapse(profile: Profile) -> Iterator[Symptom]:
             yield Symptom(
                 severity="warning",
                 where=f"{profile.blocks[begin].name} … {profile.blocks[last].name}",
-                message=f"samples and positions have a correlation of {end:.6g} after the last block, {start:.3g} "
-                "after the first: the head can hardly distinguish them",
+                message=f"samples and positions have a correlation of {end:.6g} after the last block: the head can "
+                "hardly distinguish them",
                 action=f"Add skip connections from {layer_label(profile.blocks[begin].name)} on, or scale down the "
                 "branches if there are skips already.",
                 evidence={"first": start, "last": end, "difference_left": 1 - end},

@@ -41,7 +41,7 @@ def step_too_long(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The loss along one real step of the optimizer, at a few multiples of the step. The safe rate is the one at which
-    the measured change of the loss differs by half from the promised change $\langle g, \Delta\theta \rangle$. The
+    the measured change of the loss differs by half from the predicted change $\langle g, \Delta\theta \rangle$. The
     check fires if the user's rate exceeds a multiple of the safe rate (`MAX_RATE_RATIO`: 10 for steps linear in the
     gradient such as SGD, 64 for steps independent of its scale such as Adam) and the step as made does not lower the
     loss: networks whose first step lowered it learned (`tests/readings/update`). With heavy-ball momentum $\beta$ the
@@ -69,7 +69,7 @@ def step_too_long(profile: Profile) -> Iterator[Symptom]:
         severity=severity,
         where=_where(profile),
         message=f"the learning rate {update.lr:.3g} is {rate_over_safe_rate(update):.3g} times the safe rate: one step "
-        f"{new_loss(update)} where its gradient promises {update.predicted_loss_change:+.3g}",
+        f"{new_loss(update)} but its gradient predicts {update.predicted_loss_change:+.3g}",
         action=lower_rate_action(update),
         evidence=step_evidence(update),
     )

@@ -21,7 +21,7 @@ def uphill_step(profile: Profile) -> Iterator[Symptom]:
     r"""The step goes along the gradient instead of against it, which raises the loss.
 
     ## What it measures
-    The change of the loss that the gradient promises for one real step, $\langle g, \Delta\theta \rangle$. The check
+    The change of the loss that the gradient predicts for one real step, $\langle g, \Delta\theta \rangle$. The check
     fires if this is positive by more than the rounding of the loss, and the optimizer is fresh or has `maximize=True`.
     With weight decay it is only a warning: decay ignores the loss and can outweigh a small gradient.
 
@@ -43,7 +43,7 @@ def uphill_step(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity=severity,
         where="the optimizer",
-        message=f"one step of {update.optimizer} goes uphill: its gradient promises a loss change of "
+        message=f"one step of {update.optimizer} goes uphill: its gradient predicts a loss change of "
         f"{update.predicted_loss_change:+.3g}, and {update.measured_loss_change:+.3g} was measured",
         action=_action(profile, severity),
         evidence=step_evidence(update),

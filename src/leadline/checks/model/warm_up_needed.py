@@ -21,13 +21,13 @@ MAX_RATE_RATIO_WITHOUT_WARMUP = 2.0
     healthy=stack_with_update(safe_lr=8e-4, warmup_steps=2000),
 )
 def warm_up_needed(profile: Profile) -> Iterator[Symptom]:
-    r"""At the full learning rate the first step does less than half of what it promises.
+    r"""At the full learning rate the first step does less than half of what the gradient predicts.
 
     ## What it measures
-    For a fresh optimizer, its learning rate over the safe one, at which measured and promised change of the loss differ
-    by half. It is a note above `MAX_RATE_RATIO_WITHOUT_WARMUP` = 2 if neither U501 nor U502 fires. The suggested length
-    is that of a linear warm-up whose first step is safe, and at least $2/(1-\beta_2)$ steps for optimizers with running
-    mean squares.
+    For a fresh optimizer, its learning rate over the safe one, at which measured and predicted change of the loss
+    differ by half. It is a note above `MAX_RATE_RATIO_WITHOUT_WARMUP` = 2 if neither U501 nor U502 fires. The suggested
+    length is that of a linear warm-up whose first step is safe, and at least $2/(1-\beta_2)$ steps for optimizers with
+    running mean squares.
 
     ## Why it hurts
     Adam's first step moves every entry by the full learning rate, in the direction of the sign of a single gradient.
