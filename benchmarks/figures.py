@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.result_files import Results, load, table
-from benchmarks.verdicts.cases import load_fired, load_labels, load_verdicts
+from benchmarks.verdicts.cases import load_fired_baselines, load_labels, load_verdicts
 from benchmarks.verdicts.page import scores
 from benchmarks.verdicts.score import Score
 
@@ -48,7 +48,7 @@ def _row(figure: Figure) -> Iterator[str]:
 
 
 def _verdicts() -> Iterator[Figure]:
-    found = scores(load_labels("held-out"), load_verdicts(), load_fired())
+    found = scores(load_labels("held-out"), load_verdicts(), load_fired_baselines())
     own = found["**Leadline**"]
     best = max(score.balanced_accuracy for name, score in found.items() if "Leadline" not in name)
     where, script = "lab-notes/verdicts", "verdicts.evaluation"
@@ -149,7 +149,7 @@ README_BASELINES = {
 
 def accuracy() -> str:
     """Return the table of the README: Leadline and the best variant of each other tool on the held-out networks."""
-    by_name = scores(load_labels("held-out"), load_verdicts(), load_fired())
+    by_name = scores(load_labels("held-out"), load_verdicts(), load_fired_baselines())
     own = by_name["**Leadline**"]
     networks = own.caught + own.missed + own.false_alarms + own.passed
     rows = [

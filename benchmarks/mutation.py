@@ -32,19 +32,20 @@ SEED, SAMPLE = 12, 150
 # Heuristic: processor time per mutant. A mutant that takes longer hangs, which counts as noticed.
 MAX_SECONDS = 60
 TESTS = {
-    "rules": ("tests/rules",),
-    "ops": ("tests/test_ops.py", "tests/test_slopes.py"),
-    "symmetry": (  # the fastest tests first: most mutants fail there
-        "tests/symmetry/test_solving.py",
-        "tests/symmetry/test_spellings.py",
-        "tests/symmetry/test_claims.py",
-        "tests/symmetry/test_equilibrium.py",
-        "tests/symmetry/test_rescale.py",
-        "tests/symmetry/test_page.py",
-        "tests/symmetry/test_agreement.py",
-        "tests/symmetry/test_models.py",
+    "checks/model": ("tests/checks",),
+    "ops": ("tests/ops",),
+    "readings/symmetry": (  # the fastest tests first: most mutants fail there
+        "tests/readings/symmetry/test_solving.py",
+        "tests/readings/symmetry/test_spellings.py",
+        "tests/readings/symmetry/test_claims.py",
+        "tests/readings/symmetry/test_equilibrium.py",
+        "tests/readings/symmetry/test_rescale.py",
+        "tests/readings/symmetry/test_page.py",
+        "tests/readings/symmetry/test_agreement.py",
+        "tests/readings/symmetry/test_models.py",
     ),
 }
+"""Folders of the source that are mutated, each with the tests that should notice."""
 EXAMPLES = (
     "_example",
     "_rehearsed",
@@ -66,12 +67,12 @@ EQUIVALENT: dict[str, str] = {
     "ops/slopes.py _nodes: 2 * index + 1 -> 2 * index - 1": "the same lattice, one step further",
     "ops/slopes.py _most: 801 -> 802": "one more point of a grid on which the largest slope is looked for",
     "ops/slopes.py file: 0.0001 -> 0.00015000000000000001": "a difference quotient as exact as the one before",
-    "symmetry/basis.py _signed: each > 0 -> each >= 0": "exponents that are nought are not kept",
+    "symmetry/basis.py _signed: each > 0 -> each >= 0": "exponents that are zero are not kept",
     "symmetry/confirm.py _jittered: value + JITTER * size * noise.to(value.dtype) -> "
     "value - JITTER * size * noise.to(value.dtype)": "the noise has no preferred sign",
     "symmetry/confirm.py verify: 2.0 -> 3.0": "a symmetry holds for any factor",
 }
-"""Survivors that compute the same as the original, with the reason, by key."""
+"""Survivors that compute the same as the original, with the reason. Keys name files as they were when they were run."""
 
 
 def mutant(text: str, number: int) -> tuple[str, str]:

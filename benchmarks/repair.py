@@ -29,7 +29,7 @@ import torch
 
 from benchmarks.result_files import ROOT, fill_file, load, run_missing, table
 from benchmarks.verdicts.case_builder import build, loss, problem_batches
-from benchmarks.verdicts.cases import Labeled, load_labels
+from benchmarks.verdicts.cases import LabeledProblem, load_labels
 from benchmarks.verdicts.data import task
 from benchmarks.verdicts.problem import FAMILIES, Problem
 from benchmarks.verdicts.truth import MARGIN, TARGET, WINDOW, Run, label
@@ -49,7 +49,7 @@ Z = 1.96  # of 95 % of a normal distribution
 WORSE = 0.1  # progress lost that counts as made worse: two thirds of the truth's own margin
 
 
-def mend(case: Labeled) -> dict[str, Any]:
+def mend(case: LabeledProblem) -> dict[str, Any]:
     """Repair one failed case, and return how its recipe trains."""
     problem = case.problem
     began = time.process_time()
@@ -70,7 +70,7 @@ def mend(case: Labeled) -> dict[str, Any]:
     }
 
 
-def judged(case: Labeled, run: Run) -> dict[str, Any]:
+def judged(case: LabeledProblem, run: Run) -> dict[str, Any]:
     """Return how the treated problem trained, compared with the untreated one."""
     data, steps = task(case.problem.data), case.problem.steps
     found, progress = label(run, data, steps), run.first(steps).progress(data)
@@ -191,7 +191,7 @@ def write_page() -> None:
         fill_file(ROOT / "docs" / "lab-notes" / "repair.md", mark, made(load(name)))
 
 
-def chosen(half: str) -> dict[str, Labeled]:
+def chosen(half: str) -> dict[str, LabeledProblem]:
     """Return the failed cases of a half in a random order."""
     found = [
         (key, case)

@@ -19,7 +19,7 @@ from torch import nn
 
 from benchmarks.repair import judged, train
 from benchmarks.verdicts.case_builder import build, loss
-from benchmarks.verdicts.cases import Labeled
+from benchmarks.verdicts.cases import LabeledProblem
 from benchmarks.verdicts.problem import Problem
 from leadline.case import Case
 from leadline.errors import InputError
@@ -40,7 +40,7 @@ ACTIVATIONS = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SiLU, nn.LeakyR
 CLIP_NORM, RATE_FACTOR = 10.0, 10.0
 
 
-def repair_like_autotrainer(case: Labeled) -> dict[str, Any]:
+def repair_like_autotrainer(case: LabeledProblem) -> dict[str, Any]:
     """Return the first remedy of AUTOTRAINER's list after which the case trains, else the last one tried."""
     symptom, began = symptom_of(case), time.process_time()
     result: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def repair_like_autotrainer(case: Labeled) -> dict[str, Any]:
     return result | {"symptom": symptom, "search_seconds": round(time.process_time() - began, 2)}
 
 
-def symptom_of(case: Labeled) -> str:
+def symptom_of(case: LabeledProblem) -> str:
     """Return the symptom by AUTOTRAINER's tests on the gradients of the first step."""
     untrained = build(case.problem)
     loss(untrained.model(untrained.inputs), untrained.targets).backward()

@@ -1,10 +1,10 @@
-"""How large a report page is, and how soon a browser shows it.
+"""Measure the size of report pages and how soon a browser shows them.
 
     python -m benchmarks.report_page            measure what has no result yet, fill docs/reference/report.md
 
-The reports are real: a network is built and checked, its report rendered. Size is that of the file. A browser opens it
-(chromium, see `make test-browser`) with the network off; first paint is its own `first-contentful-paint`, and ready is
-when the last chart has been drawn, both from the start of the navigation, the median of several openings.
+Each network is built and checked, and its report is written to a file, whose size is measured. Chromium opens the file
+offline (see `make test-browser`). First paint is the browser's `first-contentful-paint`; the page is ready when the
+last chart is drawn. Both are counted from the start of the navigation, and are medians over several openings.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from leadline.records.report import Report
 from leadline.report.pages.report import report_page
 from leadline.report.render import html
 
+# Heuristic: odd, so that one opening is the median.
 OPENINGS = 9
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "chromium"
 READY = "performance.getEntriesByName('drawn').length > 0"
@@ -40,13 +41,13 @@ TIMES = """() => ({
 })"""
 
 
-def demo() -> Report:
+def demo_report() -> Report:
     torch.manual_seed(0)
     case = deep_mlp()
     return leadline.check(case.model, case.inputs, case.targets, case.loss, case.optimizer)
 
 
-def transformer(depth: int) -> Report:
+def transformer_report(depth: int) -> Report:
     """A language model of `depth` blocks, each two residual sub-layers of the depth axis."""
     torch.manual_seed(0)
     model = LanguageModel(64, 32, 2, depth, max_len=16)
@@ -60,9 +61,9 @@ def transformer(depth: int) -> Report:
 
 
 CASES: dict[str, Callable[[], Report]] = {
-    "MLP, 60 layers": demo,
-    "Transformer, 12 blocks": partial(transformer, 12),
-    "Transformer, 1000 blocks": partial(transformer, 1000),
+    "MLP, 60 layers": demo_report,
+    "Transformer, 12 blocks": partial(transformer_report, 12),
+    "Transformer, 1000 blocks": partial(transformer_report, 1000),
 }
 
 
@@ -71,19 +72,19 @@ def measure(build: Callable[[], Report]) -> dict[str, Any]:
     start = time.process_time()
     page = html.render([report_page(report)])
     seconds = time.process_time() - start
-    opened = [_opened(page) for _ in range(OPENINGS)]
+    timings = [_open_in_browser(page) for _ in range(OPENINGS)]
     return {
         "places": len(report.profile.blocks),
         "kilobytes": round(len(page.encode()) / 1000),
         "record_kilobytes": round(len(report.to_json()) / 1000),
         "render_seconds": round(seconds, 2),
-        "paint_ms": round(statistics.median(each["paint"] for each in opened)),
-        "ready_ms": round(statistics.median(each["ready"] for each in opened)),
+        "paint_ms": round(statistics.median(each["paint"] for each in timings)),
+        "ready_ms": round(statistics.median(each["ready"] for each in timings)),
     }
 
 
-def _opened(page: str) -> dict[str, float]:
-    """Milliseconds until something, and until everything, was there."""
+def _open_in_browser(page: str) -> dict[str, float]:
+    """Milliseconds until the first paint, and until all charts were drawn."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

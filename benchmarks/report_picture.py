@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import torch
 
-from benchmarks.report_page import CHROMIUM, READY, demo
+from benchmarks.report_page import CHROMIUM, READY, demo_report
 from benchmarks.result_files import ROOT, save
 from leadline.records.report import Report
 from leadline.report.pages.report import report_page
@@ -23,21 +23,23 @@ from leadline.report.render import html
 from leadline.report.verdict import headline
 
 PICTURE = ROOT / "docs" / "images" / "report.png"
+# Heuristic: pixels; the top of the page up to the first chart.
 WIDTH, HEIGHT = 1000, 1135
-CURSOR = 35  # the block that the cursor points at: about the middle of the stack
+# Heuristic: the block that the cursor points at, about the middle of the stack.
+CURSOR_BLOCK = 35
 
 
-def shown() -> Report:
+def pictured_report() -> Report:
     """Return the report as the command line makes it, with its target."""
-    return msgspec.structs.replace(demo(), target="leadline.lab.demo:deep_mlp")
+    return msgspec.structs.replace(demo_report(), target="leadline.lab.demo:deep_mlp")
 
 
-def words(report: Report) -> dict[str, Any]:
+def page_text(report: Report) -> dict[str, Any]:
     """Return the text at the top of the page."""
     return {"headline": headline(report), "confidence": report.confidence}
 
 
-def take(report: Report) -> None:
+def take_picture(report: Report) -> None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -50,7 +52,7 @@ def take(report: Report) -> None:
         tab.wait_for_function(READY)
         box = tab.locator(".u-over").first.bounding_box()
         if box is not None:
-            share = CURSOR / (len(report.profile.blocks) - 1)
+            share = CURSOR_BLOCK / (len(report.profile.blocks) - 1)
             tab.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
         tab.screenshot(path=PICTURE)
         browser.close()
@@ -58,9 +60,9 @@ def take(report: Report) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    report = shown()
-    take(report)
-    save("picture", words(report))
+    report = pictured_report()
+    take_picture(report)
+    save("picture", page_text(report))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Beyond which rate does training fail? Calibrates the thresholds on a first step, on really trained networks.
+"""Train networks at multiples of the safe rate: calibrates the thresholds on the length of the first step.
 
     python -m benchmarks.update_limits            train what has no result yet, fill docs/explanation/update.md
     python -m benchmarks.update_limits --quick    one small network; prints, stores nothing
 
-For each network, optimizer and depth the reading finds the rate at which measured and predicted change of the loss part
-by half. The network is then trained at multiples of that rate, without warm-up, on scikit-learn's digits, and judged by
-how much of the loss it removed, as a share of what the best rate removed. The thresholds of `leadline.checks._steps`
-were chosen with the calibration and the held-out set in sight; the fresh set, of yet other kinds, was trained once they
-were fixed, and judges them.
+For each network, optimizer and depth, the reading finds the safe rate, at which measured and predicted change of the
+loss differ by half. The network is then trained at multiples of that rate, without warm-up, on scikit-learn's digits.
+A run is judged by the decrease of its loss, as a share of the decrease at the best rate. The thresholds of
+`leadline.checks._steps` were chosen with the calibration and the held-out set known. The fresh set, of other kinds of
+networks, was trained after they were fixed, and judges them.
 """
 
 from __future__ import annotations
@@ -33,27 +33,33 @@ from leadline.readings.profile import read_profile
 from leadline.readings.update.reading import read_update
 from leadline.tracer.trace import trace
 
+# Heuristic: enough steps to tell a rate that learns from one that does not, on samples that fit in seconds.
 STEPS = 100
-BATCH, JUDGED = 64, 512
-MULTIPLES = (1 / 16, 1 / 4, 1.0, 4.0, 16.0, 64.0)  # of the rate at which the first step parts by half
-FARTHER = {"Adam": (256.0,)}  # Adam bears more
+BATCH, EVALUATION_SAMPLES = 64, 512
+# Heuristic: factors of four around the safe rate; Adam tolerates more.
+RATE_MULTIPLES = (1 / 16, 1 / 4, 1.0, 4.0, 16.0, 64.0)
+EXTRA_RATE_MULTIPLES = {"Adam": (256.0,)}
 DEPTHS = (4, 16)
-LEARNED = 0.5  # share of the best rate's fall of the loss that counts as having learned
-FAILED = 0.1  # and below which it counts as having failed
+# Heuristic: decrease of the loss, as a share of what the best rate reaches, from which a run counts as learned.
+MIN_LEARNED_SHARE = 0.5
+# Heuristic: the share below which it counts as failed.
+MAX_FAILED_SHARE = 0.1
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
     "SGD": lambda p, lr: torch.optim.SGD(p, lr=lr),
     "SGD, momentum 0.9": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
     "Adam": lambda p, lr: torch.optim.Adam(p, lr=lr),
 }
-PROBE_RATE = 1e-3  # any: the rate of parting is found from it
+# Derived: any rate; the safe rate is searched from it.
+PROBE_RATE = 1e-3
 CALIBRATION = ("none relu", "residual-sqrt relu", "residual-linear relu", "pre relu", "post relu")
 HELD_OUT = ("none tanh", "residual-sqrt gelu", "deepnorm gelu", "transformer pre", "transformer deepnorm")
 FRESH = ("none gelu", "peri tanh", "keel relu", "transformer post", "transformer residual-linear")
 SPLITS = {"calibration": CALIBRATION, "held-out": HELD_OUT, "fresh": FRESH}
-SUSTAINED = {"SGD, momentum 0.9": 10.0}  # steps that gradients add up to, 1 / (1 - 0.9)
+# Derived: a steady gradient adds up to 1 / (1 - 0.9) steps.
+MOMENTUM_GAIN = {"SGD, momentum 0.9": 10.0}
 
 
-class Rows(nn.Module):
+class RowTransformer(nn.Module):
     """A Transformer that reads the eight rows of a digit."""
 
     def __init__(self, scheme: str, depth: int) -> None:
@@ -68,10 +74,10 @@ class Rows(nn.Module):
 
 def network(kind: str, depth: int) -> nn.Module:
     torch.manual_seed(0)
-    scheme, _, form = kind.partition(" ")
+    scheme, _, variant = kind.partition(" ")
     if scheme == "transformer":
-        return Rows(form, max(depth // 4, 1))
-    return MLP(64, 48 if kind in HELD_OUT else 64, depth, 10, scheme=scheme, activation=form)
+        return RowTransformer(variant, max(depth // 4, 1))
+    return MLP(64, 48 if kind in HELD_OUT else 64, depth, 10, scheme=scheme, activation=variant)
 
 
 def digits() -> tuple[Tensor, Tensor]:
@@ -86,21 +92,21 @@ def first_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y:
     return read_update(case, profile)
 
 
-def parting_rate(kind: str, depth: int, optimizer: str, x: Tensor, y: Tensor) -> float:
-    """Return the rate at which measured and predicted change part, searched again until it is not a bound."""
+def safe_rate(kind: str, depth: int, optimizer: str, x: Tensor, y: Tensor) -> float:
+    """Return the rate at which measured and predicted change differ by half; search again until it is not a bound."""
     rate = PROBE_RATE
     for _ in range(6):
         model = network(kind, depth)
-        found = first_step(model, OPTIMIZERS[optimizer](list(model.parameters()), rate), x, y)
-        if found.parting is None or not found.parting:
+        update = first_step(model, OPTIMIZERS[optimizer](list(model.parameters()), rate), x, y)
+        if update.parting is None or not update.parting:
             return rate
-        rate *= found.parting
-        if not found.parting_is_bound and 0.5 < found.parting < 2:
+        rate *= update.parting
+        if not update.parting_is_bound and 0.5 < update.parting < 2:
             break
     return rate
 
 
-def trained(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int) -> float:
+def final_loss(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int) -> float:
     generator = torch.Generator().manual_seed(0)
     for _ in range(steps):
         batch = torch.randint(0, len(x), (BATCH,), generator=generator)
@@ -111,27 +117,27 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Te
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        return F.cross_entropy(model(x[:JUDGED]), y[:JUDGED]).item()
+        return F.cross_entropy(model(x[:EVALUATION_SAMPLES]), y[:EVALUATION_SAMPLES]).item()
 
 
 def measure(kind: str, depth: int, optimizer: str, *, steps: int = STEPS) -> dict[str, Any]:
     x, y = digits()
-    rate = parting_rate(kind, depth, optimizer, x, y)
+    rate = safe_rate(kind, depth, optimizer, x, y)
     with torch.no_grad():
-        start = F.cross_entropy(network(kind, depth)(x[:JUDGED]), y[:JUDGED]).item()
+        start = F.cross_entropy(network(kind, depth)(x[:EVALUATION_SAMPLES]), y[:EVALUATION_SAMPLES]).item()
     runs = []
-    for multiple in (*MULTIPLES, *FARTHER.get(optimizer, ())):
+    for multiple in (*RATE_MULTIPLES, *EXTRA_RATE_MULTIPLES.get(optimizer, ())):
         model = network(kind, depth)
-        stepper = OPTIMIZERS[optimizer](list(model.parameters()), multiple * rate)
-        seen = first_step(model, stepper, x, y)
-        end = trained(model, stepper, x, y, steps)
+        optimizer_at_rate = OPTIMIZERS[optimizer](list(model.parameters()), multiple * rate)
+        update = first_step(model, optimizer_at_rate, x, y)
+        end = final_loss(model, optimizer_at_rate, x, y, steps)
         runs.append(
             {
                 "multiple": multiple,
-                "ratio": _plain(seen.ratio),
-                "relative_change": _plain(seen.function_change_relative),
-                "rise": _plain(seen.measured_loss_change / seen.loss),
-                "end": _plain(end),
+                "ratio": _json_number(update.ratio),
+                "relative_change": _json_number(update.function_change_relative),
+                "rise": _json_number(update.measured_loss_change / update.loss),
+                "end": _json_number(end),
             }
         )
     ends = [run["end"] for run in runs if isinstance(run["end"], float)]
@@ -143,7 +149,7 @@ def measure(kind: str, depth: int, optimizer: str, *, steps: int = STEPS) -> dic
     }
 
 
-def _plain(number: float | None) -> float | str | None:
+def _json_number(number: float | None) -> float | str | None:
     return number if number is None or math.isfinite(number) else str(number)
 
 
@@ -159,50 +165,57 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
 
 def shares(results: Results, split: str) -> list[dict[str, Any]]:
     """Return every run of a split with its share of the best decrease; networks that never learn are left out."""
-    found = []
+    runs = []
     for key, case in results["cases"].items():
-        kept = key.startswith(f"{split} | ") and case["best"] is not None
-        if not kept or case["best"] > 0.8 * case["start"]:
+        is_of_split = key.startswith(f"{split} | ") and case["best"] is not None
+        if not is_of_split or case["best"] > 0.8 * case["start"]:
             continue
         for run in case["runs"]:
-            fall = case["start"] - run["end"] if isinstance(run["end"], float) else 0.0
-            share = max(fall, 0.0) / (case["start"] - case["best"])
-            found.append({**run, "key": key, "share": share})
-    return found
+            decrease = case["start"] - run["end"] if isinstance(run["end"], float) else 0.0
+            share = max(decrease, 0.0) / (case["start"] - case["best"])
+            runs.append({**run, "key": key, "share": share})
+    return runs
 
 
 def render(results: Results) -> str:
     rows = []
     for split in SPLITS:
         runs = shares(results, split)
-        for multiple in MULTIPLES:
-            here = [run["share"] for run in runs if run["multiple"] == multiple]
-            if here:
-                learned = sum(share >= LEARNED for share in here)
-                failed = sum(share < FAILED for share in here)
-                median = sorted(here)[len(here) // 2]
+        for multiple in RATE_MULTIPLES:
+            shares_at_rate = [run["share"] for run in runs if run["multiple"] == multiple]
+            if shares_at_rate:
+                learned = sum(share >= MIN_LEARNED_SHARE for share in shares_at_rate)
+                failed = sum(share < MAX_FAILED_SHARE for share in shares_at_rate)
+                median = sorted(shares_at_rate)[len(shares_at_rate) // 2]
                 rows.append(
-                    [split, f"{multiple:g}", str(len(here)), str(learned), str(failed), f"{median:.2f}"]
+                    [
+                        split,
+                        f"{multiple:g}",
+                        str(len(shares_at_rate)),
+                        str(learned),
+                        str(failed),
+                        f"{median:.2f}",
+                    ]
                 )
     page = table(["networks", "rate / rate of parting", "runs", "learned", "failed", "median share"], rows)
-    return f"{page}\n\n{render_judged(results)}"
+    return f"{page}\n\n{render_limits(results)}"
 
 
-def render_judged(results: Results) -> str:
-    """Return how the thresholds do by set: how many of the runs beyond each one learned."""
+def render_limits(results: Results) -> str:
+    """Return, for each set of networks, how many runs learned within and beyond the thresholds."""
     rows = []
-    for family, beyond in MAX_RATE_RATIO.items():
+    for family, max_ratio in MAX_RATE_RATIO.items():
         for split in SPLITS:
             runs = [run for run in shares(results, split) if _family(run) == family]
-            past = [run["share"] >= LEARNED for run in runs if _excess(run) > beyond]
-            half = [
-                run["share"] >= LEARNED
+            beyond = [run["share"] >= MIN_LEARNED_SHARE for run in runs if _excess(run) > max_ratio]
+            between = [
+                run["share"] >= MIN_LEARNED_SHARE
                 for run in runs
-                if HALF_FAIL_RATE_RATIO[family] < _excess(run) <= beyond
+                if HALF_FAIL_RATE_RATIO[family] < _excess(run) <= max_ratio
             ]
-            within = [run["share"] >= LEARNED for run in runs if _excess(run) <= 1]
-            cells = [f"{sum(each)} of {len(each)}" for each in (within, half, past)]
-            rows.append([family, split, f"{HALF_FAIL_RATE_RATIO[family]:g}, {beyond:g}", *cells])
+            within = [run["share"] >= MIN_LEARNED_SHARE for run in runs if _excess(run) <= 1]
+            cells = [f"{sum(each)} of {len(each)}" for each in (within, between, beyond)]
+            rows.append([family, split, f"{HALF_FAIL_RATE_RATIO[family]:g}, {max_ratio:g}", *cells])
     head = [
         "family",
         "networks",
@@ -220,7 +233,7 @@ def _family(run: dict[str, Any]) -> str:
 
 def _excess(run: dict[str, Any]) -> float:
     """Return the sustained rate over the safe one."""
-    return float(run["multiple"] * SUSTAINED.get(run["key"].rpartition(" | ")[2], 1.0))
+    return float(run["multiple"] * MOMENTUM_GAIN.get(run["key"].rpartition(" | ")[2], 1.0))
 
 
 def main() -> None:

@@ -19,11 +19,11 @@ from benchmarks.verdicts.models import (
     coherent_layer,
     conv_layer,
     dense_layer,
-    encoder_stack,
+    leadline_encoder,
     plain_conv,
     plain_mlp,
     scheme_of,
-    torch_stack,
+    torch_encoder,
 )
 from benchmarks.verdicts.problem import Problem
 from benchmarks.verdicts.recurrent import PIXELS, CharacterModel, SequenceClassifier, make_cells
@@ -130,16 +130,16 @@ def _resnet(problem: Problem, data: Task) -> nn.Module:
 def _encoder(problem: Problem, data: Task) -> nn.Module:
     width, depth = problem.width, problem.depth
     if problem.scheme.startswith("torch-"):
-        body = torch_stack(width, depth, pre=problem.scheme == "torch-pre")
+        body = torch_encoder(width, depth, pre=problem.scheme == "torch-pre")
     else:
-        body = encoder_stack(width, depth, problem.scheme, _generator())
+        body = leadline_encoder(width, depth, problem.scheme, _generator())
     return RowEncoder(width, body, data.classes)
 
 
 def _lm(problem: Problem, data: Task) -> nn.Module:
     width, depth = problem.width, problem.depth
     if problem.scheme.startswith("torch-"):
-        body = torch_stack(width, depth, pre=problem.scheme == "torch-pre")
+        body = torch_encoder(width, depth, pre=problem.scheme == "torch-pre")
         return TorchLanguageModel(data.classes, width, WINDOW, body)
     return LanguageModel(
         data.classes,

@@ -65,7 +65,7 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 def _plane(name: str) -> tuple[Tensor, Tensor]:
-    """Labeled points of the plane, standardized."""
+    """LabeledProblem points of the plane, standardized."""
     if name == "moons":
         x, y = make_moons(SAMPLES, noise=0.1, random_state=0)
     elif name == "circles":

@@ -25,11 +25,11 @@ from benchmarks.verdicts.case_builder import build
 from benchmarks.verdicts.cases import (
     BASELINE_FILE,
     VERDICT_FILE,
-    Fired,
+    FiredBaselines,
     Labels,
-    Said,
+    StoredVerdict,
     Verdicts,
-    load_fired,
+    load_fired_baselines,
     load_labels,
     load_verdicts,
     verdict_to_json,
@@ -43,15 +43,15 @@ from benchmarks.verdicts.score import figures
 PAGE = ROOT / "docs" / "lab-notes" / "verdicts.md"
 
 
-def leadline_verdict(problem: Problem) -> Said:
+def leadline_verdict(problem: Problem) -> StoredVerdict:
     """Return Leadline's verdict on a problem; an exception counts as the verdict "crash"."""
     case = build(problem)
     try:
         report = leadline.check(case.model, case.inputs, case.targets, case.loss, case.optimizer)
     except Exception as error:  # one failing case must not stop the others
-        return Said(verdict="crash", codes=(type(error).__name__,))
+        return StoredVerdict(verdict="crash", codes=(type(error).__name__,))
     codes = [finding.code for finding in report.findings if finding.severity != "info"]
-    return Said(verdict=report.verdict, codes=tuple(dict.fromkeys(codes)))
+    return StoredVerdict(verdict=report.verdict, codes=tuple(dict.fromkeys(codes)))
 
 
 def fired_on(problem: Problem) -> list[str]:
@@ -107,9 +107,9 @@ def publish(verdicts: Verdicts) -> None:
         fill_file(PAGE, mark, render(*stored()))
 
 
-def stored() -> tuple[Labels, Verdicts, Fired]:
+def stored() -> tuple[Labels, Verdicts, FiredBaselines]:
     """Return the published labels, verdicts and baselines of the cases that have all three."""
-    verdicts, fired = load_verdicts(), load_fired()
+    verdicts, fired = load_verdicts(), load_fired_baselines()
     labels = {key: case for key, case in load_labels().items() if key in verdicts and key in fired}
     return labels, verdicts, fired
 
@@ -132,7 +132,7 @@ def main() -> None:
     began = time.process_time()
     verdicts = {key: leadline_verdict(case.problem) for key, case in labels.items()}
     print(f"{len(labels)} cases, {time.process_time() - began:.0f} s")
-    print(figures(scores(labels, verdicts, load_fired())))
+    print(figures(scores(labels, verdicts, load_fired_baselines())))
     print(figures(family_scores(labels, verdicts)))
     print(dict(Counter(said.verdict for said in verdicts.values())))
     if (options.half == "calibration" or options.seed != SEED) and not options.publish:

@@ -22,11 +22,13 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "silu": nn.SiLU,
 }
+# Heuristic: the smallest width, 16, leaves four channels per head.
 HEADS = 4
-SIDE = 8  # of a digit's image: 8 rows of 8 pixels
+# Derived: an image of a digit has 8 rows of 8 pixels.
+SIDE = 8
 
 
-def unit(place: Place) -> float:
+def unit_scale(place: Place) -> float:
     return 1.0
 
 
@@ -40,7 +42,7 @@ OWN_SCHEMES: dict[str, Scheme] = {
     "deepnorm-wrong-way": replace(
         SCHEMES["deepnorm"],
         name="deepnorm-wrong-way",
-        skip=unit,
+        skip=unit_scale,
         branch=deepnorm_skip,
         gain=inverse_deepnorm_gain,
     ),
@@ -52,7 +54,7 @@ def scheme_of(name: str) -> Scheme:
     return OWN_SCHEMES[name] if name in OWN_SCHEMES else SCHEMES[name]
 
 
-class Coherent(nn.Module):
+class CoherentBlock(nn.Module):
     """x + relu(Wx): a branch that ends in its activation, so that all branches push the stream one way."""
 
     def __init__(self, layer: nn.Module) -> None:
@@ -72,7 +74,7 @@ def plain_mlp(
 
 
 def dense_layer(activation: str, norm: str) -> Callable[[int, int], nn.Module]:
-    """Linear, norm if asked for, activation."""
+    """Linear, norm if requested, activation."""
     norms: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
     def make(fan_in: int, fan_out: int) -> nn.Module:
@@ -85,11 +87,11 @@ def dense_layer(activation: str, norm: str) -> Callable[[int, int], nn.Module]:
 def coherent_layer(fan_in: int, fan_out: int) -> nn.Module:
     """A coherent block where the width allows one, a plain layer where it changes."""
     linear = nn.Linear(fan_in, fan_out)
-    return Coherent(linear) if fan_in == fan_out else nn.Sequential(linear, nn.ReLU())
+    return CoherentBlock(linear) if fan_in == fan_out else nn.Sequential(linear, nn.ReLU())
 
 
 def conv_layer(activation: str, norm: str) -> Callable[[int, int], nn.Module]:
-    """A 3x3 convolution, norm if asked for, activation."""
+    """A 3x3 convolution, norm if requested, activation."""
     norms: dict[str, Callable[[int], nn.Module]] = {
         "batch": nn.BatchNorm2d,
         "layer": lambda width: nn.GroupNorm(1, width),
@@ -103,7 +105,7 @@ def conv_layer(activation: str, norm: str) -> Callable[[int, int], nn.Module]:
 
 
 def plain_conv(width: int, depth: int, outputs: int, make: Callable[[int, int], nn.Module]) -> nn.Module:
-    """`depth` convolutions at full resolution, then one value a channel and quarter of the image."""
+    """`depth` convolutions at full resolution, then one value per channel and quarter of the image."""
     hidden = [make(1 if i == 0 else width, width) for i in range(depth)]
     head = [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * width, outputs)]
     return nn.Sequential(nn.Unflatten(1, (1, SIDE, SIDE)), *hidden, *head)
@@ -124,7 +126,7 @@ class RowEncoder(nn.Module):
         return y
 
 
-def torch_stack(width: int, depth: int, *, pre: bool) -> nn.Module:
+def torch_encoder(width: int, depth: int, *, pre: bool) -> nn.Module:
     """PyTorch's own encoder: its layers are copies of one, all with the same initial weights."""
     layer = nn.TransformerEncoderLayer(
         width, HEADS, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=pre
@@ -134,7 +136,7 @@ def torch_stack(width: int, depth: int, *, pre: bool) -> nn.Module:
     )
 
 
-def encoder_stack(width: int, depth: int, scheme: str, generator: torch.Generator) -> nn.Module:
+def leadline_encoder(width: int, depth: int, scheme: str, generator: torch.Generator) -> nn.Module:
     """leadline.nn's encoder under the scheme."""
     return Encoder(
         width, HEADS, depth, scheme=scheme_of(scheme), options=Options(positions="none"), generator=generator

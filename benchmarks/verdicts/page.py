@@ -9,12 +9,12 @@ from collections.abc import Callable
 from benchmarks.confidence import DECIDED_VERDICTS, HALVES, by_half
 from benchmarks.result_files import table
 from benchmarks.verdicts.baselines import NAMES
-from benchmarks.verdicts.cases import LABELS, Fired, Labels, Verdicts
+from benchmarks.verdicts.cases import LABELS, FiredBaselines, Labels, Verdicts
 from benchmarks.verdicts.problem import FAMILIES
 from benchmarks.verdicts.score import HEADER, Score, figures, percent, row, score, settle
 from benchmarks.verdicts.truth import TARGET
 
-Render = Callable[[Labels, Verdicts, Fired], str]
+Render = Callable[[Labels, Verdicts, FiredBaselines], str]
 
 # Heuristic: as many misses as fit on a page.
 MAX_MISSES = 12
@@ -31,7 +31,7 @@ def clear(labels: Labels) -> Labels:
     return {key: case for key, case in labels.items() if case.label != "borderline"}
 
 
-def scores(labels: Labels, verdicts: Verdicts, fired: Fired) -> dict[str, Score]:
+def scores(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> dict[str, Score]:
     """Return Leadline's scores, counted in three ways, and those of every baseline."""
     chosen = clear(labels)
     found = {
@@ -70,24 +70,24 @@ def misses(labels: Labels, verdicts: Verdicts) -> list[tuple[str, str]]:
     ]
 
 
-def render_figures(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_figures(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Leadline and the baselines on the held-out half."""
     return figures(scores(held_out(labels), verdicts, fired))
 
 
-def render_families(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_families(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Leadline on the held-out half, one row per family."""
     return figures(family_scores(held_out(labels), verdicts))
 
 
-def render_calibration(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_calibration(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Leadline on the half that checks were calibrated on."""
     mine = clear({key: case for key, case in labels.items() if case.problem.half == "calibration"})
     found = score((verdicts[key].alarm, case.label) for key, case in mine.items())
     return table(HEADER, [row("Leadline, calibration half", found)])
 
 
-def render_labels(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_labels(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Count outcomes per family."""
 
     def line(name: str, counts: Counter[str]) -> list[str]:
@@ -102,7 +102,7 @@ def render_labels(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
     )
 
 
-def render_confusion(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_confusion(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Every verdict against every outcome on the held-out half."""
     counts = Counter((verdicts[key].verdict, case.label) for key, case in held_out(labels).items())
     return table(
@@ -111,7 +111,7 @@ def render_confusion(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
     )
 
 
-def render_causes(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_causes(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Count, per intended cause, the failures and how many were predicted."""
     chosen, rows = clear(held_out(labels)), []
     for cause in sorted({case.problem.cause for case in chosen.values()}):
@@ -122,7 +122,7 @@ def render_causes(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
     return table(["meant to be wrong", "failed", "of these caught", "reached", "of these false alarms"], rows)
 
 
-def render_misses(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_misses(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Show the hardest misses of the held-out half: false alarms first, then failures that few baselines predict."""
     chosen = held_out(labels)
     found = sorted(misses(chosen, verdicts), key=lambda miss: (miss[0], len(fired[miss[1]]), miss[1]))
@@ -137,14 +137,14 @@ def render_misses(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
     )
 
 
-def render_cost(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_cost(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Say how long labeling took."""
     seconds = [case.seconds for case in labels.values()]
     minutes, middle = sum(seconds) / 60, statistics.median(seconds)
     return f"{len(labels)} problems were trained in {minutes:.0f} minutes of one core; the median took {middle:.1f} s."
 
 
-def render_confidence(labels: Labels, verdicts: Verdicts, fired: Fired) -> str:
+def render_confidence(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
     """Compare the confidence in a report with how often the verdict was right on the held-out half."""
     said, seen = (by_half(labels, verdicts)[half] for half in HALVES)
     rows = [

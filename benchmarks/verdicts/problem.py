@@ -1,4 +1,4 @@
-"""A Problem: everything that decides how one training run goes, as a frozen record that survives JSON."""
+"""A Problem: everything that influences one training run, as a frozen record that survives JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Problem:
     weights of the hidden layers are drawn, `gain` its free number: the weight variance times the fan-in.
     `scheme` is how layers are joined: "plain", a row of `leadline.nn.SCHEMES`, or one of this benchmark's own
     (`models.py`). `flaw` is an edit of the built model (`flaws.py`) and `flaw_size` its free number. `cause` is what
-    the generator meant to be wrong ("none": nothing); it is no part of the run, and not the truth.
+    the generator meant to be wrong ("none": nothing); it does not influence the run, and it is not the label.
     """
 
     family: Family
@@ -46,9 +46,9 @@ class Problem:
 
     @property
     def digest(self) -> str:
-        """A hash of all that decides the run."""
-        decisive = {name: value for name, value in asdict(self).items() if name != "cause"}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        """A hash of all fields that influence the run."""
+        influential = {name: value for name, value in asdict(self).items() if name != "cause"}
+        return hashlib.sha256(json.dumps(influential, sort_keys=True).encode()).hexdigest()
 
     @property
     def key(self) -> str:
@@ -57,7 +57,7 @@ class Problem:
 
     @property
     def half(self) -> Half:
-        """Which half it belongs to: one bit of the hash, so that no one chooses."""
+        """The half it belongs to: one bit of the hash, so that nobody can choose."""
         return "calibration" if int(self.digest[8], 16) % 2 == 0 else "held-out"
 
 

@@ -9,8 +9,9 @@ from benchmarks.verdicts import recipes, recipes_sequence
 from benchmarks.verdicts.problem import Family, Problem
 from benchmarks.verdicts.recipe import Fields, Recipe, draw
 
+# Derived: any fixed seed; the labels are stored for this one.
 SEED = 20
-TABLE: dict[Family, tuple[Fields, Sequence[Recipe]]] = {
+RECIPES: dict[Family, tuple[Fields, Sequence[Recipe]]] = {
     "mlp": (recipes.MLP_BASE, recipes.MLP),
     "conv": (recipes.CONV_BASE, recipes.CONV),
     "resnet": (recipes.RESNET_BASE, recipes.RESNET),
@@ -18,25 +19,27 @@ TABLE: dict[Family, tuple[Fields, Sequence[Recipe]]] = {
     "lm": (recipes_sequence.LM_BASE, recipes_sequence.TRANSFORMER),
     "rnn": (recipes_sequence.RNN_BASE, recipes_sequence.RNN),
 }
-# Drawn from the next seed, so that the problems above stay what they are.
-DEEP_END: dict[Family, tuple[Fields, Sequence[Recipe]]] = {
+# Sampled with the next seed, so that adding these did not change the problems above.
+DEEP_RECIPES: dict[Family, tuple[Fields, Sequence[Recipe]]] = {
     "mlp": (recipes.MLP_BASE, recipes.DEEP_MLP),
     "encoder": (recipes_sequence.ENCODER_BASE, recipes_sequence.DEEP_TRANSFORMER),
     "lm": (recipes_sequence.LM_BASE, recipes_sequence.DEEP_TRANSFORMER),
 }
 
 
-def pairs(seed: int = SEED) -> Iterator[tuple[Problem, Problem | None]]:
-    """Every problem as it was drawn, with its healthy twin if its recipe has one."""
-    for offset, tables in enumerate((TABLE, DEEP_END)):
+def sample_pairs(seed: int = SEED) -> Iterator[tuple[Problem, Problem | None]]:
+    """Every problem in the order of the recipes, with its healthy twin if its recipe has one."""
+    for offset, recipes_by_family in enumerate((RECIPES, DEEP_RECIPES)):
         rng = random.Random(seed + offset)
-        for family, (base, table) in tables.items():
-            for recipe in table:
+        for family, (base, family_recipes) in recipes_by_family.items():
+            for recipe in family_recipes:
                 for _ in range(recipe.count):
                     yield draw(family, base, recipe, rng)
 
 
 def generate(seed: int = SEED) -> list[Problem]:
-    """All problems in the order in which they are labeled: that of their hashes, so that a part is a fair sample."""
-    drawn = {problem.digest: problem for pair in pairs(seed) for problem in pair if problem is not None}
+    """All problems in the order of their hashes, in which they are labeled: any first part is a random sample."""
+    drawn = {
+        problem.digest: problem for pair in sample_pairs(seed) for problem in pair if problem is not None
+    }
     return [drawn[digest] for digest in sorted(drawn)]

@@ -1,4 +1,4 @@
-"""Recurrent networks of the benchmark: PyTorch's fused ones, and one written out step by step."""
+"""Recurrent networks of the benchmark: PyTorch's fused ones, and one that calls torch step by step."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from benchmarks.verdicts.models import SIDE
 
 PIXELS = SIDE * SIDE
-FUSED: dict[str, type[nn.Module]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+FUSED_CELLS: dict[str, type[nn.Module]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 
-class Unrolled(nn.Module):
-    """h = phi(Wx + Uh + b), each step its own torch calls; layers stacked."""
+class UnrolledRNN(nn.Module):
+    """Stacked layers of h = phi(Wx + Uh + b), with separate torch calls for each step."""
 
     def __init__(self, inputs: int, width: int, depth: int, activation: str) -> None:
         super().__init__()
@@ -25,9 +25,9 @@ class Unrolled(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         for cell in self.cells:
             state, states = x.new_zeros(len(x), cell.hidden_size), []
-            read = x @ cell.weight_ih.T + cell.bias_ih
-            for now in read.unbind(1):
-                state = self.function(now + state @ cell.weight_hh.T + cell.bias_hh)
+            inputs_by_step = x @ cell.weight_ih.T + cell.bias_ih
+            for step_input in inputs_by_step.unbind(1):
+                state = self.function(step_input + state @ cell.weight_hh.T + cell.bias_hh)
                 states.append(state)
             x = torch.stack(states, 1)
         return x, None
@@ -37,14 +37,14 @@ def make_cells(scheme: str, activation: str, sizes: tuple[int, int, int]) -> nn.
     """The recurrent part of `sizes` = (inputs, width, depth)."""
     inputs, width, depth = sizes
     if scheme == "unrolled":
-        return Unrolled(inputs, width, depth, activation)
-    if scheme in FUSED:
-        return FUSED[scheme](inputs, width, depth, batch_first=True)
+        return UnrolledRNN(inputs, width, depth, activation)
+    if scheme in FUSED_CELLS:
+        return FUSED_CELLS[scheme](inputs, width, depth, batch_first=True)
     return nn.RNN(inputs, width, depth, nonlinearity=activation, batch_first=True)
 
 
 class SequenceClassifier(nn.Module):
-    """A digit read in `length` steps, 64 / length pixels each; the last state is classified."""
+    """Reads a digit in `length` steps of 64 / length pixels and classifies the last state."""
 
     def __init__(self, cells: nn.Module, width: int, outputs: int, *, length: int) -> None:
         super().__init__()

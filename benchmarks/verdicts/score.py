@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.result_files import table
-from benchmarks.verdicts.cases import FAILED, Labeled
+from benchmarks.verdicts.cases import FAILED, LabeledProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def score(pairs: Iterable[tuple[bool, str]]) -> Score:
     )
 
 
-def settle(case: Labeled, target: float) -> str:
+def settle(case: LabeledProblem, target: float) -> str:
     """Return the label; a borderline case counts as reached if its progress is at least the target."""
     if case.label != "borderline":
         return case.label

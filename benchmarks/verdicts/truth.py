@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.verdicts.case_builder import build, loss, problem_batches
-from benchmarks.verdicts.cases import Label, Labeled
+from benchmarks.verdicts.cases import Label, LabeledProblem
 from benchmarks.verdicts.data import Task, task
 from benchmarks.verdicts.problem import Problem
 
@@ -103,13 +103,13 @@ def _needs_time(run: Run, data: Task) -> bool:
     return not run.diverged(data) and MIN_STARTED_PROGRESS <= run.progress(data) <= TARGET - MARGIN
 
 
-def find_truth(problem: Problem) -> Labeled:
+def find_truth(problem: Problem) -> LabeledProblem:
     """Train a problem; return its label with the measured progress and losses."""
     began, data = time.process_time(), task(problem.data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         run = train(problem)
-    return Labeled(
+    return LabeledProblem(
         problem=problem,
         label=label(run, data, problem.steps),
         progress=_number(run.first(problem.steps).progress(data)),

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from benchmarks.mutation import labels, mutant, sample
+from benchmarks.mutation import ROOT, TESTS, labels, mutant, sample
 
 TEXT = "LIMIT = 6.0\n\n\ndef far(x):\n    return x > LIMIT and not x - 1 == 2\n"
 
@@ -31,7 +31,7 @@ def test_names_of_places_are_unique():
     assert labels("def far(x):\n    return x > 1 or x < 1\n")[-2:] == ["far: x < 1", "far: 1 (2)"]
 
 
-def test_the_examples_of_a_rule_are_left_as_they_are():
+def test_the_examples_of_a_check_are_left_as_they_are():
     text = "def _example(x):\n    return 2 * x\n\n\n@rule(sick=_example(3))\ndef deep(x):\n    return x > 4\n"
     assert labels(text) == ["deep: x > 4", "deep: 4"]
 
@@ -40,4 +40,8 @@ def test_the_examples_of_a_rule_are_left_as_they_are():
 def test_the_sample_is_reproducible_and_covers_all_folders():
     first = sample()
     assert [each[1] for each in first] == [each[1] for each in sample()]
-    assert {each[0] for each in first} == {"rules", "ops", "symmetry"}
+    assert {each[0] for each in first} == set(TESTS)
+
+
+def test_every_named_test_exists():
+    assert [test for tests in TESTS.values() for test in tests if not (ROOT / test).exists()] == []

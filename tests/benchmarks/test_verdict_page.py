@@ -8,7 +8,7 @@ import pytest
 
 import leadline
 from benchmarks.result_files import fill
-from benchmarks.verdicts.cases import Labeled, Said, label_to_json
+from benchmarks.verdicts.cases import LabeledProblem, StoredVerdict, label_to_json
 from benchmarks.verdicts.evaluation import PAGE, leadline_verdict, stored
 from benchmarks.verdicts.page import TABLES, held_out, misses
 from benchmarks.verdicts.problem import Problem, from_dict
@@ -35,7 +35,7 @@ def test_a_share_without_cases_is_nan():
 
 
 def labeled(problem, label, progress=0.0):
-    return Labeled(
+    return LabeledProblem(
         problem=problem,
         label=label,
         progress=progress,
@@ -56,7 +56,7 @@ def test_a_borderline_case_is_labeled_by_the_target_without_margin():
 def test_a_label_survives_json():
     case = labeled(SMALL, "stuck", None)
     told = json.loads(json.dumps(label_to_json(case)))
-    assert Labeled(**told | {"problem": from_dict(told["problem"])}) == case
+    assert LabeledProblem(**told | {"problem": from_dict(told["problem"])}) == case
 
 
 def test_a_wrong_verdict_is_listed_and_a_right_one_is_not():
@@ -64,7 +64,7 @@ def test_a_wrong_verdict_is_listed_and_a_right_one_is_not():
     said = {"a": "trains", "b": "poor", "c": "fails", "d": "fails", "e": "undecided"}
     found = misses(
         {key: labeled(SMALL, label) for key, label in cases.items()},
-        {key: Said(verdict=verdict, codes=()) for key, verdict in said.items()},
+        {key: StoredVerdict(verdict=verdict, codes=()) for key, verdict in said.items()},
     )
     assert found == [("missed", "a"), ("false alarm", "b"), ("missed", "e")]
 
@@ -75,7 +75,7 @@ def test_leadline_gives_a_verdict_on_a_problem():
 
 def test_a_crash_is_a_verdict_but_not_an_alarm(monkeypatch):
     monkeypatch.setattr(leadline, "check", lambda *arguments: 1 / 0)
-    assert leadline_verdict(SMALL) == Said(verdict="crash", codes=("ZeroDivisionError",))
+    assert leadline_verdict(SMALL) == StoredVerdict(verdict="crash", codes=("ZeroDivisionError",))
     assert not leadline_verdict(SMALL).alarm
 
 

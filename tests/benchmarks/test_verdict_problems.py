@@ -13,7 +13,7 @@ from benchmarks.verdicts.case_builder import build, problem_batches
 from benchmarks.verdicts.cases import load_labels
 from benchmarks.verdicts.data import FITTED, task
 from benchmarks.verdicts.problem import FAMILIES, Problem, from_dict, to_dict
-from benchmarks.verdicts.problem_sample import generate, pairs
+from benchmarks.verdicts.problem_sample import generate, sample_pairs
 
 PROBLEMS = generate()
 KINDS = ({(p.family, getattr(p, field)): p for p in PROBLEMS} for field in ("scheme", "flaw", "init", "data"))
@@ -31,7 +31,7 @@ def test_every_key_is_used_once():
 
 
 def test_a_twin_differs_from_its_problem_in_its_flaw_and_not_in_its_seed():
-    twins = [(sick, twin) for sick, twin in pairs() if twin is not None]
+    twins = [(sick, twin) for sick, twin in sample_pairs() if twin is not None]
     assert len(twins) > len(PROBLEMS) / 3
     assert all(sick.digest != twin.digest and sick.seed == twin.seed for sick, twin in twins)
 

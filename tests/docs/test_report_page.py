@@ -36,6 +36,6 @@ def test_the_picture_is_small():
 
 
 def test_the_picture_shows_what_the_page_says_today():
-    report = report_picture.shown()
-    assert report_picture.words(report) == load("picture")
-    assert report_picture.words(replace(report, confidence=0.5)) != load("picture")
+    report = report_picture.pictured_report()
+    assert report_picture.page_text(report) == load("picture")
+    assert report_picture.page_text(replace(report, confidence=0.5)) != load("picture")

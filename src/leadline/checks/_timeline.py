@@ -112,11 +112,11 @@ def _place(history: History, step: int, metric: NonFiniteMetric) -> tuple[str, t
 def _deepest(history: History, bad: list[int]) -> list[int]:
     """The parameters in the last block: a non-finite gradient spreads to all blocks before the one that made it."""
     owners = history.layout.parameter_blocks
-    known = {index: owners[index] for index in bad if index < len(owners)}
-    blocks = [owner for owner in known.values() if owner is not None]
-    if not blocks or any(owner is None and index > max(known) - 2 for index, owner in known.items()):
+    block_of = {index: owners[index] for index in bad if index < len(owners)}
+    blocks = [owner for owner in block_of.values() if owner is not None]
+    if not blocks or any(owner is None and index > max(block_of) - 2 for index, owner in block_of.items()):
         return bad[-1:]
-    return [index for index, owner in known.items() if owner == max(blocks)]
+    return [index for index, owner in block_of.items() if owner == max(blocks)]
 
 
 def _sentence(history: History, step: int, metric: NonFiniteMetric, where: str, op: Anomaly | None) -> str:

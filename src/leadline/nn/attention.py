@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.errors import InputError
-from leadline.nn.deferred import make_linear
 from leadline.nn.lean import Recomputed, lean_linear
 from leadline.nn.options import Options
 from leadline.nn.roles import RoleWeight
+from leadline.nn.uninitialized import make_linear
 
 # Cited: Vaswani et al. 2017, section 3.5, and RoPE, arXiv 2104.09864: longest wavelength / 2 pi.
 POSITION_BASE = 10000.0

@@ -9,14 +9,14 @@ from torch import Generator, Tensor, nn
 from leadline.errors import InputError
 from leadline.nn import init
 from leadline.nn.attention import Context, KeyValueCache, attention_mask
-from leadline.nn.deferred import make_linear
 from leadline.nn.options import Options
 from leadline.nn.scheme import Layout, Place, Scheme, check_depth
 from leadline.nn.schemes import find_scheme
 from leadline.nn.transformer import StackPositions, build_stack
+from leadline.nn.uninitialized import make_linear
 
 DEFAULTS = Options()
-ONLY_DECODER = Layout(sublayers=2, stack="decoder")
+DECODER_ONLY = Layout(sublayers=2, stack="decoder")
 
 
 class LanguageModel(nn.Module):
@@ -44,13 +44,13 @@ class LanguageModel(nn.Module):
         check_depth(depth)
         self.vocab, self.width, self.heads, self.depth, self.max_len = vocab, width, heads, depth, max_len
         self.scheme, self.dropout = find_scheme(scheme, depth), options.dropout
-        gain = self.scheme.embedding_gain(Place(index=0, depth=depth, layout=ONLY_DECODER))
+        gain = self.scheme.embedding_gain(Place(index=0, depth=depth, layout=DECODER_ONLY))
         self.embedding = make_embedding(vocab, width, gain=gain, generator=generator)
         self.norm_embedding = options.make_norm(width) if self.scheme.embedding_norm else None
         self.positions = StackPositions(
             width, heads, kind=options.positions, max_len=max_len, generator=generator
         )
-        self.stack = build_stack((width, heads, depth), self.scheme, options, ONLY_DECODER, generator)
+        self.stack = build_stack((width, heads, depth), self.scheme, options, DECODER_ONLY, generator)
         self.head = None if options.tie else make_head(vocab, self.scheme, width, generator=generator)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -87,11 +87,11 @@ class LanguageModel(nn.Module):
         self, tokens: Tensor, length: int, temperature: float, top_k: int | None, generator: Generator | None
     ) -> Tensor:
         caches = self.make_caches(tokens.shape[0], tokens.shape[1] + length)
-        new = tokens
+        new_tokens = tokens
         for _ in range(length):
-            logits = self.step(new, caches)[:, -1]
-            new = sample_token(logits, temperature=temperature, top_k=top_k, generator=generator)
-            tokens = torch.cat((tokens, new), dim=1)
+            logits = self.step(new_tokens, caches)[:, -1]
+            new_tokens = sample_token(logits, temperature=temperature, top_k=top_k, generator=generator)
+            tokens = torch.cat((tokens, new_tokens), dim=1)
         return tokens
 
     def make_caches(self, batch: int, length: int) -> list[KeyValueCache]:

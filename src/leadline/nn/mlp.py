@@ -6,11 +6,11 @@ from torch import Generator, Tensor, nn
 
 from leadline.nn import init
 from leadline.nn.activations import Activation, find_activation, gaussian_moments
-from leadline.nn.deferred import make_linear
 from leadline.nn.residual import Residual
 from leadline.nn.roles import RoleWeight, fill_branch_
 from leadline.nn.scheme import Scheme, check_depth
 from leadline.nn.schemes import find_scheme
+from leadline.nn.uninitialized import make_linear
 
 
 class DenseBranch(nn.Module):

@@ -23,13 +23,13 @@ from leadline.nn.attention import (
     rotary_tables,
     sinusoidal_table,
 )
-from leadline.nn.deferred import make_linear
 from leadline.nn.lean import Recomputed, lean_feed_forward, lean_linear
 from leadline.nn.options import Options
 from leadline.nn.residual import Residual
 from leadline.nn.roles import RoleWeight, fill_branch_
 from leadline.nn.scheme import Layout, Scheme, check_depth
 from leadline.nn.schemes import find_scheme
+from leadline.nn.uninitialized import make_linear
 
 
 class FeedForward(nn.Module):

@@ -52,10 +52,10 @@ def subtract(box: Box, hole: Box) -> Iterator[Box]:
 
 def join_boxes(a: Box, b: Box) -> Box | None:
     """Return two boxes as one, if they are adjacent along one dimension and equal in all others; else None."""
-    apart = [dim for dim, (p, q) in enumerate(zip(a, b, strict=True)) if p != q]
-    if len(apart) != 1 or a[apart[0]][1] != b[apart[0]][0]:
+    differing = [dim for dim, (p, q) in enumerate(zip(a, b, strict=True)) if p != q]
+    if len(differing) != 1 or a[differing[0]][1] != b[differing[0]][0]:
         return None
-    dim = apart[0]
+    dim = differing[0]
     return (*a[:dim], (a[dim][0], b[dim][1]), *a[dim + 1 :])
 
 
@@ -122,60 +122,66 @@ class Contents:
     def count(self) -> int:
         return volume(whole_box(self.shape))
 
-    def fill(self, known: MaybeDistribution) -> None:
+    def fill(self, distribution: MaybeDistribution) -> None:
         """Give all elements this distribution."""
-        self.pieces, self.values = [(whole_box(self.shape), known)], None
+        self.pieces, self.values = [(whole_box(self.shape), distribution)], None
 
-    def write(self, box: Box, known: MaybeDistribution) -> None:
-        self.change(box, lambda _: known)
+    def write(self, box: Box, distribution: MaybeDistribution) -> None:
+        self.change(box, lambda _: distribution)
 
     def change(self, box: Box, function: Callable[[MaybeDistribution], MaybeDistribution]) -> None:
         """Replace the distributions inside the box by a function of them."""
         pieces: list[tuple[Box, MaybeDistribution]] = []
-        for place, known in self.pieces:
+        for place, distribution in self.pieces:
             common = intersect(place, box)
             if common is None:
-                _append(pieces, place, known)
+                _append(pieces, place, distribution)
                 continue
-            _append(pieces, common, function(known))
+            _append(pieces, common, function(distribution))
             for rest in subtract(place, common):
-                _append(pieces, rest, known)
+                _append(pieces, rest, distribution)
         self.pieces = pieces
         if len(pieces) > MAX_PIECES:
             self.fill(Unknown(f"written in more than {MAX_PIECES} separate pieces"))
 
-    def scatter(self, box: Box | None, share: float, known: MaybeDistribution) -> None:
+    def scatter(self, box: Box | None, share: float, distribution: MaybeDistribution) -> None:
         """Write a share of the elements of the box (None: of all elements) at unknown places."""
         if box is None and len(self.pieces) > 1:
             self.fill(Unknown("written in a pattern that is not followed"))
             return
-        self.change(box or whole_box(self.shape), lambda before: _partly_written(before, share, known))
+        self.change(box or whole_box(self.shape), lambda before: _partly_written(before, share, distribution))
 
     def read(self, box: Box | None) -> MaybeDistribution:
         """Return the distribution inside a box; None stands for an unknown region, which must not be mixed."""
         if box is None and len(self.pieces) > 1:
             return Unknown("read in a pattern that is not followed")
-        parts = [(intersect(place, box) if box else place, known) for place, known in self.pieces]
-        inside = [(place, known) for place, known in parts if place is not None]
+        parts = [
+            (intersect(place, box) if box else place, distribution) for place, distribution in self.pieces
+        ]
+        inside = [(place, distribution) for place, distribution in parts if place is not None]
         total = sum(volume(place) for place, _ in inside)
         if len(inside) == 1 or not total:
             return inside[0][1] if inside else UNWRITTEN
-        return _mix([(volume(place) / total, known) for place, known in inside])
+        return _mix([(volume(place) / total, distribution) for place, distribution in inside])
 
     def sources(self) -> list[RandomDraw]:
         """Return the draws that the elements come from, each once."""
-        draws = [known.source.root for _, known in self.pieces if known.source is not None]
+        draws = [
+            distribution.source.root for _, distribution in self.pieces if distribution.source is not None
+        ]
         return list(dict.fromkeys(draws))
 
 
-def _append(pieces: list[tuple[Box, MaybeDistribution]], box: Box, known: MaybeDistribution) -> None:
+def _append(pieces: list[tuple[Box, MaybeDistribution]], box: Box, distribution: MaybeDistribution) -> None:
     """Add a piece, merged with an adjacent equal one, so that a loop over columns leaves two pieces."""
-    for at, (place, distribution) in enumerate(pieces):
-        both = (join_boxes(place, box) or join_boxes(box, place)) if _are_equal(distribution, known) else None
+    for at, (place, present) in enumerate(pieces):
+        both = (
+            (join_boxes(place, box) or join_boxes(box, place)) if _are_equal(present, distribution) else None
+        )
         if both is not None:
-            pieces[at] = (both, known)
+            pieces[at] = (both, distribution)
             return
-    pieces.append((box, known))
+    pieces.append((box, distribution))
 
 
 def _are_equal(a: MaybeDistribution, b: MaybeDistribution) -> bool:
@@ -187,22 +193,26 @@ def _are_equal(a: MaybeDistribution, b: MaybeDistribution) -> bool:
 
 
 def _mix(parts: Sequence[tuple[float, MaybeDistribution]]) -> MaybeDistribution:
-    unknown = next((known for _, known in parts if isinstance(known, Unknown)), None)
+    unknown = next((distribution for _, distribution in parts if isinstance(distribution, Unknown)), None)
     if unknown is not None:
         return Unknown(f"in part {unknown.why}", unknown.source)
-    return mixture([(share, known) for share, known in parts if isinstance(known, Distribution)])
+    return mixture(
+        [(share, distribution) for share, distribution in parts if isinstance(distribution, Distribution)]
+    )
 
 
-def _partly_written(before: MaybeDistribution, share: float, known: MaybeDistribution) -> MaybeDistribution:
+def _partly_written(
+    before: MaybeDistribution, share: float, distribution: MaybeDistribution
+) -> MaybeDistribution:
     """Return the distribution after a share of the elements was written at unknown places.
 
     A second such write is not followed, because it may overwrite what the first one wrote.
     """
     if share >= 1:
-        return known
+        return distribution
     if isinstance(before, Distribution) and before.mixed:
         return Unknown("written in a pattern that is not followed", before.source)
-    return _mix([(1 - share, before), (share, known)])
+    return _mix([(1 - share, before), (share, distribution)])
 
 
 # The contents of all storages. Views, `.data`, detached tensors and parameters share the storage of their tensor.
@@ -270,19 +280,19 @@ class Memory:
         assert contents.values is not None
         return _view(contents.values, tensor)
 
-    def write(self, tensor: Tensor, known: MaybeDistribution) -> None:
+    def write(self, tensor: Tensor, distribution: MaybeDistribution) -> None:
         contents = self.find(tensor) or self.allocate(tensor)
         if tensor.numel() == contents.count:
             self._release(contents)
-            contents.fill(known)
+            contents.fill(distribution)
             return
-        if self._write_values(contents, tensor, known):
+        if self._write_values(contents, tensor, distribution):
             return
         box = self._box(contents, tensor)
         if box is None:
-            contents.scatter(None, tensor.numel() / contents.count, known)
+            contents.scatter(None, tensor.numel() / contents.count, distribution)
         else:
-            contents.write(box, known)
+            contents.write(box, distribution)
 
     def write_pieces(self, tensor: Tensor, pieces: list[tuple[Box, MaybeDistribution]]) -> None:
         """Write the pieces of another tensor of the same shape and strides."""
@@ -290,11 +300,11 @@ class Memory:
         self._release(contents)
         contents.pieces = list(pieces)
 
-    def scatter(self, tensor: Tensor, share: float, known: MaybeDistribution) -> None:
+    def scatter(self, tensor: Tensor, share: float, distribution: MaybeDistribution) -> None:
         """Write a share of the elements of a tensor at unknown places."""
         contents = self.find(tensor) or self.allocate(tensor)
         self._forget_values(contents)
-        contents.scatter(self._box(contents, tensor), share, known)
+        contents.scatter(self._box(contents, tensor), share, distribution)
 
     def write_values(self, tensor: Tensor, values: Tensor) -> bool:
         """Hold the numbers of a new tensor; return False if there are too many."""
@@ -311,13 +321,13 @@ class Memory:
         self._known_bytes += size
         return True
 
-    def _write_values(self, contents: Contents, tensor: Tensor, known: MaybeDistribution) -> bool:
+    def _write_values(self, contents: Contents, tensor: Tensor, distribution: MaybeDistribution) -> bool:
         """Write a constant into a part of known numbers, which stay known; return False if that is not the case."""
         if contents.values is None:
             return False
-        if isinstance(known, Distribution) and known.is_constant:
+        if isinstance(distribution, Distribution) and distribution.is_constant:
             with real_tensors():
-                _view(contents.values, tensor).fill_(known.mean)
+                _view(contents.values, tensor).fill_(distribution.mean)
             return True
         self._forget_values(contents)
         return False
@@ -331,7 +341,7 @@ class Memory:
             contents.fill(replace(distribution, mixed=True))
 
     def _materialize(self, contents: Contents, tensor: Tensor) -> bool:
-        distributions = [known for _, known in contents.pieces]
+        distributions = [distribution for _, distribution in contents.pieces]
         size = contents.count * tensor.element_size()
         if not all(
             isinstance(distribution, Distribution) and distribution.is_constant

@@ -1,4 +1,4 @@
-"""Hard cases, one claim each: what real models do to tools like this. Rows are those of the survey of hard cases."""
+"""Features of PyTorch that are hard to trace: in-place ops, checkpoints, compilation, hooks, parametrization."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mean_square(x: Tensor) -> float:
     return x.detach().double().square().mean().item()
 
 
-def test_the_gradient_at_a_value_is_that_of_the_value_before_it_was_written_in_place():  # rows 1, 2
+def test_the_gradient_at_a_value_is_that_of_the_value_before_it_was_written_in_place():
     case = ZOO["in-place"]()
     block = case.model[1]
     before = case.model[0](case.inputs).detach()
@@ -38,7 +38,7 @@ def test_the_gradient_at_a_value_is_that_of_the_value_before_it_was_written_in_p
     assert found.backward.ms == pytest.approx(mean_square(gradient), rel=1e-5)
 
 
-def test_an_in_place_op_makes_a_new_value():  # row 1
+def test_an_in_place_op_makes_a_new_value():
     found = trace(ZOO["in-place"]())
     (rectified,) = [op for op in found.ops if op.module == "0.act"]
     (linear,) = ops_in(found, "0.lower")
@@ -47,7 +47,7 @@ def test_an_in_place_op_makes_a_new_value():  # row 1
     assert [op.name for op in ops_in(found, "0")] == ["add"]
 
 
-def test_writing_a_slice_changes_the_value_of_the_whole_tensor():  # row 1, views
+def test_writing_a_slice_changes_the_value_of_the_whole_tensor():
     found = trace(ZOO["slice-assignment"]())
     (final,) = ops_in(found, "out")
     ancestors, todo = set(), list(final.inputs)
@@ -64,14 +64,14 @@ def test_writing_a_slice_changes_the_value_of_the_whole_tensor():  # row 1, view
     "animal",
     animals("dict-output", "dataclass-output", "namedtuple-output", "none-in-output", "lstm", "gru-packed"),
 )
-def test_gradients_are_seen_through_outputs_of_any_shape(animal: Specimen):  # rows 3, 4, 5
+def test_gradients_are_seen_through_outputs_of_any_shape(animal: Specimen):
     found = trace(animal())
     layers = [op for op in found.ops if op.name in ("linear", "lstm", "gru")]
     assert layers
     assert all(found.values[op.outputs[0]].backward.ms > 0 for op in layers)
 
 
-def test_both_states_of_an_lstm_are_values():  # row 5
+def test_both_states_of_an_lstm_are_values():
     found = trace(ZOO["lstm"]())
     (lstm,) = [op for op in found.ops if op.name == "lstm"]
     output, _, cell = lstm.outputs[:3]
@@ -79,13 +79,13 @@ def test_both_states_of_an_lstm_are_values():  # row 5
     assert found.values[cell].backward.ms > 0
 
 
-def test_keyword_inputs_keep_their_names():  # row 6
+def test_keyword_inputs_keep_their_names():
     names = {value.name for value in trace(ZOO["keywords-only"]()).values if value.source == "input"}
     assert any("features" in name for name in names)
     assert any("mask" in name for name in names)
 
 
-def test_a_module_called_four_times_has_four_calls_each_with_its_own_statistics():  # rows 7, 9
+def test_a_module_called_four_times_has_four_calls_each_with_its_own_statistics():
     found = trace(ZOO["shared-module"]())
     shared = module(found, "layer")
     assert (shared.calls, shared.aliases) == (4, ("again",))
@@ -93,14 +93,14 @@ def test_a_module_called_four_times_has_four_calls_each_with_its_own_statistics(
     assert len(gradients) == 4
 
 
-def test_tied_weights_are_one_parameter_with_two_names():  # row 10
+def test_tied_weights_are_one_parameter_with_two_names():
     found = trace(ZOO["tied-weights"]())
     tied = parameter(found, "embed.weight")
     assert tied.aliases == ("head.weight",)
     assert sum("embed.weight" in op.params for op in found.ops) == 2
 
 
-def test_a_module_that_is_never_called_is_listed():  # rows 11, 25
+def test_a_module_that_is_never_called_is_listed():
     found = trace(ZOO["shared-module"]())
     assert module(found, "idle").calls == 0
     assert gaps_about(found, "idle")
@@ -110,7 +110,7 @@ def test_a_module_that_is_never_called_is_listed():  # rows 11, 25
     assert gaps_about(found, "idle.weight")
 
 
-def test_parameters_used_without_calling_their_module_are_seen():  # row 12
+def test_parameters_used_without_calling_their_module_are_seen():
     found = trace(ZOO["multihead-attention"]())
     hidden = parameter(found, "attention.out_proj.weight")
     assert hidden.used
@@ -128,7 +128,7 @@ class Direct(nn.Module):
         return self.layer.forward(x)
 
 
-def test_a_module_whose_forward_is_called_directly_is_seen_at_its_ops_and_listed():  # row 13
+def test_a_module_whose_forward_is_called_directly_is_seen_at_its_ops_and_listed():
     found = trace(Case(Direct(), batch(), loss=energy))
     assert module(found, "layer").calls == 0
     assert parameter(found, "layer.weight").used
@@ -136,7 +136,7 @@ def test_a_module_whose_forward_is_called_directly_is_seen_at_its_ops_and_listed
     assert gaps_about(found, "layer")
 
 
-def test_an_encoder_in_eval_mode_is_seen_op_by_op_and_the_fast_path_is_mentioned():  # rows 14, 38
+def test_an_encoder_in_eval_mode_is_seen_op_by_op_and_the_fast_path_is_mentioned():
     found = trace(ZOO["encoder-eval"]())
     assert not found.training
     assert sum(op.kind == "norm" for op in found.ops) == 4
@@ -148,7 +148,7 @@ def test_an_encoder_in_eval_mode_is_seen_op_by_op_and_the_fast_path_is_mentioned
 def test_checkpointed_blocks_have_the_gradients_of_the_same_blocks_without_checkpoints(
     use_reentrant: bool, monkeypatch
 ):
-    # rows 18, 19
+
     def case() -> Case:
         torch.manual_seed(3)
         return Case(Checkpointed(use_reentrant=use_reentrant), batch(), loss=energy)
@@ -183,14 +183,14 @@ class Nested(nn.Module):
     "ignore:None of the inputs have requires_grad=True:UserWarning"
 )  # PyTorch's, inside the outer one
 @pytest.mark.parametrize("use_reentrant", [True, False])
-def test_nested_checkpoints_are_seen_or_listed(use_reentrant: bool):  # row 20
+def test_nested_checkpoints_are_seen_or_listed(use_reentrant: bool):
     found = trace(Case(Nested(use_reentrant=use_reentrant).eval(), batch(), loss=energy))
     inner = output_of(found, "inner.blocks.0.0")
     assert parameter(found, "inner.blocks.0.0.weight").grad_norm > 0
     assert inner.backward is not None or gaps_about(found, "checkpoint")
 
 
-def test_a_reentrant_checkpoint_leaves_the_gradients_of_other_leaves_alone():  # rows 18, 32
+def test_a_reentrant_checkpoint_leaves_the_gradients_of_other_leaves_alone():
     case, outside = ZOO["checkpoint-reentrant"](), torch.ones((), requires_grad=True)
     case.inputs.requires_grad_()
     before = footprint(case)
@@ -200,7 +200,7 @@ def test_a_reentrant_checkpoint_leaves_the_gradients_of_other_leaves_alone():  #
 
 
 @pytest.mark.parametrize("animal", animals("mlp", "checkpoint-reentrant"))
-def test_gradients_are_those_of_this_batch_and_wake_no_accumulation_hook(animal: Specimen):  # rows 32, 35
+def test_gradients_are_those_of_this_batch_and_wake_no_accumulation_hook(animal: Specimen):
     clean, case = trace(animal()), animal()
     for each in case.model.parameters():
         each.grad = torch.full_like(each, 100.0)
@@ -211,7 +211,7 @@ def test_gradients_are_those_of_this_batch_and_wake_no_accumulation_hook(animal:
 
 
 @pytest.mark.parametrize("animal", animals("compiled-model", "compiled-submodule", "compiled-in-place"))
-def test_compiled_models_yield_ops_under_the_users_names(animal: Specimen):  # rows 21, 22
+def test_compiled_models_yield_ops_under_the_users_names(animal: Specimen):
     case = animal()
     case.model(case.inputs)  # compiled already, without anyone watching
     found = trace(case)
@@ -223,7 +223,7 @@ def test_compiled_models_yield_ops_under_the_users_names(animal: Specimen):  # r
     assert all(each.calls <= 1 for each in found.modules)
 
 
-def test_wrappers_for_several_devices_are_taken_off():  # row 24
+def test_wrappers_for_several_devices_are_taken_off():
     case = ZOO["mlp"]()
     names = [each.name for each in trace(case).parameters]
     assert [
@@ -235,7 +235,7 @@ def astuple(case: Case) -> tuple[object, ...]:
     return case.inputs, case.targets, case.loss
 
 
-def test_a_gradient_taken_inside_the_forward_pass_is_not_taken_for_the_losses():  # row 34
+def test_a_gradient_taken_inside_the_forward_pass_is_not_taken_for_the_losses():
     case = ZOO["gradient-penalty"]()
     x = case.inputs.clone().requires_grad_()
     hidden = case.model.critic[0](x)
@@ -246,7 +246,7 @@ def test_a_gradient_taken_inside_the_forward_pass_is_not_taken_for_the_losses():
     assert found.backward.ms == pytest.approx(mean_square(gradient), rel=1e-4)
 
 
-def test_frozen_layers_have_no_gradient_and_say_so():  # row 36
+def test_frozen_layers_have_no_gradient_and_say_so():
     found = trace(ZOO["frozen-layers"]())
     frozen = parameter(found, "0.0.weight")
     assert not frozen.trainable
@@ -258,7 +258,7 @@ def test_frozen_layers_have_no_gradient_and_say_so():  # row 36
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference_mode"])
-def test_a_trace_inside_a_block_without_gradients_still_has_gradients(mode: type):  # row 38
+def test_a_trace_inside_a_block_without_gradients_still_has_gradients(mode: type):
     case = ZOO["mlp"]()
     with mode():
         found = leadline.trace(case.model, case.inputs * 1, case.targets, loss=case.loss)
@@ -275,9 +275,7 @@ def test_a_trace_inside_a_block_without_gradients_still_has_gradients(mode: type
     ],
 )
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
-def test_the_parts_of_a_parametrized_weight_are_used_and_have_gradients(
-    name: str, parts: list[str]
-):  # rows 41, 42
+def test_the_parts_of_a_parametrized_weight_are_used_and_have_gradients(name: str, parts: list[str]):
     found = trace(ZOO[name]())
     for part in parts:
         assert parameter(found, part).used
@@ -286,7 +284,7 @@ def test_the_parts_of_a_parametrized_weight_are_used_and_have_gradients(
     assert linear.kind == "weight"
 
 
-def test_a_copy_made_after_a_trace_is_a_plain_copy():  # rows 52, 53, 54
+def test_a_copy_made_after_a_trace_is_a_plain_copy():
     case = ZOO["conv-batch-norm"]()
     trace(case)
     twin = copy.deepcopy(case.model)
@@ -308,7 +306,7 @@ class Tracing(nn.Module):
         return self.layer(x)
 
 
-def test_a_second_trace_while_one_runs_is_refused_and_both_clean_up():  # row 57
+def test_a_second_trace_while_one_runs_is_refused_and_both_clean_up():
     case = Case(Tracing(), batch(), loss=energy)
     before = footprint(case)
     with pytest.raises(leadline.InputError, match="one trace at a time"):
@@ -316,7 +314,7 @@ def test_a_second_trace_while_one_runs_is_refused_and_both_clean_up():  # row 57
     assert differences(before, footprint(case)) == []
 
 
-def test_two_threads_trace_two_models_at_once():  # row 56
+def test_two_threads_trace_two_models_at_once():
     names = ["mlp", "encoder-pre-norm", "conv-batch-norm", "shared-module"]
     cases = {name: ZOO[name]() for name in names}
     cases["encoder-pre-norm"].model.eval()  # dropout would draw from a generator that all threads share
@@ -341,7 +339,7 @@ def test_two_threads_trace_two_models_at_once():  # row 56
     }
 
 
-def test_the_users_own_hooks_run_and_stay():  # row 57
+def test_the_users_own_hooks_run_and_stay():
     case, seen = ZOO["mlp"](), []
     case.model[0][0].register_forward_hook(lambda module, args, output: seen.append(output.shape))
     case.model[0][0].weight.register_hook(lambda gradient: seen.append(gradient.shape))
@@ -351,7 +349,7 @@ def test_the_users_own_hooks_run_and_stay():  # row 57
     assert seen[-1] == (6, 8)
 
 
-def test_hostile_module_names_come_out_as_they_are():  # row 65
+def test_hostile_module_names_come_out_as_they_are():
     name = '<script>alert("x")</script>\n=HYPERLINK(1)\0'
     model = nn.Sequential()
     model.add_module(name, nn.Linear(WIDTH, WIDTH))
@@ -371,20 +369,20 @@ class Unregistered(nn.Module):
         return self.head(self.hidden[0](x))
 
 
-def test_trainable_tensors_that_the_model_does_not_register_are_listed():  # row 12, silence
+def test_trainable_tensors_that_the_model_does_not_register_are_listed():
     found = trace(Case(Unregistered(), batch(), loss=energy))
     assert gaps_about(found, "regist")
     assert ops_in(found, "head")
 
 
-def test_a_gradient_hook_of_the_user_shows_in_the_gradient():  # row 57
+def test_a_gradient_hook_of_the_user_shows_in_the_gradient():
     case, plain = ZOO["mlp"](), plain_run(ZOO["mlp"]())
     case.model[1].weight.register_hook(lambda gradient: 10 * gradient)
     expected = 10 * plain.gradients["1.weight"].norm().item()
     assert parameter(trace(case), "1.weight").grad_norm == pytest.approx(expected, rel=1e-5)
 
 
-def test_after_an_error_the_model_catches_ops_belong_to_the_right_module():  # row 50
+def test_after_an_error_the_model_catches_ops_belong_to_the_right_module():
     found = trace(ZOO["recovers-from-an-error"]())
     (tanh,) = [op for op in found.ops if op.name == "tanh"]
     assert tanh.module == ""
