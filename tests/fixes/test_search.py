@@ -238,7 +238,7 @@ def test_what_the_second_trace_doubts_is_trained_where_nothing_else_is_left():
     found = repair(toys.deep(), fixes=[toys.toy_placebo])
     context = make_context(toys.deep())
     looked = trace_again(context, find_candidates(context, [toys.toy_placebo])[0])
-    assert "still found" in looked.doubt
+    assert "still finds" in looked.doubt
     assert outcome(found, "toy-placebo").trial is not None
     assert outcome(found, "toy-placebo").state == "refuted"
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from leadline.records import DepthScale, Rehearsal
 from leadline.report.charts.bars import draw_bars, draw_ruler
-from leadline.report.pages.evidence import depth_ruler
+from leadline.report.pages.limits import depth_ruler
 from leadline.report.pages.step import loss_change_chart, rehearsal_chart
 from tests.support import reports as samples
 

@@ -29,16 +29,12 @@ from leadline.report.page import (
     facts,
 )
 from leadline.report.pages.chain_rule import chain_rule_section
-from leadline.report.pages.evidence import (
-    MAX_DEPTH_NAMED,
-    coverage_section,
-    limits_section,
-    margins_section,
-    symmetry_section,
-)
+from leadline.report.pages.coverage import coverage_section
+from leadline.report.pages.limits import MAX_DEPTH_NAMED, limits_section, margins_section
 from leadline.report.pages.profiles import departure, profiles_of
 from leadline.report.pages.signal import block_table, signal_elements
 from leadline.report.pages.step import rate_advice, step_section
+from leadline.report.pages.symmetry import symmetry_section
 from leadline.report.place import place_of
 from leadline.report.verdict import TITLES, by_severity, rooted, sentence, steps_of
 from leadline.text import count, factor, joined, layer_label, number, plural, quoted, share
