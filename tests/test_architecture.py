@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "leadline"
 
 # Each layer may import what stands before it, never what stands after it.
 LAYERS = [
-    *("text", "errors", "collect", "records", "report", "ops", "nn", "case"),
+    *("text", "errors", "collect", "records", "report", "ops", "nn", "joint_optimizer", "case"),
     *("tracer", "readings", "checks", "fixes", "monitor", "integrations"),
     *("targets", "config", "api", "testing", "cli", "lab"),
 ]

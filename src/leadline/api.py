@@ -22,12 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from leadline.case import Case, Inputs, Loss, Progress, as_case, case_from
 from leadline.checks import Check
 from leadline.checks._diagnosis import check_case, make_report, read_trace
+from leadline.joint_optimizer import Optimizers
 from leadline.readings.limits import DEFAULT_DEPTHS, MAX_OUTPUT_CHANGE
 from leadline.readings.profile import read_profile
 from leadline.readings.theory.prediction import predict_moments
@@ -53,7 +53,7 @@ def trace(
     inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
     *,
     theory: bool = True,
 ) -> Trace:
@@ -78,7 +78,7 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and three choices)
     inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
     *,
     rules: Sequence[Check] = (),
     update: bool | None = None,
@@ -87,7 +87,7 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and three choices)
     """Trace the model once and report what is wrong with it. The model is not changed.
 
     The arguments are those of `leadline.Case`, or one `Case`. `rules` are your own checks; they run after the built-in
-    ones.
+    ones. `optimizer` may be a list, such as Muon and AdamW: all of them step together.
 
     If you pass an optimizer, two more measurements are made and undone. First, the optimizer makes one step, as in
     `leadline.update`; this costs about three passes. Then it rehearses: it makes eight to sixteen steps on the batch.
@@ -133,7 +133,7 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
     *,
     sharpness: bool = False,
     before_step: BeforeStep | None = None,
@@ -185,7 +185,7 @@ def symmetries(
     inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
 ) -> Symmetries:
     """Find the rescalings of parameter tensors that do not change what the model computes.
 
@@ -241,7 +241,7 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
     inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
     batches: Iterable[Any] | None = None,
     budget: BudgetInput = None,
     apply: bool = False,
@@ -253,7 +253,8 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
 
     The arguments are those of `leadline.Case`, or one `Case`. A copy with the edit and a copy without it train on your
     batches (on the one batch if there are no others) with a copy of your optimizer; without an optimizer, with Adam at
-    a learning rate of 0.001. `budget` limits the time, for example 60 (seconds) or "2m". Your own `fixes` are tried
+    a learning rate of 0.001. `budget` limits the processor time (on a GPU, the time), for
+    example 60 (seconds) or "2m". Your own `fixes` are tried
     in addition to the built-in ones. `progress(done, total, text)` is called along the way.
 
     Your model, optimizer and random number generators do not change unless `apply` is True. Then exactly the edits of
@@ -271,7 +272,7 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
 def apply(
     model: nn.Module,
     recipe: Recipe | Mapping[str, Any] | str | Path,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
 ) -> nn.Module:
     """Apply the edits of a recipe to a model and its optimizer; return the model.
 
@@ -295,7 +296,7 @@ def undo(model: nn.Module) -> nn.Module:
 
 def watch(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    optimizer: Optimizers,
     *,
     store: str | Path | None = None,
     budget: float = 0.01,

@@ -51,7 +51,10 @@ DEMO = "leadline.lab.demo:deep_mlp"
 )
 @click.argument("target")
 @click.option(
-    "--budget", default=BUDGET, show_default=True, help="Time to spend, for instance 60s, 5m or 1h."
+    "--budget",
+    default=BUDGET,
+    show_default=True,
+    help="Processor time to spend (on a GPU: time), for instance 60s, 5m or 1h.",
 )
 @click.option("--diff", is_flag=True, help="Print the change to your code instead of the report.")
 @file_option("--save", text="Write the repaired weights to this file (safetensors).")
@@ -207,6 +210,11 @@ def patched(text: str, place: FactoryReturn, code: str) -> str:
         for name, expression in place.names.items()
         if name != expression and name in code
     ]
+    if "optimizers" in code and place.names.get("optimizer") not in (None, "optimizers"):
+        aliases = [
+            *(each for each in aliases if not each.startswith("optimizer ")),
+            f"optimizers = {place.names['optimizer']}",
+        ]
     lines = [*([f"made = {place.value}"] if place.value else []), *aliases, *body]
     inside = [f"{place.indent}{line}\n" if line else "\n" for line in lines]
     ending = [f"{place.indent}return made\n"] if place.value else rows[place.line - 1 : place.last]

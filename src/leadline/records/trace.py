@@ -199,15 +199,24 @@ class ParamGroup(msgspec.Struct, frozen=True, kw_only=True):
     weight_decay: float
     options: dict[str, Any]
     """All other settings of the group that JSON can express (momentum, betas, eps, ...)."""
+    optimizer: str = ""
+    """Class of the optimizer that holds the group; "" in records of older versions."""
+    member: int = 0
+    """Place of that optimizer among those that were passed."""
 
 
 class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
-    """The optimizer that the model is trained with."""
+    """The optimizer that the model is trained with, or several that step together."""
 
     name: str
+    """Its class; "Muon + AdamW" for several."""
     groups: tuple[ParamGroup, ...]
     steps: int
     """Steps that it has already made, according to its state; 0 for a fresh optimizer."""
+
+    def kind_of(self, group: ParamGroup) -> str:
+        """Class of the optimizer that steps this group."""
+        return group.optimizer or self.name
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):

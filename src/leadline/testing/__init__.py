@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from leadline.case import Case, Inputs, Loss
+    from leadline.joint_optimizer import Optimizers
     from leadline.records import FailOn
     from leadline.records.report import Report
 
@@ -35,7 +35,7 @@ def assert_trainable(  # noqa: PLR0913  (the arguments of `check`, and two of it
     inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
     *,
     allow: Sequence[str] = (),
     fail_on: FailOn = "warning",

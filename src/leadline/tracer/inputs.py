@@ -43,7 +43,8 @@ def check_arguments(case: Case, model_index: ModelIndex, recorder: type) -> None
     _check_materialized(model_index)
     _check_inputs(case.inputs)
     _check_loss(case.loss)
-    check_optimizer(case.optimizer, model_index)
+    for optimizer in case.optimizers:
+        check_optimizer(optimizer, model_index)
     for what, part in (("inputs", case.inputs), ("targets", case.targets)):
         _check_device(what, part, model_index)
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leadline.joint_optimizer import members_of
+from leadline.ops.optimizers import joint_name
 from leadline.records import Optimizer, ParamGroup
 from leadline.records.codec import spell_float
 from leadline.tracer.names import ModelIndex
@@ -17,15 +19,20 @@ _NOT_OPTIONS = ("params", "lr", "weight_decay", "param_names")
 
 def read_optimizer(optimizer: torch.optim.Optimizer, model_index: ModelIndex) -> Optimizer:
     """Return name, groups and step count of an optimizer, without changing it."""
+    members = members_of(optimizer)
     names = {key: named.names[0] for key, named in model_index.parameters.items()}
     return Optimizer(
-        name=type(optimizer).__name__,
-        groups=tuple(_group(group, names) for group in optimizer.param_groups),
+        name=joint_name(type(member).__name__ for member in members),
+        groups=tuple(
+            _group(group, names, type(member).__name__, place)
+            for place, member in enumerate(members)
+            for group in member.param_groups
+        ),
         steps=max((_steps(state) for state in optimizer.state.values()), default=0),
     )
 
 
-def _group(group: Mapping[str, Any], names: Mapping[int, str]) -> ParamGroup:
+def _group(group: Mapping[str, Any], names: Mapping[int, str], kind: str, member: int) -> ParamGroup:
     lr = group.get("lr")
     return ParamGroup(
         parameters=tuple(names.get(id(parameter), "?") for parameter in group["params"]),
@@ -34,6 +41,8 @@ def _group(group: Mapping[str, Any], names: Mapping[int, str]) -> ParamGroup:
         options={
             key: _as_json(item) for key, item in group.items() if key not in _NOT_OPTIONS and _is_json(item)
         },
+        optimizer=kind,
+        member=member,
     )
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from leadline.case import Case, Inputs, Loss
+from leadline.joint_optimizer import Optimizers
 from leadline.records import Gap, Trace
 from leadline.tracer import stats
 from leadline.tracer.build import build_trace
@@ -45,7 +46,7 @@ def trace(
     inputs: Inputs,
     targets: Any = None,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
 ) -> Trace:
     """Run the model forward and backward once and return every op with its statistics and those of its gradient.
 
@@ -82,7 +83,7 @@ def _trace(case: Case, runner: FakeTensorRunner | None, *, unmeasured: str = "")
     ):
         recorder = Recorder(model_index, guard, runner, unmeasured=unmeasured)
         loss_value, result, grads = _run(case, model, model_index, recorder, unmeasured=bool(unmeasured))
-        fields = model_fields(model, model_index, case.optimizer) | {"loss_value": loss_value} | result
+        fields = model_fields(model, model_index, case.joint_optimizer) | {"loss_value": loss_value} | result
         return build_trace(recorder, model_index, grads, fields)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from leadline.case import type_name
+from leadline.case import describe_values
 from leadline.errors import LeadlineError, add_advice, has_advice
 from leadline.ops.table import canonical_name, find_op
 
@@ -80,20 +80,6 @@ def explain_backward_error(targets: Any) -> Iterator[None]:
         raise
 
 
-def describe_values(values: Any) -> str:
-    """Dtypes and shapes of a batch or of arguments, in a few words."""
-    if isinstance(values, Tensor):
-        return f"{_dtype(values)} {tuple(values.shape)}"
-    if isinstance(values, Mapping):
-        shown = [f"{key}={describe_values(each)}" for key, each in list(values.items())[:MAX_SHOWN_ARGUMENTS]]
-    elif isinstance(values, list | tuple):
-        shown = [describe_values(each) for each in values[:MAX_SHOWN_ARGUMENTS]]
-    else:
-        return "None" if values is None else type_name(values)
-    rest = len(values) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
-
-
 def _add_note(error: Exception, stage: str, model: nn.Module | None, called: str) -> None:
     if has_advice(error):
         return  # the note of the innermost call knows most
@@ -109,10 +95,6 @@ def _spelled(inputs: Any) -> str:
     if isinstance(inputs, Mapping):
         return "**inputs"
     return "*inputs" if isinstance(inputs, tuple) else "inputs"
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _shown_arguments(call: FailedCall) -> str:

@@ -39,17 +39,24 @@ def coupled_decay(profile: Profile) -> Iterator[Symptom]:
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
     optimizer = profile.optimizer
-    if optimizer is None or optimizer.name not in RESCALING_OPTIMIZERS:
+    if optimizer is None:
         return
-    groups = [g for g in optimizer.groups if g.weight_decay > 0 and not is_decoupled(optimizer.name, g)]
-    if groups:
+    coupled = [
+        (kind, group)
+        for group in optimizer.groups
+        if (kind := optimizer.kind_of(group)) in RESCALING_OPTIMIZERS
+        and group.weight_decay > 0
+        and not is_decoupled(kind, group)
+    ]
+    for kind in dict.fromkeys(kind for kind, _ in coupled):
+        groups = [group for each, group in coupled if each == kind]
         decay = groups[0].weight_decay
         yield Symptom(
             severity="info",
-            where=optimizer.name,
-            message=f"the weight decay of {decay:g} is added to the gradient, and {optimizer.name} rescales both: "
+            where=kind,
+            message=f"the weight decay of {decay:g} is added to the gradient, and {kind} rescales both: "
             "parameters with large gradients are hardly decayed",
-            action=_action(optimizer.name, decay),
+            action=_action(kind, decay),
             evidence={"weight_decay": decay, "groups": float(len(groups))},
         )
 

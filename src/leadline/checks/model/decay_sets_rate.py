@@ -54,7 +54,7 @@ def decay_sets_rate(profile: Profile) -> Iterator[Symptom]:
         return
     group, largest = max(invariant, key=lambda pair: pair[1].count)
     radius = None if largest.grad_norm is None or largest.norm is None else largest.grad_norm * largest.norm
-    balance = equilibrium(profile.optimizer.name, group, count=largest.count, radius=radius)
+    balance = equilibrium(profile.optimizer.kind_of(group), group, count=largest.count, radius=radius)
     product = (group.lr or 0.0) * group.weight_decay
     yield Symptom(
         severity="info",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from leadline.fixes._engine.edits import Action, EditSession, integer, names, number, optimizer_of, word
+from leadline.joint_optimizer import members_of
 from leadline.nn.schedules import FULL_LR, WARMED_STEPS, AdaptiveClip, Clip, warm_up
 from leadline.records import Edit
 
@@ -24,7 +25,8 @@ def _apply_decay(session: EditSession, edit: Edit) -> None:
         known = {
             id(p) for name, p in session.model.named_parameters(remove_duplicate=False) if name in spared
         }
-        _exempt(session, optimizer.param_groups, known)
+        for member in members_of(optimizer):
+            _exempt(session, member.param_groups, known)
 
 
 def _exempt(session: EditSession, groups: list[dict[str, Any]], known: set[int]) -> None:
@@ -66,7 +68,8 @@ decay = Action(name="decay", apply=_apply_decay, code=_decay_code)
 def _apply_clip(session: EditSession, edit: Edit) -> None:
     limit = number(edit, "limit")
     hook = AdaptiveClip(limit) if word(edit, "kind") == "adaptive" else Clip(limit)
-    session.add_hook(optimizer_of(session, "gradients").register_step_pre_hook(hook))
+    for member in members_of(optimizer_of(session, "gradients")):
+        session.add_hook(member.register_step_pre_hook(hook))
 
 
 def _clip_code(edit: Edit) -> Iterator[str]:
@@ -109,8 +112,9 @@ rate = Action(name="rate", apply=_apply_rate, code=_rate_code)
 
 def _apply_warm_up(session: EditSession, edit: Edit) -> None:
     optimizer = optimizer_of(session, "learning rate")
-    for handle in warm_up(optimizer, integer(edit, "steps")):
-        session.add_hook(handle)
+    for member in members_of(optimizer):
+        for handle in warm_up(member, integer(edit, "steps")):
+            session.add_hook(handle)
     session.add_undo(
         lambda: [group.pop(key, None) for group in optimizer.param_groups for key in (WARMED_STEPS, FULL_LR)]
     )

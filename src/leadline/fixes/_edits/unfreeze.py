@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from leadline.fixes._engine.edits import Action, EditSession, names
+from leadline.joint_optimizer import member_of
 from leadline.records import Edit
 
 
@@ -17,9 +18,11 @@ def _apply(session: EditSession, edit: Edit) -> None:
     if session.optimizer is None:
         return
     known = {id(p) for group in session.optimizer.param_groups for p in group["params"]}
-    params = session.optimizer.param_groups[0]["params"]
-    session.add_undo(partial(params.__delitem__, slice(len(params), None)))
-    params.extend(parameter for parameter in parameters if id(parameter) not in known)
+    for parameter in parameters:
+        if id(parameter) not in known:
+            params = member_of(session.optimizer, [parameter]).param_groups[0]["params"]
+            session.add_undo(partial(params.__delitem__, slice(len(params), None)))
+            params.append(parameter)
 
 
 def _code(edit: Edit) -> Iterator[str]:

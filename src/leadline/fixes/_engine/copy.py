@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from leadline.case import Case
 from leadline.errors import InputError
+from leadline.joint_optimizer import as_passed
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import ModelIndex, index_model
 
@@ -40,9 +41,9 @@ def copy_case(case: Case) -> Case:
     with _deep_recursion():
         model = _deepcopy(own, memo, f"the model ({type(own).__qualname__})")
         loss = _copy_loss(case.loss, model_index, memo)
-        optimizer = None if case.optimizer is None else _copy_optimizer(case.optimizer, memo)
+        copies = tuple(_copy_optimizer(member, memo) for member in case.optimizers)
     _share_memory(model_index, index_model(model))
-    return replace(case, model=model, loss=loss, optimizer=optimizer)
+    return replace(case, model=model, loss=loss, optimizer=as_passed(copies))
 
 
 def _deepcopy(value: Any, memo: Memo, name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -21,8 +21,9 @@ from torch.utils.hooks import RemovableHandle
 from leadline.collect import collect
 from leadline.errors import InputError
 from leadline.fixes._engine.code import CodeBlock, layer_of, loop_code
+from leadline.joint_optimizer import member_of
 from leadline.records import Edit
-from leadline.report.snippet import put_together
+from leadline.report.snippet import put_together, split_imports
 
 # Heuristic: wider than any layer in use, and small enough that a recipe cannot ask for all memory.
 MAX_WIDTH = 2**24
@@ -74,7 +75,7 @@ class EditSession:
         trainable = [parameter for parameter in parameters if parameter.requires_grad]
         if self.optimizer is None or not trainable:
             return
-        groups = self.optimizer.param_groups
+        groups = member_of(self.optimizer, trainable).param_groups
         without_decay = next((group for group in groups if not group.get("weight_decay")), None)
         if without_decay is not None:
             params = without_decay["params"]
@@ -153,6 +154,30 @@ def code_of(edits: Iterable[Edit]) -> str:
         if not each.startswith("def ") and re.search(rf"\b{_defined_name(each)}\b", text)
     ]
     return put_together([*imports, text])
+
+
+# The code of an edit is about one `optimizer`; a loop with several calls them `optimizers`.
+
+EACH_OPTIMIZER = frozenset({"decay", "clip", "rate", "warm-up"})
+"""Actions that change every optimizer; others give new parameters to one of them."""
+_VECTOR_OPTIMIZER = """\
+optimizer = next(  # the one that trains vectors
+    (each for each in optimizers for group in each.param_groups for p in group["params"] if p.dim() < 2), optimizers[-1]
+)"""
+
+
+def code_for_several(edits: Sequence[Edit]) -> str:
+    """The code of some edits for a loop with several `optimizers`."""
+    each = code_of([edit for edit in edits if edit.action in EACH_OPTIMIZER])
+    once = code_of([edit for edit in edits if edit.action not in EACH_OPTIMIZER])
+    imports, body = split_imports(each)
+    pieces = [once]
+    if re.search(r"\boptimizer\b", once):
+        pieces = [_VECTOR_OPTIMIZER, once]
+    if body:
+        loop = ["for optimizer in optimizers:", *(f"    {line}" for line in body if line)]
+        pieces += [*imports, "\n".join(loop)]
+    return put_together(pieces)
 
 
 def _escaped(name: str) -> str:

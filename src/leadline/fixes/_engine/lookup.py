@@ -49,8 +49,9 @@ def family(context: FixContext) -> Family:
 
 def has_step_hook(context: FixContext, kind: type | tuple[type, ...]) -> bool:
     """Whether the optimizer's step has a hook of this class already."""
-    hooks = getattr(context.case.optimizer, "_optimizer_step_pre_hooks", {})
-    return any(isinstance(hook, kind) for hook in hooks.values())
+    optimizers = context.case.optimizers
+    hooks = [hook for each in optimizers for hook in getattr(each, "_optimizer_step_pre_hooks", {}).values()]
+    return any(isinstance(hook, kind) for hook in hooks)
 
 
 def signal_input(trace: Trace, op: Op) -> Value | None:

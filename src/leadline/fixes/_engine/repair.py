@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from leadline import __version__
-from leadline.case import Case, Progress, describe
+from leadline.case import Case, KeptBatches, Progress, describe
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes._engine.comparison import final_loss, learns
 from leadline.fixes._engine.copy import copy_case
-from leadline.fixes._engine.edits import EditSession, Undo, apply_edits
+from leadline.fixes._engine.edits import EditSession, Undo, apply_edits, code_for_several
 from leadline.fixes._engine.fix import Fix
-from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH
+from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH, OUT_OF_TIME
 from leadline.fixes._engine.reference import LearningCriterion
 from leadline.fixes._engine.search import SearchResult, search
 from leadline.fixes._engine.trial import (
@@ -30,8 +28,10 @@ from leadline.fixes._engine.trial import (
     Clock,
     Trials,
     budget_of,
+    clock_for,
     read_batches,
 )
+from leadline.joint_optimizer import Optimizers, as_one
 from leadline.records import Outcome, Recipe, Verdict
 from leadline.records.codec import read_text
 from leadline.records.repair import RepairReport
@@ -59,7 +59,7 @@ with it."""
 
 
 def apply_recipe(
-    model: nn.Module, recipe: Recipe | Mapping[str, Any] | str | Path, optimizer: Optimizer | None = None
+    model: nn.Module, recipe: Recipe | Mapping[str, Any] | str | Path, optimizer: Optimizers | None = None
 ) -> nn.Module:
     """Apply the edits of a recipe to a model and its optimizer, and return the model.
 
@@ -71,7 +71,7 @@ def apply_recipe(
     _check_model(wanted, own)
     applied = _APPLIED.setdefault(own, [])
     if all(each.recipe != wanted for each in applied):
-        session = EditSession(model=own, optimizer=optimizer)
+        session = EditSession(model=own, optimizer=as_one(optimizer))
         _apply(session, wanted)
         applied.append(AppliedRecipe(recipe=wanted, undos=session.undos))
     return model
@@ -148,7 +148,7 @@ class Repair:
 
     report: RepairReport
     model: nn.Module
-    optimizer: torch.optim.Optimizer | None
+    optimizer: Optimizers | None
 
     @property
     def verdict_before(self) -> Verdict:
@@ -175,7 +175,7 @@ class Repair:
 
     @property
     def code(self) -> str:
-        """The recommended edits as code, where the model is `model` and the optimizer `optimizer`."""
+        """The recommended edits as code about `model` and `optimizer` (several: `optimizers`)."""
         return self.report.code
 
     def to_json(self) -> str:
@@ -209,7 +209,7 @@ def repair(
     clock: Clock | None = None,
 ) -> Repair:
     """Search for a repair of `case` with these fixes only; see `leadline.fix`."""
-    time = budget_of(budget) if clock is None else budget_of(budget, clock)
+    time = budget_of(budget, clock or clock_for(case))
     with preserve_process_state():
         batches = read_batches(case, CONFIRMATION_LENGTH * MAX_TRIAL_STEPS)
         own = replace(case, model=unwrap(case.model))
@@ -234,9 +234,11 @@ def _make_report(result: SearchResult, trials: Trials) -> RepairReport:
         trial=result.trial,
         sought=result.sought,
         learns=None if result.trial is None else learns(result.trial.treated or result.trial.untreated),
-        code=put_together(each.code for each in result.outcomes if each.kept),
+        code=code_for_several(result.edits)
+        if len(result.before.case.optimizers) > 1
+        else put_together(each.code for each in result.outcomes if each.kept),
         optimizer=_optimizer_name(result),
-        notes=tuple(_notes(result)),
+        notes=(*_budget_notes(result, trials), *_notes(result)),
         budget=trials.budget.seconds,
         seconds=trials.budget.spent,
         steps=trials.total_steps,
@@ -246,6 +248,17 @@ def _make_report(result: SearchResult, trials: Trials) -> RepairReport:
 def _optimizer_name(result: SearchResult) -> str:
     given = result.before.report.profile.optimizer
     return f"Adam, rate {DEFAULT_LEARNING_RATE:g}" if given is None else given.name
+
+
+def _budget_notes(result: SearchResult, trials: Trials) -> Iterator[str]:
+    untried = sum(OUT_OF_TIME in each.why for each in result.outcomes)
+    if untried or (trials.budget.over and result.trial is None):
+        yield (
+            f"the budget of {trials.budget.seconds:.3g} s of {trials.budget.unit} was not enough: "
+            f"{untried} fixes were not tried or not trained to the end; pass a larger budget"
+        )
+    elif trials.shortened:
+        yield f"the budget shortened each trial to {trials.steps} steps; a larger one makes them longer"
 
 
 def _notes(result: SearchResult) -> Iterator[str]:
@@ -259,6 +272,9 @@ def _notes(result: SearchResult) -> Iterator[str]:
         yield "all steps used the same batch: pass `batches` to train on others"
     elif result.trial is not None and not result.trial.fresh:
         yield "there were fewer batches than steps, so some were used again"
+    if isinstance(result.before.case.batches, KeptBatches):
+        count = len(result.before.case.batches.kept)
+        yield f"{count} batches were read from your iterator, which goes on after them"
     if not result.before.case.model.training:
         yield "the model is in evaluation mode, and was trained in that mode"
     if any(each.kept and not each.answers for each in result.outcomes):

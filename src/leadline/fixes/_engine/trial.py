@@ -7,7 +7,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from leadline.case import Case, Inputs, Progress, describe
+from leadline.case import Case, Inputs, Progress, describe, split_batch
 from leadline.errors import InputError
 from leadline.fixes._engine.copy import copy_case
+from leadline.joint_optimizer import needs_closure
 from leadline.readings.update.optimizer_state import suspend_step_hooks
-from leadline.readings.update.probe import copy_batch, needs_closure
+from leadline.readings.update.probe import copy_batch
 from leadline.tracer.inputs import call_model, find_loss, unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.restore import preserve_state
@@ -49,11 +50,11 @@ class Batches:
 def read_batches(case: Case, most: int) -> Batches:
     """At most `most` of the case's batches; if it has none, the one batch it was checked with.
 
-    What is read from an iterator (such as a generator) is consumed: pass a list or a DataLoader to keep it.
+    The case keeps what is read from an iterator (such as a generator), so that it can be read again.
     """
     if case.batches is None:
         return Batches(each=((case.inputs, case.targets),))
-    batches = tuple(_batch(item, case) for item in islice(iter(case.batches), most))
+    batches = tuple(split_batch(item, case) for item in islice(case.batches, most))
     if not batches:
         raise InputError(
             expected="at least one batch in `batches`",
@@ -68,33 +69,8 @@ def with_batch(case: Case, batch: tuple[Inputs, Any]) -> Case:
     return replace(case, inputs=batch[0], targets=batch[1], batches=None)
 
 
-def _batch(item: Any, case: Case) -> tuple[Inputs, Any]:
-    """Inputs and targets of a batch from a loader: a pair, or only inputs if the case has no targets."""
-    if isinstance(item, list | tuple) and len(item) == 2 and not _is_inputs(item, case):
-        return _inputs(item[0]), item[1]
-    if case.targets is None and (isinstance(item, Tensor | Mapping) or _is_inputs(item, case)):
-        return _inputs(item), None
-    if case.targets is None and isinstance(item, list | tuple) and len(item) == 1:
-        return _inputs(item[0]), None
-    raise InputError(
-        expected="batches as pairs of (inputs, targets), or only inputs for a case without targets",
-        got=describe(item),
-        fix="wrap the loader: batches=[(inputs, targets) for ... in loader]",
-    )
-
-
-def _is_inputs(item: Any, case: Case) -> bool:
-    """Whether the item looks like the positional arguments of a case without targets."""
-    alike = isinstance(case.inputs, tuple) and isinstance(item, list | tuple)
-    return case.targets is None and alike and len(item) == len(case.inputs)
-
-
-def _inputs(item: Any) -> Inputs:
-    inputs: Inputs = tuple(item) if isinstance(item, list) else item
-    return inputs
-
-
-# A time budget: "60s", "2m" or a number of seconds, and how much of it is left.
+# A time budget: "60s", "2m" or a number of seconds, and how much of it is left. On a CPU it is processor time of this
+# thread, so that a busy machine does not change the result; other devices work while this thread waits.
 
 Clock = Callable[[], float]
 BudgetInput = float | str | None
@@ -113,6 +89,11 @@ class TimeBudget:
     start: float
 
     @property
+    def unit(self) -> str:
+        """What the seconds count."""
+        return "processor time" if self.clock is time.thread_time else "time"
+
+    @property
     def spent(self) -> float:
         return self.clock() - self.start
 
@@ -125,7 +106,13 @@ class TimeBudget:
         return self.left <= 0
 
 
-def budget_of(given: BudgetInput, clock: Clock = time.monotonic) -> TimeBudget:
+def clock_for(case: Case) -> Clock:
+    """The clock that measures the work of this case."""
+    on_cpu = all(each.device.type == "cpu" for each in unwrap(case.model).parameters())
+    return time.thread_time if on_cpu else time.monotonic
+
+
+def budget_of(given: BudgetInput, clock: Clock = time.thread_time) -> TimeBudget:
     """The budget that the user asked for, started now."""
     return TimeBudget(seconds=None if given is None else seconds_of(given), clock=clock, start=clock())
 
@@ -292,8 +279,9 @@ def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
 
 
 def _optimizer(case: Case) -> Optimizer:
-    if case.optimizer is not None:
-        return case.optimizer
+    optimizer = case.joint_optimizer
+    if optimizer is not None:
+        return optimizer
     raise InputError(
         expected="an optimizer, because a trial is a training",
         got="none",

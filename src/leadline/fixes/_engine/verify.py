@@ -88,7 +88,7 @@ def make_context(case: Case, report: Report | None = None) -> FixContext:
 def treated_case(context: FixContext, candidate: Candidate) -> Case:
     """A copy of the case with the candidate's edits. Raises InputError if one of them cannot be made."""
     case = copy_case(context.case)
-    apply_edits(EditSession(model=case.model, optimizer=case.optimizer), candidate.edits)
+    apply_edits(EditSession(model=case.model, optimizer=case.joint_optimizer), candidate.edits)
     return case
 
 
@@ -279,7 +279,7 @@ def function_drift(case: Case, edits: Sequence[Edit]) -> float:
 def _exact_outputs(case: Case, edits: Sequence[Edit]) -> list[Tensor]:
     exact = copy_case(case)
     exact.model.double()
-    apply_edits(EditSession(model=exact.model, optimizer=exact.optimizer), edits)
+    apply_edits(EditSession(model=exact.model, optimizer=exact.joint_optimizer), edits)
     with preserve_process_state(), torch.no_grad():
         torch.manual_seed(0)
         output = call_model(exact.model, copy_batch(_double(case.inputs)))

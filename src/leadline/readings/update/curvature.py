@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from leadline.joint_optimizer import members_of
 from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.probe import StepProbe
 
@@ -118,11 +119,12 @@ def _product_by_differences(probe: StepProbe) -> Product:
 def _root_preconditioner(probe: StepProbe, steps: int) -> Diagonal | str:
     r"""$P^{1/2}$ for each parameter, in the order of the parameters; or the reason why it is not known."""
     roots: dict[int, Tensor | float] = {}
-    rates = [float(group.get("lr") or 0.0) for group in probe.optimizer.param_groups]
-    for group, rate in zip(probe.optimizer.param_groups, rates, strict=True):
+    owned = [(member, group) for member in members_of(probe.optimizer) for group in member.param_groups]
+    rates = [float(group.get("lr") or 0.0) for _, group in owned]
+    for (member, group), rate in zip(owned, rates, strict=True):
         share = math.sqrt(rate / max(rates)) if max(rates) > 0 else 1.0
         for parameter in group["params"]:
-            root = _root_of(probe.optimizer, group, parameter, steps)
+            root = _root_of(member, group, parameter, steps)
             if isinstance(root, str):
                 return root
             roots[id(parameter)] = root * share

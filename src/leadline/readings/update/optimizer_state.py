@@ -16,6 +16,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
+from leadline.joint_optimizer import members_of
 from leadline.tracer.restore import atomic_contextmanager
 
 Restore = Callable[[], object]
@@ -68,8 +69,8 @@ def suspend_step_hooks(optimizer: Optimizer) -> Iterator[None]:
     what a step is.
     """
     hook_tables: list[dict[Any, Any]] = [
-        getattr(optimizer, "_optimizer_step_pre_hooks", {}),
-        getattr(optimizer, "_optimizer_step_post_hooks", {}),
+        *(getattr(member, "_optimizer_step_pre_hooks", {}) for member in members_of(optimizer)),
+        *(getattr(member, "_optimizer_step_post_hooks", {}) for member in members_of(optimizer)),
         torch_optimizer._global_optimizer_pre_hooks,
         torch_optimizer._global_optimizer_post_hooks,
     ]

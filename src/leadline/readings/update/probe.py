@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from leadline.case import Case
 from leadline.errors import InputError
+from leadline.joint_optimizer import needs_closure
 from leadline.readings.update.optimizer_state import preserve_optimizer, suspend_step_hooks
 from leadline.tracer import stats
 from leadline.tracer.inputs import call_model, check_arguments, check_differentiable, find_loss, unwrap
@@ -141,7 +141,7 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
     """A probe of the case; on exit, also after an error, model and optimizer are bit for bit as before."""
     model = unwrap(case.model)
     model_index = index_model(model)
-    optimizer = _check_optimizer(case.optimizer)
+    optimizer = _check_optimizer(case.joint_optimizer)
     check_arguments(case, model_index, Recorder)
     names, parameters, foreign = _split_parameters(optimizer, model_index)
     _check_parameters(names, parameters)
@@ -205,15 +205,6 @@ def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> Non
                 got=f"{name}: {reason}",
                 fix="load the weights, and measure the step on the whole model in one process (not on shards)",
             )
-
-
-def needs_closure(optimizer: Optimizer) -> bool:
-    """Whether `step` requires a closure, as that of LBFGS does; for other optimizers `closure` has a default."""
-    try:
-        closure = inspect.signature(optimizer.step).parameters.get("closure")
-    except (TypeError, ValueError):
-        return False
-    return closure is not None and closure.default is closure.empty
 
 
 def copy_batch(batch: Any) -> Any:
