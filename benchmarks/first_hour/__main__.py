@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.first_hour import frameworks, losses_of_their_own, page, scores
+from benchmarks.first_hour import frameworks, losses_of_their_own, page, scores, second_round
 from benchmarks.first_hour.program import is_right
 from benchmarks.first_hour.text import corpus
 from benchmarks.first_hour.truth import FACTS, SEEDS, run_job
@@ -20,7 +20,9 @@ from benchmarks.result_files import ROOT, fill_file, load, save
 
 TRUTH = "first_hour_truth"
 CHECKS = "first_hour"
-PROGRAMS = {each.name: each for module in (frameworks, losses_of_their_own) for each in module.PROGRAMS}
+PROGRAMS = {
+    each.name: each for module in (frameworks, losses_of_their_own, second_round) for each in module.PROGRAMS
+}
 PAGE = ROOT / "docs" / "lab-notes" / "first-hour.md"
 
 

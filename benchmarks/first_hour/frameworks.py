@@ -19,7 +19,7 @@ from leadline.integrations.huggingface import LeadlineCallback as HuggingFaceCal
 from leadline.integrations.lightning import LeadlineCallback as LightningCallback
 from leadline.records import Alert
 
-STEPS = 60
+STEPS = 120
 DEAD_LAYERS = 30
 
 
@@ -89,7 +89,7 @@ def digits_in_lightning(net: nn.Module) -> Observation:
         data = TensorDataset(torch.tensor(x / 16).float(), torch.tensor(y))
         callback = LightningCallback(store=path)
         trainer = lightning.Trainer(
-            max_steps=3 * STEPS,
+            max_steps=STEPS,
             accelerator="cpu",
             logger=False,
             enable_checkpointing=False,

@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from benchmarks.first_hour import page
+from benchmarks.first_hour.program import TrainingProgram, is_right
 from benchmarks.first_hour.scores import Row, score
+from benchmarks.first_hour.second_round import (
+    MAX_EPISODE_STEPS,
+    Agent,
+    Cart,
+    play,
+    sound_batches,
+    word_batches,
+)
 from benchmarks.first_hour.text import VOCABULARY, corpus
 from benchmarks.first_hour.truth import (
     baseline_trains,
@@ -99,3 +108,39 @@ def test_a_wrong_verdict_shows_in_the_table():
     wrong = _row("a", trained=[0.9, 0.9, 0.9], inside="trains", outside="fails")
     assert page.all_variants([right]).endswith("| yes |")
     assert page.all_variants([wrong]).endswith("| one way |")
+
+
+def test_a_healthy_program_must_train_without_a_code_and_a_sick_one_must_not_be_said_to_train():
+    assert is_right("quiet", {"verdict": "trains", "codes": []})
+    assert not is_right("quiet", {"verdict": "trains", "codes": ["I308"]})
+    assert not is_right("quiet", {"error": "TypeError: no"})
+    assert is_right("alarm", {"verdict": "poor", "codes": ["T803"]})
+    assert not is_right("alarm", {"verdict": "undecided", "codes": []})
+
+
+def test_a_program_that_raises_is_shown_with_its_error():
+    def fail():
+        raise ValueError("no batch\nmore")
+
+    observation = TrainingProgram(name="a", expected="quiet", run=fail).observe()
+    assert observation == {"error": "ValueError: no batch"}
+    row = {"expected": "quiet", "right": False, **observation}
+    assert page.programs({"a": row}).endswith("| a | quiet |  | ValueError: no batch | no |")
+
+
+def test_a_pole_that_is_pushed_one_way_falls_and_its_episode_ends():
+    cart, agent = Cart(0), Agent()
+    cart.reset()
+    while not cart.push(right=True)[1]:
+        pass
+    assert cart.age < 20
+    list(play(agent, cart, 0.0))
+    assert len(agent.memory) == cart.age < MAX_EPISODE_STEPS
+    assert agent.memory[-1][-1]
+
+
+def test_the_data_of_the_second_round_has_inputs_and_what_comes_next():
+    words, following = next(word_batches())
+    assert torch.equal(words[1:].reshape(-1), following[: words[1:].numel()])
+    sounds, labels = next(sound_batches())
+    assert sounds.shape[0] == len(labels)

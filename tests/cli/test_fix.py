@@ -62,6 +62,21 @@ def test_the_diff_applies_and_the_changed_file_trains(sick, tmp_path):
     assert sick("check", "sick.py:make", "--fail-on", "error", "-q").out.startswith("TRAINS")
 
 
+def test_without_a_change_to_make_the_diff_is_empty_and_stderr_says_why(run, tmp_path):
+    (tmp_path / "fine.py").write_text(
+        "import torch\nfrom torch import nn\n\ndef make():\n"
+        "    model = nn.Linear(4, 2)\n"
+        "    adam = torch.optim.Adam(model.parameters(), lr=0.1)\n"
+        "    x = torch.randn(32, 4)\n"
+        "    return model, x, (x[:, 0] > 0).long(), nn.functional.cross_entropy, adam\n"
+    )
+    done = run("fix", "fine.py:make", "--diff")
+    assert done.code == 0
+    assert done.out == ""
+    assert "No diff, because there is no change to make: " in done.err
+    assert "NOTHING TO FIX" in done.err
+
+
 def test_the_record_is_saved_and_shown_again_in_its_formats_and_in_no_other(sick, tmp_path):
     done = sick("fix", "sick.py:make", "--format", "json", "--output", "repair.json", "--html", "page.html")
     saved = (tmp_path / "repair.json").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,6 +123,11 @@ def fix(
         emit(repair.recipe.to_json() + "\n", recipe)
     if save is not None:
         _save(repair, save)
+    if diff and not repair.code:
+        outcome = REPAIR_FORMATS["text"](repair.report, replace(look, detail="verdict", color=False))
+        say(
+            f"No diff, because there is no change to make: {outcome.strip()}\nWithout --diff, you see what was tried."
+        )
     emit(diff_of(target, repair.code) if diff else REPAIR_FORMATS[form](repair.report, look), output)
     return exit_code(repair.report)
 
