@@ -57,5 +57,10 @@ def advice_on(error: BaseException) -> list[str]:
     return [note.removeprefix(_NOTE_START) for note in notes if str(note).startswith(_NOTE_START)]
 
 
+def install_extra(extra: str) -> str:
+    """Return what installs an optional part of Leadline; it is not on a package index, so it comes from a clone."""
+    return f"run pip install '.[{extra}]' in your clone of Leadline"
+
+
 def _line(text: str) -> str:
     return clean(cut(text, MAX_MESSAGE_LENGTH // 3))

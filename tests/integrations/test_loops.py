@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from leadline.integrations.sinks import FunctionSink
+from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile.read import Run
 from tests.support.library_loops import (
     STEPS,
@@ -185,3 +186,80 @@ def test_a_plain_loop_reports_what_clipping_removed():
     assert clipped > 0.9
     assert free == pytest.approx(0.0, abs=1e-6)
     assert watch.history.latest("grad_norm") == pytest.approx(float(before), rel=1e-4)
+
+
+def _calls_a_part(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return model.net(x)
+
+
+def _calls_several_parts(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return model.third(model.second(model.first(x)))
+
+
+def _calls_nothing(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    for each in model.net:
+        x = nn.functional.linear(x, each.weight).relu() if isinstance(each, nn.Linear) else x
+    return x
+
+
+def _dead_network() -> nn.Module:
+    """Thirty plain layers that the gradient does not cross, in a module that defines no forward."""
+    torch.manual_seed(0)
+    layers = [each for _ in range(30) for each in (nn.Linear(16, 16), nn.ReLU())]
+    return nn.ModuleDict({"net": nn.Sequential(*layers, nn.Linear(16, 3))})
+
+
+def _watched(model: nn.Module, forward, path: Path | None = None, steps: int = 6):
+    import leadline
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x, y = torch.randn(16, 16), torch.randint(0, 3, (16,))
+    with leadline.watch(model, optimizer, store=path) as watch:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            watch.loss(nn.functional.cross_entropy(forward(model, x)[:, :3], y)).backward()
+            optimizer.step()
+    assert watch.trouble == ""
+    return watch
+
+
+@needs("lightning")
+def test_a_training_step_that_calls_a_part_of_the_module_is_traced_from_its_first_step(tmp_path: Path):
+    from leadline.integrations.lightning import LeadlineCallback
+
+    callback = LeadlineCallback()
+    lightning_fit(tmp_path, [callback])
+    samples = [each.step for each in callback.watch.events if each.kind == "sample"]
+    assert samples[0] == 0
+    assert callback.watch.report.profile.blocks[0].name.startswith("net.")
+
+
+def test_a_dead_network_whose_loop_calls_only_a_part_of_it_fails():
+    watch = _watched(_dead_network(), _calls_a_part)
+    assert watch.report.verdict == "fails"
+    assert "what runs outside net" in {each.what for each in watch.report.coverage.gaps}
+
+
+def test_of_several_parts_that_a_loop_calls_the_largest_is_traced():
+    model = nn.Module()
+    model.first, model.third = nn.Linear(16, 16), nn.Linear(16, 16)
+    model.second = nn.Sequential(nn.Linear(16, 16, bias=True), nn.ReLU(), nn.Linear(16, 16, bias=False))
+    model.second[2].weight = model.second[0].weight  # so that no part has more than half of the parameters
+    model.second.extra = nn.Parameter(torch.zeros(16))
+    watch = _watched(model, _calls_several_parts)
+    assert "what runs outside second" in {each.what for each in watch.report.coverage.gaps}
+
+
+def test_a_part_called_on_its_own_does_not_hide_the_calls_of_the_model():
+    model = nn.Sequential(nn.Sequential(*(nn.Linear(16, 16) for _ in range(4))), nn.Linear(16, 3))
+    watch = _watched(model, lambda model, x: model(x) + 0 * model[0](x).sum(), steps=3)
+    assert not any(each.what.startswith("what runs outside") for each in watch.report.coverage.gaps)
+
+
+def test_a_loop_that_calls_no_module_is_told_so_and_the_report_says_so(tmp_path: Path, caplog):
+    watch = _watched(_dead_network(), _calls_nothing, tmp_path / "run.leadline")
+    assert watch.report is None
+    assert [each for each in caplog.messages if "no step can be sampled" in each]
+    with Run(tmp_path / "run.leadline") as run:
+        gaps = {each.what: each.why for each in judge_run(run).coverage.gaps}
+    assert "no step can be sampled" in gaps["the inside of the model"]

@@ -116,7 +116,7 @@ def test_a_tensor_parallel_pass_is_not_sampled_and_the_watch_says_so(ranks):
         for name, expected in truth(0).items():
             assert found["split"][name] == pytest.approx(expected, rel=CLOSE)
         assert [message for kind, message, _ in found["split"]["events"] if kind == "warning"] == [
-            "no pass of this model can be sampled because its parameters stay sharded during the pass"
+            "no step can be sampled because its parameters stay sharded during the pass. Run `leadline.check` before"
         ]
 
 

@@ -55,6 +55,16 @@ def noise(values: Sequence[float]) -> float:
     return GAUSSIAN_MAD_RATIO * median(map(abs, differences)) / math.sqrt(2) if differences else 0.0
 
 
+def rise_scale(values: Sequence[float]) -> tuple[list[float], float]:
+    """Return losses on a scale on which differences are changes, and the size of the first on that scale.
+
+    Positive losses are replaced by their logarithms, on which every change is relative to a level of 1.
+    """
+    if min(values) > 0:
+        return [math.log(each) for each in values], 1.0
+    return list(values), abs(values[0])
+
+
 def medians(values: Sequence[float], parts: int) -> list[float]:
     """Medians of equal consecutive parts, oldest first."""
     size = len(values) // parts

@@ -11,7 +11,7 @@ import click
 from leadline.cli.exit_codes import FINE
 from leadline.cli.options import examples
 from leadline.cli.output import emit, say
-from leadline.errors import InputError
+from leadline.errors import InputError, install_extra
 from leadline.monitor.runfile.summary import find_runs
 
 
@@ -44,7 +44,7 @@ def view(places: tuple[Path, ...], port: int, opens: bool) -> int:
         raise InputError(
             expected="starlette, uvicorn and sse-starlette, which serve the live page",
             got=f"no module {error.name!r}",
-            fix="pip install 'leadline[live]'",
+            fix=install_extra("live"),
         ) from None
     server = prepare_server([path for place in places for path in find_runs(place)], port)
     emit(f"{server.url}\n")

@@ -8,7 +8,7 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from leadline.errors import InputError
+from leadline.errors import InputError, install_extra
 
 # Derived: the pixels of the digits have the values 0 to 16.
 GRAY_LEVELS = 17
@@ -26,7 +26,7 @@ def digits() -> tuple[Tensor, Tensor]:
         raise InputError(
             expected="scikit-learn, which contains the digits",
             got="an environment without it",
-            fix="run pip install 'leadline[lab]'",
+            fix=install_extra("lab"),
         ) from None
     images, classes = torch.tensor(loaded.images, dtype=torch.float32), torch.tensor(loaded.target)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))

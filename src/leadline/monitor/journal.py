@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import time
 from array import array
@@ -24,7 +25,8 @@ from leadline.monitor.runfile.queue import ScalarColumns
 from leadline.monitor.runfile.write import Writer
 from leadline.records import Finding
 from leadline.records.report import Report
-from leadline.records.run import Alert, Event, EventKind, RunInfo, Sample
+from leadline.records.run import GAP_KEY, INSIDE_OF_MODEL, Alert, Event, EventKind, RunInfo, Sample
+from leadline.text import clean
 
 # Heuristic: seconds that a step waits at most before the writing thread gets it; a live page looks twice a second.
 MAX_HOLD_SECONDS = 0.25
@@ -35,6 +37,7 @@ SHARED_EVENTS = ("non-finite", "crash", "skipped step")
 # Heuristic: alerts and events held in memory; more than a user reads, and below 1 MB.
 MAX_NOTES_IN_MEMORY = 1000
 Vectors = dict[str, "array[float]"]
+_LOG = logging.getLogger("leadline")
 
 
 class Journal:
@@ -145,6 +148,11 @@ class Journal:
         if kind in SHARED_EVENTS:
             self.ranks.post(event)
         self._record_event(event)
+
+    def report_blindness(self, step: int, message: str) -> None:
+        """Log and record why the inside of the model is not measured, so that a report on this run can say it."""
+        self.add_event(step, "warning", message, {GAP_KEY: INSIDE_OF_MODEL})
+        _LOG.warning("step %d: %s", step, clean(message))
 
     def collect_rank_events(self) -> None:
         """Record the events that other ranks have posted."""

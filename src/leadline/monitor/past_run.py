@@ -1,4 +1,4 @@
-"""The report of a past run: the alerts and last check of a run file, or the run checks applied to a log."""
+"""The report of a past run: whether it learned, its alerts and its last check, or the run checks applied to a log."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from msgspec.structs import replace
 from leadline import __version__
 from leadline.checks import run_checks
 from leadline.checks._check import Check
-from leadline.checks._history import MAX_STEPS, START_STEPS, History
+from leadline.checks._history import MAX_STEPS, History
+from leadline.checks.run.loss_above_start import gradient_growth, rise_action
+from leadline.checks.run.plateau import STUCK_ACTION
 from leadline.monitor.alerts import AlertTracker
+from leadline.monitor.learning import FIRST_STEPS, MIN_STEPS, Learning, judge_learning
 from leadline.monitor.runfile import Run
 from leadline.records import (
     Alert,
@@ -25,21 +28,23 @@ from leadline.records import (
     severity_rank,
 )
 from leadline.records.report import Report
+from leadline.records.run import GAP_KEY, INSIDE_OF_MODEL
 from leadline.report.verdict import sentence
 from leadline.text import clean
 
-# Derived: run checks compare the present with the first START_STEPS steps, and the two must not overlap.
-MIN_STEPS = 2 * START_STEPS
-
+# Heuristic: the step of the first row of a log that begins with the start of training; many log every hundredth step.
+MAX_FIRST_STEP = 100
 # Heuristic: a history holds MAX_STEPS steps, and alerts end within a few histories.
 MAX_REPLAYED_STEPS = 4 * MAX_STEPS
 
 
 def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
-    """Return the verdict of the last stored check together with the run's alerts. Checks in `drop` do not count."""
+    """Return whether the run learned, its alerts and what its last check found. Checks in `drop` do not count."""
     recorded = {*run.scalar_names, *run.vector_axes}
-    steps, losses = run.scalars("loss") if "loss" in run.scalar_names else ([], [])
+    losses = run.scalars("loss")[1] if "loss" in run.scalar_names else []
+    norms = run.scalars("grad_norm")[1] if "grad_norm" in run.scalar_names else []
     count, last, _ = run.extent
+    learning = judge_learning(losses, is_resumed=bool(run.first_step))
     course = RunSummary(
         source="run file",
         steps=count,
@@ -49,18 +54,20 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
         last_loss=losses[-1] if losses else None,
         state=_state(run),
         alarms=len(_checks_for(recorded)),
+        progress="" if learning.state == "short" else learning.sentence,
     )
     alerts, active = run.alerts(), run.standing
     if not alerts:  # its writer may not have run the checks
         alerts, active = _replay(_last_samples(run))
     findings = [*map(_finding, active), *_past_findings(alerts, active)]
     last_check = Report.from_json(run.report(run.reports[-1])) if run.reports else None
-    report = last_check or _without_pass(run.info.model, run.info.parameters, course)
+    report = last_check or _without_pass(run.info.model, run.info.parameters, course, _blindness(run))
     known = {
         finding.code for finding in report.findings
     }  # a watch turns the findings of its checks into alerts
     new = [finding for finding in findings if finding.code not in known]
-    return _with_verdict(_with_course(report, course, recorded), new, drop, losses=len(steps))
+    new = _with_learning(new, learning, norms)
+    return _with_verdict(_with_course(report, course, recorded), new, drop, learning)
 
 
 def judge_samples(
@@ -69,7 +76,9 @@ def judge_samples(
     """Return what the run checks find when they read the log from its beginning."""
     alerts, active = _replay(samples)
     losses = [sample.scalars["loss"] for sample in samples if "loss" in sample.scalars]
+    norms = [sample.scalars["grad_norm"] for sample in samples if "grad_norm" in sample.scalars]
     recorded = {name for sample in samples for name in sample.scalars}
+    learning = judge_learning(losses, is_resumed=bool(samples and samples[0].step > MAX_FIRST_STEP))
     course = RunSummary(
         source=source,
         steps=len(samples),
@@ -78,10 +87,33 @@ def judge_samples(
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         alarms=len(_checks_for(recorded)),
+        progress="" if learning.state == "short" else learning.sentence,
     )
-    findings = [*map(_finding, active), *_past_findings(alerts, active)]
+    findings = _with_learning([*map(_finding, active), *_past_findings(alerts, active)], learning, norms)
     report = _with_course(_without_pass(model, 0, course), course, recorded)
-    return _with_verdict(report, findings, drop, losses=len(losses))
+    return _with_verdict(report, findings, drop, learning)
+
+
+def _with_learning(findings: list[Finding], learning: Learning, norms: Sequence[float]) -> list[Finding]:
+    """Return the findings with an error if the run did not learn, in place of what its check said before."""
+    growth = gradient_growth(norms[:FIRST_STEPS], norms[-FIRST_STEPS:])
+    if learning.state == "rose":
+        code, action = "T815", rise_action(growth)
+    elif learning.state == "stuck":
+        code, action = "T802", STUCK_ACTION
+    else:
+        return findings
+    source = next(each for each in run_checks() if each.code == code)
+    failure = Finding(
+        code=code,
+        name=source.name,
+        severity="error",
+        where="the loss",
+        message=learning.sentence,
+        action=action,
+        evidence={"first": learning.first, "last": learning.last, "gradient_growth": growth},
+    )
+    return [failure, *(each for each in findings if each.code != code)]
 
 
 def _replay(samples: Iterable[Sample]) -> tuple[list[Alert], list[Alert]]:
@@ -116,7 +148,7 @@ def _with_course(report: Report, course: RunSummary, recorded: Collection[str]) 
 
 
 def _with_verdict(
-    report: Report, findings: Sequence[Finding], drop: Collection[str], *, losses: int
+    report: Report, findings: Sequence[Finding], drop: Collection[str], learning: Learning
 ) -> Report:
     """Return the report with the findings of the run checks added and a new verdict."""
     every = sorted((*findings, *report.findings), key=lambda each: -severity_rank(each.severity))
@@ -126,23 +158,25 @@ def _with_verdict(
         leadline=__version__,
         findings=counted,
         ignored=(*report.ignored, *(each for each in every if each.code in drop)),
-        verdict=_verdict(report, counted, losses),
+        verdict=_verdict(report, counted, learning),
         rules=(*_check_rows(counted), *report.rules),
         confidence=None,  # the calibration holds for checks before training only
     )
     return replace(judged, reason=sentence(judged))
 
 
-def _verdict(report: Report, findings: Iterable[Finding], losses: int) -> Verdict:
-    """Return the verdict of the worst finding; "undecided" without errors if there are too few steps.
+def _verdict(report: Report, findings: Iterable[Finding], learning: Learning) -> Verdict:
+    """Return the verdict of the worst finding; without errors, "undecided" if the losses do not show learning.
 
-    If too few losses were recorded, an undecided last check stays undecided.
+    A run without enough losses is judged by the check stored in it, if it has enough steps.
     """
     severities = {finding.severity for finding in findings}
-    recorded = report.course.steps if report.course is not None else losses
+    recorded = report.course.steps if report.course is not None else 0
     if "error" in severities:
         return "fails"
-    if recorded < MIN_STEPS or (losses < MIN_STEPS and report.verdict == "undecided"):
+    if recorded < MIN_STEPS or (learning.state == "short" and report.verdict == "undecided"):
+        return "undecided"
+    if learning.is_undecided and learning.state != "short":
         return "undecided"
     return "poor" if "warning" in severities else "trains"
 
@@ -204,9 +238,15 @@ def _check_rows(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
     )
 
 
-def _without_pass(model: str, parameters: int, course: RunSummary) -> Report:
+def _blindness(run: Run) -> str:
+    """Return why the watch could not measure the inside of the model; "" if it did not say."""
+    reasons = [each.message for each in run.events() if each.data.get(GAP_KEY) == INSIDE_OF_MODEL]
+    return clean(str(reasons[-1])) if reasons else ""
+
+
+def _without_pass(model: str, parameters: int, course: RunSummary, why: str = "") -> Report:
     """Return a report that knows nothing about the inside of the model."""
-    gap = Gap(what="the inside of the model", why=f"the {course.source} holds no check of the model")
+    gap = Gap(what=INSIDE_OF_MODEL, why=why or f"the {course.source} holds no check of the model")
     return Report(
         leadline=__version__,
         verdict="undecided",

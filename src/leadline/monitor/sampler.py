@@ -38,20 +38,34 @@ from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_fsdp_module, is_shard
 
 NOT_CALLED = (
-    "no step can be sampled: the loop calls parts of the model, or compiled code around it, but not the watched module "
-    "with gradients. Watch the module that your loop calls, as torch.compile returned it"
+    "no step can be sampled: the loop calls neither the watched module nor a part of it with gradients, or it calls "
+    "compiled code around them. Watch the module that your loop calls, as torch.compile returned it"
 )
+# Derived: two parts that do not overlap cannot both hold more than half of the parameters.
+MIN_DOMINANT_SHARE = 0.5
 GRADIENT_CONSUMED = "an optimizer inside the backward pass consumed its gradient"
 
 
 class Sampler:
-    """When armed before a step, records the model's first pass that is made with gradients."""
+    """When armed before a step, records the model's first pass that is made with gradients.
+
+    Some loops never call the model itself but a part of it, such as a `training_step` that calls `self.net(x)`. Then
+    the call of the part with the most parameters is recorded, under the names that it has in the model.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = unwrap(model)
         self._called = model if is_compiled(model) else self.model
         """The module whose call is recorded: the compiled one, because nothing inside it can be hooked."""
         self._model_index = index_model(self.model) if is_fsdp_module(self.model) else None
+        self._can_record_parts = self._model_index is None and not is_compiled(model)
+        self._parts = dominant_parts(self.model) if self._can_record_parts else ()
+        """Parts of the model that are recorded if the loop calls one of them instead of the model."""
+        self._entry: nn.Module | None = None
+        """The module whose call is being recorded."""
+        self._is_searching = False
+        """True if the next armed step notes which parts the loop calls."""
+        self._called_parts: dict[int, nn.Module] = {}
         self._error: Exception | None = None
         """An error of the watch inside the pass; raised after the pass, because the model must not see it."""
         self._is_armed = False
@@ -80,10 +94,17 @@ class Sampler:
             return
         before, after = DetachableHook(self._enter), DetachableHook(self._leave)
         self._hooks = [before, after]
-        self._handles = [
-            self._called.register_forward_pre_hook(EagerHook(before), with_kwargs=True),
-            self._called.register_forward_hook(EagerHook(after), with_kwargs=True, always_call=True),
-        ]
+        for module in (self._called, *self._parts):
+            self._handles += [
+                module.register_forward_pre_hook(EagerHook(before), with_kwargs=True),
+                module.register_forward_hook(EagerHook(after), with_kwargs=True, always_call=True),
+            ]
+        if self._is_searching:
+            self._is_searching = False
+            note = DetachableHook(self._note_called_part)
+            self._hooks.append(note)
+            for module in self.model.modules():
+                self._handles.append(module.register_forward_pre_hook(EagerHook(note)))
 
     def disarm(self) -> None:
         """Remove every hook and dispatch mode, also after a failed pass."""
@@ -111,6 +132,22 @@ class Sampler:
 
         self._compiled_call, self._called._compiled_call_impl = compiled, recorded
 
+    def search_parts(self) -> None:
+        """After a step in which no call was recorded, choose the part to record, or note the calls of the next step."""
+        if not self._can_record_parts:
+            return
+        if self._called_parts:
+            inner = {id(each) for part in self._called_parts.values() for each in list(part.modules())[1:]}
+            outer = [part for key, part in self._called_parts.items() if key not in inner]
+            self._parts = (max(outer, key=count_trainable),)
+            self._called_parts = {}
+        else:
+            self._is_searching = True
+
+    def _note_called_part(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.is_grad_enabled() and not is_inside_vmap() and count_trainable(module):
+            self._called_parts[id(module)] = module
+
     def take(
         self,
         optimizer: Optimizer | None,
@@ -124,7 +161,7 @@ class Sampler:
         `without_gradient` holds the ids of parameters whose gradients are already consumed. `grad_norms` holds, by
         name, the gradient norms of sharded parameters, whose whole gradients exist nowhere.
         """
-        recorded, self._pass = self._pass, None
+        recorded, self._pass, self._entry = self._pass, None, None
         error, self._error = self._error, None
         self.seconds += 0.0 if recorded is None else recorded.seconds
         if error is not None:
@@ -147,8 +184,10 @@ class Sampler:
         return None if self._pass is None else self._pass.loss
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        is_first = module is self._called and self._pass is None
-        if not is_first or not torch.is_grad_enabled() or is_inside_vmap():
+        if module is self._called and self._entry not in (None, module):
+            self._parts = ()  # the loop does call the model, after a call of one of its parts
+        is_entry = any(module is each for each in (self._called, *self._parts))
+        if not is_entry or self._pass is not None or not torch.is_grad_enabled() or is_inside_vmap():
             return
         if is_recording():
             self.is_recorded_elsewhere = True
@@ -158,7 +197,13 @@ class Sampler:
             if is_compiled(self._called):
                 self._pass = Replay(self.model, self._store_error)
             else:
-                self._pass = LivePass(self.model, self._store_error, self._model_index)
+                self._pass = LivePass(
+                    self.model,
+                    self._store_error,
+                    self._model_index,
+                    None if module is self._called else module,
+                )
+            self._entry = module
             self._pass.enter(args, kwargs)
         except Exception as error:
             self._store_error(error)
@@ -167,7 +212,7 @@ class Sampler:
     def _leave(self, module: nn.Module, *call: Any) -> None:
         """Called with (args, kwargs, output); after an error in the model with (args, None), or not at all."""
         recorded = self._pass
-        if module is not self._called or recorded is None or recorded.done:
+        if module is not self._entry or recorded is None or recorded.done:
             return
         try:
             recorded.abandon()
@@ -178,6 +223,23 @@ class Sampler:
 
     def _store_error(self, error: Exception) -> None:
         self._error = self._error or error
+
+
+def count_trainable(module: nn.Module) -> int:
+    """Return the number of trainable elements in the module."""
+    return sum(each.numel() for each in module.parameters() if each.requires_grad)
+
+
+def dominant_parts(model: nn.Module) -> tuple[nn.Module, ...]:
+    """Return the parts with more than half of the trainable elements; each contains the next."""
+    parts, total, inside = [], count_trainable(model), model
+    while total:
+        sizes = {each: count_trainable(each) for each in inside.children()}
+        inside = max(sizes, key=sizes.__getitem__, default=model)
+        if sizes.get(inside, 0) <= MIN_DOMINANT_SHARE * total:
+            break
+        parts.append(inside)
+    return tuple(parts)
 
 
 def is_compiled(model: nn.Module) -> bool:

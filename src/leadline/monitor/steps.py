@@ -309,15 +309,21 @@ class TrainingSteps:
         self.schedule.add_base_cost(now - since)
 
     def _count_missed_samples(self, record: StepRecord) -> None:
-        """Stop sampling a model whose parts are called one by one, because the model itself is never called."""
-        if record.trace is None and self.sampler is not None and self.sampler.is_recorded_elsewhere:
+        """Try again after a step in which no call was recorded, and say so when that does not help."""
+        if record.trace is not None or self.sampler is None:
+            self._missed_samples = 0
+            return
+        if self.sampler.is_recorded_elsewhere:
             self.schedule.trace_next(record.step)
             return
-        self._missed_samples = 0 if record.trace is not None else self._missed_samples + 1
-        if self._missed_samples == MAX_MISSED_SAMPLES:
+        self._missed_samples += 1
+        self.sampler.search_parts()
+        if self._missed_samples < MAX_MISSED_SAMPLES and not self.journal.ranks.sharded:
+            self.schedule.trace_next(record.step)
+        elif self._missed_samples == MAX_MISSED_SAMPLES:
             if self.schedule.every is None:
                 self.schedule.max_level = Level.UPDATES
-            self.journal.add_event(record.step, "warning", NOT_CALLED)
+            self.journal.report_blindness(record.step, NOT_CALLED)
 
     def _charge(self, record: StepRecord) -> None:
         """Charge the step to the budget, and plan. The time of the writing thread counts like the watch's own."""

@@ -79,8 +79,9 @@ class Watch:
             self._steps.intervention = Intervention(cast(InterventionKind, on_alert))
             journal.history.skips_non_finite = True
         if obstacle:
-            journal.add_event(
-                schedule.first_step, "warning", f"no pass of this model can be sampled because {obstacle}"
+            journal.report_blindness(
+                schedule.first_step,
+                f"no step can be sampled because {obstacle}. Run `leadline.check` before",
             )
         self._handles: list[RemovableHandle] = []
         self._hooks: list[DetachableHook] = []

@@ -17,6 +17,10 @@ EventKind = Literal["resume", "skipped step", "intervention", "crash", "non-fini
 
 NonFiniteMetric = Literal["loss", "gradient", "update", "weight"]
 
+# The entry in an event's data that names what a report on the run cannot judge, and what it names.
+GAP_KEY = "not checked"
+INSIDE_OF_MODEL = "the inside of the model"
+
 N = TypeVar("N", "Alert", "Event", "RunInfo")
 
 
@@ -99,6 +103,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """State of a run file: being written, ended (with the error, if there was one) or interrupted."""
     alarms: int = 0
     """Number of run checks that had the numbers they need."""
+    progress: str = ""
+    """What the losses say about whether the run learned, as a clause; "" if it has too few losses."""
 
     @property
     def seen(self) -> int:

@@ -77,7 +77,7 @@ def _ignored_words(ignored: Sequence[Finding]) -> str:
 def _reason(report: Report) -> str:
     course, undecided = report.course, report.verdict == "undecided"
     if course is not None and (undecided or (report.verdict == "trains" and course.last_loss is not None)):
-        return _course_words(course, undecided=undecided)
+        return _course_words(course, undecided=undecided, is_traced=report.coverage.ops > 0)
     if undecided:
         return missing_evidence(report)
     if report.verdict == "trains" or not report.findings:
@@ -88,12 +88,16 @@ def _reason(report: Report) -> str:
     return clause if worst is root else f"{clause}, because of {root.code} {clean(root.name)}"
 
 
-def _course_words(course: RunSummary, *, undecided: bool) -> str:
+def _course_words(course: RunSummary, *, undecided: bool, is_traced: bool) -> str:
     if course.last_loss is None:
         return f"{steps_of(course)} without a recorded loss"
     change = f"the loss went from {number(course.first_loss)} to {number(course.last_loss)}"
-    words = f"over {steps_of(course)} {change}"
-    return f"{words}: too few to judge" if undecided else f"{words}, and none of {course.alarms} checks fired"
+    words = course.progress or f"over {steps_of(course)} {change}"
+    if undecided:
+        return words if course.progress else f"{words}: too few to judge"
+    return f"{words}, and none of {course.alarms} checks fired" + (
+        "" if is_traced else "; no pass was traced"
+    )
 
 
 def steps_of(course: RunSummary) -> str:

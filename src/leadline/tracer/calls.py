@@ -148,15 +148,19 @@ class CallStack:
         """Path of the innermost running module of the model, and the number of its call (0 is the first)."""
         return self._running[-1][1:] if self._running else ("", 0)
 
+    def begin(self, module: nn.Module) -> None:
+        """Note that a call of this module is running, if it began before its calls were followed."""
+        key = id(module)
+        self._running.append((key, self._paths[key], self.counts[key]))
+        self.counts[key] += 1
+
     @atomic_contextmanager
     def follow(self, on_call: OnCall, on_return: OnReturn) -> Iterator[None]:
         """Follow the module calls of this thread; `on_call` gets the arguments, `on_return` also the output."""
 
         def enter(module: nn.Module, args: Any) -> None:
             if threading.get_ident() == self._thread and id(module) in self._paths:
-                key = id(module)
-                self._running.append((key, self._paths[key], self.counts[key]))
-                self.counts[key] += 1
+                self.begin(module)
                 on_call(module, args)
 
         def leave(module: nn.Module, args: Any, *rest: Any) -> None:

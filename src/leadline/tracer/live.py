@@ -43,14 +43,25 @@ class LivePass:
     goes to `on_error`.
     """
 
-    def __init__(self, model: nn.Module, on_error: OnError, model_index: ModelIndex | None = None) -> None:
-        """`model_index` is needed for a sharded model: it must be made between two passes, while all are shards."""
+    def __init__(
+        self,
+        model: nn.Module,
+        on_error: OnError,
+        model_index: ModelIndex | None = None,
+        part: nn.Module | None = None,
+    ) -> None:
+        """`model_index` is needed for a sharded model: it must be made between two passes, while all are shards.
+
+        `part` is the part of the model whose call is recorded, if the loop does not call the model itself.
+        """
         self.model = model
         self.model_index = index_model(model) if model_index is None else model_index
         self.recorder = Recorder(self.model_index, NoWriteGuard(), on_error=on_error)
         self.entered = self.done = False
         self.loss: Tensor | None = None
         """The loss, if the model itself returns it."""
+        self._part = model if part is None else part
+        """The module whose call is recorded."""
         self._outputs: list[int] = []
         self._undo = ExitStack()
 
@@ -59,7 +70,7 @@ class LivePass:
         self.entered = True
         self.recorder.name_source(args[0] if len(args) == 1 else args, "input", "input")
         self.recorder.name_source(kwargs, "input", "input")
-        self.recorder.calls.counts[id(self.model)] += 1
+        self.recorder.calls.begin(self._part)
         self._undo.enter_context(follow_gathered_parameters(self.recorder, self.model_index))
         self._undo.enter_context(
             self.recorder.calls.follow(self.recorder.module_called, self.recorder.module_returned)
@@ -111,6 +122,9 @@ class LivePass:
             if entry.backward is not None and loss_scale != 1.0:
                 entry.backward = _unscaled(entry.backward, loss_scale)
         loss_value, gaps = self._end(loss)
+        if self._part is not self.model:
+            name = self.model_index.modules[id(self._part)].names[0]
+            gaps = (*gaps, Gap(what=f"what runs outside {name}", why=f"the loop calls {name}, not the model"))
         if recorder.gradients.regions:
             why = "they run again in the backward pass, which is not recorded while training"
             gaps = (*gaps, Gap(what="gradients inside a reentrant checkpoint", why=why))

@@ -1,4 +1,4 @@
-"""`leadline view` and `leadline.monitor.live.show`: a process that prints its address, and ends on a signal."""
+"""`leadline view` and `leadline.live.show`: a process that prints its address, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_without_the_extra_the_command_names_it(run, monkeypatch, capsys):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["view", str(run)]) == 2
-    assert "pip install 'leadline[live]'" in capsys.readouterr().err
+    assert "pip install '.[live]'" in capsys.readouterr().err
 
 
 def test_a_file_without_a_run_is_refused(tmp_path, capsys):

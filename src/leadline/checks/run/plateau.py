@@ -21,6 +21,8 @@ MAX_FALL_SIGMAS = 3.0
 # Calibrated by benchmarks/alarms.py: healthy runs lose more than a tenth of their loss in 512 steps.
 MAX_STUCK_FALL = 0.1
 
+STUCK_ACTION = "Check that targets match inputs, then try learning rates ten times smaller and larger."
+
 assert START_STEPS <= WINDOW  # the start is no longer than the window it is compared with
 
 
@@ -77,9 +79,7 @@ def plateau(history: History) -> Iterator[Symptom]:
         where="the loss",
         since=losses.steps[0],
         message=f"the loss has stayed at {parts[-1]:.4g} for {losses.steps[-1] - losses.steps[0]} steps{progress}",
-        action="Check that targets match inputs, then try learning rates ten times smaller and larger."
-        if stuck
-        else "Lower the learning rate, or stop if the run has converged.",
+        action=STUCK_ACTION if stuck else "Lower the learning rate, or stop if the run has converged.",
         trend=relative_slope(losses.steps, losses.values, parts[-1]),
         forecast="waiting alone seldom changes that" if stuck else "converged, or a smaller rate is due",
         evidence={"loss": parts[-1], "start": begin, "fell": fall, "standard_error": error},

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from leadline.errors import InputError
+from leadline.errors import InputError, install_extra
 from leadline.lab.sweeps.cells import (
     Bundle,
     Executor,
@@ -85,7 +85,7 @@ def _joblib() -> Any:
         raise InputError(
             expected="joblib, for worker processes",
             got="an environment without it",
-            fix="run pip install 'leadline[lab]', or use the executor 'here', which runs in this process",
+            fix=f"{install_extra('lab')}, or use the executor 'here', which runs in this process",
         ) from None
 
 
@@ -151,7 +151,7 @@ def _ray() -> Any:
         raise InputError(
             expected="ray, for sweeps on a cluster",
             got="an environment without it",
-            fix="run pip install 'leadline[ray]', or use the executor 'joblib', which starts worker processes",
+            fix=f"{install_extra('ray')}, or use the executor 'joblib', which starts worker processes",
         ) from None
 
 

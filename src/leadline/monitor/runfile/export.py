@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from leadline.errors import InputError
+from leadline.errors import InputError, install_extra
 from leadline.records import spell
 from leadline.text import cell
 
@@ -144,7 +144,7 @@ def _pyarrow() -> tuple[Any, Any]:
         raise InputError(
             expected="pyarrow, which writes Parquet",
             got="it is not installed",
-            fix='pip install "leadline[parquet]", or export csv or jsonl',
+            fix=f"{install_extra('parquet')}, or export csv or jsonl",
         ) from None
     return pa, pq
 

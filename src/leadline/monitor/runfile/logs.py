@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from leadline.errors import InputError
+from leadline.errors import InputError, install_extra
 from leadline.records.run import Sample
 
 # Part of the name of every file that TensorBoard writes.
@@ -161,7 +161,7 @@ def _event_scalars(path: Path) -> dict[str, list[tuple[int, float]]]:
         raise InputError(
             expected="the package tensorboard, which reads event files",
             got="it is not installed",
-            fix='pip install "leadline[tensorboard]", or export the log as CSV',
+            fix=f"{install_extra('tensorboard')}, or export the log as CSV",
         ) from None
     no_limit = dict.fromkeys(("scalars", "tensors"), 0)
     log = loader.EventAccumulator(str(path), size_guidance=no_limit)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from leadline.case import Case
-from leadline.errors import InputError
+from leadline.errors import InputError, install_extra
 from leadline.records import Gap
 from leadline.records.codec import read_text
 from leadline.tracer.values import tensors_in
@@ -113,7 +113,7 @@ def _check_installed() -> None:
         raise InputError(
             expected="the package transformers, to build a model from its config",
             got="it is not installed",
-            fix="pip install 'leadline[huggingface]'",
+            fix=install_extra("huggingface"),
         )
 
 
