@@ -114,10 +114,19 @@ def coverage(*gaps: Gap) -> Coverage:
 
 
 def report(
-    shape: Profile, *findings: Finding, verdict: str = "fails", seen: Coverage | None = None
+    shape: Profile,
+    *findings: Finding,
+    verdict: str = "fails",
+    seen: Coverage | None = None,
+    target: str = "",
 ) -> Report:
     return Report(
-        leadline="0.1.0", verdict=verdict, findings=findings, profile=shape, coverage=seen or coverage()
+        leadline="0.1.0",
+        verdict=verdict,
+        findings=findings,
+        profile=shape,
+        coverage=seen or coverage(),
+        target=target,
     )
 
 

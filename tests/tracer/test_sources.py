@@ -123,12 +123,17 @@ def test_a_finding_about_one_line_is_placed_there():
         ("bodyguard", "model.py"),
         ("head", "model.py"),
         ("the model itself", "model.py"),
+        ("the loss", "train.py"),
         ("", "model.py"),
     ],
 )
 def test_a_finding_is_placed_at_the_nearest_module_of_the_users_own(where, file):
     report = samples.report(samples.profile([1.0], [1.0]))
-    sources = {"": Source(file="model.py", line=1), "body": Source(file="body.py", line=2)}
+    sources = {
+        "": Source(file="model.py", line=1),
+        "body": Source(file="body.py", line=2),
+        "the loss": Source(file="train.py", line=3),
+    }
     found = place_of(replace(report, sources=sources), samples.finding(where=where))
     assert found.file == file
 
@@ -150,3 +155,17 @@ def test_an_op_that_only_installed_code_calls_has_no_line(load):
     installed = load(".venv/lib/python3.11/site-packages/nets.py")
     trace = leadline.trace(installed.Mine(), torch.randn(8, 4), loss=lambda y: y.square().mean())
     assert {op.source for op in trace.ops if op.phase == "forward"} == {None}
+
+
+def test_a_finding_about_the_optimizer_is_not_placed_at_the_model():
+    report = samples.report(samples.profile([1.0], [1.0]))
+    report = replace(report, sources={"": Source(file="model.py", line=1)})
+    assert place_of(report, samples.finding(where="the optimizer")) is None
+
+
+def test_the_loss_is_placed_at_the_line_that_computes_it(load):
+    model = load("nets.py").Mine()
+    module = load("losses.py")
+    exec(compile("\n\ndef loss(y): return y.square().mean()\n", module.__file__, "exec"), module.__dict__)
+    report = leadline.check(model, torch.randn(8, 4), loss=module.loss)
+    assert report.sources["the loss"] == Source(file="losses.py", line=3)

@@ -73,7 +73,9 @@ def _sources(trace: Trace) -> dict[str, Source]:
     for op in trace.ops:
         if op.source is not None and op.module:
             sources.setdefault(op.module, op.source)
-    return sources
+    made_by = None if trace.loss_value is None else trace.values[trace.loss_value].op
+    loss = None if made_by is None else trace.ops[made_by].source
+    return sources if loss is None else {**sources, "the loss": loss}
 
 
 def ignore_checks(report: Report, codes: Collection[str]) -> Report:

@@ -36,6 +36,7 @@ from leadline.monitor.runfile import SUFFIX
 from leadline.monitor.runfile.logs import ALIASES, EVENT_FILE_MARK, is_log
 from leadline.records import FailOn
 from leadline.records.report import Report
+from leadline.report.place import OUTSIDE_OF_MODEL
 from leadline.report.verdict import fails
 from leadline.targets import factory_source, is_config, load, load_factory, locate, move_case, show_target
 
@@ -265,7 +266,8 @@ def check_target(
         case = move_case(load(target), device=device, dtype=dtype)
         report = check_case(case, rehearse=rehearse)
     factory = factory_source(target)
-    sources = {**({"": factory} if factory else {}), **report.sources}
+    places = dict.fromkeys(("", *OUTSIDE_OF_MODEL), factory) if factory else {}
+    sources = {**places, **report.sources}
     return ignore_checks(replace(report, target=target, sources=sources), drop)
 
 

@@ -10,6 +10,9 @@ from leadline.records import DepthBlock, Profile, ResidualAdd
 from leadline.report.charts.sparkline import mark
 from leadline.text import joined, plural
 
+# Derived: blocks before the head with two changes between them, the fewest that have a common factor.
+MIN_BLOCKS_OF_RATE = 3
+
 
 def stream_blocks(profile: Profile, index: int) -> list[DepthBlock]:
     """The blocks of one stream in order of depth; for a model without weights, with the predicted moments."""
@@ -38,6 +41,16 @@ def gain(values: Sequence[float | None]) -> float | None:
         return None
     (start, first), (stop, last) = measured[0], measured[-1]
     return math.exp((math.log(last) - math.log(first)) / (stop - start))
+
+
+def rates(profile: Profile, index: int) -> tuple[float | None, float | None]:
+    """The change per block as a reader may take it: None where it is not a rate.
+
+    One change is a jump, not a rate; and the output of a recurrent layer has a scale of its own, whatever its input.
+    """
+    body = len(stream_blocks(profile, index)) - (profile.streams[index].joins is None)
+    is_recurrent = profile.facts is not None and bool(profile.facts.recurrences)
+    return (None, None) if body < MIN_BLOCKS_OF_RATE or is_recurrent else gains(profile, index)
 
 
 def block_summary(blocks: Sequence[DepthBlock]) -> str:

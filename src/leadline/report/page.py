@@ -163,17 +163,24 @@ class FindingItem:
     """What to do, in one imperative sentence."""
     mark: Literal["", "known", "ignored"] = ""
     source: Source | None = None
-    """Where the module is written."""
+    """The line of the user's code that calls the module, or where the module is written."""
     evidence: tuple[Fact, ...] = ()
     check_page: str = ""
     """The documentation of its check, as Markdown."""
     consequences: tuple[FindingItem, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """File and line, as editors and terminals make it a link; "" if they are not known."""
+        return "" if self.source is None else f"{self.source.file}:{self.source.line}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     items: tuple[FindingItem, ...]
     """Root findings, the worst first."""
+    notes: tuple[FindingItem, ...] = ()
+    """Root findings that change no verdict and lead to nothing worse; folded into one line where room is short."""
     label: str = "findings"
     none: str = "none"
     """What is said where there is no finding."""
@@ -397,6 +404,8 @@ class Section:
     """What a terminal shows instead if everything is requested; empty: the same as `brief`."""
     body: tuple[Element, ...] = ()
     """What a browser shows."""
+    is_first_in_terminal: bool = False
+    """A terminal shows it right below the headline: what is wrong, where, and what to do."""
     is_last_in_terminal: bool = False
     """A terminal shows it at the end, where the reader's eyes are."""
 
@@ -441,6 +450,11 @@ class Page:
     @property
     def title(self) -> str:
         return " → ".join(each.words for each in self.titles)
+
+    @property
+    def terminal_sections(self) -> list[Section]:
+        """The sections in the order of a terminal and of Markdown; the facts follow those that come first."""
+        return sorted(self.sections, key=lambda each: each.is_last_in_terminal - each.is_first_in_terminal)
 
     @property
     def headline(self) -> str:

@@ -8,6 +8,8 @@ from leadline.records import CheckRow, Finding, Source
 from leadline.records.report import Report
 from leadline.text import RANGE
 
+OUTSIDE_OF_MODEL = frozenset({"the optimizer", "the data", "the loss"})
+"""What a finding can be about besides modules and the model itself."""
 _END_OF_PATH = re.compile(r" … |…|#\d+$")
 _NUMBER = re.compile(r"\d+")
 
@@ -17,9 +19,12 @@ def place_of(report: Report, finding: Finding) -> Source | None:
 
     A module of the user's is placed at its class, a layer of PyTorch at the line that calls it. If neither is in the
     user's repository, the module that contains it is used, and in the end the model itself; None if not even that is.
+    What belongs to no module, such as the optimizer, has a place only if that is known.
     """
     if finding.source is not None:
         return finding.source
+    if finding.where in OUTSIDE_OF_MODEL:
+        return report.sources.get(finding.where)
     path = _END_OF_PATH.split(finding.where, maxsplit=1)[0]
     while path and path not in report.sources:
         path = path.rpartition(".")[0]

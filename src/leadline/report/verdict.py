@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from leadline.records import FailOn, Finding, RunSummary, severity_rank
-from leadline.report.depth import gains
+from leadline.records import FailOn, Finding, Rehearsal, RunSummary, severity_rank
+from leadline.report.depth import rates
 from leadline.text import clean, count, factor, first_clause, number, plural
 
 if TYPE_CHECKING:
@@ -124,10 +124,25 @@ def missing_evidence(report: Report) -> str:
 
 
 def _evidence_of_health(report: Report) -> str:
+    """What speaks for the model: its first steps if they were tried, otherwise the signal along its depth."""
     profile = report.profile
-    forward, backward = gains(profile, 0) if profile.streams else (None, None)
+    learned = "" if profile.rehearsal is None else _learned_words(profile.rehearsal)
+    if learned:
+        return learned
+    forward, backward = rates(profile, 0) if profile.streams else (None, None)
     if forward is None or backward is None:
         result = "nothing worse than a note" if report.findings else "nothing"
         return f"{len(report.rules)} checks found {result} in {plural(len(profile.blocks), 'block')}"
     blocks = plural(profile.streams[0].blocks, "block")
     return f"over {blocks} the signal changes {factor(forward)} per block, its gradient {factor(backward)}"
+
+
+def _learned_words(rehearsal: Rehearsal) -> str:
+    """What the first steps did to the loss; "" if they did not lower it."""
+    first, last, constant = rehearsal.losses[0], rehearsal.losses[-1], rehearsal.constant
+    if not last < first:
+        return ""
+    words = f"{plural(rehearsal.steps, 'step')} on this batch took the loss from {number(first)} to {number(last)}"
+    if constant is None or not last < constant:
+        return words
+    return f"{words}, below the {number(constant)} of a constant output"

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from leadline.records import Gap, Recipe
 from leadline.records.repair import RepairReport
 from leadline.records.report import Report
-from leadline.report.pages.report import next_commands, reproducing_code, steps_to_take
+from leadline.report.pages.report import next_commands, report_page, reproducing_code, steps_to_take
+from leadline.report.render import markdown, notebook
 from leadline.report.render.html import embedded, pack_record
 from tests.support import reports as samples
 from tests.support.parsed_html import html_of, read
@@ -93,6 +94,34 @@ def test_a_rate_above_the_safe_one_is_advised_against():
     assert titles == ["Lower the learning rate from 0.00100 to 0.000400, or warm up over 2000 steps"]
     calm = samples.profile([1.0] * 3, [1.0] * 3, update=samples.step(safe_lr=4e-3))
     assert steps_to_take(samples.report(calm, verdict="poor")) == []
+
+
+def test_nothing_is_advised_for_a_model_that_trains():
+    """The headline, its color and the advice agree."""
+    shape = samples.profile([1.0] * 3, [1.0] * 3, update=samples.step())
+    report = samples.report(shape, samples.finding(severity="info"), verdict="trains")
+    assert steps_to_take(report) == []
+    for words in (
+        html_of(report),
+        markdown.render(report_page(report)),
+        notebook.render(report_page(report)),
+    ):
+        assert "TRAINS" in words
+        assert "Lower the learning rate" not in words
+
+
+def test_a_finding_about_the_step_is_the_only_advice_about_the_rate():
+    shape = samples.profile([1.0] * 3, [1.0] * 3, update=samples.step())
+    finding = samples.finding(code="U501", action="Lower the learning rate to 0.01.")
+    assert [each.title for each in steps_to_take(samples.report(shape, finding))] == [finding.action]
+
+
+def test_what_to_do_holds_the_action_and_leaves_the_diagnosis_to_the_finding():
+    finding = samples.finding(action="Use He initialization.", where="58 … 0")
+    (step,) = steps_to_take(samples.report(samples.profile([1.0], [1.0]), finding))
+    assert step.title == finding.action
+    assert finding.message not in (step.title, step.why)
+    assert step.why == "B201 gradient-decay, layers 58 … 0"
 
 
 def test_one_step_is_shown_by_range_of_depth_beside_what_was_measured():

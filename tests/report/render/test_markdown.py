@@ -24,7 +24,22 @@ def rendered(report) -> str:
 def test_no_name_makes_a_tag_or_a_further_cell(name):
     page = rendered(samples.hostile(name)).replace("<!-- -->", "")
     assert set(re.findall(r"</?(\w+)|<(!--)", page)) <= {
-        (tag, "") for tag in ("h2", "p", "code", "table", "thead", "tbody", "tr", "th", "td", "ul", "li")
+        (tag, "")
+        for tag in (
+            "h2",
+            "p",
+            "code",
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+            "ul",
+            "li",
+            "details",
+            "summary",
+        )
     }
     assert {row.count("<td>") for row in page.split("<tr>") if "<td>" in row} <= {4, 5}
 

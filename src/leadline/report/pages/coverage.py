@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leadline.records import Coverage, Theory
-from leadline.report.page import Element, Fact, Gaps, Paragraph, Section, facts
+from leadline.report.page import Details, Element, Fact, Gaps, Paragraph, Section, facts
 from leadline.text import count, joined
 
 
@@ -19,7 +19,9 @@ def coverage_section(coverage: Coverage, theory: Theory | None) -> Section:
         key="unseen",
         title="What was not checked",
         link="Not checked",
-        brief=(facts(counts), *gaps),
+        brief=(facts(counts), *gaps)
+        if gaps or not coverage.ops
+        else (Details(title="Coverage", items=(facts(counts),)),),
         body=(Paragraph(words=_coverage_sentence(coverage, theory)), *gaps, *notes),
     )
 

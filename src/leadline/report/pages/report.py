@@ -14,6 +14,7 @@ from leadline.report.names import shorten_name
 from leadline.report.page import (
     Command,
     Commands,
+    Details,
     Element,
     Fact,
     FactList,
@@ -43,6 +44,8 @@ from leadline.text import count, factor, joined, layer_label, number, plural, qu
 JUMPS_SHOWN = 3
 # Heuristic: checks that the commands at the end of a page explain, one line each.
 CHECKS_EXPLAINED = 3
+# Findings about the step of the optimizer, whose actions name a learning rate.
+UPDATE_CODES = "U"
 # Heuristic: half of an 80-column terminal for the name of a block in a line of text.
 BLOCK_CHARACTERS = 40
 
@@ -156,35 +159,45 @@ def _what_to_do(report: Report, steps: Sequence[Step]) -> Section:
         if undecided
         else "Nothing: no check found more than a note."
     )
-    commands = Commands(rows=tuple(next_commands(report)))
+    rows = tuple(next_commands(report))
+    commands = (Commands(rows=rows),) if rows else ()
     advice: Element = Steps(items=tuple(steps)) if steps else Paragraph(words=nothing)
     return Section(
         key="do",
         title="What to do",
-        brief=(commands,),
-        body=(advice, commands),
+        brief=commands,
+        body=(advice, *commands),
         is_last_in_terminal=True,
     )
 
 
 def steps_to_take(report: Report) -> list[Step]:
-    """The action of each root finding that is worse than a note, and a lower rate if one step needs it."""
-    roots = [
-        _step(report, root)
-        for root, _ in rooted(report.findings)
-        if root.severity != "info" and not root.known
-    ]
-    return roots + rate_advice(report.profile.update)
+    """The action of each root finding that is worse than a note, and a lower rate if one step needs it.
+
+    A model that trains needs no lower rate, and a finding about the step says its own.
+    """
+    roots = [root for root, _ in rooted(report.findings) if root.severity != "info" and not root.known]
+    steps = [_step(report, root) for root in roots]
+    if report.verdict == "trains" or any(root.code.startswith(UPDATE_CODES) for root in roots):
+        return steps
+    return steps + rate_advice(report.profile.update)
 
 
 def _step(report: Report, root: Finding) -> Step:
     """What the finding says to do; a finding without an action is left to the search for a fix."""
     check = f"{root.code} {root.name}"
     if root.action:
-        return Step(title=root.action, why=f"{check}: {root.message}")
+        return Step(title=root.action, why=_reason_to_act(report, root))
     if _can_be_fixed(report):
-        return Step(title=f"Search for a fix of {check}: leadline fix {report.target}", why=root.message)
-    return Step(title=f"Read about {check}: leadline explain {root.code}", why=root.message)
+        return Step(title=f"Search for a fix of {check}: `leadline fix {quoted(report.target)}`")
+    return Step(title=f"Read about {check}: `leadline explain {root.code}`")
+
+
+def _reason_to_act(report: Report, root: Finding) -> str:
+    """Which finding the action answers, and where; what was measured stands with the finding."""
+    source = place_of(report, root)
+    place = "" if source is None else f" ({source.file}:{source.line})"
+    return f"{root.code} {root.name}, {layer_label(root.where)}{place}"
 
 
 def _can_be_fixed(report: Report) -> bool:
@@ -193,12 +206,16 @@ def _can_be_fixed(report: Report) -> bool:
 
 
 def next_commands(report: Report) -> list[Command]:
-    """The commands that explain the first findings, and the one that searches for a fix."""
-    codes = list(dict.fromkeys(root.code for root, _ in rooted(report.findings)))[:CHECKS_EXPLAINED]
+    """The commands that fit the verdict: a fix and explanations if something is wrong, otherwise the details."""
+    roots = [root for root, below in rooted(report.findings) if not _is_note(root, below)]
+    codes = list(dict.fromkeys(root.code for root in roots))[:CHECKS_EXPLAINED]
     if not codes:
-        if report.verdict == "undecided":
-            return [Command(line="leadline check TARGET -v", purpose="lists everything that was not checked")]
-        return [Command(line="leadline rules", purpose="lists what was checked")]
+        purpose = (
+            "lists everything that was not checked"
+            if report.verdict == "undecided"
+            else "shows every measurement and note"
+        )
+        return [Command(line=f"{_checking_command(report)} -v", purpose=purpose)] if report.target else []
     commands = [
         Command(line=f"leadline explain {shlex.quote(code)}", purpose="explains this finding")
         for code in codes
@@ -209,11 +226,15 @@ def next_commands(report: Report) -> list[Command]:
     return commands
 
 
+def _checking_command(report: Report) -> str:
+    flags = " --no-weights" if report.profile.predicted and not report.target.endswith(".json") else ""
+    return f"leadline check {quoted(report.target)}{flags}"
+
+
 def reproducing_code(report: Report) -> str:
     """The command or the code that makes the HTML page again."""
     if report.target:
-        flags = " --no-weights" if report.profile.predicted and not report.target.endswith(".json") else ""
-        return f"leadline check {quoted(report.target)}{flags} --html report.html"
+        return f"{_checking_command(report)} --html report.html"
     if report.profile.predicted:
         return 'report = leadline.predict(build)\nreport.to_html("report.html")'
     arguments = "model, inputs, targets, loss" + (", optimizer" if report.profile.optimizer else "")
@@ -231,10 +252,15 @@ def _depth_section(profile: Profile, profiles: Profiles) -> Section:
         key="depth",
         title="Depth profiles",
         lead=f"One place per block, from the input to the loss, in order of execution. {_legend(profile, profiles)}",
-        brief=(*signal, facts(*jumps)),
+        brief=(*signal, *_folded("Jumps", facts(*jumps))),
         verbose=(*signal, *blocks, facts(*jumps)),
         body=(profiles,) if profiles.charts else (),
     )
+
+
+def _folded(title: str, element: FactList) -> tuple[Details, ...]:
+    """Facts that a page shows on demand; nothing if there are none."""
+    return (Details(title=title, items=(element,)),) if element.rows else ()
 
 
 def _jump(jump: Jump) -> str:
@@ -268,7 +294,7 @@ def _theory_section(profile: Profile) -> Section:
         Fact(label="Theory", value=words, line="theory"),
         Fact(label="Departure", value=first, line="departure"),
     )
-    return Section(key="theory", title="Theory", brief=(facts(*rows),))
+    return Section(key="theory", title="Theory", brief=_folded("Theory", facts(*rows)))
 
 
 def _deviation(direction: str, median: float) -> str:
@@ -295,13 +321,22 @@ def _depth_limit(scale: DepthScale | None) -> str:
 
 def _findings_section(report: Report) -> Section:
     seen = {finding.code for finding in (*report.findings, *report.ignored)}
+    trees = [(finding_item(report, *tree), _is_note(*tree)) for tree in rooted(report.findings)]
     findings = Findings(
-        items=tuple(finding_item(report, root, below) for root, below in rooted(report.findings)),
+        items=tuple(item for item, is_note in trees if not is_note),
+        notes=tuple(item for item, is_note in trees if is_note),
         none=f"{plural(len(report.rules), 'check')} found nothing" if report.rules else "none",
         ignored=tuple(finding_item(report, each, mark="ignored") for each in by_severity(report.ignored)),
         silent=tuple(rule for rule in report.rules if rule.code not in seen),
     )
-    return Section(key="findings", title="Findings", brief=(findings,), body=(findings,))
+    return Section(
+        key="findings", title="Findings", brief=(findings,), body=(findings,), is_first_in_terminal=True
+    )
+
+
+def _is_note(root: Finding, below: Sequence[Finding]) -> bool:
+    """Neither the finding nor what it leads to is worse than a note."""
+    return all(each.severity == "info" for each in (root, *below))
 
 
 def finding_item(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from leadline.records import DepthBlock, Profile
 from leadline.report.charts.sparkline import legend
-from leadline.report.depth import gains, stream_blocks
+from leadline.report.depth import rates, stream_blocks
 from leadline.report.page import Column, Element, Group, Paragraph, Spark, Table, Values
 from leadline.text import factor, number
 
@@ -39,7 +39,7 @@ def _stream_table(profile: Profile, index: int) -> Table:
         Column(title="mean square", kind="spark", ends=(start, end)),
         *(Column(title=title, kind="number") for title in ("first", "last", "per block")),
     )
-    changes = gains(profile, index)
+    changes = rates(profile, index)
     rows = (_signal_row("forward →", forward, changes[0]), _signal_row("backward ←", backward, changes[1]))
     return Table(columns=columns, rows=rows)
 

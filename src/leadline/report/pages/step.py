@@ -12,6 +12,7 @@ from leadline.report.page import (
     Chart,
     Charts,
     Columns,
+    Details,
     Element,
     Fact,
     FactList,
@@ -74,27 +75,35 @@ def step_section(update: Update | None, rehearsal: Rehearsal | None) -> Section:
         link="One step",
         lead="What the gradient predicts, ΔL = ⟨g, Δθ⟩, by range of depth (blue), and what the loss did when only that "
         "range was moved (gray). One batch, with the same random numbers before and after; the step was undone.",
-        brief=(facts(*_brief(update, rehearsal)),),
+        brief=(facts(*_rehearsal_facts(rehearsal)), *_folded_step(update)),
         body=() if update is None else _body(update, rehearsal),
     )
 
 
-def _brief(update: Update | None, rehearsal: Rehearsal | None) -> list[Fact]:
-    rows = []
-    if update is not None:
-        words = joined(_loss_change(update), _kept_share(update), _rate_words(update))
-        rows.append(Fact(label="One step", value=words, line="one step"))
-        shares = ", ".join(share(each.share) for each in update.ranges if each.share is not None)
-        words = f"{shares} of the prediction, by quarter of the depth" if shares else ""
-        rows.append(Fact(label="By depth", value=words, line="by depth"))
-    if rehearsal is not None:
-        losses = f"loss {number(rehearsal.losses[0])} to {number(rehearsal.losses[-1])}"
-        constant = (
-            "" if rehearsal.constant is None else f"a constant output gives {number(rehearsal.constant)}"
-        )
-        words = joined(f"{plural(rehearsal.steps, 'step')} on this batch: {losses}", constant)
-        rows.append(Fact(label="First steps", value=words, line="training"))
-    return rows
+def _rehearsal_facts(rehearsal: Rehearsal | None) -> list[Fact]:
+    if rehearsal is None or not rehearsal.steps:
+        return []
+    losses = f"loss {number(rehearsal.losses[0])} to {number(rehearsal.losses[-1])}"
+    constant = "" if rehearsal.constant is None else f"a constant output gives {number(rehearsal.constant)}"
+    words = joined(f"{plural(rehearsal.steps, 'step')} on this batch: {losses}", constant)
+    return [Fact(label="First steps", value=words, line="training")]
+
+
+def _folded_step(update: Update | None) -> tuple[Details, ...]:
+    """What one step does, on demand."""
+    if update is None:
+        return ()
+    words = joined(_loss_change(update), _kept_share(update), _rate_words(update))
+    shares = ", ".join(share(each.share) for each in update.ranges if each.share is not None)
+    rows = (
+        Fact(label="One step", value=words, line="one step"),
+        Fact(
+            label="By depth",
+            value=f"{shares} of the prediction, by quarter of the depth" if shares else "",
+            line="by depth",
+        ),
+    )
+    return (Details(title="One step of the optimizer", items=(facts(*rows),)),)
 
 
 def _loss_change(update: Update) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from leadline.records import Symmetry
-from leadline.report.page import Column, Fact, FactList, Section, Table, facts
+from leadline.report.page import Column, Details, Fact, FactList, Section, Table, facts
 from leadline.text import joined, number, plural, share
 
 # Heuristic: kinds of rescaling that fit on a screen; the rest is counted.
@@ -26,7 +26,7 @@ def symmetry_section(symmetry: Symmetry | None) -> Section:
         title=title,
         link=link,
         lead=_symmetry_sentence(symmetry),
-        brief=(_symmetry_line(symmetry),),
+        brief=(Details(title=title, items=(_symmetry_line(symmetry),)),) if symmetry.dimension else (),
         body=(_symmetry_facts(symmetry), *((table,) if table.rows else ())),
     )
 
@@ -42,9 +42,7 @@ def _symmetry_sentence(symmetry: Symmetry) -> str:
 
 
 def _symmetry_line(symmetry: Symmetry) -> FactList:
-    """One line; nothing if nothing can be rescaled."""
-    if not symmetry.dimension:
-        return facts()
+    """What can be rescaled, in one line."""
     free = symmetry.free_share
     words = joined(
         plural(symmetry.dimension, "free rescaling"),

@@ -27,7 +27,7 @@ from leadline.report.page import (
     Steps,
     Table,
 )
-from leadline.text import clean, code_spans
+from leadline.text import clean, code_spans, plural
 
 # Heuristic: characters of a sparkline that fit on a page next to their numbers.
 SPARK_CHARACTERS = 40
@@ -41,8 +41,7 @@ def render(page: Page) -> str:
     names = [code(each.value) if each.is_name else prose(each.words) for each in page.facts.rows]
     if code(page.subject) not in names:
         names.insert(0, code(page.subject))
-    ordered = sorted(page.sections, key=lambda each: each.is_last_in_terminal)
-    parts = [_draw(each) for section in ordered for each in section.brief]
+    parts = [_draw(each) for section in page.terminal_sections for each in section.brief]
     return (
         "\n\n".join(part for part in (f"## {prose(page.headline)}", " · ".join(names), *parts) if part) + "\n"
     )
@@ -101,12 +100,16 @@ def _cell(column: Column, cell: Cell) -> str:
 
 def _findings(findings: Findings) -> str:
     """The roots, each followed by its consequences, then what is ignored."""
-    if not findings.items and not findings.ignored:
-        return f"Findings: {prose(findings.none)}."
     roots = [row for item in findings.items for row in _finding_rows(item)]
     ignored = [_finding_row(item, "") for item in findings.ignored]
+    notes = [row for item in findings.notes for row in _finding_rows(item)]
+    if not roots and not ignored and not notes:
+        return f"Findings: {prose(findings.none)}."
     heads = ("severity", "check", "where", "what was measured", "what to do")
-    return table(heads, [*roots, *ignored])
+    counted = plural(len(notes), "note")
+    folded = f"<details><summary>{counted}</summary>\n\n{table(heads, notes)}\n\n</details>"
+    shown = table(heads, [*roots, *ignored]) if roots or ignored else ""
+    return "\n\n".join(part for part in (shown, folded if notes else "") if part)
 
 
 def _finding_rows(item: FindingItem) -> Iterator[tuple[str, ...]]:
@@ -116,7 +119,7 @@ def _finding_rows(item: FindingItem) -> Iterator[tuple[str, ...]]:
 
 
 def _finding_row(item: FindingItem, instead: str) -> tuple[str, ...]:
-    source = f" in {code(f'{item.source.file}:{item.source.line}')}" if item.source else ""
+    source = f" in {code(item.place)}" if item.place else ""
     severity = f"{item.severity} ({item.mark})" if item.mark else item.severity
     check = prose(f"{item.code} {item.name}")
     return (

@@ -21,7 +21,7 @@ from leadline.report.page import (
     Profiles,
     Steps,
 )
-from leadline.text import joined, plural
+from leadline.text import joined, layer_label, plural
 
 # Heuristic: size of a chart in pixels; three fit side by side in a cell.
 SIZE = (320.0, 130.0)
@@ -74,6 +74,9 @@ def _items(part: Element) -> Iterator[str]:
             yield f"{each.fix}, {'kept' if each.kept else each.state}: {each.title}; {each.why}"
     elif isinstance(part, Findings):
         yield from map(_finding, part.items[:FINDINGS_SHOWN])
+        if part.notes:
+            codes = ", ".join(dict.fromkeys(f"{each.code} {each.name}" for each in part.notes))
+            yield f"{plural(len(part.notes), 'note')}: {codes}"
         rest = len(part.items) - FINDINGS_SHOWN
         if rest > 0:
             yield f"and {plural(rest, 'further finding')}"
@@ -83,6 +86,6 @@ def _items(part: Element) -> Iterator[str]:
 
 def _finding(item: FindingItem) -> str:
     codes = ", ".join(each.code for each in item.consequences)
-    return (
-        f"{item.severity} {item.code} {item.name}: {item.message}{f'; it leads to {codes}' if codes else ''}"
-    )
+    place = f" ({item.place})" if item.place else ""
+    leads = f"; it leads to {codes}" if codes else ""
+    return f"{item.severity} {item.code} {item.name}, {layer_label(item.where)}{place}: {item.message}{leads}"

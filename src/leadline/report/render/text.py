@@ -25,6 +25,7 @@ from leadline.report.layout import (
     wrapped,
 )
 from leadline.report.look import Look
+from leadline.report.names import shorten_name
 from leadline.report.page import (
     Code,
     Commands,
@@ -44,21 +45,21 @@ from leadline.report.page import (
     Table,
 )
 from leadline.report.render.text_table import table_lines
-from leadline.text import clean, plural
+from leadline.text import clean, layer_label, plural
 
 # Heuristic: lines that each part may take, unless everything is requested, so that a page fits on a screen.
 HEADLINE_LINES = 4
 FACT_LINES = 2
-# Heuristic: the message of the first finding may be longer; it ends with the cause, which the reader came for.
-FIRST_MESSAGE_LINES, MESSAGE_LINES = 6, 4
-ACTION_LINES = 3
-# Heuristic: a finding is not cut to less than its title and three lines.
+GAP_LINES = 3
+# Heuristic: a finding is not cut to less than its title and three lines, nor message and action to less than one each.
 MIN_FINDING_LINES = 4
+MIN_SENTENCE_LINES = 2
 OUTCOME_LINES = 18
 REASON_LINES = 3
 CODE_LINES = 20
 GAPS_SHOWN = 2
-PLACES_SHOWN = 2
+# Heuristic: cells that the name of a module keeps beside a long file name.
+MIN_PLACE = 24
 COMMANDS_SHOWN = 2
 
 
@@ -89,9 +90,10 @@ def lines(page: Page, look: Look) -> list[Text]:
     if look.detail == "verdict":
         return headline
     everything = look.detail == "everything"
-    first = Section(key="facts", title="", brief=(page.facts,))
-    last = [each for each in page.sections if each.is_last_in_terminal]
-    sections = [first, *(each for each in page.sections if not each.is_last_in_terminal), *last]
+    ordered = page.terminal_sections
+    first = [each for each in ordered if each.is_first_in_terminal]
+    facts = Section(key="facts", title="", brief=(page.facts,))
+    sections = [*first, facts, *(each for each in ordered if not each.is_first_in_terminal)]
     room = None
     if not everything:
         fixed = _paragraphs(sections, width, everything=False, room=0)
@@ -121,7 +123,8 @@ def _paragraphs(sections: Sequence[Section], width: int, *, everything: bool, ro
     elements = [
         each
         for section in sections
-        for each in (section.verbose if everything and section.verbose else section.brief)
+        for element in (section.verbose if everything and section.verbose else section.brief)
+        for each in (element.items if isinstance(element, Details) and everything else (element,))
     ]
     several = max(sum(isinstance(each, Findings) for each in elements), 1)
     share = None if room is None else room // several
@@ -217,16 +220,14 @@ def _commands(commands: Commands, width: int) -> list[Text]:
 
 
 def _gaps(gaps: Sequence[Gap], width: int, *, everything: bool) -> list[Text]:
-    """What and why come first: names may be long, and the end is what is cut."""
+    """What and why; where only if everything is requested, because names may be long."""
     shown = gaps if everything else gaps[:GAPS_SHOWN]
     page = []
     for gap in shown:
         amount = f" in {plural(len(gap.where), 'place')}" if gap.where else ""
-        names = gap.where if everything else gap.where[:PLACES_SHOWN]
-        rest = ", …" if len(names) < len(gap.where) else ""
-        places = f" ({', '.join(map(clean, names))}{rest})" if names else ""
+        places = f" ({', '.join(map(clean, gap.where))})" if everything and gap.where else ""
         words = f"{clean(gap.what)}{amount}: {clean(gap.why)}{places}"
-        page += labeled("  gap", words, width, most=None if everything else FACT_LINES)
+        page += labeled("  gap", words, width, most=None if everything else GAP_LINES)
     rest_count = len(gaps) - len(shown)
     return page + (_more(plural(rest_count, "further gap"), width) if rest_count else [])
 
@@ -235,24 +236,30 @@ def _gaps(gaps: Sequence[Gap], width: int, *, everything: bool) -> list[Text]:
 
 
 def _findings(findings: Findings, width: int, *, room: int | None) -> list[Text]:
-    """As many findings as fit in `room` lines, and a line that counts the rest; the first is always shown."""
-    entries = [
-        _finding(item, width, _most(room, MESSAGE_LINES if place else FIRST_MESSAGE_LINES))
-        for place, item in enumerate(findings.items)
-    ]
-    page = labeled(findings.label, _counts(findings), width)
+    """As many findings as fit in `room` lines, and a line that names the rest; the first is always shown."""
+    items = findings.items if room is not None else (*findings.items, *findings.notes)
+    notes = [] if room is None else _folded_notes(findings.notes)
+    head = [_counts(findings), *notes] if notes and not items else [_counts(findings)]
+    page = labeled(findings.label, ": ".join(head), width)
+    after = labeled("", Text(f"notes: {notes[0]}", style=QUIET), width) if notes and items else []
+    entry_room = None if room is None else room - len(page) - 1
+    entries = [_finding(item, width, entry_room) for item in items]
     if room is None:
         shown = len(entries)
     else:
         shown = _fitting([len(entry) for entry in entries], room - len(page)) if room else 0
     page += [line for entry in entries[:shown] for line in entry]
-    if shown < len(entries):
-        page += _more(plural(len(entries) - shown, "further finding"), width) if room else []
-    return page + _ignored(findings.ignored, width)
+    if shown < len(entries) and room:
+        codes = ", ".join(dict.fromkeys(clean(each.code) for each in items[shown:]))
+        words = f"and {plural(len(entries) - shown, 'further finding')}: -v shows {codes}"
+        page += labeled("", Text(words, style=QUIET), width, most=1)
+    return [*page, *after, *_ignored(findings.ignored, width)]
 
 
-def _most(room: int | None, most: int) -> int | None:
-    return None if room is None else min(most, max(room - 3, 1))
+def _folded_notes(notes: Sequence[FindingItem]) -> list[str]:
+    """The names of all notes in one line; nothing if there are none."""
+    names = dict.fromkeys(clean(f"{each.code} {each.name}") for each in notes)
+    return [f"{', '.join(names)}; see -v"] if notes else []
 
 
 def _fitting(lengths: list[int], room: int) -> int:
@@ -265,22 +272,38 @@ def _fitting(lengths: list[int], room: int) -> int:
 
 def _counts(findings: Findings) -> str:
     """How many findings there are of each severity, with their consequences."""
-    every = [each for item in findings.items for each in (item, *item.consequences)]
+    roots = (*findings.items, *findings.notes)
+    every = [each for item in roots for each in (item, *item.consequences)]
     amounts = Counter(each.severity for each in every)
     kinds = ((amounts["error"], "error"), (amounts["warning"], "warning"), (amounts["info"], "note"))
     return ", ".join(plural(amount, noun) for amount, noun in kinds if amount) or findings.none
 
 
-def _finding(item: FindingItem, width: int, most: int | None) -> list[Text]:
+def _finding(item: FindingItem, width: int, room: int | None) -> list[Text]:
+    """Title and place, message, action and consequences; in about `room` lines, of which the action gets up to half."""
     severity = (item.severity.ljust(LABEL - 2), TONES[item.severity])
     mark = (f" ({item.mark})", QUIET) if item.mark else ""
     check = (clean(f"{item.code} {item.name}"), "bold")
-    title = Text.assemble("  ", severity, check, mark, "  ", clean(item.where))
-    page = [*wrapped(title, width, most=1), *labeled("", clean(item.message), width, most=most)]
-    if item.action:
-        action = Text.assemble(("→ ", ACCENT), clean(item.action))
-        page += labeled("", action, width, most=None if most is None else min(most, ACTION_LINES))
-    return page + _consequences(item.consequences, width, in_full=most is None)
+    title = _titled(Text.assemble("  ", severity, check, mark), item, width)
+    consequences = _consequences(item.consequences, width, in_full=room is None)
+    left = None if room is None else max(room - len(title) - len(consequences), MIN_SENTENCE_LINES)
+    action = Text.assemble(("→ ", ACCENT), clean(item.action)) if item.action else None
+    advice = [] if action is None else labeled("", action, width, most=None if left is None else left // 2)
+    most = None if left is None else left - len(advice)
+    return [*title, *labeled("", clean(item.message), width, most=most), *advice, *consequences]
+
+
+def _titled(title: Text, item: FindingItem, width: int) -> list[Text]:
+    """The title with the place right of it, or in the line below if there is not enough room."""
+    source = f" ({clean(item.place)})" if item.place else ""
+    where = layer_label(clean(item.where))
+    if title.cell_len + cell_len(where) + cell_len(source) + 2 <= width:
+        return [Text.assemble(title, "  ", where, (source, ACCENT))]
+    room = max(width - LABEL - len("at ") - cell_len(source), MIN_PLACE)
+    return [
+        *wrapped(title, width, most=1),
+        *labeled("", f"at {shorten_name(where, room)}{source}", width, most=1),
+    ]
 
 
 def _consequences(items: Sequence[FindingItem], width: int, *, in_full: bool) -> list[Text]:
@@ -288,7 +311,9 @@ def _consequences(items: Sequence[FindingItem], width: int, *, in_full: bool) ->
     if not items:
         return []
     if in_full:
-        words = [f"leads to {each.code} {each.name}, {each.where}: {each.message}" for each in items]
+        words = [
+            f"leads to {each.code} {each.name}, {layer_label(each.where)}: {each.message}" for each in items
+        ]
         return [line for each in words for line in labeled("", clean(each), width)]
     names = ", ".join(f"{each.code} {each.name}" for each in items)
     return labeled("", Text(f"leads to {clean(names)}", style=QUIET), width, most=2)
