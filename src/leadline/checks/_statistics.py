@@ -109,10 +109,10 @@ def trends(recordings: Recordings) -> list[Trend]:
     """One trend per block that has enough recordings; those in which it was not measured do not count."""
     if len(recordings) < MIN_TREND_RECORDINGS:
         return []
-    courses = [_measured(recordings, index) for index in range(len(recordings.rows[-1]))]
+    series = [_measured(recordings, index) for index in range(len(recordings.rows[-1]))]
     return [
         _trend(steps, values, index)
-        for index, (steps, values) in enumerate(courses)
+        for index, (steps, values) in enumerate(series)
         if len(steps) >= MIN_TREND_RECORDINGS
     ]
 
@@ -127,14 +127,14 @@ def _trend(steps: Sequence[int], values: list[float], index: int) -> Trend:
     first, last = median(values[:END_RECORDINGS]), median(values[-END_RECORDINGS:])
     since = _departure_step(steps, values, first, last)
     begin = min(steps.index(since), len(steps) - END_RECORDINGS)
-    later, course = steps[begin:], values[begin:]
-    positive = all(0 < each < math.inf for each in course)
+    later_steps, later_values = steps[begin:], values[begin:]
+    positive = all(0 < each < math.inf for each in later_values)
     return Trend(
         index=index,
         first=first,
         last=last,
-        slope=slope(later, course) if all(map(math.isfinite, course)) else 0.0,
-        log_slope=slope(later, [*map(math.log, course)]) if positive else 0.0,
+        slope=slope(later_steps, later_values) if all(map(math.isfinite, later_values)) else 0.0,
+        log_slope=slope(later_steps, [*map(math.log, later_values)]) if positive else 0.0,
         since=since,
     )
 

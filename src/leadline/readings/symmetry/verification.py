@@ -98,17 +98,17 @@ def verify(symmetry: Symmetry, case: Case, *, seed: int = 0, passes: int | None 
     vectors = [generator.exponents for generator in symmetry.generators]
     eps = frozenset(site.eps for site in symmetry.eps) | {0.0}
     generator = torch.Generator().manual_seed(seed)
-    enough = len(names) - len(vectors) + SPARE_ROWS
-    wanted = min(enough, MAX_ROWS) if passes is None else passes
+    needed_rows = len(names) - len(vectors) + SPARE_ROWS
+    row_count = min(needed_rows, MAX_ROWS) if passes is None else passes
     with open_exact_model(case, seed=seed) as model:
         start = {name: model.parameters[name].data.clone() for name in names}
-        moved = rescale_tensors(start, _element(vectors, generator), base=2.0)
-        drift, with_eps = (_drift(model, start, moved, each) for each in (eps, frozenset[float]()))
-        rows = [_row(model, start, eps, generator) for _ in range(wanted if names else 0)]
+        rescaled = rescale_tensors(start, _random_element(vectors, generator), base=2.0)
+        drift, with_eps = (_drift(model, start, rescaled, each) for each in (eps, frozenset[float]()))
+        rows = [_row(model, start, eps, generator) for _ in range(row_count if names else 0)]
         contradicted, missed, suspects = compare(rows, names, vectors)
         doubled = {each: rescale_tensors(start, vectors[each], base=2.0) for each in contradicted}
         refuted = [each for each in contradicted if _drift(model, start, doubled[each], eps) > MAX_DRIFT]
-    why = _why(rows, enough, surrogate=len(contradicted) > len(refuted))
+    why = _reason_not_measured(rows, needed_rows, surrogate=len(contradicted) > len(refuted))
     return Verification(
         drift=drift,
         drift_with_eps=with_eps,
@@ -121,7 +121,7 @@ def verify(symmetry: Symmetry, case: Case, *, seed: int = 0, passes: int | None 
     )
 
 
-def _why(rows: Sequence[Tensor], enough: int, *, surrogate: bool) -> str:
+def _reason_not_measured(rows: Sequence[Tensor], needed_rows: int, *, surrogate: bool) -> str:
     """Why the gradients do not determine the whole group; "" if they do."""
     if surrogate:
         return "the gradients of this model are not precisely the derivatives of its outputs"
@@ -129,7 +129,7 @@ def _why(rows: Sequence[Tensor], enough: int, *, surrogate: bool) -> str:
         return "some gradients are not finite"
     if rows and not any(row.any() for row in rows):
         return "no output has a derivative"
-    return f"{len(rows)} of {enough} passes" if len(rows) < enough else ""
+    return f"{len(rows)} of {needed_rows} passes" if len(rows) < needed_rows else ""
 
 
 def rescale_tensors(
@@ -139,7 +139,7 @@ def rescale_tensors(
     return {name: value * base ** exponents.get(name, 0) for name, value in start.items()}
 
 
-def _element(vectors: Sequence[Mapping[str, int]], generator: torch.Generator) -> dict[str, int]:
+def _random_element(vectors: Sequence[Mapping[str, int]], generator: torch.Generator) -> dict[str, int]:
     """A random element of the group: every generator once, with a random sign."""
     total: dict[str, int] = {}
     for vector in vectors:
@@ -150,9 +150,9 @@ def _element(vectors: Sequence[Mapping[str, int]], generator: torch.Generator) -
 
 
 def _drift(
-    model: ExactModel, start: Mapping[str, Tensor], moved: Mapping[str, Tensor], eps: frozenset[float]
+    model: ExactModel, start: Mapping[str, Tensor], rescaled: Mapping[str, Tensor], eps: frozenset[float]
 ) -> float:
-    before, after = (model.run(values, eps, _copies) for values in (start, moved))
+    before, after = (model.run(values, eps, _copies) for values in (start, rescaled))
     return relative_change(before, after)
 
 
