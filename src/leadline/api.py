@@ -17,14 +17,14 @@ the first `check` of a process does not load the fixes and the monitor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from leadline.case import Case, Inputs, Loss, Progress, as_case, case_from
+from leadline.case import Case, Inputs, Loss, Progress, as_case, case_from, seeded_factory
 from leadline.checks import Check
 from leadline.checks._diagnosis import check_case, make_report, read_trace
 from leadline.joint_optimizer import Optimizers
@@ -237,7 +237,7 @@ def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OUTPUT_C
 
 
 def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
-    model: nn.Module | Case,
+    model: nn.Module | Case | Callable[[], Case | tuple[Any, ...] | Mapping[str, Any]],
     inputs: Inputs | None = None,
     targets: Any = None,
     loss: Loss | None = None,
@@ -253,9 +253,11 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
 
     The arguments are those of `leadline.Case`, or one `Case`. A copy with the edit and a copy without it train on your
     batches (on the one batch if there are no others) with a copy of your optimizer; without an optimizer, with Adam at
-    a learning rate of 0.001. `budget` limits the processor time (on a GPU, the time), for
-    example 60 (seconds) or "2m". Your own `fixes` are tried
-    in addition to the built-in ones. `progress(done, total, text)` is called along the way.
+    a learning rate of 0.001. `budget` limits the processor time (on a GPU, the time), for example 60 (seconds) or "2m".
+    Your own `fixes` are tried in addition to the built-in ones. `progress(done, total, text)` is called along the way.
+
+    Instead of a model, you may pass a function without arguments that returns a `Case` (or its fields as a tuple or
+    dict). It builds the copies of a model that `copy.deepcopy` cannot copy; each gets the parameters of the first.
 
     Your model, optimizer and random number generators do not change unless `apply` is True. Then exactly the edits of
     the recipe are made; `leadline.undo(model)` reverts them.
@@ -263,10 +265,15 @@ def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
     from leadline.fixes import all_fixes
     from leadline.fixes._engine.repair import repair
 
-    case = case_from(model, inputs, targets, loss, optimizer)
+    factory = None
+    if not isinstance(model, nn.Module | Case | type) and callable(model):
+        factory = seeded_factory(model)
+        case = case_from(factory(), inputs, targets, loss, optimizer)
+    else:
+        case = case_from(model, inputs, targets, loss, optimizer)  # type: ignore[arg-type]  # a class: refused there
     if batches is not None:
         case = replace(case, batches=batches)
-    return repair(case, budget, apply=apply, fixes=(*all_fixes(), *fixes), progress=progress)
+    return repair(case, budget, apply=apply, fixes=(*all_fixes(), *fixes), progress=progress, factory=factory)
 
 
 def apply(

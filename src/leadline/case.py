@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
@@ -103,6 +104,17 @@ def as_case(result: Any) -> Case:
         got=describe(result),
         fix="return for example leadline.Case(model, inputs, targets, loss=torch.nn.functional.cross_entropy)",
     )
+
+
+def seeded_factory(make: Callable[[], Any]) -> Callable[[], Case]:
+    """A function that calls a factory with the same random numbers of torch each time."""
+    state = torch.get_rng_state()
+
+    def build() -> Case:
+        torch.set_rng_state(state)
+        return as_case(make())
+
+    return build
 
 
 def _check_elements(what: str, part: Any) -> None:

@@ -21,6 +21,10 @@ class InputError(LeadlineError):
         super().__init__(f"expected {_line(expected)}\n     got {_line(got)}\n     fix {_line(fix)}")
 
 
+class CopyError(InputError):
+    """A model, optimizer or loss cannot be copied, or its copy still uses the original."""
+
+
 class SchemaError(LeadlineError):
     """A saved record cannot be read: it is damaged, of another kind, or newer than this version."""
 

@@ -33,6 +33,7 @@ from leadline.targets import load, locate, move_case, show_target, source_file
 from leadline.tracer.sources import repository_root
 
 if TYPE_CHECKING:
+    from leadline.case import Case
     from leadline.fixes._engine.repair import Repair
 
 
@@ -154,9 +155,12 @@ def repair_target(
     from leadline.fixes._engine.repair import repair
 
     with redirect_stdout(sys.stderr), show_target(target):
-        torch.manual_seed(seed)
-        case = move_case(load(target), device=device, dtype=dtype)
-        return repair(case, budget, fixes=all_fixes(), progress=progress)
+
+        def build() -> Case:
+            torch.manual_seed(seed)
+            return move_case(load(target), device=device, dtype=dtype)
+
+        return repair(build(), budget, fixes=all_fixes(), progress=progress, factory=build)
 
 
 def _save(repair: Repair, path: Path) -> None:

@@ -13,9 +13,9 @@ from torch import nn
 
 from leadline import __version__
 from leadline.case import Case, KeptBatches, Progress, describe
-from leadline.errors import InputError, LeadlineError
+from leadline.errors import CopyError, InputError, LeadlineError
 from leadline.fixes._engine.comparison import final_loss, learns
-from leadline.fixes._engine.copy import copy_case
+from leadline.fixes._engine.copy import Factory, RebuildableCase, copy_case, rebuildable
 from leadline.fixes._engine.edits import EditSession, Undo, apply_edits, code_for_several
 from leadline.fixes._engine.fix import Fix
 from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH, OUT_OF_TIME
@@ -199,7 +199,7 @@ class Repair:
         yield from self.report.__rich_console__(console, options)
 
 
-def repair(
+def repair(  # noqa: PLR0913  (the case, what to search with, and how)
     case: Case,
     budget: BudgetInput = None,
     *,
@@ -207,20 +207,30 @@ def repair(
     fixes: Sequence[Fix] = (),
     progress: Progress | None = None,
     clock: Clock | None = None,
+    factory: Factory | None = None,
 ) -> Repair:
-    """Search for a repair of `case` with these fixes only; see `leadline.fix`."""
+    """Search for a repair of `case` with these fixes only; see `leadline.fix`.
+
+    If the case cannot be copied, `factory` builds its copies.
+    """
     time = budget_of(budget, clock or clock_for(case))
     with preserve_process_state():
         batches = read_batches(case, CONFIRMATION_LENGTH * MAX_TRIAL_STEPS)
         own = replace(case, model=unwrap(case.model))
         trials = Trials(batches=batches, budget=time, progress=progress)
-        result = search(own, fixes, trials)
+        try:
+            result = search(own, fixes, trials)
+        except CopyError:
+            if factory is None:
+                raise
+            own = rebuildable(case, factory)
+            result = search(own, fixes, trials)
     report = _make_report(result, trials)
     if apply:
         if result.edits:
             apply_recipe(case.model, report.recipe, case.optimizer)
         return Repair(report=report, model=case.model, optimizer=case.optimizer)
-    after = result.after.case if result.edits else copy_case(case)
+    after = result.after.case if result.edits else copy_case(own)
     return Repair(report=report, model=after.model, optimizer=after.optimizer)
 
 
@@ -275,6 +285,10 @@ def _notes(result: SearchResult) -> Iterator[str]:
     if isinstance(result.before.case.batches, KeptBatches):
         count = len(result.before.case.batches.kept)
         yield f"{count} batches were read from your iterator, which goes on after them"
+    if isinstance(result.before.case, RebuildableCase):
+        yield "the model cannot be copied, so the factory built a new one for each trial"
+        if any(result.before.case.random):
+            yield "the factory is random: each new model got the parameters of the first"
     if not result.before.case.model.training:
         yield "the model is in evaluation mode, and was trained in that mode"
     if any(each.kept and not each.answers for each in result.outcomes):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.case import Case, Inputs, Progress, describe, split_batch
-from leadline.errors import InputError
+from leadline.errors import CopyError, InputError
 from leadline.fixes._engine.copy import copy_case
 from leadline.joint_optimizer import needs_closure
 from leadline.readings.update.optimizer_state import suspend_step_hooks
@@ -313,11 +313,12 @@ def _check_original(case: Case) -> None:
         if named.item.grad is not None
     ]
     if names:
-        raise InputError(
+        raise CopyError(
             expected="a loss and hooks that use only the model they are called with",
             got=f"training a copy gave gradients to the original: {', '.join(names[:3])}",
             fix="do not let the loss, a hook or a lambda refer to the model or its parameters; "
-            "make it a method of the model, or an nn.Module that holds what it needs",
+            "make it a method of the model, or an nn.Module that holds what it needs; or pass the function that builds "
+            "the case: leadline.fix(make_case)",
         )
 
 

@@ -32,7 +32,7 @@ from leadline.checks._diagnosis import CONFIDENCE, check_case, collect_findings,
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes._engine.candidates import Candidate, refusal
 from leadline.fixes._engine.comparison import compare, final_loss
-from leadline.fixes._engine.copy import copy_case
+from leadline.fixes._engine.copy import RebuildableCase, copy_case
 from leadline.fixes._engine.edits import EditSession, apply_edits
 from leadline.fixes._engine.fix import FixContext
 from leadline.fixes._engine.reference import LearningCriterion
@@ -89,6 +89,8 @@ def treated_case(context: FixContext, candidate: Candidate) -> Case:
     """A copy of the case with the candidate's edits. Raises InputError if one of them cannot be made."""
     case = copy_case(context.case)
     apply_edits(EditSession(model=case.model, optimizer=case.joint_optimizer), candidate.edits)
+    if isinstance(case, RebuildableCase):
+        return replace(case, edits=(*case.edits, *candidate.edits))
     return case
 
 
