@@ -286,10 +286,11 @@ _SHAPES = (
     _row("join", "copy fill zero", scale="overwrite", moments="overwrite"),
     _row(
         "join",
-        "setitem index_put index_add index_copy index_fill scatter scatter_add masked_scatter",
+        "setitem index_put index_copy index_fill scatter masked_scatter",
         scale="same_scale",
         moments="overwrite",
     ),
+    _row("join", "index_add scatter_add", scale="same_scale", moments="accumulate"),
     _row("join", "scatter_reduce broadcast_tensors meshgrid block_diag nested_tensor", scale="same_scale"),
     _row("join", "fold diag_embed", scale="homogeneous"),
 )
@@ -298,28 +299,24 @@ _SHAPES = (
 _OTHERS = (
     _row(
         "create",
-        "zeros ones full arange linspace eye rand randn new_tensor",
+        "zeros ones full arange linspace eye rand randn new_tensor empty empty_strided empty_permuted",
         scale="create",
         moments="create",
     ),
     _row(
         "create",
-        "empty empty_strided logspace randint randperm from_numpy tril_indices triu_indices",
+        "logspace randint randperm from_numpy tril_indices triu_indices",
         scale="create",
         moments=NEUTRAL,
     ),
     _row(
         "create",
-        "zeros_like ones_like full_like rand_like randn_like new_zeros new_ones new_full",
+        """zeros_like ones_like full_like rand_like randn_like empty_like new_zeros new_ones new_full new_empty
+        new_empty_strided""",
         scale="scale_free",
         moments="create",
     ),
-    _row(
-        "create",
-        "empty_like randint_like new_empty new_empty_strided",
-        scale="scale_free",
-        moments=NEUTRAL,
-    ),
+    _row("create", "randint_like", scale="scale_free", moments=NEUTRAL),
     _row("create", "tensor scalar_tensor", scale="fixed", moments="create"),
     _row("create", "normal uniform exponential", moments="create"),
     _row("create", "bernoulli multinomial poisson", moments=NEUTRAL),

@@ -6,6 +6,7 @@ quadrature    moments and kernels of such functions
 gradient      noises from the exits of a pointwise region, each times a function of the source
 moment_rule   what a moment rule is
 moments/      the rules, one file per family of ops: forward and backward
+write         writes into a region of a tensor, also through a view
 forward       one pass over the trace that applies them
 backward      one pass back
 prediction    both passes, and the trace with predictions

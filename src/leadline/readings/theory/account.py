@@ -10,6 +10,7 @@ from typing import Literal
 from leadline.readings.theory.moments import find_moment_rule
 from leadline.readings.theory.prediction import Prediction, first_floating, predict
 from leadline.readings.theory.signal import fluctuation
+from leadline.readings.theory.write import reads_uninitialized
 from leadline.records import Agreement, Op, Parting, Theory, Trace
 
 # Heuristic: standard deviations by which an op may differ; by chance one op in 16 000 differs by more.
@@ -57,7 +58,8 @@ def _error(trace: Trace, prediction: Prediction, op: Op, direction: Direction) -
     stats = record.forward if direction == "forward" else record.backward
     fields = prediction.forward.predicted if direction == "forward" else prediction.backward.fields
     field = fields.get(value)
-    masked = direction == "forward" and prediction.forward.signals[value].visible_share is not None
+    signal = prediction.forward.signals[value]
+    masked = direction == "forward" and (signal.visible_share is not None or reads_uninitialized(signal))
     if field is None or stats is None or masked or not (0 < stats.ms < math.inf and 0 < field.ms < math.inf):
         return None
     return math.log(field.ms / stats.ms)

@@ -13,9 +13,11 @@ from leadline.readings.theory.field import RandomField, independent
 from leadline.readings.theory.moment_rule import Call, MomentMap, SignalFacts, UnpredictableError
 from leadline.readings.theory.moments import find_moment_rule
 from leadline.readings.theory.signal import Signal, Sources
+from leadline.readings.theory.write import reads_uninitialized, write_through_view
 from leadline.records import Op, Stats, Trace, Value
 
 _CHANNELS_FIRST = ("conv", "batch_norm", "group_norm", "instance_norm")
+_MOVING_KINDS = LAYOUT_KINDS | {"select", "join", "create"}
 _REFUSALS = (UnpredictableError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError)
 
 
@@ -91,7 +93,8 @@ def _apply(trace: Trace, facts: SignalFacts, op: Op, state: Forward, sources: So
             ignored_shares=facts.ignored,
             causal=facts.causal,
         )
-        moment_map = _check_outputs(rule.apply(call), written)
+        _check_initialized(call)
+        moment_map = _check_outputs(write_through_view(call, rule.apply(call)), written)
         _store(trace, facts, op, moment_map, state)
     except _REFUSALS as refusal:
         known = isinstance(refusal, UnpredictableError)
@@ -108,6 +111,16 @@ def _set_constants(written: list[Value], state: Forward, sources: Sources) -> bo
         if signal is not None:
             state.signals[value.id] = signal
     return all(signal is not None for signal in signals)
+
+
+def _check_initialized(call: Call) -> None:
+    """Raise if the op computes with memory that nothing has written yet; moving it and writing into it is fine."""
+    if call.op.kind in _MOVING_KINDS:
+        return
+    for value in call.op.inputs:
+        signal = call.signals.get(value)
+        if signal is not None and reads_uninitialized(signal):
+            raise UnpredictableError("memory that nothing has written")
 
 
 def _check_outputs(moment_map: MomentMap, written: list[Value]) -> MomentMap:

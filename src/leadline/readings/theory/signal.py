@@ -41,6 +41,12 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its second moment does not fluctuate: the output of a norm."""
     visible_share: float | None = None
     """Share of keys that a mask leaves visible, for masked logits; a causal mask leaves a little over one half."""
+    blank: float = 0.0
+    """Share of elements that still hold what the tensor was created with, after some of them were written."""
+    blank_value: float = 0.0
+    """What the blank elements hold."""
+    uninitialized: bool = False
+    """Whether the blank elements hold arbitrary memory, so that no op may read the tensor before they are written."""
 
     @property
     def correlations(self) -> tuple[float, ...]:
@@ -102,6 +108,11 @@ def rearranged(signal: Signal, change: Callable[[RandomField], RandomField]) -> 
 def constant_signal(shape: tuple[int, ...], value: float) -> Signal:
     """The signal of a tensor with one value everywhere."""
     return Signal(field=constant(shape, value), key=-1, deterministic=True, exact=True)
+
+
+def uninitialized_signal(shape: tuple[int, ...]) -> Signal:
+    """The signal of allocated memory that was not written yet; its blank elements count as zeros in the moments."""
+    return replace(constant_signal(shape, 0.0), blank=1.0, uninitialized=True)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from leadline.readings.theory.moment_rule import (
     moment_rule,
     single_output,
 )
-from leadline.readings.theory.signal import Signal, constant_signal
+from leadline.readings.theory.signal import Signal, constant_signal, uninitialized_signal
 
 # Derived: the value that each function of torch fills its result with.
 _CONSTANTS = {
@@ -23,6 +23,7 @@ _CONSTANTS = {
     "new_zeros": 0.0,
     "new_ones": 1.0,
 }
+_UNINITIALIZED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 # Derived: mean and second moment of each distribution.
 _DISTRIBUTIONS = {
     "rand": (0.5, 1 / 3),
@@ -37,7 +38,7 @@ _DISTRIBUTIONS = {
 
 @moment_rule()
 def create(call: Call) -> MomentMap:
-    """One value everywhere, samples of a known distribution, or an arithmetic sequence."""
+    """One value everywhere, samples of a known distribution, an arithmetic sequence, or memory to be written."""
     return single_output(_created_signal(call), lambda grads: {})
 
 
@@ -47,6 +48,8 @@ def _created_signal(call: Call) -> Signal:
         raise UnpredictableError("integers")
     if name in _CONSTANTS:
         return constant_signal(shape, _CONSTANTS[name])
+    if name in _UNINITIALIZED:
+        return uninitialized_signal(shape)
     if name in _DISTRIBUTIONS:
         return call.sources.gaussian(independent(shape, *_DISTRIBUTIONS[name]))
     if name in ("full", "full_like", "new_full"):

@@ -1,4 +1,4 @@
-"""Moment rules of ops that join tensors or overwrite elements."""
+"""Moment rules of ops that join tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leadline.readings.theory.moment_rule import (
     moment_rule,
     single_output,
 )
-from leadline.readings.theory.signal import Signal, constant_signal
+from leadline.readings.theory.signal import Signal
 
 
 @moment_rule()
@@ -129,16 +129,3 @@ def pad(call: Call) -> MomentMap:
         return {value: new_noise(replace(g, shape=x.field.shape, share=share))}
 
     return single_output(out, back)
-
-
-@moment_rule()
-def overwrite(call: Call) -> MomentMap:
-    """A copy into the whole tensor is the copied tensor; writes into a part are not predicted."""
-    if call.op.name == "zero":
-        return single_output(constant_signal(call.output.shape, 0.0), lambda grads: {})
-    if call.op.name == "copy" and len(call.op.inputs) > 1 and call.op.inputs[1] in call.signals:
-        value = call.op.inputs[1]
-        x = call.signals[value]
-        if x.field.shape == call.output.shape:
-            return single_output(x, lambda grads: {value: tuple(grads[0])})
-    raise UnpredictableError(f"{call.op.name} overwrites some of the elements")
