@@ -66,7 +66,9 @@ def test_the_law_is_that_of_the_gradients_power_and_not_of_its_mean_square(wider
     )
     kept = replace(plain, blocks=blocks)
     assert list(backward_laws(kept)) == []
-    assert widest_change(kept, "backward") == pytest.approx(0.0, abs=1e-3)
+    change = widest_change(kept, "backward")
+    assert change is not None
+    assert change.rest == pytest.approx(0.0, abs=1e-3)
     spread = replace(kept, blocks=tuple(replace(block, backward_ms=1.0) for block in blocks))
     (law,) = backward_laws(spread)
     assert law.gain == pytest.approx(1 / wider, rel=1e-2)
@@ -100,3 +102,21 @@ def test_nan_and_missing_values_are_skipped():
     forward[5] = math.nan
     (finding,) = found(profile_of(forward, [1.0] * 40))
     assert finding.code == "F101"
+
+
+def test_a_cliff_is_named_and_does_not_count_as_a_law():
+    forward = [1e-3, *(float(place) for place in range(1, 64))]
+    profile = profile_of([1.0] * 64, [2e9, *(1 / place for place in range(1, 64))])
+    (finding,) = [each for each in found(profile) if each.code == "B202"]
+    assert finding.severity == "info"
+    assert finding.where == profile.blocks[1].name
+    assert "per block" in finding.message
+    assert found(profile_of(forward, [1.0] * 64)) == []
+
+
+def test_a_law_beside_a_cliff_is_still_reported_with_the_gain_of_the_law():
+    gradients = [math.exp(-0.3 * (63 - place)) for place in range(64)]
+    gradients[0] *= math.exp(-9)
+    (finding,) = [each for each in found(profile_of([1.0] * 64, gradients)) if each.code == "B201"]
+    assert finding.severity == "error"
+    assert finding.evidence["gain_per_block"] == pytest.approx(math.exp(-0.3))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from leadline.checks._check import Symptom
 from leadline.checks._laws import Law, backward_laws, forward_laws
 from leadline.ops.gaussian import max_slope_square
-from leadline.records import Direction, Factor, Profile, Severity
+from leadline.records import DepthBlock, Direction, Factor, Profile, Severity
+from leadline.text import layer_label, plural
 
 # Heuristic: weight gain sigma_w^2 that is still ordinary. Of PyTorch's activations only the sigmoids need more (16 and
 # up); tanh needs 1.
@@ -95,7 +96,19 @@ class LayerGain:
 
 
 def law_symptom(profile: Profile, law: Law, message: str, *, severity: Severity | None = None) -> Symptom:
-    """The symptom of a check of a depth law: its message and the cause, and what to do about this cause."""
+    """The symptom of a check of a depth law: its message and the cause, and what to do about this cause.
+
+    If single blocks make the change, they are named instead: it is not a law then.
+    """
+    if law.one_block:
+        return Symptom(
+            severity=severity or law.severity,
+            where=law.cliffs[0][0].name,
+            message=_describe_cliff(law),
+            action=_cliff_action(profile, law.cliffs[0][0]),
+            evidence={**law.evidence(), "cliff_e_folds": law.cliffs[0][1]},
+            layers=law.layers,
+        )
     cause = describe_cause(profile, law)
     return Symptom(
         severity=severity or law.severity,
@@ -105,6 +118,33 @@ def law_symptom(profile: Profile, law: Law, message: str, *, severity: Severity 
         evidence=law.evidence(),
         layers=law.layers,
     )
+
+
+def _describe_cliff(law: Law) -> str:
+    """What the largest cliff does, and what the other blocks do."""
+    block, step = law.cliffs[0]
+    what = "the gradient's power" if law.direction == "backward" else "the signal's mean square"
+    verb = "grows" if step > 0 else "falls"
+    more = plural(len(law.cliffs) - 1, "further block")
+    others = f" and {more} like it" if len(law.cliffs) > 1 else ""
+    return (
+        f"{what} {verb} by a factor of {math.exp(abs(step)):.2g} across {layer_label(block.name)}{others}; the rest of "
+        f"the depth changes it by {law.gain:.3g} per block"
+    )
+
+
+def _cliff_action(profile: Profile, block: DepthBlock) -> str:
+    """How to even out one block; a stream that is small beside what a block adds to it is scaled up before."""
+    label, place = layer_label(block.name), profile.blocks.index(block)
+    before = profile.blocks[place - 1] if place else block
+    entering, leaving = before.forward_ms, block.forward_ms
+    if block.residual is not None and entering and leaving and leaving > 2 * entering:
+        scale = math.sqrt(leaving / entering - 1)
+        return (
+            f"Multiply what enters {label} by {scale:.2g} (for example the initial embedding), or what it adds to the "
+            f"stream by {1 / scale:.2g}."
+        )
+    return f"Rescale the initial weights of {label}, or put `nn.LayerNorm` into it."
 
 
 def lost_per_block(gain: float) -> str:

@@ -16,16 +16,13 @@ from statistics import median
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
 from leadline.records import DepthBlock, Direction, Margin, Profile, Severity
+from leadline.records.cliffs import DepthChange, depth_change
 
 # Derived: e-folds in the flatter half of the stack. A power law l^p has p ln 2 there, which is less for p < 2.9.
 MIN_EFOLDS_PER_HALF = 2.0
 # Calibrated by benchmarks/verdicts: multiple of MAX_EFOLDS_ADAM that a decay through shared weights may reach.
 # Unrolled recurrences learned at 27 e-folds.
 SHARED_WEIGHTS_MULTIPLE = 2.0
-# Heuristic: e-folds of a single block. Layers that follow an even law have 0.1 to 4.
-MIN_EFOLDS_OF_OUTLIER = 5.0
-# Derived: share of the change in a single block. A law that all blocks follow has 1/L in each.
-MAX_SHARE_OF_OUTLIER = 0.5
 # Heuristic: with fewer blocks, one odd layer cannot be distinguished from a law.
 MIN_LAW_BLOCKS = 4
 # Heuristic: a structure (a norm in each block, an activation after each add) is the rule in a stack from this share of
@@ -46,6 +43,10 @@ class Law:
     blocks: int
     change: float
     """Natural logarithm of (moment at the end / moment at the start), in the direction of the signal."""
+    rest: float
+    """The change without cliffs, single blocks that change the moment far more than the others."""
+    cliffs: tuple[tuple[DepthBlock, float], ...]
+    """The block of each cliff and its change, the largest first."""
     start: float
     end: float
     normalized: bool
@@ -58,14 +59,14 @@ class Law:
     shared: bool
     """The blocks use the same weights: an unrolled recurrence."""
     one_block: bool
-    """One block makes most of the change, or the change without it is not a geometric law."""
+    """Without the cliffs, the change is not a geometric law or does not go too far."""
     layers: tuple[int, int]
     """The lowest and the highest of these blocks, as indices in the profile."""
 
     @property
     def gain(self) -> float:
-        r"""Factor per block, $\chi$."""
-        return math.exp(self.change / (self.blocks - 1))
+        r"""Factor per block without cliffs, $\chi$."""
+        return math.exp(self.rest / max(self.blocks - 1 - len(self.cliffs), 1))
 
     @property
     def severity(self) -> Severity:
@@ -73,10 +74,10 @@ class Law:
 
         Beyond MAX_EFOLDS_ADAM no network learned. Between MAX_EFOLDS_SGD and MAX_EFOLDS_ADAM optimizers that rescale
         each parameter (Adam) did. If all blocks share their weights, these also get the gradient of the last blocks,
-        so only growth hurts. A change in a single block is not a law. A forward decay up to MAX_EFOLDS_ADAM is judged
-        by its effect on the gradient.
+        so only growth hurts. A cliff is not a law: the change without it counts. A forward decay up to MAX_EFOLDS_ADAM
+        is judged by its effect on the gradient.
         """
-        size = abs(self.change)
+        size = abs(self.rest)
         decays = self.change < 0
         shared_decay = self.shared and decays and size < SHARED_WEIGHTS_MULTIPLE * MAX_EFOLDS_ADAM
         forward_decay = self.direction == "forward" and decays and size < MAX_EFOLDS_ADAM
@@ -121,29 +122,29 @@ def backward_laws(profile: Profile) -> Iterator[Law]:
         yield from _law(reverse, _gradient_powers(reverse), "backward", profile)
 
 
-def widest_change(profile: Profile, direction: Direction) -> float | None:
-    """The largest change of any stream from end to end, in e-folds, law or not; None if nothing is known."""
+def widest_change(profile: Profile, direction: Direction) -> DepthChange | None:
+    """The largest change of any stream without its cliffs, law or not; None if nothing is known."""
     changes = []
     for body in _bodies(profile):
         moments = [b.forward_ms for _, b in body] if direction == "forward" else _gradient_powers(body[::-1])
-        known = [moment for moment in moments if moment is not None and 0 < moment < math.inf]
+        known = [math.log(moment) for moment in moments if moment is not None and 0 < moment < math.inf]
         if len(known) > 1:
-            changes.append(math.log(known[-1] / known[0]))
-    return max(changes, key=abs, default=None)
+            changes.append(depth_change(known, along=True))
+    return max(changes, key=lambda change: abs(change.rest), default=None)
 
 
 def depth_margin(profile: Profile, direction: Direction, *, growth: bool) -> Iterator[Margin]:
-    """The change over the whole depth and its limit, in e-folds; only if it is a growth (or else a decay)."""
+    """The change over the whole depth without cliffs and its limit, in e-folds; only if it is a growth (or a decay)."""
     change = widest_change(profile, direction)
-    if change is None or (change > 0) != growth:
+    if change is None or (change.rest > 0) != growth:
         return
     adam = profile.optimizer is not None and family_of(profile.optimizer.name) == "adam"
-    tolerated = adam or (direction == "forward" and not growth)
+    tolerated = adam or (direction == "forward" and not growth) or not _is_steady(change.halves)
     what = "growth" if growth else "decay"
     signal = "signal" if direction == "forward" else "gradient"
     yield Margin(
         quantity=f"{what} of the {signal} over the depth, e-folds",
-        value=abs(change),
+        value=abs(change.rest),
         limit=MAX_EFOLDS_ADAM if tolerated else MAX_EFOLDS_SGD,
     )
 
@@ -172,41 +173,37 @@ def _law(
     known = known[:zero]
     if len(known) < MIN_LAW_BLOCKS:
         return
-    logs = [math.log(moment) for _, moment in known]
-    change, middle = logs[-1] - logs[0], logs[len(logs) // 2]
-    halves = (middle - logs[0], logs[-1] - middle)
-    steady = min(abs(half) for half in halves) > MIN_EFOLDS_PER_HALF and halves[0] * halves[1] > 0
-    if abs(change) > MAX_EFOLDS_ADAM or (abs(change) > MAX_EFOLDS_SGD and steady):
+    change = depth_change([math.log(moment) for _, moment in known], along=True)
+    broken = _goes_too_far(change.rest, change.halves)
+    if broken or abs(change.total) > MAX_EFOLDS_ADAM:
+        crossed = [block for (_, block), _ in known]
+        crossed = crossed[1:] if direction == "forward" else crossed[:-1]
         yield Law(
             first=known[0][0][1],
             last=known[-1][0][1],
             blocks=len(known),
-            change=change,
+            change=change.total,
+            rest=change.rest,
+            cliffs=tuple((crossed[place], change.steps[place]) for place in change.cliffs),
             start=known[0][1],
             end=known[-1][1],
             normalized=sum(block.norms > 0 for (_, block), _ in known) > len(known) / 2,
             zero_from=zero_from,
             direction=direction,
             family=None if profile.optimizer is None else family_of(profile.optimizer.name),
-            one_block=not zero_from and _is_one_block(logs),
+            one_block=not zero_from and not broken,
             shared=_share_weights([block for (_, block), _ in known]),
             layers=(min(known[0][0][0], known[-1][0][0]), max(known[0][0][0], known[-1][0][0])),
         )
 
 
-def _is_one_block(logs: Sequence[float]) -> bool:
-    """Whether, without the largest change of a block, less than half is left or one half of the stack is flat."""
-    steps = [b - a for a, b in pairwise(logs)]
-    largest = max(steps, key=abs)
-    change = logs[-1] - logs[0]
-    if abs(largest) > MAX_SHARE_OF_OUTLIER * abs(change):
-        return True
-    if abs(largest) < MIN_EFOLDS_OF_OUTLIER:
-        return False
-    steps.remove(largest)
-    middle = len(steps) // 2
-    halves = sum(steps[:middle]), sum(steps[middle:])
-    return min(abs(half) for half in halves) < MIN_EFOLDS_PER_HALF or halves[0] * halves[1] < 0
+def _goes_too_far(change: float, halves: tuple[float, float]) -> bool:
+    """Whether a change breaks training: any beyond MAX_EFOLDS_ADAM, a geometric one beyond MAX_EFOLDS_SGD."""
+    return abs(change) > MAX_EFOLDS_ADAM or (abs(change) > MAX_EFOLDS_SGD and _is_steady(halves))
+
+
+def _is_steady(halves: tuple[float, float]) -> bool:
+    return min(abs(half) for half in halves) > MIN_EFOLDS_PER_HALF and halves[0] * halves[1] > 0
 
 
 def _share_weights(blocks: Sequence[DepthBlock]) -> bool:

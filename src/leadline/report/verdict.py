@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leadline.records import FailOn, Finding, Rehearsal, RunSummary, severity_rank
-from leadline.report.depth import rates
+from leadline.report.depth import cliff_names, rates
 from leadline.text import clean, count, factor, first_clause, number, plural
 
 if TYPE_CHECKING:
@@ -134,7 +134,12 @@ def _evidence_of_health(report: Report) -> str:
         result = "nothing worse than a note" if report.findings else "nothing"
         return f"{len(report.rules)} checks found {result} in {plural(len(profile.blocks), 'block')}"
     blocks = plural(profile.streams[0].blocks, "block")
-    return f"over {blocks} the signal changes {factor(forward)} per block, its gradient {factor(backward)}"
+    words = f"over {blocks} the signal changes {factor(forward)} per block, its gradient {factor(backward)}"
+    cliffs = cliff_names(profile, 0)
+    if not cliffs:
+        return words
+    others = f" and {plural(len(cliffs) - 1, 'other block')}" if len(cliffs) > 1 else ""
+    return f"{words}, apart from a jump across {clean(cliffs[0])}{others}"
 
 
 def _learned_words(rehearsal: Rehearsal) -> str:

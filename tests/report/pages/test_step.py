@@ -30,7 +30,7 @@ def scale(xi: float, limit: float) -> DepthScale:
 
 def test_an_infinite_depth_limit_has_no_mark_on_the_ruler():
     profile = samples.profile([1.0] * 4, [1.0] * 4)
-    assert "trainable to about" in draw_ruler(depth_ruler(profile, scale(5.0, 30.0)))
-    endless = draw_ruler(depth_ruler(profile, scale(math.inf, math.inf)))
+    assert "trainable to about" in draw_ruler(depth_ruler(profile, scale(5.0, 30.0), 30.0))
+    endless = draw_ruler(depth_ruler(profile, scale(math.inf, math.inf), math.inf))
     assert "your depth" in endless
     assert "trainable" not in endless

@@ -31,6 +31,9 @@ def forward_decay(profile: Profile) -> Iterator[Symptom]:
     $\ln(q_1 / q_L)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack contribute,
     and always beyond `MAX_EFOLDS_ADAM` = 14 e-folds.
 
+    Cliffs, single blocks that change the moment far more than the others, are left out of the law: if the rest is
+    harmless, the check names them in a note.
+
     ## Why it hurts
     The input of the last block depends on biases and rounding instead of on the data: all samples get the same output.
     A ReLU layer with weight variance $\sigma_w^2 / n$ multiplies the second moment by $\sigma_w^2 / 2$; PyTorch's

@@ -30,6 +30,9 @@ def forward_growth(profile: Profile) -> Iterator[Symptom]:
     $\ln(q_L / q_1)$ in e-folds. Fires beyond `MAX_EFOLDS_SGD` = 7 e-folds if both halves of the stack contribute (a
     geometric law), and always beyond `MAX_EFOLDS_ADAM` = 14 e-folds.
 
+    Cliffs, single blocks that change the moment far more than the others, are left out of the law: if the rest is
+    harmless, the check names them in a note.
+
     ## Why it hurts
     An unscaled residual stack $x + f(x)$ whose branches preserve the size of the signal doubles the second moment in
     each block: $2^N$. Gradients of early weights then scale with the product of all later gains, one step moves the

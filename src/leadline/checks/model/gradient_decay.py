@@ -32,6 +32,9 @@ def gradient_decay(profile: Profile) -> Iterator[Symptom]:
     is more than `MAX_EFOLDS_SGD` = 7 depth scales deep and both halves of it contribute, and always beyond
     `MAX_EFOLDS_ADAM` = 14.
 
+    Cliffs, single blocks that change the moment far more than the others, are left out of the law: if the rest is
+    harmless, the check names them in a note.
+
     ## Why it hurts
     The first blocks get $e^{-L/\xi}$ of the gradient's power and stay at their initialization, while the last blocks
     learn to read noise. The product of the gains of weight and activation decides, neither of them alone:

@@ -33,6 +33,9 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
     and always beyond `MAX_EFOLDS_ADAM` = 14. If most blocks are normalized it fires only beyond `MAX_EFOLDS_ADAM`, and
     only as a warning: a weight before a norm grows if it gets large gradients, which makes its later steps smaller.
 
+    Cliffs, single blocks that change the moment far more than the others, are left out of the law: if the rest is
+    harmless, the check names them in a note.
+
     ## Why it hurts
     The steps of the first blocks are larger than those of the last blocks by the square root of that factor. A learning
     rate that is safe for them is useless for the rest, and clipping the global norm shrinks all steps to suit the
@@ -50,7 +53,8 @@ def gradient_explosion(profile: Profile) -> Iterator[Symptom]:
     normalization", 2019; He et al., "Deep residual learning for image recognition", 2015, section 4.2 (warm-up).
     """
     for law in backward_laws(profile):
-        if law.change > (MAX_EFOLDS_ADAM if law.normalized else 0.0):
+        growth = law.change if law.one_block else law.rest
+        if growth > (MAX_EFOLDS_ADAM if law.normalized else 0.0):
             severity: Severity = "warning" if law.normalized and law.severity == "error" else law.severity
             message = (
                 f"the gradient's power grows by a factor of {law.gain:.3g} per block toward the input: by "

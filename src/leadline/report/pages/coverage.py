@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from leadline.records import Coverage, Theory
+from leadline.records.report import Report
 from leadline.report.page import Details, Element, Fact, Gaps, Paragraph, Section, facts
 from leadline.text import count, joined
 
 
-def coverage_section(coverage: Coverage, theory: Theory | None) -> Section:
+def coverage_section(report: Report) -> Section:
+    coverage, theory = report.coverage, report.profile.theory
     gaps: tuple[Element, ...] = (Gaps(items=coverage.gaps),) if coverage.gaps else ()
     without = {} if theory is None else theory.without
     rules = ", ".join(f"{name} ({amount})" for name, amount in without.items())
     notes: tuple[Element, ...] = (
         (Paragraph(words=f"Ops without a rule of theory: {rules}."),) if rules else ()
     )
-    counts = Fact(label="Coverage", value=_coverage_counts(coverage), line="coverage")
+    counts = Fact(label="Coverage", value=_coverage_counts(report), line="coverage")
     return Section(
         key="unseen",
         title="What was not checked",
@@ -22,25 +23,31 @@ def coverage_section(coverage: Coverage, theory: Theory | None) -> Section:
         brief=(facts(counts), *gaps)
         if gaps or not coverage.ops
         else (Details(title="Coverage", items=(facts(counts),)),),
-        body=(Paragraph(words=_coverage_sentence(coverage, theory)), *gaps, *notes),
+        body=(Paragraph(words=_coverage_sentence(report)), *gaps, *notes),
     )
 
 
-def _coverage_counts(coverage: Coverage) -> str:
+def _coverage_counts(report: Report) -> str:
+    coverage = report.coverage
     if not coverage.ops:
         return "no pass was traced"
+    if report.profile.predicted:
+        return f"{count(coverage.ops_known)}/{count(coverage.ops)} ops known · nothing was measured"
     forward = f"{count(coverage.forward)}/{count(coverage.values)} values measured forward"
     ops = f"{count(coverage.ops_known)}/{count(coverage.ops)} ops known"
     return joined(ops, f"{forward}, {count(coverage.backward)} backward")
 
 
-def _coverage_sentence(coverage: Coverage, theory: Theory | None) -> str:
+def _coverage_sentence(report: Report) -> str:
+    coverage, theory = report.coverage, report.profile.theory
     predicted = (
         "" if theory is None else f" Theory predicts {count(theory.with_rule)} of {count(theory.ops)} ops."
     )
     complete = "" if coverage.gaps else " There are no known gaps."
-    return (
-        f"{count(coverage.ops_known)} of {count(coverage.ops)} ops are known; {count(coverage.forward)} of "
-        f"{count(coverage.values)} values were measured forward, {count(coverage.backward)} backward."
-        f"{predicted}{complete}"
+    measured = (
+        f"{count(coverage.forward)} of {count(coverage.values)} values were measured forward, "
+        f"{count(coverage.backward)} backward"
     )
+    if report.profile.predicted:
+        measured = "nothing was measured, because the model has no weights"
+    return f"{count(coverage.ops_known)} of {count(coverage.ops)} ops are known; {measured}.{predicted}{complete}"

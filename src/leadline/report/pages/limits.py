@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 
 from leadline.records import DepthScale, Forecast, Margin, Profile
+from leadline.records.report import Report
+from leadline.report.depth import trainable_depth
 from leadline.report.page import Column, Columns, Details, Element, Mark, Paragraph, Ruler, Section, Table
 from leadline.report.pages.forecast import forecast_elements, forecast_title
 from leadline.report.pages.step import rate_ruler
@@ -17,9 +19,9 @@ MAX_DEPTH_NAMED = 1e4
 MAX_PERCENTAGE = 2.0
 
 
-def limits_section(profile: Profile, forecast: Forecast | None) -> Section:
-    update, scale = profile.update, profile.depth_scale
-    depth = None if scale is None else depth_ruler(profile, scale)
+def limits_section(report: Report, forecast: Forecast | None) -> Section:
+    update, scale = report.profile.update, report.profile.depth_scale
+    depth = None if scale is None else depth_ruler(report.profile, scale, trainable_depth(report))
     rate = None if update is None else rate_ruler(update)
     rulers: tuple[Element, ...] = tuple(each for each in (depth, rate) if each is not None)
     body: tuple[Element, ...] = (Columns(left=rulers[:1], right=rulers[1:]),) if rulers else ()
@@ -28,12 +30,12 @@ def limits_section(profile: Profile, forecast: Forecast | None) -> Section:
     return Section(key="limits", title="Depth and rate", body=body)
 
 
-def depth_ruler(profile: Profile, scale: DepthScale) -> Ruler:
-    """How many blocks there are, and how many theory says such a stack can have."""
+def depth_ruler(profile: Profile, scale: DepthScale, trainable: float | None) -> Ruler:
+    """How many blocks there are, and how many theory says such a stack can have, unless that is not known."""
     depth = len(profile.blocks)
     marks = [Mark(label="your depth", value=depth, amount=str(depth), main=True)]
-    if 0 < scale.trainable_depth < math.inf:
-        limit = max(scale.trainable_depth, 1.0)
+    if trainable is not None and 0 < trainable < math.inf:
+        limit = max(trainable, 1.0)
         marks.append(Mark(label="trainable to about", value=limit, amount=number(limit)))
     if 0 < scale.xi < math.inf:
         marks.append(Mark(label="depth scale ξ", value=scale.xi, amount=number(scale.xi)))

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
-from leadline.records import DepthScale, Finding, Forecast, Jump, Profile, RunSummary
+from leadline.records import Finding, Forecast, Jump, Profile, RunSummary
 from leadline.records.report import Report
-from leadline.report.depth import block_summary
+from leadline.report.depth import block_summary, trainable_depth
 from leadline.report.names import shorten_name
 from leadline.report.page import (
     Command,
@@ -81,14 +81,14 @@ def page_with(
             _what_to_do(report, steps),
             *more,
             _depth_section(profile, profiles),
-            _theory_section(profile),
+            _theory_section(report),
             chain_rule_section(profile),
             step_section(profile.update, profile.rehearsal),
             symmetry_section(profile.symmetry),
             _findings_section(report),
-            limits_section(profile, forecast),
+            limits_section(report, forecast),
             margins_section(report.margins),
-            coverage_section(report.coverage, profile.theory),
+            coverage_section(report),
         ),
         version=report.leadline,
         record=report,
@@ -277,16 +277,16 @@ def _legend(profile: Profile, profiles: Profiles) -> str:
     return "Dashed: what theory predicts; shaded: its finite-width band, two standard deviations."
 
 
-def _theory_section(profile: Profile) -> Section:
+def _theory_section(report: Report) -> Section:
     """How well theory agrees with measurement; a browser shows the same in the charts."""
-    theory = profile.theory
+    theory = report.profile.theory
     if theory is None or not theory.ops:
         return Section(key="theory", title="Theory")
     agreements = [("forward", theory.forward), ("backward", theory.backward)]
     words = joined(
         f"predicts {count(theory.with_rule)}/{count(theory.ops)} ops",
         *(_deviation(direction, each.median) for direction, each in agreements if each is not None),
-        _depth_limit(profile.depth_scale),
+        _depth_limit(report),
     )
     parting = theory.forward_parting or theory.backward_parting
     first = "" if parting is None else f"{parting.direction} {departure(parting)}"
@@ -307,12 +307,13 @@ def _deviation(direction: str, median: float) -> str:
     )
 
 
-def _depth_limit(scale: DepthScale | None) -> str:
+def _depth_limit(report: Report) -> str:
+    scale, depth = report.profile.depth_scale, trainable_depth(report)
     if scale is None:
         return ""
     limit = ""
-    if scale.trainable_depth < MAX_DEPTH_NAMED:
-        limit = f", trainable to about {plural(round(scale.trainable_depth), 'block')}"
+    if depth is not None and depth < MAX_DEPTH_NAMED:
+        limit = f", trainable to about {plural(round(depth), 'block')}"
     return f"{scale.phase} (χ {number(scale.chi)}){limit}"
 
 
