@@ -88,3 +88,12 @@ def test_a_deep_post_norm_stack_that_makes_no_progress_is_a_warning_at_any_rate(
     assert not list(check(replace(check.healthy, rehearsal=LEARNS)))
     (found,) = check(replace(check.healthy, rehearsal=STALLS))
     assert found.severity == "warning"
+
+
+@pytest.mark.parametrize("check", FORECASTS, ids=lambda check: check.code)
+def test_a_network_that_has_learned_refutes_forecasts_unless_an_optimizer_is_to_go_on(check):
+    trained = replace(check.sick, loss=0.5, constant_loss=2.2, optimizer=None)
+    assert {finding.severity for finding in check(trained)} <= {"info"}
+    untrained = replace(check.sick, loss=2.3, constant_loss=2.2, optimizer=None)
+    plain = replace(check.sick, optimizer=None)
+    assert [each.severity for each in check(untrained)] == [each.severity for each in check(plain)]

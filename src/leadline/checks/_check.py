@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from leadline.checks._history import History
-from leadline.records import CheckRow, Finding, Margin, Profile, Rehearsal, Severity, Source
+from leadline.records import CheckRow, Finding, Margin, Profile, Severity, Source
 from leadline.records.run import Alert
 
 Refutation = Literal["", "learning", "falling"]
@@ -60,8 +60,8 @@ class Check:
     """Codes of the checks whose findings are consequences of this one, where both concern the same blocks or steps."""
     refuted_by: Refutation = ""
     """Model checks: what a rehearsal must show to turn findings into notes. "learning": the network learns although
-    the check says it will not; "falling": the loss falls step by step although the check says steps are too long.
-    "": nothing does, because the check names a part that is broken."""
+    the check says it will not (without an optimizer: it has learned before); "falling": the loss falls step by step
+    although the check says steps are too long. "": nothing does, because the check names a part that is broken."""
     margins: Callable[[Profile], Iterable[Margin]] | None = None
     """Model checks: the quantities that it compares with limits; `read_margins` adds the code."""
     needs: tuple[str, ...] = ()
@@ -91,8 +91,18 @@ class Check:
         page = self.doc if any(finding.code == self.code for finding in findings) else ""
         return CheckRow(code=self.code, name=self.name, summary=self.summary, page=page)
 
-    def refutation(self, rehearsal: Rehearsal | None) -> str:
-        """A clause that says how the rehearsal contradicts this check; "" where it does not, or there was none."""
+    def refutation(self, profile: Profile) -> str:
+        """A clause that says how the rehearsal, or what was learned before, contradicts this check; "" if neither does.
+
+        Without an optimizer, a network that has learned shows that it can be trained. With one, only the rehearsal
+        tells whether these settings go on.
+        """
+        rehearsal = profile.rehearsal
+        if rehearsal is None and profile.optimizer is None and self.refuted_by and profile.has_learned:
+            return (
+                f"yet the loss of {profile.loss:.3g} is already below {profile.constant_loss:.3g}, that of the best "
+                "constant output: the network has learned"
+            )
         if rehearsal is None or not self.refuted_by:
             return ""
         if not (rehearsal.learned or (self.refuted_by == "falling" and rehearsal.falls)):
@@ -115,7 +125,7 @@ class Check:
         return self._findings(subject) if isinstance(subject, Profile) else self._alerts(subject)
 
     def _findings(self, profile: Profile) -> Iterator[Finding]:
-        refuted = self.refutation(profile.rehearsal)
+        refuted = self.refutation(profile)
         for symptom in self.look(profile):
             note = refuted and symptom.severity != "info"
             yield Finding(

@@ -15,6 +15,7 @@ from leadline.readings.profile import read_profile
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
 from leadline.readings.update.reading import read_update
+from leadline.readings.update.rehearsal import constant_loss, targets_of
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
 from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Source, Trace, Verdict, severity_rank
 from leadline.records.codec import Unsaved
@@ -32,10 +33,11 @@ def check_case(
     """Trace `case` once, read the trace, run every check and judge; see `leadline.check`."""
     trace = trace_case(case)
     profile, coverage = read_trace(trace)
+    head = None if profile.facts is None else profile.facts.head
+    profile = replace(profile, constant_loss=constant_loss(targets_of(case.inputs, case.targets), head))
     if update or (update is None and case.optimizer is not None and trace.loss is not None):
         profile, coverage = _with_update(case, profile, coverage, required=bool(update))
     if rehearse and profile.update is not None:
-        head = None if profile.facts is None else profile.facts.head
         profile = replace(profile, rehearsal=rehearse_steps(case, head))
     return make_report(trace, profile, coverage, rules)
 
@@ -44,7 +46,7 @@ def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
     """Everything that can be read from a trace alone, including the predictions of theory."""
     predicted_trace, theory = predict_with_account(trace)
     profile, coverage = read_profile(predicted_trace)
-    return replace(profile, symmetry=read_symmetry(trace), theory=theory), coverage
+    return replace(profile, symmetry=read_symmetry(predicted_trace), theory=theory), coverage
 
 
 def make_report(trace: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Check] = ()) -> Report:

@@ -58,8 +58,10 @@ def read_clones(trace: Trace, structure: Structure) -> tuple[Clones, ...]:
     """Groups of matrices that start as copies: equal in shape and bitwise equal in mean and second moment.
 
     Two random draws do not agree in both moments. Without weights the moments are those of the distribution, equal in
-    all layers; there the trace says which draw each matrix comes from.
+    all layers; there the trace says which draw each matrix comes from. A matrix that does not learn is not counted: the
+    target network of BYOL or DQN is a copy by design and gets no gradient.
     """
+    learned = any(parameter.grad_ms is not None for parameter in trace.parameters)
     groups: dict[tuple[object, ...], list[Parameter]] = {}
     for parameter in trace.parameters:
         if (
@@ -67,6 +69,8 @@ def read_clones(trace: Trace, structure: Structure) -> tuple[Clones, ...]:
             and parameter.count >= MIN_MATRIX_ENTRIES
             and parameter.ms
             and not is_constant(parameter)
+            and parameter.trainable
+            and (parameter.grad_ms is not None or parameter.unobserved or not learned)
         ):
             draw = (parameter.clone_of or parameter.name) if parameter.init else ""
             groups.setdefault((parameter.shape, parameter.mean, parameter.ms, draw), []).append(parameter)

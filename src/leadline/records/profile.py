@@ -9,7 +9,7 @@ import msgspec
 
 from leadline.records.facts import ModelFacts
 from leadline.records.trace import Gap, Optimizer, Units
-from leadline.records.update import Rehearsal, Update
+from leadline.records.update import MIN_LEARNED_PROGRESS, Rehearsal, Update
 
 FactorKind = Literal[
     "activation", "weight", "norm", "attention", "product", "skip", "branch", "scale", "pool", "loss", "rest"
@@ -309,10 +309,19 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What one step of the optimizer does; None: not measured."""
     rehearsal: Rehearsal | None = None
     """A few steps of the optimizer on the batch; None: not made."""
+    constant_loss: float | None = None
+    """Loss of the best output that is the same for every sample of the batch; None if it is not known."""
     theory: Theory | None = None
     """How much of the pass theory covers, and where it departs from measurement."""
     depth_scale: DepthScale | None = None
     """The gain per block that theory predicts, and how deep such a stack can be."""
+
+    @property
+    def has_learned(self) -> bool:
+        """The loss is far below that of any constant output: the network was trained before, so that it can be."""
+        if self.loss is None or self.constant_loss is None:
+            return False
+        return self.loss < (1 - MIN_LEARNED_PROGRESS) * self.constant_loss
 
     @property
     def predicted(self) -> bool:

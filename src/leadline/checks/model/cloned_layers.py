@@ -31,8 +31,8 @@ def cloned_layers(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Matrices of different parameters whose shape, mean and mean square agree to the last bit, which never happens to two
-    random draws, and that are neither constant nor tied. It is a note for two copies or more, and a warning from
-    `MIN_WARNING_COPIES` = 24 on.
+    random draws, that get a gradient, and that are neither constant nor tied. It is a note for two copies or more, and
+    a warning from `MIN_WARNING_COPIES` = 24 on.
 
     ## Why it hurts
     Depth theory assumes independent layers. Copies add up coherently: the second moment of a pre-norm stream grows as
@@ -42,7 +42,8 @@ def cloned_layers(profile: Profile) -> Iterator[Symptom]:
     ## When it is wrong
     In a stack of a few layers the cost is small: `nn.TransformerEncoder` copies the layer it is given, and six of them
     train well. Initializing each layer separately is free anyway. Weights that are *shared* (one parameter used at
-    every depth) are a different case and do not fire.
+    every depth) are a different case and do not fire. Neither does a second network that copies the first one and gets
+    no gradient, such as the target of BYOL.
 
     ## References
     PyTorch issues 72253 and 86274 (`nn.TransformerEncoder` deep-copies one layer).
