@@ -73,10 +73,10 @@ def _standardized(trace: Trace, source: Value) -> Value:
 
 
 def read_head(trace: Trace) -> Head | None:
-    """The last loss op of the pass and the logits it reads; None if no loss was computed."""
-    if trace.loss is None:
-        return None
+    """The last loss op of the pass and the logits it reads, measured or predicted; None if the loss is not known."""
     losses = [op for op in trace.ops if op.kind == "loss"]
+    if trace.loss is None:
+        return _predicted_head(trace, losses[-1]) if losses else None
     if not losses:
         return Head(loss="", value=trace.loss, classes=None, logit_ms=None, logit_max=None, behind="")
     op = losses[-1]
@@ -98,6 +98,22 @@ def read_head(trace: Trace) -> Head | None:
         logit_ms=None if logits.forward is None else logits.forward.ms,
         logit_max=None if logits.forward is None else logits.forward.abs_max,
         behind=producer.name if producer is not None and is_squashed else "",
+    )
+
+
+def _predicted_head(trace: Trace, op: Op) -> Head | None:
+    """The loss and the logits that theory predicts for a model without weights, for a loss that is a mean."""
+    if op.forward_ms_predicted is None or op.kwargs.get("reduction", "mean") != "mean":
+        return None
+    logits = trace.values[op.inputs[0]]
+    producer = None if logits.op is None else trace.ops[logits.op]
+    return Head(
+        loss=op.name,
+        value=math.sqrt(op.forward_ms_predicted),
+        classes=_classes(op, logits),
+        logit_ms=None if producer is None else producer.forward_ms_predicted,
+        logit_max=None,
+        behind="",
     )
 
 

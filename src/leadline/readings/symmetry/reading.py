@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from math import exp
+from math import exp, sqrt
 
 from leadline.readings.symmetry.cone import combine_generators, find_balance, find_descent
 from leadline.readings.symmetry.equations import EpsGuard, ScaleEquations
@@ -147,12 +147,25 @@ def _tensor(parameter: Parameter, alone: Container[str], inert: Container[str]) 
 def _eps_site(trace: Trace, guard: EpsGuard) -> EpsSite:
     op, stats = trace.ops[guard.op], trace.values[guard.value].forward
     if stats is None:
-        size = None
+        size = _predicted_size(trace, guard)
     elif op.name == "rms_norm":
         size = stats.ms
     else:
         size = stats.var if guard.squared else abs(stats.mean)
     return EpsSite(where=op.module or op.name, eps=guard.eps, against=size)
+
+
+def _predicted_size(trace: Trace, guard: EpsGuard) -> float | None:
+    """What theory predicts for the quantity to which eps is added, if it was not measured.
+
+    Theory predicts second moments. A norm written op by op adds eps to a variance, which hardly varies: its size is the
+    root of its second moment.
+    """
+    producer = trace.values[guard.value].op
+    ms = None if producer is None else trace.ops[producer].forward_ms_predicted
+    if ms is None or guard.squared or trace.ops[guard.op].name == "rms_norm":
+        return ms
+    return sqrt(ms)
 
 
 def _is_free(guard: EpsGuard, solution: Solution) -> bool:

@@ -21,10 +21,11 @@ from leadline.records.codec import read_text
 from leadline.tracer.values import tensors_in
 from leadline.tracer.weightless.distribution import real_tensors
 
-# In order of preference: classes with a loss of their own, the one that the type is pretrained with first.
+# In order of preference: classes with a loss of their own. A type that has a masked language model is an encoder, also
+# if transformers can run it as a decoder.
 AUTO_CLASSES = (
-    "AutoModelForCausalLM",
     "AutoModelForMaskedLM",
+    "AutoModelForCausalLM",
     "AutoModelForSeq2SeqLM",
     "AutoModelForImageClassification",
     "AutoModelForCTC",
@@ -38,6 +39,8 @@ AUTO_CLASSES = (
 MAX_LAYERS = 10_000
 # Heuristic: most tokenizers hold token ids in 32 bits.
 MAX_VOCABULARY = 2**31 - 1
+# Heuristic: share of equal characters of two names; a typo or another separator leaves 0.85 and more.
+MIN_NAME_LIKENESS = 0.85
 BATCHED_EXPERTS = "batched_mm"  # the name in transformers
 
 
@@ -62,7 +65,10 @@ def read_config(origin: Any) -> Any:
 
 
 def model_class(config: Any) -> Any:
-    """Return the class that the config names, or else the one that its type is pretrained with."""
+    """Return the class that the config names, or else the one that its type is pretrained with.
+
+    The pretraining class itself counts if it is also in one of `AUTO_CLASSES`; others need labels of their own.
+    """
     import transformers  # an optional dependency
 
     known = [getattr(transformers, str(name), None) for name in config.architectures or ()]
@@ -71,16 +77,26 @@ def model_class(config: Any) -> Any:
     ]
     if named:
         return named[0]
-    for head in AUTO_CLASSES:
-        mapping = getattr(transformers, head)._model_mapping
-        if type(config) in mapping:
-            classes = mapping[type(config)]
-            return classes[0] if isinstance(classes, tuple | list) else classes
+    candidates = [each for head in AUTO_CLASSES for each in _classes_for(config, head)]
+    pretrained = [each for each in _classes_for(config, "AutoModelForPreTraining") if each in candidates]
+    if pretrained or candidates:
+        return (pretrained or candidates)[0]
     raise InputError(
         expected="a config of a model that can be built from it alone",
         got=f"model_type {config.model_type!r}, for which transformers has no such model",
         fix='name the class in the config, for example "architectures": ["LlamaForCausalLM"]',
     )
+
+
+def _classes_for(config: Any, head: str) -> list[Any]:
+    """The classes that an auto class of transformers has for this type."""
+    import transformers  # an optional dependency
+
+    mapping = getattr(transformers, head)._model_mapping
+    if type(config) not in mapping:
+        return []
+    classes = mapping[type(config)]
+    return list(classes) if isinstance(classes, tuple | list) else [classes]
 
 
 def build_model(config: Any) -> Any:
@@ -141,13 +157,14 @@ def _check_type(kind: Any, origin: Any) -> None:
     if isinstance(kind, str) and kind in CONFIG_MAPPING:
         return
     where = "the dict" if isinstance(origin, Mapping) else repr(str(origin))
-    close = get_close_matches(str(kind), CONFIG_MAPPING, n=1)
+    close = get_close_matches(str(kind), CONFIG_MAPPING, n=1, cutoff=MIN_NAME_LIKENESS)
     raise InputError(
         expected="a config with a model_type that transformers knows",
         got=f"{where} has {'no model_type' if kind is None else f'model_type {kind!r}'}",
         fix=f"did you mean {close[0]!r}?"
         if close
-        else "pass the config.json of a Hugging Face model; a model with custom code needs a factory: "
+        else f"this transformers knows {len(CONFIG_MAPPING.keys())} types; list them with python -c "
+        "'import transformers; print(*transformers.CONFIG_MAPPING)'. A model with custom code needs a factory: "
         "leadline check --no-weights file.py:factory",
     )
 
