@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+import leadline
 from leadline import Case
 from leadline.errors import InputError
 from leadline.fixes._engine.comparison import compare
@@ -199,3 +201,16 @@ def test_a_batch_may_be_a_list_of_one_input():
     ((inputs, targets),) = read_batches(case, 1).each
     assert targets is None
     assert torch.equal(inputs, torch.ones(2, 3))
+
+
+def test_a_budget_counts_processor_time_so_that_waiting_costs_nothing():
+    budget = budget_of(60)
+    time.sleep(0.3)
+    assert budget.spent < 0.2
+
+
+def test_a_repair_says_when_the_budget_was_not_enough():
+    case = small()
+    diverging = replace(case, optimizer=torch.optim.SGD(case.model.parameters(), lr=1e4))
+    notes = leadline.fix(diverging, budget=1e-3).report.notes
+    assert any("processor time was not enough" in note for note in notes)
