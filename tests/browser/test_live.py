@@ -205,6 +205,14 @@ def test_the_page_shows_events_and_separates_active_from_past_alerts(visit, serv
     assert fact(opened, "watch overhead") == "1 % (budget 1 %)"
 
 
+def test_every_curve_marks_the_steps_since_which_alerts_hold(visit, serve, long_run):
+    opened = visit(serve(long_run).url)
+    curves = opened.locator("#curves figure").count()
+    assert curves > 0
+    assert opened.locator("#curves .mark").count() == 2 * curves  # since steps 40 and 60
+    assert opened.locator("#curves .mark").first.get_attribute("title").startswith("since step ")
+
+
 def test_a_check_is_saved_as_a_static_report(visit, serve, long_run):
     opened = visit(serve(long_run).url, accept_downloads=True)
     with opened.expect_download() as caught:
@@ -241,7 +249,9 @@ def test_the_number_of_charts_does_not_grow_with_the_depth(visit, serve, tmp_pat
                 writer.put(step, {"loss": 1.0}, {"weight_norm": ("parameters", row(layers, step))})
         opened = visit(serve(path).url)
         counts.append(opened.locator("canvas").count())
-        assert opened.locator("[data-name=weight_norm] .rows.last").inner_text() == str(layers - 1)
+        names = opened.locator("[data-name=weight_norm] .rows").all_inner_texts()
+        assert names[0].startswith("w0")
+        assert names[-1].endswith(f"w{layers - 1}")
         assert opened.messages == []
     assert counts[0] == counts[1]
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from leadline.lab import demo
+from leadline.records import Recipe
 from leadline.records.report import Report
 from leadline.report.depth import gains
 
@@ -66,3 +67,11 @@ def test_the_page_and_the_rule_agree_on_the_change_a_block(run):
     report = Report.from_json(run("check", "leadline.lab.demo:deep_mlp", "--format", "json").out)
     found = next(finding for finding in report.findings if finding.code == "B201")
     assert gains(report.profile, 0)[1] == pytest.approx(found.evidence["gain_per_block"])
+
+
+def test_the_trainings_of_the_demo_end_after_their_processor_time_with_equal_steps():
+    seconds = iter(range(0, 10_000, 6))
+    trial, _ = demo.compare_training(
+        Recipe(leadline="", model="Sequential"), 50, clock=lambda: float(next(seconds))
+    )
+    assert len(trial.untreated) == len(trial.treated) < 10

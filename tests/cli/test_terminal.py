@@ -8,7 +8,7 @@ import sys
 import click
 import pytest
 
-from leadline.cli.options import progress_bar
+from leadline.cli.options import ProgressLines, progress_bar
 from leadline.cli.output import at_work, emit, explain_crash
 
 
@@ -34,16 +34,26 @@ def test_a_bar_shows_how_far_it_is_and_names_cannot_move_the_cursor(monkeypatch:
     assert "\x1b[2J" not in terminal.getvalue()
 
 
-def test_no_bar_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_shown_if_it_shall_be_quiet_or_is_done_at_once(monkeypatch: pytest.MonkeyPatch):
     terminal = look_at(monkeypatch, Terminal())
     with progress_bar(quiet=True) as show:
         assert show is None
-    look_at(monkeypatch, io.StringIO())
+    log = look_at(monkeypatch, io.StringIO())
     with progress_bar(quiet=False) as show:
-        assert show is None
+        show(1, 2, "layers")
     with at_work(quiet=False):
         pass
-    assert terminal.getvalue() == ""
+    assert terminal.getvalue() == log.getvalue() == ""
+
+
+def test_without_a_terminal_long_work_writes_a_plain_line_every_few_seconds():
+    log, seconds = io.StringIO(), iter(range(30))
+    show = ProgressLines(log, clock=lambda: float(next(seconds)))
+    for done in range(20):
+        show(done, 20, "training\x1b[2J")
+    lines = log.getvalue().splitlines()
+    assert lines[0] == "training\\x1b[2J 1/20 (2 s)"
+    assert len(lines) == 4
 
 
 def test_a_terminal_shows_that_work_is_going_on(monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -263,3 +264,48 @@ def test_a_loop_that_calls_no_module_is_told_so_and_the_report_says_so(tmp_path:
     with Run(tmp_path / "run.leadline") as run:
         gaps = {each.what: each.why for each in judge_run(run).coverage.gaps}
     assert "no step can be sampled" in gaps["the inside of the model"]
+
+
+def _train_llama(tmp_path: Path, rate: float, steps: int = 48):
+    """Train a tiny Llama with the Trainer, which passes `num_items_in_batch`; return its watch and its losses."""
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+    from leadline.integrations.huggingface import LeadlineCallback
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=32, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    starts = torch.randint(0, 32, (64, 1), generator=torch.Generator().manual_seed(1))
+    tokens = (starts + 3 * torch.arange(24)) % 32
+    rows = [{"input_ids": row, "labels": row} for row in tokens]
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=steps, per_device_train_batch_size=8, learning_rate=rate,
+        report_to=[], save_strategy="no", logging_steps=1, disable_tqdm=True, use_cpu=True, seed=3,
+    )  # fmt: skip
+    callback = LeadlineCallback(every=16)
+    trainer = Trainer(
+        model=LlamaForCausalLM(config), args=arguments, train_dataset=rows, callbacks=[callback]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.train()
+    assert callback.watch.trouble == ""
+    return callback.watch, [each["loss"] for each in trainer.state.log_history if "loss" in each]
+
+
+@needs("accelerate")
+@needs("transformers")
+def test_a_healthy_llama_in_the_trainer_raises_no_alert_about_its_first_loss(tmp_path: Path):
+    watch, losses = _train_llama(tmp_path, 1e-3)
+    assert losses[-1] < losses[0]
+    assert {"I308", "T815"}.isdisjoint(each.code for each in watch.alerts)
+
+
+@needs("accelerate")
+@needs("transformers")
+def test_a_llama_whose_rate_destroys_it_in_the_trainer_is_alarmed(tmp_path: Path):
+    watch, losses = _train_llama(tmp_path, 1.0)
+    assert min(losses[-16:]) > losses[0]
+    assert "T815" in {each.code for each in watch.alerts}

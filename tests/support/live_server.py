@@ -26,6 +26,7 @@ def put(writer: Writer, step: int, loss: float | None = None) -> None:
         "loss": 3.0 - step / 100 if loss is None else loss,
         "step_seconds": 0.1,
         "watch_seconds": 0.001,
+        "overhead": 0.01,
     }
     writer.put(step, scalars, {"grad_norm": ("blocks", norms)})
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 from msgspec.structs import asdict
@@ -114,19 +115,43 @@ def html_option(command: Command) -> Command:
     return file_option("--html", "page", text=text)(command)
 
 
-# A progress bar on stderr, shown only in a terminal.
+# Progress on stderr: a bar in a terminal, and elsewhere a line every few seconds.
 
 Progress = Callable[[int, int, str], object]
+# Heuristic: seconds of silence before the first line; what is done sooner needs none.
+MIN_SILENT_SECONDS = 2.0
+# Heuristic: seconds between two lines in a log.
+LINE_INTERVAL_SECONDS = 5.0
+
+
+class ProgressLines:
+    """Writes how far the work is to a stream that is not a terminal."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._start = clock()
+        self._due = self._start + MIN_SILENT_SECONDS
+
+    def __call__(self, done: int, total: int, text: str) -> None:
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + LINE_INTERVAL_SECONDS
+        count = f" {done}/{total}" if total else ""
+        click.echo(f"{clean(text)}{count} ({now - self._start:.0f} s)", file=self._stream)
 
 
 @contextmanager
 def progress_bar(*, quiet: bool, first: str = "tracing") -> Iterator[Progress | None]:
-    """A function to call with (done, total, description); total 0 means unknown. None if stderr is not a terminal.
+    """A function to call with (done, total, description); total 0 means unknown. None if `quiet`.
 
     `first` is the description before the first call.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield ProgressLines(sys.stderr)
         return
     # Imported here because most commands show no bar, and rich is slow to import.
     from rich.console import Console

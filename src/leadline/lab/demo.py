@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from time import process_time
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,8 @@ LAYERS = 60
 WIDTH = 64
 POINTS = 256
 DATA_SEED = 0
+# Heuristic: seconds of processor time for one of the two trainings; 300 steps take about five.
+MAX_TRAINING_SECONDS = 20.0
 TURNS = 1.5
 # Heuristic: at 1e-3 the loss of sixty plain layers jumps up now and then even with a good initialization.
 PLAIN_RATE = 3e-4
@@ -92,10 +95,17 @@ def two_spirals(points: int, generator: torch.Generator) -> tuple[Tensor, Tensor
 
 
 def compare_training(
-    recipe: Recipe, steps: int, progress: Callable[[int, int, str], object] | None = None
+    recipe: Recipe,
+    steps: int,
+    progress: Callable[[int, int, str], object] | None = None,
+    clock: Callable[[], float] = process_time,
 ) -> tuple[Trial, tuple[float, float]]:
-    """Train `deep_mlp` before and after the recipe. Return both loss curves and the share of points each gets right."""
+    """Train `deep_mlp` before and after the recipe. Return both loss curves and the share of points each gets right.
+
+    Both make the same number of steps: as many as asked for, or as the first makes in `MAX_TRAINING_SECONDS`.
+    """
     runs = []
+    deadline = clock() + MAX_TRAINING_SECONDS
     for label, edits in (("training the untreated network", None), ("training the repaired network", recipe)):
         torch.manual_seed(0)
         case = deep_mlp()
@@ -103,6 +113,9 @@ def compare_training(
             apply_recipe(case.model, edits, case.optimizer)
         losses = []
         for step in range(steps):
+            if edits is None and losses and clock() > deadline:
+                steps = step
+                break
             if progress is not None:
                 progress(step, steps, label)
             losses.append(train_step(case, (case.inputs, case.targets)))

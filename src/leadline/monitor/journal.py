@@ -102,6 +102,16 @@ class Journal:
             self._flush(self.writer)
             self.writer.rows(columns)
 
+    def record_overhead(self, overhead: float) -> None:
+        """Store the overhead of the whole run with its last step, unless that step was measured and has it already."""
+        step = self.history.step
+        if (
+            self.writer is not None
+            and step is not None
+            and step not in self.history.scalars("overhead", 1).steps
+        ):
+            self.writer.put(step, {"overhead": overhead})
+
     def update_alerts(self, *, last: bool = False) -> list[Alert]:
         """Run the run checks on the history and return the alerts that changed; `last` if no step follows."""
         return [self._add_alert(each) for each in self.tracker.update(self.history, last=last)]

@@ -18,14 +18,12 @@ from typing import Literal
 
 from leadline.checks._history import START_STEPS
 from leadline.checks._statistics import MEDIAN_ERROR_RATIO, finite, medians, noise, rise_scale
-from leadline.checks.run.loss_above_start import MIN_RELATIVE_RISE
+from leadline.checks.run.loss_above_start import FIRST_STEPS, MIN_RELATIVE_RISE
 from leadline.checks.run.plateau import MAX_RELATIVE_FALL, MAX_STUCK_FALL
 from leadline.text import number, plural
 
 # Derived: the two ends of a run, of START_STEPS each, must not overlap.
 MIN_STEPS = 2 * START_STEPS
-# Heuristic: losses of the beginning; more would count what was learned in them.
-FIRST_STEPS = 8
 # Heuristic: parts of a run, of which the last is its end.
 PARTS = 8
 # Heuristic: half-width of an interval in standard errors; chance alone leaves it once in 370 runs.

@@ -10,10 +10,10 @@ from leadline import __version__
 from leadline.checks import run_checks
 from leadline.checks._check import Check
 from leadline.checks._history import MAX_STEPS, History
-from leadline.checks.run.loss_above_start import gradient_growth, rise_action
+from leadline.checks.run.loss_above_start import FIRST_STEPS, gradient_growth, rise_action
 from leadline.checks.run.plateau import STUCK_ACTION
 from leadline.monitor.alerts import AlertTracker
-from leadline.monitor.learning import FIRST_STEPS, MIN_STEPS, Learning, judge_learning
+from leadline.monitor.learning import MIN_STEPS, Learning, judge_learning
 from leadline.monitor.runfile import Run
 from leadline.records import (
     Alert,

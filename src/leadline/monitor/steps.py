@@ -134,6 +134,7 @@ class TrainingSteps:
             self._finish(self.current)
             self.current.stepped.clear()
         self.flush()
+        self.journal.record_overhead(self.schedule.overhead)
         self.new_alerts += self.problems.report_end(self.current.step)
         self.new_alerts += self.journal.update_alerts(last=True)
         self.new_alerts += self.samples.make_all_reports()
@@ -372,7 +373,7 @@ class TrainingSteps:
         if record.block_moments is not None:
             moments = record.block_moments.numbers()
             vectors |= {name: (AXIS, self.samples.on_axis(values)) for name, values in moments.items()}
-        scalars["watch_seconds"] = record.watch_seconds
+        scalars |= {"watch_seconds": record.watch_seconds, "overhead": self.schedule.overhead}
         self.flush()
         self.new_alerts += self.journal.add_step(record.step, scalars, vectors)
         self._check_finite(record.step, scalars)

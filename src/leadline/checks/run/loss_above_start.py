@@ -10,6 +10,8 @@ from leadline.checks._examples import falling, noisy, scalar_history
 from leadline.checks._history import START_STEPS, History
 from leadline.checks._statistics import finite, noise, relative_slope, rise_scale
 
+# Heuristic: losses of the beginning; more would count what was learned in them.
+FIRST_STEPS = 8
 # Heuristic: losses that must all be above the start; chance alone puts the first of 17 equal losses lowest once in 17.
 RECENT_STEPS = 16
 # Derived: the recent steps and the steps they are compared with must not overlap.
@@ -39,10 +41,10 @@ def loss_above_start(history: History) -> Iterator[Symptom]:
 
     ## What it measures
     The lowest of the last `RECENT_STEPS` = 16 losses against the start $s$, which is the first loss or the median of
-    the first 32, whichever is lower. Fires from step `MIN_STEPS` = 32 on if the lowest recent loss exceeds $s$ by
-    `MIN_RELATIVE_RISE` = 5 % and by the noise between neighboring steps. Positive losses are compared by their
-    logarithms, because the noise of a loss that explodes grows with it. Of other losses, a start smaller than the noise
-    (of policy gradients, around zero) is no level to compare with.
+    the first `FIRST_STEPS` = 8, whichever is lower. Fires from step `MIN_STEPS` = 32 on if the lowest recent loss
+    exceeds $s$ by `MIN_RELATIVE_RISE` = 5 % and by the noise between neighboring steps. Positive losses are compared by
+    their logarithms, because the noise of a loss that explodes grows with it. Of other losses, a start smaller than the
+    noise (of policy gradients, around zero) is no level to compare with.
 
     ## Why it hurts
     An untrained network that guesses is better than this one. The first steps were too large: with Adam every weight
@@ -61,7 +63,7 @@ def loss_above_start(history: History) -> Iterator[Symptom]:
     recent, first = finite(losses.values[-RECENT_STEPS:]), history.start("loss")
     if len(losses) < MIN_STEPS or len(recent) < RECENT_STEPS or not first:
         return
-    start = min(first[0], median(first))
+    start = min(first[0], median(first[:FIRST_STEPS]))
     scaled, level = rise_scale([start, *recent])
     spread, rise = noise(scaled[1:]), min(scaled[1:]) - scaled[0]
     if level < spread or rise < max(MIN_RELATIVE_RISE * level, MIN_RISE_SIGMAS * spread):

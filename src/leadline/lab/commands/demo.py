@@ -9,7 +9,7 @@ import click
 
 from leadline.cli.check import TRAINABLE_DEMO, check_target
 from leadline.cli.exit_codes import FINE
-from leadline.cli.fix import repair_target
+from leadline.cli.fix import BUDGET, repair_target
 from leadline.cli.options import Progress, color_option, detail_options, examples, file_option, progress_bar
 from leadline.cli.output import at_work, emit, look_for, say
 from leadline.records import Recipe
@@ -44,13 +44,14 @@ def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bo
         quiet=quiet,
     )
     with at_work(quiet=quiet):
+        _use_one_thread()
         report = check_target(DEMO, seed=0)
     emit(FORMATS["text"]([report], look))
     _announce(f"\nRunning: leadline fix {DEMO}\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
-        repaired = repair_target(DEMO, None, seed=0, progress=progress)
+        repaired = repair_target(DEMO, BUDGET, seed=0, progress=progress)
     emit(REPAIR_FORMATS["text"](repaired.report, look))
-    _announce(f"\nTraining both for {steps} steps in a plain loop\n", quiet=quiet)
+    _announce(f"\nTraining both for at most {steps} steps in a plain loop\n", quiet=quiet)
     with progress_bar(quiet=quiet) as progress:
         emit(_race(repaired.recipe, steps, progress, look))
     path = page or Path(tempfile.mkdtemp(prefix="leadline-")) / "demo.html"
@@ -65,6 +66,14 @@ def demo(page: Path | None, steps: int, quiet: bool, verbose: bool, no_color: bo
 def _announce(text: str, *, quiet: bool) -> None:
     if not quiet:
         say(text)
+
+
+def _use_one_thread() -> None:
+    """Layers of 64 units gain nothing from several threads, which wait for each other on a busy machine."""
+    # Imported here so that the command starts without torch.
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _race(recipe: Recipe, steps: int, progress: Progress | None, look: Look) -> str:

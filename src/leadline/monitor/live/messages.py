@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import sys
 from array import array
 from base64 import b64encode
@@ -81,8 +80,6 @@ MAX_ROWS = 140
 MAX_NEW_COLUMNS = 32
 # Heuristic: alerts or events that a page lists; nobody reads more.
 MAX_LISTED_NOTES = 200
-# Heuristic: steps over which the overhead is measured; enough to include sampled ones.
-OVERHEAD_STEPS = 500
 
 Message = dict[str, Any]
 Columns = tuple[Sequence[int], Sequence[Sequence[float]]]
@@ -156,27 +153,12 @@ def status(run: Run) -> Message:
             "started": info.started,
             "updated": updated,
             "loss": run.latest("loss"),
-            "overhead": overhead(run, last_step),
+            "overhead": run.latest("overhead"),
             "budget": info.budget,
             "ranks": info.world_size,
         },
         "standing": [_alert(alert) for alert in run.standing],
     }
-
-
-def overhead(run: Run, last_step: int | None) -> float | None:
-    """Return the seconds of watching per second of training over the last steps; None if they were not measured.
-
-    Steps of which nothing was recorded cost almost nothing and count as usual steps.
-    """
-    if last_step is None or not {"watch_seconds", "step_seconds"} <= {*run.scalar_names}:
-        return None
-    steps, spent = run.scalars("watch_seconds", since=max(0, last_step - OVERHEAD_STEPS))
-    _, took = run.scalars("step_seconds", since=max(0, last_step - OVERHEAD_STEPS))
-    if len(steps) < 2 or not took:
-        return None
-    trained = (steps[-1] - steps[0] + 1) * statistics.median(took)
-    return sum(spent) / trained if trained > 0 else None
 
 
 def alerts_and_events(run: Run) -> Message:

@@ -76,6 +76,7 @@ const heat = (() => {
     function put(line, step) {
       const share = step === null ? -1 : (step - range[0]) / (range[1] - range[0]);
       line.hidden = !(share >= 0 && share <= 1);
+      line.style.top = `${canvas.offsetTop}px`;
       line.style.left = `calc(${canvas.offsetLeft}px + ${Math.min(Math.max(share, 0), 1)} * ${canvas.offsetWidth}px)`;
     }
 

@@ -12,7 +12,8 @@
     branch_skip: ["Branch / skip", "ratio of RMS values"], likeness: ["Similarity of samples", "share of the signal"], dead: ["Dead units", "share"],
     saturated: ["Saturated units", "share"], attention_logit: ["Attention logits", "maximum"], attention_entropy: ["Attention entropy", "nats"],
   };
-  const HIDDEN = new Set(["watch_seconds"]); // the page header shows the cost of watching
+  const HIDDEN = new Set(["watch_seconds", "overhead"]); // the page header shows the cost of watching
+  const SEVERITIES = ["info", "warning", "error"];
   const ONLY_IF_NONZERO = new Set(["non_finite", "grad_clip"]);
   const TONES = ["main", "second", "fourth", "third", "fifth", "sixth"], MAX_CURVES = 16, MAX_MAPS = 16, MAX_COMPLETE_STEPS = 256; // a run of at most so many steps is not thinned
 
@@ -27,6 +28,7 @@
     onzoom(range) {
       find("reset").hidden = range === null;
       drawMaps();
+      markAlerts();
       const wanted = range ? `first=${Math.max(0, Math.floor(range[0]))}&last=${Math.max(0, Math.ceil(range[1]))}` : "";
       if (wanted === refined) return; // charts repeat their zoom after every update
       refined = wanted;
@@ -105,6 +107,30 @@
       pairs.push([curves.get(name), spec]);
     }
     steps.update(pairs);
+    requestAnimationFrame(markAlerts); // by then the charts have their scales
+  }
+
+  /* A line in every curve at the step since which an alert holds; its title says which. Lines of one step are one. */
+  function markAlerts() {
+    const marks = new Map();
+    for (const run of runs)
+      for (const alert of [...run.alerts, ...run.standing]) {
+        const found = marks.get(alert.since) || { words: new Set(), worst: "info" };
+        found.words.add(`${alert.code} ${alert.name}`);
+        if (SEVERITIES.indexOf(alert.severity) > SEVERITIES.indexOf(found.worst)) found.worst = alert.severity;
+        marks.set(alert.since, found);
+      }
+    for (const { plot } of curves.values()) {
+      const { min, max } = plot.scales.x, shown = [...marks].filter(([step]) => step >= min && step <= max);
+      plot.over.querySelectorAll(".mark").forEach((each) => each.remove());
+      for (const [step, { words, worst }] of shown) {
+        const line = notes.element("i", "", `mark ${worst}`);
+        line.style.left = `${plot.valToPos(step, "x")}px`;
+        line.title = `since step ${step}: ${[...words].join(", ")}`;
+        line.dataset.codes = [...words].map((each) => each.split(" ")[0]).join(" ");
+        plot.over.append(line);
+      }
+    }
   }
 
   function newCurve(name, spec, names) {
@@ -131,8 +157,8 @@
   function depthOf(axis) {
     if (!depths.has(axis)) {
       const group = leadline.group({ onmove(index) {
-        const { starts, labels } = longest(axis);
-        pointed.depth = index === null || labels[index] === undefined ? "" : `${axis === "parameters" ? "parameter" : "block"} ${starts[index]}  ${labels[index]}`;
+        const { labels } = longest(axis);
+        pointed.depth = index === null || labels[index] === undefined ? "" : labels[index];
         showReadout();
       } });
       depths.set(axis, group);
@@ -196,15 +222,15 @@
 
   function newHeat(host, run, k) {
     if (several) { const which = notes.element("p", "", "which"); which.append(notes.key(TONES[k]), run.file); host.append(which); }
-    const box = notes.element("div", "", "heat"), first = notes.element("span", "0", "rows first"), last = notes.element("span", "", "rows last");
-    box.append(first, last);
-    host.append(box);
+    const box = notes.element("div", "", "heat"), first = notes.element("span", "", "rows"), last = notes.element("span", "", "rows");
+    box.append(first);
+    host.append(box, last);
     const drawn = heat(box, {
       onmove(step) { steps.move(leadline.nearest(xs, step)); },
       onleave() { steps.move(null); },
       onpick: choose,
     });
-    return { drawn, last };
+    return { drawn, first, last };
   }
 
   const range = () => steps.range || [0, 1];
@@ -215,7 +241,8 @@
       heats.forEach((each, k) => {
         each.show(found[k], range(), decades);
         const axis = runs[k].axes[found[k].axis];
-        hosts[k].last.textContent = axis ? axis.count - 1 : "";
+        hosts[k].first.textContent = axis?.labels[0] ?? "";
+        hosts[k].last.textContent = axis?.labels.at(-1) ?? "";
       });
       legend(scale, decades, found);
     }

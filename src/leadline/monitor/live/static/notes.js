@@ -61,16 +61,10 @@ const notes = (() => {
     return box;
   }
 
-  const layers = (alert, run) => {
-    if (!alert.layers) return alert.where;
-    const [first, last] = alert.layers;
-    return `${alert.where}${alert.where ? ", " : ""}${first === last ? `layer ${first}` : `layers ${first} to ${last}`}`;
-  };
-
   function alertItem(alert, run, several) {
     const item = element("li", "", "alert"), head = element("p");
     head.append(element("span", alert.severity === "info" ? "note" : alert.severity, `severity ${alert.severity}`), element("strong", `${alert.code} ${alert.name}`),
-                element("span", [several ? run.file : "", layers(alert, run), `since step ${alert.since}`].filter(Boolean).join(" · "), "where"));
+                element("span", [several ? run.file : "", alert.where, `since step ${alert.since}`].filter(Boolean).join(" · "), "where"));
     item.append(head, element("p", alert.message));
     if (alert.action) item.append(element("p", alert.action));
     const trend = alert.trend === null ? "" : `${alert.trend > 0 ? "+" : ""}${share(alert.trend)} per step`;
