@@ -11,8 +11,9 @@ import torch
 
 import leadline
 from leadline.cli.fix import diff_of
-from leadline.records import Recipe
+from leadline.records import Recipe, Source, SourceEdit
 from leadline.records.repair import RepairReport
+from tests.support.repairs import outcome, repair
 
 TARGET = """
 import leadline
@@ -25,7 +26,8 @@ def make():
     model = nn.Sequential(*stack, nn.Linear(24, 4))
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
     print("made")
-    return leadline.Case(model, torch.randn(32, 24), torch.randint(4, (32,)), nn.functional.cross_entropy, adam)
+    batch = torch.randn(32, 24), torch.randint(4, (32,))
+    return leadline.Case(model, *batch, nn.functional.cross_entropy, adam)
 """
 
 
@@ -154,12 +156,35 @@ FACTORIES = {
 }
 
 
+def with_code(code: str) -> RepairReport:
+    return repair(outcomes=(outcome(kept=True),), code=code)
+
+
+def test_changed_lines_and_added_code_are_one_diff_that_git_applies_without_a_final_newline(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text("RATE = 0.1\n\ndef make():\n    return (net, *batch, None, adam)")
+    change = SourceEdit(
+        source=Source(file="nets.py", line=1), old="RATE = 0.1\n", new="RATE = 0.01\n", says="Set it"
+    )
+    report = repair(outcomes=(outcome(kept=True, source=(change,), other_code="model.eval()"),))
+    (tmp_path / "repair.diff").write_text(diff_of("nets.py:make", report))
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "repair.diff"], cwd=tmp_path, check=True)
+    expected = (
+        "RATE = 0.01\n\ndef make():\n    made = (net, *batch, None, adam)\n"
+        "    model = made[0]\n    model.eval()\n    return made\n"
+    )
+    assert (tmp_path / "nets.py").read_text() == expected
+
+
 @pytest.mark.parametrize("kind", FACTORIES)
 def test_the_diff_puts_the_code_before_the_return_and_imports_to_imports(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     ending, expected = FACTORIES[kind]
     (tmp_path / "nets.py").write_text(f'"""Nets."""\nimport torch\n\ndef make():\n    x = 1\n{ending}\n')
-    added = [line[1:] for line in diff_of("nets.py:make", CODE).splitlines() if line[0] == "+"][1:]
+    added = [line[1:] for line in diff_of("nets.py:make", with_code(CODE)).splitlines() if line[0] == "+"][1:]
     assert added[0] == "import math"
     assert "    model.weight.data.mul_(2)" in added
     assert set(expected) <= set(added)
@@ -175,7 +200,8 @@ def test_the_diff_puts_the_code_before_the_return_and_imports_to_imports(tmp_pat
         "def make():\n    yield 1\n",
     ],
 )
-def test_where_the_factory_is_not_that_simple_the_code_alone_is_printed(tmp_path, monkeypatch, text):
+def test_where_the_factory_is_not_that_simple_the_code_alone_is_printed(tmp_path, monkeypatch, capsys, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nets.py").write_text(dedent(text))
-    assert diff_of("nets.py:make", CODE) == CODE + "\n"
+    assert diff_of("nets.py:make", with_code(CODE)) == CODE + "\n"
+    assert "no diff: the factory is not a function with a single, final return" in capsys.readouterr().err

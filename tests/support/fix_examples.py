@@ -103,6 +103,17 @@ class Recurrent(nn.Module):
         return y
 
 
+class LogOfRelu(nn.Module):
+    """The logarithm of what may be zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().log()
+
+
+def undefined() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), LogOfRelu(), nn.Linear(WIDTH, CLASSES))
+
+
 class Cut(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -250,6 +261,7 @@ FIX_EXAMPLES: dict[str, tuple[Sick, Sequence[str]]] = {
     "zero-mean": (lambda: case_of(residual(12, coherent=True), vectors()), ("F105", "F101")),
     "insert-norm": (lambda: case_of(plain(16, gain=0.5), vectors()), ("F102", "I301")),
     "connect": (lambda: case_of(Cut(), vectors()), ()),
+    "finite-op": (lambda: case_of(undefined(), vectors()), ()),
     "loss-scale": (_half, ()),
 }
 """By name of the fix: the model, and findings of which the fix must remove one; empty for fixes that only advise."""

@@ -26,9 +26,10 @@ from leadline.cli.options import (
 from leadline.cli.output import emit, explain_crash, look_for, say
 from leadline.errors import LeadlineError
 from leadline.fixes import all_fixes
-from leadline.records.repair import RepairReport
+from leadline.fixes._engine.source_edits import apply_source_edits
+from leadline.records.repair import RepairReport, SourceEdit
 from leadline.report.look import REPAIR_FORMAT_NAMES
-from leadline.report.snippet import split_imports
+from leadline.report.snippet import put_together, split_imports
 from leadline.targets import load, locate, move_case, show_target, source_file
 from leadline.tracer.sources import repository_root
 
@@ -129,7 +130,7 @@ def fix(
         say(
             f"No diff, because there is no change to make: {outcome.strip()}\nWithout --diff, you see what was tried."
         )
-    emit(diff_of(target, repair.code) if diff else REPAIR_FORMATS[form](repair.report, look), output)
+    emit(diff_of(target, repair.report) if diff else REPAIR_FORMATS[form](repair.report, look), output)
     return exit_code(repair.report)
 
 
@@ -160,7 +161,10 @@ def repair_target(
             torch.manual_seed(seed)
             return move_case(load(target), device=device, dtype=dtype)
 
-        return repair(build(), budget, fixes=all_fixes(), progress=progress, factory=build)
+        case = build()
+        path, _ = source_file(target)
+        files = () if path is None else (path,)
+        return repair(case, budget, fixes=all_fixes(), progress=progress, factory=build, files=files)
 
 
 def _save(repair: Repair, path: Path) -> None:
@@ -195,19 +199,50 @@ class FactoryReturn:
     """The returned expression, if it must be given a name first; "" if not."""
 
 
-def diff_of(target: str, code: str) -> str:
-    """A diff for `git apply` or `patch -p1`; the code itself if the factory has no single, final return."""
-    path, attribute = source_file(target)
-    try:
-        text = path.read_text(encoding="utf-8") if path is not None else ""
-        place = _find_return(ast.parse(text), text, attribute)
-    except (OSError, SyntaxError, ValueError):
-        place = None
-    if path is None or place is None or not code:
-        return code + "\n" if code else ""
-    before, after = text.splitlines(keepends=True), patched(text, place, code).splitlines(keepends=True)
+def diff_of(target: str, report: RepairReport) -> str:
+    """A diff for `git apply` or `patch -p1`: changed lines, and code before the return of the factory.
+
+    If the factory has no single, final return, the code alone is printed instead, and stderr says why.
+    """
+    changes: dict[Path, list[SourceEdit]] = {}
+    for change in report.source:
+        changes.setdefault((repository_root() / change.source.file).resolve(), []).append(change)
+    changed = {path: apply_source_edits(_read(path), each) for path, each in changes.items()}
+    code = report.code
+    if changed:
+        code = put_together(each.other_code for each in report.outcomes if each.kept)
+    if code:
+        path, attribute = source_file(target)
+        text = "" if path is None else changed.get(path.resolve()) or _read(path)
+        place = _factory_return(text, attribute)
+        if path is None or place is None:
+            say("no diff: the factory is not a function with a single, final return; add this code to yours")
+            return code + "\n"
+        changed[path.resolve()] = patched(text, place, code)
+    return "".join(_file_diff(path, text) for path, text in changed.items())
+
+
+def _file_diff(path: Path, after: str) -> str:
     name = _diff_name(path)
-    return "".join(unified_diff(before, after, f"a/{name}", f"b/{name}"))
+    rows = _read(path).splitlines(keepends=True), after.splitlines(keepends=True)
+    lines = unified_diff(*rows, f"a/{name}", f"b/{name}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _factory_return(text: str, attribute: str) -> FactoryReturn | None:
+    try:
+        return _find_return(ast.parse(text), text, attribute)
+    except (SyntaxError, ValueError):
+        return None
 
 
 def patched(text: str, place: FactoryReturn, code: str) -> str:
@@ -307,5 +342,5 @@ def _end_of_imports(tree: ast.Module) -> int:
 
 
 def _diff_name(path: Path) -> str:
-    root = repository_root()
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    root = repository_root().resolve()
+    return path.resolve().relative_to(root).as_posix() if path.resolve().is_relative_to(root) else path.name

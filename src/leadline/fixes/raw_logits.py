@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from leadline.fixes._engine.edit_builders import activation_edit
 from leadline.fixes._engine.fix import FixContext, Plan, fix
-from leadline.fixes._engine.lookup import is_own_module
-from leadline.records import Op
+from leadline.fixes._engine.lookup import is_own_module, last_op
 
 
 @fix(name="raw-logits", answers=("I309",), reach="architecture", since="0.1.0")
@@ -32,14 +31,8 @@ def raw_logits(context: FixContext) -> Iterator[Plan]:
     PyTorch, `torch.nn.CrossEntropyLoss`: "expected to contain the unnormalized logits".
     """
     head = context.profile.facts.head if context.profile.facts else None
-    op = _last_op(context, head.behind) if head is not None and head.behind else None
+    op = last_op(context, head.behind) if head is not None and head.behind else None
     if op is None:
         return
     edit = activation_edit(op.module, op.name, "identity", own_module=is_own_module(context, op))
     yield Plan(title=f"no {op.name} before the loss", edits=(edit,), promise=1.0)
-
-
-def _last_op(context: FixContext, name: str) -> Op | None:
-    """The last op of that name in the forward pass."""
-    ops = [op for op in context.trace.ops if op.name == name and op.phase == "forward"]
-    return ops[-1] if ops else None

@@ -98,6 +98,7 @@ def read_head(trace: Trace) -> Head | None:
         logit_ms=None if logits.forward is None else logits.forward.ms,
         logit_max=None if logits.forward is None else logits.forward.abs_max,
         behind=producer.name if producer is not None and is_squashed else "",
+        place=producer.source if producer is not None and is_squashed else None,
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from leadline.readings.anomalies import find_anomalies
 from leadline.readings.attribution import attribute
 from leadline.readings.facts import read_facts, with_unit_statistics
-from leadline.readings.signal import find_anomalies, find_jumps, read_depth_scale
+from leadline.readings.signal import find_jumps, read_depth_scale
 from leadline.readings.structure import Structure, read_structure
 from leadline.records import Coverage, Profile, Trace
+from leadline.tracer.cuts import find_cuts
 
 
 def read_profile(trace: Trace) -> tuple[Profile, Coverage]:
@@ -31,6 +33,7 @@ def _profile(trace: Trace, structure: Structure) -> Profile:
         jumps=(),
         anomalies=find_anomalies(trace),
         backward_ran=trace.loss is not None,
+        cuts=find_cuts(trace),
         attribution=attribute(trace, structure),
         facts=read_facts(trace, structure),
         depth_scale=read_depth_scale(structure.blocks, structure.streams),

@@ -1,4 +1,4 @@
-"""The measured signal along the depth axis: its jumps, its first non-finite value, its depth scale."""
+"""The measured signal along the depth axis: its jumps, and its depth scale."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from leadline.readings.limits import MAX_EFOLDS_SGD
-from leadline.records import Anomaly, DepthBlock, DepthScale, Direction, Jump, Op, Stats, Stream, Trace, Value
+from leadline.records import DepthBlock, DepthScale, Jump, Stream
 from leadline.records.cliffs import DepthChange, depth_change
 from leadline.records.profile import Phase
 
@@ -30,12 +30,6 @@ def find_jumps(blocks: Sequence[DepthBlock]) -> tuple[Jump, ...]:
     return tuple(sorted(large, key=lambda jump: -abs(math.log(jump.factor)))[:MAX_JUMPS])
 
 
-def find_anomalies(trace: Trace) -> tuple[Anomaly, ...]:
-    """The first NaN or infinity in each direction, if it reaches the loss or a gradient."""
-    anomalies = (_forward_anomaly(trace), _backward_anomaly(trace))
-    return tuple(each for each in anomalies if each is not None)
-
-
 def _jumps_between(before: DepthBlock, after: DepthBlock) -> Iterator[Jump]:
     if (forward := _ratio(after.forward_ms, before.forward_ms)) is not None:
         yield Jump(direction="forward", block=after.name, factor=forward)
@@ -49,67 +43,6 @@ def _ratio(new: float | None, old: float | None) -> float | None:
         return None
     ratio = new / old
     return ratio if math.isfinite(ratio) and ratio > 0 else None
-
-
-def _forward_anomaly(trace: Trace) -> Anomaly | None:
-    """Walk back from the loss through non-finite values to the op that produced the first of them."""
-    value = None if trace.loss_value is None else trace.values[trace.loss_value]
-    if value is None or not _is_non_finite(value.forward):
-        return None
-    while value.op is not None:
-        inputs = (trace.values[each] for each in trace.ops[value.op].inputs)
-        non_finite = [each for each in inputs if _passes_on(each)]
-        if not non_finite:
-            break
-        value = non_finite[0]
-    return _anomaly(trace, "forward", value, value.op)
-
-
-def _backward_anomaly(trace: Trace) -> Anomaly | None:
-    """The last value with a non-finite gradient came first, because gradients run backward; its reader caused it."""
-    non_finite = [value for value in trace.values if _is_non_finite(value.backward)]
-    if not non_finite:
-        return None
-    value = max(non_finite, key=lambda each: -1 if each.op is None else each.op)
-    readers = [op for op in trace.ops if value.id in op.inputs]
-    finite_before = [
-        op for op in readers if not any(_is_non_finite(trace.values[out].backward) for out in op.outputs)
-    ]
-    causes = finite_before or readers
-    return _anomaly(trace, "backward", value, causes[-1].index if causes else None)
-
-
-def _anomaly(trace: Trace, direction: Direction, value: Value, index: int | None) -> Anomaly:
-    op = None if index is None else trace.ops[index]
-    stats = value.forward if direction == "forward" else value.backward
-    return Anomaly(
-        direction=direction,
-        op="" if op is None else op.name,
-        module="" if op is None else op.module,
-        value=value.id,
-        non_finite=0 if stats is None else stats.non_finite,
-        count=0 if stats is None else stats.count,
-        source=_source(trace, value, op) if direction == "forward" else "",
-    )
-
-
-def _source(trace: Trace, value: Value, op: Op | None) -> str:
-    """The batch input or parameter that was already non-finite; "" if the op computed it from finite numbers."""
-    if op is None:
-        return value.name
-    non_finite = {
-        each.name for each in trace.parameters if each.ms is not None and not math.isfinite(each.ms)
-    }
-    return next((name for name in op.params if name in non_finite), "")
-
-
-def _is_non_finite(stats: Stats | None) -> bool:
-    return stats is not None and stats.non_finite > 0
-
-
-def _passes_on(value: Value) -> bool:
-    """Whether the value is non-finite and not only masked: attention masks consist of -inf alone."""
-    return _is_non_finite(value.forward) and value.forward is not None and value.forward.mean != -math.inf
 
 
 # The depth scale of a network, from the predicted moments of its blocks.

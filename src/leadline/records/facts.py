@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from leadline.records.trace import Source
+
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     r"""A weight layer as the pass uses it: its matrix, and its effect on the second moment of the signal."""
@@ -96,6 +98,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     logit_max: float | None
     behind: str
     """An activation or softmax between the last weight and the loss; "" if there is none."""
+    place: Source | None = None
+    """The line of the user's code that calls it."""
 
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from leadline.records.facts import ModelFacts
-from leadline.records.trace import Gap, Optimizer, Units
+from leadline.records.trace import CutKind, Gap, Optimizer, Source, Units
 from leadline.records.update import MIN_LEARNED_PROGRESS, Rehearsal, Update
 
 FactorKind = Literal[
@@ -264,6 +264,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the stream that this one flows into (an encoder into its decoder); None: it ends at the loss."""
 
 
+NonFiniteCause = Literal["zero", "negative", "domain", "masked", "ignored", "unweighted", "empty", "overflow"]
+"""Why an op makes NaN or infinity of finite numbers: its input is 0, negative, or outside of its domain; a row is
+masked completely; every label is ignored, or has a weight of 0; nothing is averaged; or the result is too large."""
+
+
 class Anomaly(msgspec.Struct, frozen=True, kw_only=True):
     """The first op, in execution order of its pass, with a non-finite output."""
 
@@ -275,6 +280,28 @@ class Anomaly(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     source: str
     """The batch input or parameter that already held a non-finite number; "" if this op produced it."""
+    place: Source | None = None
+    """The line of the user's code that calls the op."""
+    cause: NonFiniteCause = "overflow"
+    after: str = ""
+    """The op that turns the infinity of this op into NaN; "" if this op makes the NaN, or nothing does."""
+    operand: str = ""
+    """The op that made the input; "" if it is a tensor from outside."""
+    entropy: bool = False
+    """Whether the input of a logarithm is also its factor: p log p."""
+    learned: bool = False
+    """Whether a gradient flows to the input."""
+
+
+class GraphCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The place at which the loss stops depending on parameters, as far as autograd sees."""
+
+    how: CutKind
+    op: str
+    module: str = ""
+    place: Source | None = None
+    parameters: tuple[str, ...] = ()
+    """Names of the trainable parameters before the cut that get no gradient, or only zeros."""
 
 
 class Jump(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,6 +327,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     jumps: tuple[Jump, ...]
     anomalies: tuple[Anomaly, ...]
     backward_ran: bool
+    cuts: tuple[GraphCut, ...] = ()
+    """Where the graph is cut before trainable parameters, in order of execution."""
     attribution: Attribution | None = None
     """The change of the signal along the depth axis, split by kind of op."""
     facts: ModelFacts | None = None

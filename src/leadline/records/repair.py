@@ -10,6 +10,7 @@ from leadline.records.codec import decode, encode
 from leadline.records.display import Printable, write_html
 from leadline.records.finding import Verdict
 from leadline.records.report import Measure, Report
+from leadline.records.trace import Source
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -35,6 +36,24 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: str = ""
     """Path of the module or parameter; "" for the whole model or its training."""
     options: dict[str, Option] = {}
+
+
+class SourceEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a file of the user that does what an edit does."""
+
+    source: Source
+    """The file, and the first line that changes."""
+    old: str
+    """The lines as they are, with their ends."""
+    new: str
+    says: str
+    """What to do, as an imperative clause without a full stop: "Delete the softmax in net.py:46"."""
+
+    @property
+    def diff(self) -> str:
+        """Old and new lines with the marks of a diff."""
+        marked = [f"-{row}" for row in self.old.splitlines()] + [f"+{row}" for row in self.new.splitlines()]
+        return "\n".join(marked)
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +98,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     edits: tuple[Edit, ...] = ()
     code: str = ""
     """Lines that make the same change in the user's own code."""
+    source: tuple[SourceEdit, ...] = ()
+    """For a fix that is kept: the edits that change a line of the user's own files."""
+    other_code: str = ""
+    """For a fix that is kept: lines that make the edits that are not in `source`."""
     verdict: Verdict | None = None
     """Verdict of the treated model; None if it was not checked."""
     gone: tuple[str, ...] = ()
@@ -122,6 +145,11 @@ class RepairReport(Printable, frozen=True, kw_only=True):
     seconds: float = 0.0
     steps: int = 0
     """Training steps of the whole search, including those of the reference network."""
+
+    @property
+    def source(self) -> tuple[SourceEdit, ...]:
+        """The edits of the repair that change a line of the user's own files."""
+        return tuple(change for each in self.outcomes if each.kept for change in each.source)
 
     @property
     def verdict_before(self) -> Verdict:

@@ -13,6 +13,9 @@ TRACE_SCHEMA = "leadline.trace/2"
 
 Phase = Literal["forward", "loss"]
 SourceKind = Literal["input", "target", "parameter", "buffer", "constant"]
+CutKind = Literal["call", "no_grad", "discrete", "exit", "zero"]
+"""What cuts a graph: a call such as `detach`, a `no_grad` block, an op whose result has no gradient (argmax), a
+conversion to Python or NumPy, or an op through which the gradient is exactly zero (round)."""
 
 CHANGED_THROUGH_VIEW = "changed in place through a view"
 """The reason in `Value.unobserved` of a tensor that an op changed through a view of it."""
@@ -70,6 +73,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Path from the root of the repository, with forward slashes."""
     line: int
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tensor of the pass: written by an op, or read from outside (then `source` and `name` say what)."""
@@ -124,6 +130,8 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     kwargs: dict[str, Any] = {}
     """Keyword arguments, encoded in the same way."""
+    cut: CutKind | None = None
+    """How the op ends the graph, if an input requires a gradient and no output does."""
     source: Source | None = None
     """The innermost line of the user's own code that made the call; None if it was made by installed code only."""
     forward_ms_predicted: float | None = None
@@ -132,6 +140,16 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Second moment of that output's gradient that theory predicts."""
     band: float | None = None
     """Half-width of the prediction's finite-width band in e-folds, at two standard deviations."""
+
+
+class GraphExit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that turned a tensor into something that autograd cannot follow: a Python number, a list, an array."""
+
+    name: str
+    """The method: "item", "tolist", "numpy"."""
+    value: int
+    module: str = ""
+    source: Source | None = None
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -236,6 +254,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...]
     modules: tuple[Module, ...]
     gaps: tuple[Gap, ...]
+    exits: tuple[GraphExit, ...] = ()
+    """Where tensors left the graph, in order of execution."""
 
     def to_json(self) -> str:
         return encode(self)

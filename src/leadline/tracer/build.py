@@ -55,6 +55,7 @@ def build_trace(
         values=values,
         parameters=parameters,
         modules=modules,
+        exits=tuple(recorder.exits),
     )
 
 
@@ -90,6 +91,7 @@ def _op(index: int, op: RecordedOp, roles: Sequence[Role], entries: Sequence[Val
         args=op.args,
         kwargs=op.kwargs,
         source=op.source,
+        cut=op.cut,
     )
 
 

@@ -138,8 +138,8 @@ def _loss_in(output: Any) -> Any:
     return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
-def check_differentiable(loss: Tensor, model_index: ModelIndex) -> None:
-    """Raise InputError unless a gradient can flow from the loss to some parameter."""
+def check_differentiable(loss: Tensor, model_index: ModelIndex, remedy: str = "") -> None:
+    """Raise InputError unless a gradient can flow from the loss to a parameter; `remedy` says how, if it is known."""
     if loss.requires_grad:
         return
     trainable = sum(named.item.requires_grad for named in model_index.parameters.values())
@@ -148,7 +148,8 @@ def check_differentiable(loss: Tensor, model_index: ModelIndex) -> None:
         got=f"a loss without gradient ({trainable} of the model's parameter tensors require one)",
         fix="unfreeze at least one parameter"
         if not trainable
-        else "remove detach(), .item(), .data, argmax or torch.no_grad() between the model's parameters and the loss",
+        else remedy
+        or "remove detach(), .item(), .data, argmax or torch.no_grad() between the model's parameters and the loss",
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from leadline.records import Phase, Source, SourceKind
+from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
 from leadline.tracer import stats
 from leadline.tracer.calls import (
@@ -32,6 +32,7 @@ from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 # Heuristic: an op with more outputs (unbind over time steps) would cost too much; none of its outputs is measured.
 MAX_MEASURED_OUTPUTS = 16
 _UNINITIALIZED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
+_EXITS = frozenset(f"torch.Tensor.{name}" for name in ("item", "tolist", "numpy", "__float__", "__array__"))
 _KINDS_WITH_SHARED_MEAN = frozenset(
     {"weight", "matmul", "recurrent", "embedding", "norm", "add", "attention", "activation"}
 )
@@ -75,6 +76,7 @@ class RecordedOp:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     source: Source | None = None
+    cut: CutKind | None = None
 
 
 class CallTensors(NamedTuple):
@@ -106,6 +108,8 @@ class Recorder(TorchFunctionMode):
         self.ops: list[RecordedOp] = []
         self.calls = CallStack(model_index)
         self.gradients = Gradients(self.table, self._run_safely)
+        self.exits: list[GraphExit] = []
+        """Calls that made Python numbers or NumPy arrays of tensors."""
         self.unregistered: list[Tensor] = []
         """Trainable tensors outside the model and the batch, such as a learnable temperature in the loss."""
         self.trainable_inputs: list[Tensor] = []
@@ -170,7 +174,16 @@ class Recorder(TorchFunctionMode):
         """Record the op."""
         (tensors, values, written, _), result = run
         value_by_id = {id(tensor): value for tensor, value in zip(tensors, values, strict=True)}
-        if op := self._record(plan, values, _outputs(result, tensors, written), written):
+        outputs = _outputs(result, tensors, written)
+        if values and plan.callable in _EXITS:
+            module, source = self.calls.here[0], self._call_sites.here(CALLING_CODE)
+            self.exits.append(
+                GraphExit(
+                    name=plan.callable.rpartition(".")[2], value=values[0], module=module, source=source
+                )
+            )
+        if op := self._record(plan, values, outputs, written):
+            op.cut = _cut_kind(tensors, outputs)
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
             if plan.kind == "attention" and not self._unmeasured:
                 self.table.entries[op.outputs[0]].attended = stats.measure_attention(*args, **kwargs)
@@ -391,6 +404,15 @@ def _outputs(result: Any, inputs: Sequence[Tensor], written: list[Tensor]) -> li
     if written:
         return written
     return [tensor for tensor in tensors_in(result) if all(tensor is not other for other in inputs)]
+
+
+def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CutKind | None:
+    """Return how a call ends the graph; None if it does not, or if there was none before it."""
+    if any(each.requires_grad for each in outputs) or not any(each.requires_grad for each in inputs):
+        return None
+    if not any(each.is_floating_point() or each.is_complex() for each in outputs):
+        return "discrete"
+    return "call" if torch.is_grad_enabled() else "no_grad"
 
 
 def _named_parts(tree: Any, name: str) -> list[tuple[str, Any]]:

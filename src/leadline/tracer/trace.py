@@ -24,6 +24,7 @@ from leadline.records import Gap, Trace
 from leadline.tracer import stats
 from leadline.tracer.build import build_trace
 from leadline.tracer.calls import copy_without_dispatch
+from leadline.tracer.cuts import find_cuts, remedy
 from leadline.tracer.inputs import (
     call_model,
     check_arguments,
@@ -104,7 +105,11 @@ def _run(
     if reason := stats.unobservable(loss):
         gap = Gap(what="statistics and gradients", why=f"the model holds no values ({reason})")
         return loss_value, {"loss": None, "gaps": (gap,)}, None
-    check_differentiable(loss, model_index)
+    if not loss.requires_grad:
+        fields = model_fields(model, model_index, None)
+        fields |= {"loss_value": loss_value, "loss": None, "gaps": ()}
+        cuts = find_cuts(build_trace(recorder, model_index, None, fields))
+        check_differentiable(loss, model_index, remedy(cuts[-1]) if cuts else "")
     with explain_backward_error(targets):
         grads = _backward(loss, model_index, recorder)
     gaps = (*_mode_gaps(model, model_index), *_unregistered_gaps(recorder))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
-from leadline.records import ModelFacts, Profile
+from leadline.records import GraphCut, ModelFacts, Profile, Weight
+from leadline.text import layer_label
+from leadline.tracer.cuts import SPELLINGS, remedy
 
 # Heuristic: share of the trainable weight layers; beyond half, most of the network is a fixed function.
 MAX_CUT_SHARE = 0.5
@@ -16,7 +18,7 @@ MAX_CUT_SHARE = 0.5
     code="B203",
     name="blocked-path",
     since="0.1.0",
-    explains=("B206",),
+    explains=("B206", "U508"),
     sick=stack_with(ModelFacts(weights=(weight(0, grad_ms=None), weight(1, grad_ms=None), weight(2)))),
     healthy=stack_with(ModelFacts(weights=(weight(0), weight(1, grad_ms=0.0), weight(2)))),
 )
@@ -26,7 +28,9 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Weight layers that take part in computing the loss, whose matrix is trainable, and for which autograd has no
     gradient at all (not a gradient of zero). Fires if there are any. It is an error if they are more than
-    `MAX_CUT_SHARE` = half of the trainable weight layers.
+    `MAX_CUT_SHARE` = half of the trainable weight layers. The cut is located: the first op after them with an input
+    that requires a gradient and no output that does, or the last call that made a Python number or an array of what
+    they computed.
 
     ## Why it hurts
     A `detach()`, a `no_grad` block, a conversion to NumPy or an argmax cuts the graph. The weights before the cut never
@@ -41,17 +45,43 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     """
     if profile.facts is None or not profile.backward_ran:
         return
-    trainable = [each for each in profile.facts.weights if each.trainable and each.block >= 0]
+    cuts = {name: cut for cut in profile.cuts if cut.how != "zero" for name in cut.parameters}
+    trainable = [each for each in profile.facts.weights if each.trainable and _counts(each, cuts)]
     cut = [each for each in trainable if each.grad_ms is None and not each.grad_unseen]
     if not cut:
         return
+    blocks = [each.block for each in cut if each.block >= 0]
+    located = next((cuts[each.name] for each in reversed(cut) if each.name in cuts), None)
     yield Symptom(
         severity="error" if len(cut) > MAX_CUT_SHARE * len(trainable) else "warning",
         where=cut[0].name if len(cut) == 1 else f"{cut[0].name} … {cut[-1].name}",
         message=f"{len(cut)} of {len(trainable)} trainable weight layers get no gradient although the loss is computed "
-        "from them: the autograd graph is cut after them",
-        action=f"Remove the `detach()`, `no_grad`, argmax or NumPy conversion after `{cut[-1].name}`, or set "
-        "`requires_grad = False` if these weights are not meant to learn.",
+        f"from them: {_describe(located)}",
+        action=f"{_remedy(located, cut[-1].name)}, or set `requires_grad = False` if these weights are not meant to "
+        "learn.",
         evidence={"cut": float(len(cut)), "trainable": float(len(trainable))},
-        layers=(min(each.block for each in cut), max(each.block for each in cut)),
+        layers=(min(blocks), max(blocks)) if blocks else None,
     )
+
+
+def _counts(weight: Weight, cuts: Mapping[str, GraphCut]) -> bool:
+    """Whether the loss is computed from the weight, also through numbers that left the graph."""
+    return weight.block >= 0 or weight.grad_ms is not None or weight.name in cuts
+
+
+def _describe(cut: GraphCut | None) -> str:
+    if cut is None:
+        return "the autograd graph is cut after them"
+    inside = f" in {layer_label(cut.module)}" if cut.module else ""
+    place = f"{inside} ({cut.place})" if cut.place is not None else inside
+    if cut.how == "no_grad":
+        return f"{cut.op}{place} runs without autograd, as inside `torch.no_grad()`"
+    if cut.how == "discrete":
+        return f"the result of {cut.op}{place} has no gradient"
+    return f"{SPELLINGS.get(cut.op, cut.op)}{place} cuts the autograd graph after them"
+
+
+def _remedy(cut: GraphCut | None, last: str) -> str:
+    if cut is None:
+        return f"Remove the `detach()`, `no_grad`, argmax or NumPy conversion after `{last}`"
+    return remedy(cut) if cut.place is not None else f"{remedy(cut)} after `{last}`"

@@ -9,6 +9,7 @@ from leadline.checks._examples import profile_of, stack_with, weight
 from leadline.checks._ranges import body
 from leadline.records import ModelFacts, Profile
 from leadline.text import layer_label
+from leadline.tracer.cuts import remedy
 
 # Derived: with a single block before the head, the two cannot be compared.
 MIN_BLOCKS = 2
@@ -51,8 +52,17 @@ def head_only_gradient(profile: Profile) -> Iterator[Symptom]:
             severity="error",
             where=f"{profile.blocks[known[0]].name} … {profile.blocks[known[-1]].name}",
             message=f"the gradient is exactly zero in all {len(known)} blocks before the head: only the head learns",
-            action=f"Look at the output of {layer_label(profile.blocks[known[-1]].name)}: remove a mask that zeroes "
-            "it, or replace an activation that is zero or saturated for every sample.",
+            action=_action(profile, layer_label(profile.blocks[known[-1]].name)),
             evidence={"blocks": float(len(known)), "head_grad_ms": head},
             layers=(known[0], known[-1]),
         )
+
+
+def _action(profile: Profile, last: str) -> str:
+    zero = next((cut for cut in profile.cuts if cut.how == "zero"), None)
+    if zero is not None:
+        return f"{remedy(zero)}."
+    return (
+        f"Look at the output of {last}: remove a mask that zeroes it, or replace an activation that is zero or "
+        "saturated for every sample."
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
-from leadline.records import Profile, Update
+from leadline.records import GraphCut, Profile, Update
+from leadline.tracer.cuts import remedy
 
 
 @check(
@@ -55,10 +56,19 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
             where="the optimizer",
             message=f"one step of {update.optimizer} learns nothing: the gradient of all {len(update.parameters)} "
             "parameter tensors is exactly 0",
-            action="Look for what makes the loss independent of the parameters: a factor of 0, a clamped or saturated "
-            "output, dead units, an argmax or a rounding.",
+            action=_action(profile.cuts),
             evidence=_evidence(update),
         )
+
+
+def _action(cuts: Sequence[GraphCut]) -> str:
+    zero = next((cut for cut in cuts if cut.how == "zero"), None)
+    if zero is not None:
+        return f"{remedy(zero)}."
+    return (
+        "Look for what makes the loss independent of the parameters: a factor of 0, a clamped or saturated output, "
+        "dead units, an argmax or a rounding."
+    )
 
 
 def _evidence(update: Update) -> dict[str, float]:

@@ -49,11 +49,12 @@ def squashed_logits(profile: Profile) -> Iterator[Symptom]:
     """
     head = profile.facts.head if profile.facts else None
     if head is not None and head.behind in SQUASHING_OPS.get(head.loss, ()):
+        place = "before the loss" if head.place is None else f"in {head.place}"
         yield Symptom(
             severity="warning",
             where="the loss",
             message=f"{head.loss} expects logits but gets the output of {head.behind}: it applies its own "
             f"{'softmax' if head.loss == 'cross_entropy' else 'sigmoid'}, and the first loss is {head.value:.3g}",
-            action=f"Remove the {head.behind} before the loss and pass the logits to `F.{head.loss}`.",
+            action=f"Delete the {head.behind} {place} and pass the logits to `F.{head.loss}`.",
             evidence={"loss": head.value},
         )

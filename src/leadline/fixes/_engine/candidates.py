@@ -12,7 +12,7 @@ from msgspec.structs import replace as replace_fields
 from leadline.errors import InputError
 from leadline.fixes._engine.edits import code_of
 from leadline.fixes._engine.fix import Fix, FixContext, Plan
-from leadline.records import Edit, Outcome, Reach
+from leadline.records import Edit, Outcome, Profile, Reach
 from leadline.report.snippet import put_together
 
 REACHES: tuple[Reach, ...] = get_args(Reach)
@@ -56,6 +56,24 @@ class Candidate:
 def find_candidates(context: FixContext, fixes: Sequence[Fix]) -> list[Candidate]:
     """Every plan that answers a finding worse than a note, in the order in which to try them."""
     return sort_candidates([each for fix in fixes for each in _answering_candidates(fix, context)])
+
+
+def find_advice(context: FixContext, fixes: Sequence[Fix]) -> list[Candidate]:
+    """The candidates that only the author of the model can carry out."""
+    return [each for each in find_candidates(context, fixes) if each.reach == "advice"]
+
+
+def needs_author(profile: Profile) -> bool:
+    """Whether no edit of weights, rate or blocks can help, so that training would only confirm the finding.
+
+    The batch or a parameter holds NaN already, an op is undefined for its input, or no trainable weight gets a
+    gradient because the graph is cut. A result that is too large for its dtype is different: smaller numbers repair it.
+    """
+    if any(each.source or each.cause != "overflow" for each in profile.anomalies[:1]):
+        return True
+    weights = [each for each in profile.facts.weights if each.trainable] if profile.facts else []
+    cut = {name for each in profile.cuts if each.how != "zero" for name in each.parameters}
+    return bool(weights) and all(each.name in cut for each in weights)
 
 
 def sort_candidates(found: Iterable[Candidate]) -> list[Candidate]:

@@ -181,6 +181,14 @@ def is_own_module(context: FixContext, op: Op) -> bool:
     return bool(op.module) and module is not None and not [*module.children(), *module.parameters()]
 
 
+def last_op(context: FixContext, name: str | None, module: str | None = None) -> Op | None:
+    """The last op of the forward pass with that name and in that module, where they are given."""
+    for op in reversed(context.trace.ops):
+        if op.phase == "forward" and name in (None, op.name) and module in (None, op.module):
+            return op
+    return None
+
+
 # Queries, keys and values packed into one matrix: where each of them lies.
 
 PACKED_ROWS = ("in_proj_weight", "qkv.weight", "Wqkv.weight")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace as replace_fields
 from torch import nn
 
 from leadline import __version__
@@ -16,11 +18,12 @@ from leadline.case import Case, KeptBatches, Progress, describe
 from leadline.errors import CopyError, InputError, LeadlineError
 from leadline.fixes._engine.comparison import final_loss, learns
 from leadline.fixes._engine.copy import Factory, RebuildableCase, copy_case, rebuildable
-from leadline.fixes._engine.edits import EditSession, Undo, apply_edits, code_for_several
+from leadline.fixes._engine.edits import EditSession, Undo, apply_edits, code_for_several, code_of
 from leadline.fixes._engine.fix import Fix
 from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH, OUT_OF_TIME
 from leadline.fixes._engine.reference import LearningCriterion
 from leadline.fixes._engine.search import SearchResult, search
+from leadline.fixes._engine.source_edits import edit_source
 from leadline.fixes._engine.trial import (
     DEFAULT_LEARNING_RATE,
     MAX_TRIAL_STEPS,
@@ -32,7 +35,7 @@ from leadline.fixes._engine.trial import (
     read_batches,
 )
 from leadline.joint_optimizer import Optimizers, as_one
-from leadline.records import Outcome, Recipe, Verdict
+from leadline.records import Outcome, Recipe, SourceEdit, Verdict
 from leadline.records.codec import read_text
 from leadline.records.repair import RepairReport
 from leadline.report.snippet import put_together
@@ -208,10 +211,12 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
     progress: Progress | None = None,
     clock: Clock | None = None,
     factory: Factory | None = None,
+    files: Sequence[Path] = (),
 ) -> Repair:
     """Search for a repair of `case` with these fixes only; see `leadline.fix`.
 
-    If the case cannot be copied, `factory` builds its copies.
+    If the case cannot be copied, `factory` builds its copies. `files` are those in which it is built; edits are shown
+    as changes of them where that is possible.
     """
     time = budget_of(budget, clock or clock_for(case))
     with preserve_process_state():
@@ -225,7 +230,7 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
                 raise
             own = rebuildable(case, factory)
             result = search(own, fixes, trials)
-    report = _make_report(result, trials)
+    report = _make_report(result, trials, files)
     if apply:
         if result.edits:
             apply_recipe(case.model, report.recipe, case.optimizer)
@@ -234,12 +239,13 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
     return Repair(report=report, model=after.model, optimizer=after.optimizer)
 
 
-def _make_report(result: SearchResult, trials: Trials) -> RepairReport:
+def _make_report(result: SearchResult, trials: Trials, files: Sequence[Path]) -> RepairReport:
+    outcomes = _with_source(result, files)
     return RepairReport(
         leadline=__version__,
         before=result.before.report,
         after=result.after.report if result.edits else None,
-        outcomes=result.outcomes,
+        outcomes=outcomes,
         recipe=Recipe(leadline=__version__, model=result.before.report.profile.model, edits=result.edits),
         trial=result.trial,
         sought=result.sought,
@@ -253,6 +259,33 @@ def _make_report(result: SearchResult, trials: Trials) -> RepairReport:
         seconds=trials.budget.spent,
         steps=trials.total_steps,
     )
+
+
+def _with_source(result: SearchResult, files: Sequence[Path]) -> tuple[Outcome, ...]:
+    """The outcomes; those that are kept with their changes of the user's own files.
+
+    Two edits that change the same line, such as two factors on one rate, stay code; so does everything where several
+    optimizers share a loop.
+    """
+    if len(result.before.case.optimizers) > 1:
+        return result.outcomes
+    wanted = [edit for outcome in result.outcomes if outcome.kept for edit in outcome.edits]
+    changes = [edit_source(edit, result.before, files) for edit in wanted]
+    lines = Counter(each.source for each in changes if each is not None)
+    found = {
+        id(edit): change
+        for edit, change in zip(wanted, changes, strict=True)
+        if change is not None and lines[change.source] == 1
+    }
+    return tuple(_outcome_with_source(each, found) if each.kept else each for each in result.outcomes)
+
+
+def _outcome_with_source(outcome: Outcome, found: Mapping[int, SourceEdit]) -> Outcome:
+    source = tuple(found[id(edit)] for edit in outcome.edits if id(edit) in found)
+    others = [edit for edit in outcome.edits if id(edit) not in found]
+    if not source:
+        return replace_fields(outcome, other_code=outcome.code)
+    return replace_fields(outcome, source=source, other_code=code_of(others) if others else "")
 
 
 def _optimizer_name(result: SearchResult) -> str:

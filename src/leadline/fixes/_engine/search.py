@@ -8,10 +8,12 @@ over. If no stage has such a candidate, the best of those that improved the mode
 there is none, those in doubt are trained too; and if that does not help, two causes may hide each other: the most
 promising candidate is carried along, and the next round combines it with others.
 
-Where no finding is left and the model still does not learn, candidates are chosen by how its training fails. At the
-end the whole repair is trained next to the untreated model once more, longer and with another seed. If it does not end
-lower again, or has not learned, the search starts again without its edits, but first with the same repair at a smaller
-rate if the loss was unstable. A repair that was never confirmed is never recommended.
+A model that only its author can repair is not searched at all: where an op is undefined for its input, or all weights
+are cut off from the loss, the page names the line and what to write instead. Where no finding is left and the model
+still does not learn, candidates are chosen by how its training fails. At the end the whole repair is trained next to
+the untreated model once more, longer and with another seed. If it does not end lower again, or has not learned, the
+search starts again without its edits, but first with the same repair at a smaller rate if the loss was unstable. A
+repair that was never confirmed is never recommended.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from leadline.fixes._engine.candidates import (
     Candidate,
     candidates_of,
     combine,
+    find_advice,
     find_candidates,
+    needs_author,
     sort_candidates,
     stages,
 )
@@ -54,7 +58,7 @@ from leadline.fixes._engine.proofs import (
 )
 from leadline.fixes._engine.reference import LearningCriterion, measure_criterion
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
-from leadline.fixes._engine.verify import Proof, make_context, treated_case
+from leadline.fixes._engine.verify import ADVICE, Proof, make_context, treated_case
 from leadline.records import Outcome, Trial
 
 # Heuristic: repairs that may fail their confirmation before the search gives up.
@@ -173,6 +177,9 @@ class Search:
 
     def run(self) -> SearchResult:
         context = self.untreated.context
+        if needs_author(context.profile):
+            self.outcomes += [each.outcome(ADVICE) for each in find_advice(context, self.fixes)]
+            return self._result(None)
         try:
             losses = self.trials.run(context.case, "training the untreated model")
         except OutOfTimeError:

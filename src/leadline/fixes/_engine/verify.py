@@ -49,6 +49,7 @@ from leadline.tracer.restore import preserve_process_state
 # Derived: double precision leaves 1e-12 after thousands of ops, and 1e-16 after one rounded factor.
 MAX_FUNCTION_DRIFT = 1e-9
 
+ADVICE = "advice: only the author of the model can do this"
 PERFECT_REHEARSAL = Rehearsal(losses=(1.0, 0.0))
 """The rehearsal of a network that learns everything: it refutes every finding that training can refute."""
 
@@ -97,7 +98,7 @@ def treated_case(context: FixContext, candidate: Candidate) -> Case:
 def trace_again(context: FixContext, candidate: Candidate) -> Proof:
     """The cheap part of the proof: edit a copy, trace it again, and compare the findings."""
     if candidate.why or not candidate.edits:
-        why = candidate.why or "advice: only the author of the model can do this"
+        why = candidate.why or ADVICE
         return Proof(candidate=candidate, outcome=candidate.outcome(why))
     try:
         case = treated_case(context, candidate)

@@ -29,6 +29,7 @@ from leadline.report.page import (
 )
 from leadline.report.pages.profiles import overlay, profiles_of
 from leadline.report.pages.report import page_with, steps_to_take
+from leadline.report.snippet import put_together
 from leadline.report.verdict import TITLES, sentence
 from leadline.text import joined, number, plural
 
@@ -50,7 +51,8 @@ def repair_page(repair: RepairReport) -> Page:
     if after is not None:
         charts = overlay(before.profile, after.profile, ("before", "after"))
         charts = replace(charts, hint=profiles_of(before.profile).hint)
-    steps = [_kept_step(each) for each in repair.outcomes if each.kept] or steps_to_take(before)
+    kept = [each for each in repair.outcomes if each.kept]
+    steps = [step for each in kept for step in _kept_steps(each)] or steps_to_take(before)
     page = page_with(before, steps=steps, profiles=charts, more=(_fixes_section(repair),))
     titles, words = _headline(repair)
     return replace(
@@ -123,13 +125,14 @@ def _facts(repair: RepairReport, report_facts: FactList) -> FactList:
     )
 
 
-def _kept_step(outcome: Outcome) -> Step:
-    return Step(
-        title=outcome.title,
-        cost=f"{outcome.state}; {REACH_NAMES[outcome.reach]}",
-        code=outcome.code,
-        why=outcome.why,
-    )
+def _kept_steps(outcome: Outcome) -> Iterator[Step]:
+    """Changes of the user's own lines first, then what is left as code to add."""
+    cost = f"{outcome.state}; {REACH_NAMES[outcome.reach]}"
+    for change in outcome.source:
+        yield Step(title=change.says, cost=cost, code=change.diff, why=outcome.why)
+    if outcome.other_code or not outcome.source:
+        code = outcome.other_code or outcome.code
+        yield Step(title=outcome.title, cost=cost, code=code, why=outcome.why)
 
 
 def _fixes_section(repair: RepairReport) -> Section:
@@ -137,7 +140,12 @@ def _fixes_section(repair: RepairReport) -> Section:
     notes: tuple[Element, ...] = tuple(Paragraph(words=each) for each in repair.notes)
     note_facts = facts(*(Fact(label="Note", value=each, line="note") for each in repair.notes))
     losses: tuple[Element, ...] = loss_elements(repair.trial) if repair.trial is not None else ()
-    code: tuple[Element, ...] = (Code(text=repair.code),) if repair.code else ()
+    changes: list[Element] = [
+        part for each in repair.source for part in (Paragraph(words=f"{each.says}:"), Code(text=each.diff))
+    ]
+    others = put_together(each.other_code for each in repair.outcomes if each.kept)
+    text = others if changes else repair.code
+    code: tuple[Element, ...] = (*changes, Code(text=text)) if text else tuple(changes)
     return Section(
         key="fixes",
         title="Loss with and without the fixes",

@@ -1,0 +1,130 @@
+"""An edit becomes a change of the user's own line where exactly one line can be meant, and does the same there."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from leadline.case import Case
+from leadline.fixes import all_fixes
+from leadline.fixes._engine.candidates import find_candidates
+from leadline.fixes._engine.source_edits import apply_source_edits, edit_source
+from leadline.fixes._engine.verify import make_context, treated_case
+from leadline.records import Edit
+
+NETS = """\
+import leadline
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+RATE = 1e-2
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.squash = nn.Linear(16, 64), nn.Linear(64, 8), nn.Softmax(dim=-1)
+
+
+class Function(Body):
+    def forward(self, x):
+        logits = self.last(self.first(x).relu())
+        return F.softmax(logits, dim=-1)
+
+
+class Method(Body):
+    def forward(self, x):
+        return self.last(self.first(x).relu()).softmax(-1)
+
+
+class Module(Body):
+    def forward(self, x):
+        é = self.last(self.first(x).relu())
+        return self.squash(
+            é,
+        )
+
+
+class Twice(Body):
+    def forward(self, x):
+        return F.softmax(F.softmax(self.last(self.first(x).relu()), dim=-1), dim=-1)
+
+
+def listed():
+    return nn.Sequential(
+        nn.Linear(16, 64),
+        nn.ReLU(),
+        nn.Linear(64, 8),
+        nn.Sigmoid(),
+    )
+
+
+def make(build):
+    torch.manual_seed(0)
+    model = build()
+    batch = torch.randn(32, 16), torch.randint(8, (32,))
+    return leadline.Case(model, *batch, F.cross_entropy, torch.optim.Adam(model.parameters(), lr=RATE))
+"""
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+
+    def load(text: str, name: str) -> Case:
+        path = tmp_path / "nets.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("nets", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "nets", module)
+        spec.loader.exec_module(module)
+        return module.make(getattr(module, name))
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "new"),
+    [
+        ("Function", "Delete the softmax in nets.py:18", "        return logits\n"),
+        ("Method", "Delete the softmax in nets.py:23", "        return self.last(self.first(x).relu())\n"),
+        ("Module", "Delete the squash in nets.py:29", "        return é\n"),
+        ("listed", "Delete the Sigmoid in nets.py:43", "        nn.Linear(64, 8),\n"),
+    ],
+)
+def test_a_softmax_is_deleted_in_the_line_that_calls_it_and_the_outputs_are_those_of_the_recipe(
+    load, name, says, new
+):
+    case = load(NETS, name)
+    context = make_context(case)
+    (candidate,) = [each for each in find_candidates(context, all_fixes()) if each.fix == "raw-logits"]
+    change = edit_source(candidate.edits[0], context, [Path("nets.py")])
+    assert (change.says, change.new) == (says, new)
+    edited = load(apply_source_edits(NETS, [change]), name)
+    with torch.no_grad():
+        assert torch.equal(edited.model(case.inputs), treated_case(context, candidate).model(case.inputs))
+
+
+def test_a_learning_rate_is_changed_where_its_constant_is_defined(load):
+    context = make_context(load(NETS, "Function"))
+    change = edit_source(Edit(action="rate", options={"factor": 0.1}), context)
+    assert (change.old, change.new) == ("RATE = 1e-2\n", "RATE = 0.001\n")
+    assert change.says == "Set the learning rate to 0.001 in nets.py:6"
+    assert change.diff == "-RATE = 1e-2\n+RATE = 0.001"
+
+
+def test_where_two_lines_could_be_meant_none_is_changed(load):
+    twice = make_context(load(NETS, "Twice"))
+    reroute = Edit(action="reroute", options={"calls": "softmax", "to": "identity"})
+    assert edit_source(reroute, twice) is None
+    text = NETS + "\n\nOTHER = dict(lr=1e-2)\n"
+    assert (
+        edit_source(Edit(action="rate", options={"factor": 0.1}), make_context(load(text, "Function")))
+        is None
+    )
