@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from benchmarks.first_hour.scores import WAYS, same_verdicts
+from benchmarks.first_hour.scores import rows as variant_rows
 from benchmarks.result_files import Results, load, table
 from benchmarks.verdicts.cases import load_fired_baselines, load_labels, load_verdicts
 from benchmarks.verdicts.page import scores
@@ -60,6 +62,24 @@ def _verdicts() -> Iterator[Figure]:
     )
     yield "How often would the best fixed threshold be?", _percent(best), where, "verdicts.baselines"
     yield "How many healthy networks are called sick?", _percent(own.false_alarm_rate), where, script
+
+
+def _first_hour() -> Iterator[Figure]:
+    """Yield figures of the variants of a small GPT, both ways of passing the loss counted."""
+    found = variant_rows(load("first_hour"), load("first_hour_truth"))
+    held_out = [row for row in found if row.half == "held out" and row.counted]
+    if not held_out:
+        return
+    right = sum(row.right(way) for row in held_out for way in WAYS)
+    same, cases = same_verdicts(found)
+    where, script = "lab-notes/first-hour", "first_hour"
+    yield (
+        "How often is the verdict on a changed GPT right? (held out)",
+        _percent(right / (len(WAYS) * len(held_out))),
+        where,
+        script,
+    )
+    yield "How often is it the same with the loss inside and outside?", f"{same} of {cases}", where, script
 
 
 def _repairs() -> Iterator[Figure]:
@@ -191,4 +211,12 @@ def _between(values: list[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}" if values else ""
 
 
-MAKERS: tuple[Callable[[], Iterator[Figure]], ...] = (_verdicts, _repairs, _costs, _sizes, _depth, _stories)
+MAKERS: tuple[Callable[[], Iterator[Figure]], ...] = (
+    _verdicts,
+    _first_hour,
+    _repairs,
+    _costs,
+    _sizes,
+    _depth,
+    _stories,
+)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.first_hour import frameworks, losses_of_their_own, page, scores, second_round
+from benchmarks.first_hour import frameworks, page, scores, second_round, unusual_losses
 from benchmarks.first_hour.program import is_right
 from benchmarks.first_hour.text import corpus
 from benchmarks.first_hour.truth import FACTS, SEEDS, run_job
@@ -21,7 +21,7 @@ from benchmarks.result_files import ROOT, fill_file, load, save
 TRUTH = "first_hour_truth"
 CHECKS = "first_hour"
 PROGRAMS = {
-    each.name: each for module in (frameworks, losses_of_their_own, second_round) for each in module.PROGRAMS
+    each.name: each for module in (frameworks, unusual_losses, second_round) for each in module.PROGRAMS
 }
 PAGE = ROOT / "docs" / "lab-notes" / "first-hour.md"
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from benchmarks.first_hour.scores import JUDGES, Row, Score, rows, same_verdicts, score
+from benchmarks.first_hour.scores import JUDGES, WAYS, Row, Score, rows, same_verdicts, score
 from benchmarks.result_files import Results, load, table
 
 
 def render(results: Results) -> str:
     """Return the figures and the table of all variants."""
-    found = rows(results, load("first_hour_truth"))
+    truth = load("first_hour_truth")
+    found = rows(results, truth)
     return "\n\n".join(
         [
             "### How often it is right",
             figures(found),
-            "### Training programs",
+            before(rows({"cases": results.get("before", {})}, truth)),
+            "### Results of the training programs",
             programs(results.get("programs", {})),
             "### Every variant",
             all_variants(found),
@@ -39,6 +41,16 @@ def figures(found: list[Row]) -> str:
             f"Both ways of passing the loss get the same verdict for {same} of {cases} variants. The seeds disagree "
             f"for {disagreeing} variants, which are not counted above.",
         ]
+    )
+
+
+def before(found: list[Row]) -> str:
+    """Return the figures of the first measurement, before anything was fixed."""
+    inside, outside = (score(found, JUDGES[f"Leadline, loss {way}"]) for way in WAYS)
+    same, cases = same_verdicts(found)
+    return (
+        f"The first measurement, before any check was changed: {inside.right} of {inside.cases} right with the loss "
+        f"inside, {outside.right} with the loss outside, and the same verdict for {same} of {cases}."
     )
 
 

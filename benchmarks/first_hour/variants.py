@@ -338,7 +338,7 @@ WEIGHTS = (
     _weights("head weights x1000", _times(1000.0), "head"),
     _weights("output projections x1000", _times(1000.0), "out.weight", "down.weight"),
     _weights("position embedding x1000", _times(1000.0), "positions"),
-    _weights("token embedding x1e-6, positions x100", _times(1e-6), "tokens"),
+    _weights("token embedding x1e-6", _times(1e-6), "tokens"),
     _weights("one weight is NaN", lambda p: p.view(-1)[0].fill_(math.nan), "blocks.1.feedforward.up.weight"),
     _weights("norm gains x100", _times(100.0), "norm"),
 )

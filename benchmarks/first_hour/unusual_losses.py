@@ -1,4 +1,4 @@
-"""Programs whose loss is not one cross-entropy: VAE, BYOL, GAN, LoRA."""
+"""Programs with a loss or optimizers of their own kind: VAE, BYOL, GAN, LoRA."""
 
 from __future__ import annotations
 
@@ -184,6 +184,17 @@ def lora() -> Observation:
     return of_report(report, train(optimizer, lambda: loss_of_next_batch(1)))
 
 
+def two_optimizers() -> Observation:
+    """Check a GPT whose matrices learn by SGD and whose vectors and embeddings learn by AdamW."""
+    model = GPT(Network())
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and name.startswith("blocks")]
+    chosen = {id(parameter) for parameter in matrices}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    optimizers = [optim.SGD(matrices, 0.05, momentum=0.9), optim.AdamW(others, 3e-3)]
+    idx, targets = next(corpus().batches(0))
+    return of_report(leadline.check(model, idx, targets, token_loss, optimizers))
+
+
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
@@ -192,5 +203,6 @@ PROGRAMS = (
     TrainingProgram(name="VAE, BCE(sum)/batch + KL", expected="quiet", run=vae),
     TrainingProgram(name="BYOL with an EMA copy", expected="quiet", run=byol),
     TrainingProgram(name="GAN, two optimizers", expected="quiet", run=gan),
+    TrainingProgram(name="GPT, two optimizers", expected="quiet", run=two_optimizers),
     TrainingProgram(name="LoRA on a frozen GPT", expected="quiet", run=lora),
 )
