@@ -73,7 +73,7 @@ def trace(
     return predict_moments(recording) if theory else recording
 
 
-def check(  # noqa: PLR0913  (the five fields of a Case, and three choices)
+def check(  # noqa: PLR0913  (the five fields of a Case, and four choices)
     model: nn.Module | Case,
     inputs: Inputs | None = None,
     targets: Any = None,
@@ -83,6 +83,7 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and three choices)
     rules: Sequence[Check] = (),
     update: bool | None = None,
     rehearse: bool = True,
+    probes: bool = True,
 ) -> Report:
     """Trace the model once and report what is wrong with it. The model is not changed.
 
@@ -94,13 +95,16 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and three choices)
     `rehearse=False` skips the rehearsal and `update=False` skips both. `update=True` raises an error if the step cannot
     be measured; the default reports it as not checked.
 
+    At most eight more forward passes, in eval mode, ask whether the network is asked the right question: what its
+    outputs depend on and what the loss rewards. `probes=False` leaves them out.
+
     >>> import leadline, torch
     >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())
     >>> report.verdict
     'trains'
     """
     case = case_from(model, inputs, targets, loss, optimizer)
-    return check_case(case, rules=rules, update=update, rehearse=rehearse)
+    return check_case(case, rules=rules, update=update, rehearse=rehearse, probes=probes)
 
 
 def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report:

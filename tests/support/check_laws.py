@@ -12,7 +12,7 @@ from leadline.checks import Check
 from leadline.text import first_clause
 
 HEADINGS = ["What it measures", "Why it hurts", "When it is wrong", "References"]
-FAMILIES = {"F": "1", "B": "2", "I": "3", "R": "4", "U": "5", "W": "6", "N": "7", "T": "8"}
+FAMILIES = {"F": "1", "B": "2", "I": "3", "R": "4", "U": "5", "W": "6", "N": "7", "T": "8", "D": "9"}
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 NOT_IMPERATIVE = {"A", "An", "If", "It", "The", "There", "This", "You"}
 NOT_AMERICAN = re.compile(
@@ -40,7 +40,7 @@ def check_violations(each: Check) -> list[str]:
     """Which laws a check breaks."""
     function = each.name.replace("-", "_")
     broken = {
-        "code": not re.fullmatch(r"[FBIRUWNT]\d{3}", each.code) or FAMILIES[each.code[0]] != each.code[1],
+        "code": not re.fullmatch(r"[FBIRUWNTD]\d{3}", each.code) or FAMILIES[each.code[0]] != each.code[1],
         "name": not re.fullmatch(r"[a-z]+(-[a-z]+)*", each.name),
         "function is not named after the check": each.look.__name__ != function,
         "file is not named after the check": each.look.__module__.rpartition(".")[2] != function,

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from leadline.checks._history import History
-from leadline.records import CheckRow, Finding, Margin, Profile, Severity, Source
+from leadline.records import CheckRow, Finding, Margin, OpSite, Profile, Severity, Source
 from leadline.records.run import Alert
 
 Refutation = Literal["", "learning", "falling"]
@@ -41,6 +41,13 @@ class Symptom:
     """Run checks: relative change per step."""
     forecast: str = ""
     """Run checks: what happens if nothing changes."""
+
+
+def in_op(site: OpSite | None) -> str:
+    """A clause that names the op where something first happens; "" if it is not known."""
+    if site is None:
+        return ""
+    return f", first in the op {site.op}" + (f" of {site.module}" if site.module else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

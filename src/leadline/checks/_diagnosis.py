@@ -17,10 +17,12 @@ from leadline.readings.theory import predict_with_account
 from leadline.readings.update.reading import read_update
 from leadline.readings.update.rehearsal import constant_loss, targets_of
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
+from leadline.readings.wiring.dependence import read_dependence
+from leadline.readings.wiring.ledger import read_ledger
 from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Source, Trace, Verdict, severity_rank
 from leadline.records.codec import Unsaved
 from leadline.records.report import Report
-from leadline.report.verdict import sentence
+from leadline.report.verdict import is_about_wiring, sentence
 from leadline.tracer.trace import trace_case
 
 # Calibrated by benchmarks/confidence.py: the share of such verdicts that came true.
@@ -28,7 +30,12 @@ CONFIDENCE: dict[Verdict, float] = {"trains": 0.97, "poor": 0.98, "fails": 0.94}
 
 
 def check_case(
-    case: Case, *, rules: Sequence[Check] = (), update: bool | None = None, rehearse: bool = True
+    case: Case,
+    *,
+    rules: Sequence[Check] = (),
+    update: bool | None = None,
+    rehearse: bool = True,
+    probes: bool = True,
 ) -> Report:
     """Trace `case` once, read the trace, run every check and judge; see `leadline.check`."""
     trace = trace_case(case)
@@ -39,7 +46,21 @@ def check_case(
         profile, coverage = _with_update(case, profile, coverage, required=bool(update))
     if rehearse and profile.update is not None:
         profile = replace(profile, rehearsal=rehearse_steps(case, head))
+    if trace.loss is not None:
+        profile, coverage = _with_wiring(case, trace, profile, coverage, probes=probes)
     return make_report(trace, profile, coverage, rules)
+
+
+def _with_wiring(
+    case: Case, trace: Trace, profile: Profile, coverage: Coverage, *, probes: bool
+) -> tuple[Profile, Coverage]:
+    """The profile with the ledger and, unless they are not wanted, what the probes measured."""
+    profile = replace(profile, ledger=read_ledger(trace, profile.blocks, profile.update))
+    if not probes:
+        return profile, coverage
+    dependence, question, gaps = read_dependence(case, trace)
+    profile = replace(profile, dependence=dependence, question=question)
+    return profile, replace(coverage, gaps=(*coverage.gaps, *gaps))
 
 
 def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
@@ -98,10 +119,18 @@ def ignore_checks(report: Report, codes: Collection[str]) -> Report:
 def collect_findings(checks: Sequence[Check], profile: Profile) -> tuple[Finding, ...]:
     """The findings of all checks, worst first, each linked to the finding that causes it.
 
-    Non-finite findings sort first among those of one severity because they cause others.
+    Non-finite findings sort first among those of one severity because they cause others; then come those about what
+    the network is asked, because they make the others pointless.
     """
     findings = [finding for check in checks for finding in check(profile)]
-    findings.sort(key=lambda each: (-severity_rank(each.severity), not each.code.startswith("N"), each.code))
+    findings.sort(
+        key=lambda each: (
+            -severity_rank(each.severity),
+            not each.code.startswith("N"),
+            not each.code.startswith("D"),
+            each.code,
+        )
+    )
     return link_causes(findings, checks)
 
 
@@ -122,9 +151,11 @@ def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> 
 def _with_reason(report: Report) -> Report:
     """The report with the sentence that decided the verdict, and its confidence.
 
-    Confidence was measured on networks whose optimizer was known; without a measured step it is None.
+    Confidence was measured on networks whose optimizer was known and which were asked the right question; without a
+    measured step, or where the wiring decides, it is None.
     """
-    confidence = CONFIDENCE.get(report.verdict) if report.profile.update is not None else None
+    decides = any(each.severity != "info" and is_about_wiring(each) for each in report.findings)
+    confidence = CONFIDENCE.get(report.verdict) if report.profile.update is not None and not decides else None
     return replace(report, reason=sentence(report), confidence=confidence)
 
 

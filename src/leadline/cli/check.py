@@ -129,6 +129,11 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
     is_flag=True,
     help="Skip the 8 to 16 trial steps on the batch that confirm the verdict; they are undone.",
 )
+@click.option(
+    "--no-probes",
+    is_flag=True,
+    help="Skip the eight forward passes that ask what the outputs depend on and what the loss rewards.",
+)
 @click.option("--device", help="Move model and batch to this device, for instance cuda.")
 @click.option("--dtype", help="Convert floating-point tensors to this dtype, for instance bfloat16.")
 @column_option
@@ -149,6 +154,7 @@ def check(
     seed: int,
     no_weights: bool,
     no_rehearsal: bool,
+    no_probes: bool,
     device: str | None,
     dtype: str | None,
     columns: dict[str, str],
@@ -187,7 +193,7 @@ def check(
     )
     codes = {name: _dropped(own, select, ignore) for name, own in settings.items()}
     known = read_known(baseline, write_baseline)
-    measured = partial(check_target, rehearse=not no_rehearsal)
+    measured = partial(check_target, rehearse=not no_rehearsal, probes=not no_probes)
     try:
         with at_work(quiet=quiet):
             reports = [
@@ -251,6 +257,7 @@ def check_target(
     *,
     drop: Collection[str] = frozenset(),
     rehearse: bool = True,
+    probes: bool = True,
 ) -> Report:
     """Load and check a target; output of its code goes to stderr, so that stdout holds only the result.
 
@@ -264,7 +271,7 @@ def check_target(
     with redirect_stdout(sys.stderr), show_target(target):
         torch.manual_seed(seed)
         case = move_case(load(target), device=device, dtype=dtype)
-        report = check_case(case, rehearse=rehearse)
+        report = check_case(case, rehearse=rehearse, probes=probes)
     factory = factory_source(target)
     places = dict.fromkeys(("", *OUTSIDE_OF_MODEL), factory) if factory else {}
     sources = {**places, **report.sources}

@@ -10,6 +10,7 @@ import msgspec
 from leadline.records.facts import ModelFacts
 from leadline.records.trace import CutKind, Gap, Optimizer, Source, Units
 from leadline.records.update import MIN_LEARNED_PROGRESS, Rehearsal, Update
+from leadline.records.wiring import Dependence, Ledger, Question
 
 FactorKind = Literal[
     "activation", "weight", "norm", "attention", "product", "skip", "branch", "scale", "pool", "loss", "rest"
@@ -344,6 +345,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the pass theory covers, and where it departs from measurement."""
     depth_scale: DepthScale | None = None
     """The gain per block that theory predicts, and how deep such a stack can be."""
+    dependence: Dependence | None = None
+    """What the outputs depend on; None: not probed."""
+    question: Question | None = None
+    """What the loss rewards; None: not probed."""
+    ledger: Ledger | None = None
+    """Which tensors learn."""
 
     @property
     def has_learned(self) -> bool:

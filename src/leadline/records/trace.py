@@ -196,6 +196,8 @@ class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where its class is defined, if that is a file of the user."""
     given: tuple[int | None, ...] = ()
     """Value ids of the tensors among the positional arguments of its first call; None: not used by any op before."""
+    mode_dependent: bool = False
+    """It computes something else in training mode than in eval mode: a dropout or a batch norm."""
     returned: tuple[int | None, ...] = ()
     """Value ids of the tensors that its first call returned."""
 
@@ -237,6 +239,13 @@ class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
         return group.optimizer or self.name
 
 
+class UnregisteredLeaf(msgspec.Struct, frozen=True, kw_only=True):
+    """A trainable tensor of the pass that is neither a parameter of the model nor part of the batch."""
+
+    value: int
+    in_optimizer: bool
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """Every op of one forward and backward pass: what it was, what it read and wrote, and its statistics."""
 
@@ -256,6 +265,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     gaps: tuple[Gap, ...]
     exits: tuple[GraphExit, ...] = ()
     """Where tensors left the graph, in order of execution."""
+    unregistered: tuple[UnregisteredLeaf, ...] = ()
 
     def to_json(self) -> str:
         return encode(self)

@@ -54,9 +54,24 @@ def message_with_action(finding: Finding) -> str:
     return f"{finding.message.rstrip('.')}. {finding.action}"
 
 
+def title(report: Report) -> str:
+    """The verdict in capitals. A network that will lower its loss for the wrong reason does not "not train"."""
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    rehearsal = report.profile.rehearsal
+    falls = rehearsal is not None and rehearsal.losses[-1] < rehearsal.losses[0]
+    if errors and falls and all(is_about_wiring(each) for each in errors):
+        return "LEARNS THE WRONG THING"
+    return TITLES[report.verdict]
+
+
+def is_about_wiring(finding: Finding) -> bool:
+    """Whether the finding is about what the network is asked, not about whether it can train."""
+    return finding.code.startswith("D")
+
+
 def headline(report: Report) -> str:
     """The verdict and its sentence, in one line of plain text."""
-    return f"{TITLES[report.verdict]}: {sentence(report)}"
+    return f"{title(report)}: {sentence(report)}"
 
 
 def sentence(report: Report) -> str:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from leadline.ops.table import Role, resolve_kind
 from leadline.records import Attended, Gap, Module, Op, Parameter, Source, Stats, Trace, Units, Value
@@ -173,7 +175,15 @@ def _module(
         source=source,
         given=recorder.module_inputs.get(key, ()),
         returned=recorder.module_outputs.get(key, ()),
+        mode_dependent=_is_mode_dependent(named.item),
     )
+
+
+def _is_mode_dependent(module: nn.Module) -> bool:
+    """Whether the module is a dropout that drops something, or a batch norm."""
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
+    return isinstance(module, _BatchNorm)
 
 
 # Parameters: their size, their gradient, and how the pass used them.

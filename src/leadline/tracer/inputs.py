@@ -101,6 +101,35 @@ def copy_inference_tensors(tree: Any) -> Any:
     return tree_map(lambda x: x.clone() if isinstance(x, Tensor) and x.is_inference() else x, tree)
 
 
+def copy_batch(batch: Any) -> Any:
+    """Return a copy of the batch, because a model may write into it; a tensor that occurs twice is copied once."""
+    copies: dict[int, Tensor] = {}
+
+    def copied(tensor: Any) -> Any:
+        if not isinstance(tensor, Tensor):
+            return tensor
+        if id(tensor) not in copies:
+            copies[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return copies[id(tensor)]
+
+    return tree_map(copied, batch)
+
+
+def named_tensors(tree: Any, name: str) -> list[tuple[str, Tensor]]:
+    """Return the tensors of a batch by name: keyword arguments by key, positional arguments by position."""
+    parts: list[tuple[str, Any]] = [(name, tree)]
+    if isinstance(tree, Mapping):
+        parts = [(str(key), part) for key, part in tree.items()]
+    elif isinstance(tree, tuple) and len(tree) > 1:
+        parts = [(f"{name}[{index}]", part) for index, part in enumerate(tree)]
+    named = []
+    for label, part in parts:
+        tensors = tensors_in(part)
+        for index, tensor in enumerate(tensors):
+            named.append((label if len(tensors) == 1 else f"{label}[{index}]", tensor))
+    return named
+
+
 def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
     """Return the scalar to differentiate: from the loss function, the output's own `.loss`, or a scalar output."""
     if loss is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -23,7 +23,7 @@ from leadline.tracer.calls import (
     tensors_written_by,
 )
 from leadline.tracer.gradients import Gradients
-from leadline.tracer.inputs import CALLING_CODE
+from leadline.tracer.inputs import CALLING_CODE, named_tensors
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.restore import TensorGuard
 from leadline.tracer.sources import CallSites, repository_root
@@ -212,12 +212,10 @@ class Recorder(TorchFunctionMode):
 
     def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
         """Name the tensors of a batch, before the model reads them."""
-        for label, part in _named_parts(tree, name):
-            new = [tensor for tensor in tensors_in(part) if self._is_new(tensor)]
-            for index, tensor in enumerate(new):
+        for label, tensor in named_tensors(tree, name):
+            if self._is_new(tensor):
                 entry = self._observe(tensor, describe(tensor))
-                entry.source = kind
-                entry.name = label if len(new) == 1 else f"{label}[{index}]"
+                entry.source, entry.name = kind, label
                 self._guard.watch(tensor)
                 if tensor.requires_grad and tensor.is_leaf:
                     self.trainable_inputs.append(tensor)
@@ -413,12 +411,3 @@ def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CutKind | 
     if not any(each.is_floating_point() or each.is_complex() for each in outputs):
         return "discrete"
     return "call" if torch.is_grad_enabled() else "no_grad"
-
-
-def _named_parts(tree: Any, name: str) -> list[tuple[str, Any]]:
-    """Split a batch into named parts: keyword arguments by key, positional arguments by position."""
-    if isinstance(tree, Mapping):
-        return [(str(key), part) for key, part in tree.items()]
-    if isinstance(tree, tuple) and len(tree) > 1:
-        return [(f"{name}[{index}]", part) for index, part in enumerate(tree)]
-    return [(name, tree)]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from leadline.case import Case, Inputs, Loss
 from leadline.joint_optimizer import Optimizers
-from leadline.records import Gap, Trace
+from leadline.records import Gap, Trace, UnregisteredLeaf
 from leadline.tracer import stats
 from leadline.tracer.build import build_trace
 from leadline.tracer.calls import copy_without_dispatch
@@ -113,7 +113,8 @@ def _run(
     with explain_backward_error(targets):
         grads = _backward(loss, model_index, recorder)
     gaps = (*_mode_gaps(model, model_index), *_unregistered_gaps(recorder))
-    return loss_value, {"loss": loss.item(), "gaps": gaps}, grads
+    unregistered = _unregistered_leaves(recorder, case.joint_optimizer)
+    return loss_value, {"loss": loss.item(), "gaps": gaps, "unregistered": unregistered}, grads
 
 
 def _backward(loss: Tensor, model_index: ModelIndex, recorder: Recorder) -> dict[int, Tensor | None]:
@@ -154,6 +155,17 @@ def _unregistered_gaps(recorder: Recorder) -> list[Gap]:
     )
     where = tuple(f"a tensor of shape {tuple(leaf.shape)}" for leaf in recorder.unregistered)
     return [Gap(what="trainable tensors that the model does not register", why=why, where=where)]
+
+
+def _unregistered_leaves(
+    recorder: Recorder, optimizer: torch.optim.Optimizer | None
+) -> tuple[UnregisteredLeaf, ...]:
+    groups = [] if optimizer is None else optimizer.param_groups
+    held = {id(parameter) for group in groups for parameter in group["params"]}
+    return tuple(
+        UnregisteredLeaf(value=recorder.value_of(leaf), in_optimizer=id(leaf) in held)
+        for leaf in recorder.unregistered
+    )
 
 
 def _mode_gaps(model: nn.Module, model_index: ModelIndex) -> list[Gap]:

@@ -27,11 +27,11 @@ from leadline.fixes._engine.comparison import MIN_RELATIVE_GAIN, final_loss, is_
 from leadline.fixes._engine.copy import copy_case
 from leadline.fixes._engine.fix import FixContext
 from leadline.fixes._engine.trial import Batches, Losses, Trials
-from leadline.readings.update.probe import copy_batch, outputs_of
+from leadline.readings.update.probe import outputs_of
 from leadline.readings.update.rehearsal import constant_loss, targets_of
 from leadline.records import Rehearsal
 from leadline.records.update import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
-from leadline.tracer.inputs import call_model
+from leadline.tracer.inputs import call_model, copy_batch
 from leadline.tracer.restore import preserve_process_state
 
 # Calibrated by benchmarks/repair_reference.py, together with the learning rate: it ends near healthy models.

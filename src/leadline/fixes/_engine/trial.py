@@ -22,8 +22,7 @@ from leadline.errors import CopyError, InputError
 from leadline.fixes._engine.copy import copy_case
 from leadline.joint_optimizer import needs_closure
 from leadline.readings.update.optimizer_state import suspend_step_hooks
-from leadline.readings.update.probe import copy_batch
-from leadline.tracer.inputs import call_model, find_loss, unwrap
+from leadline.tracer.inputs import call_model, copy_batch, find_loss, unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.restore import preserve_state
 

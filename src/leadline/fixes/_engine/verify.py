@@ -38,12 +38,12 @@ from leadline.fixes._engine.fix import FixContext
 from leadline.fixes._engine.reference import LearningCriterion
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
 from leadline.readings.symmetry.verification import relative_change
-from leadline.readings.update.probe import copy_batch, outputs_of
+from leadline.readings.update.probe import outputs_of
 from leadline.records import Edit, Finding, Measure, Outcome, Rehearsal, Trial, severity_rank
 from leadline.records.report import Report
 from leadline.report.depth import gains
 from leadline.report.verdict import sentence
-from leadline.tracer.inputs import call_model
+from leadline.tracer.inputs import call_model, copy_batch
 from leadline.tracer.restore import preserve_process_state
 
 # Derived: double precision leaves 1e-12 after thousands of ops, and 1e-16 after one rounded factor.

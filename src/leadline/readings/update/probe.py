@@ -10,14 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map
 
 from leadline.case import Case
 from leadline.errors import InputError
 from leadline.joint_optimizer import needs_closure
 from leadline.readings.update.optimizer_state import preserve_optimizer, suspend_step_hooks
 from leadline.tracer import stats
-from leadline.tracer.inputs import call_model, check_arguments, check_differentiable, find_loss, unwrap
+from leadline.tracer.inputs import (
+    call_model,
+    check_arguments,
+    check_differentiable,
+    copy_batch,
+    find_loss,
+    unwrap,
+)
 from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.process import run_eagerly
 from leadline.tracer.recorder import Recorder
@@ -205,20 +211,6 @@ def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> Non
                 got=f"{name}: {reason}",
                 fix="load the weights, and measure the step on the whole model in one process (not on shards)",
             )
-
-
-def copy_batch(batch: Any) -> Any:
-    """A copy of the batch, because a model may write into its inputs; a tensor that occurs twice is copied once."""
-    copies: dict[int, Tensor] = {}
-
-    def copied(tensor: Any) -> Any:
-        if not isinstance(tensor, Tensor):
-            return tensor
-        if id(tensor) not in copies:
-            copies[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        return copies[id(tensor)]
-
-    return tree_map(copied, batch)
 
 
 def outputs_of(output: Any, loss: Tensor | None = None) -> Tensors:

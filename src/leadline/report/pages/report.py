@@ -36,8 +36,9 @@ from leadline.report.pages.profiles import departure, profiles_of
 from leadline.report.pages.signal import block_table, signal_elements
 from leadline.report.pages.step import rate_advice, step_section
 from leadline.report.pages.symmetry import symmetry_section
+from leadline.report.pages.wiring import ledger_section, question_section
 from leadline.report.place import place_of
-from leadline.report.verdict import TITLES, by_severity, rooted, sentence, steps_of
+from leadline.report.verdict import by_severity, rooted, sentence, steps_of, title
 from leadline.text import count, factor, joined, layer_label, number, plural, quoted, share
 
 # Heuristic: large changes across one block that are named in one sentence.
@@ -73,7 +74,7 @@ def page_with(
     sure = report.confidence
     return Page(
         subject=report.target or profile.model,
-        titles=(Title(words=TITLES[report.verdict], tone=report.verdict),),
+        titles=(Title(words=title(report), tone=report.verdict),),
         sentence=sentence(report),
         note="" if sure is None else f"(confidence {100 * sure:.0f} %)",
         facts=_facts(report),
@@ -84,6 +85,8 @@ def page_with(
             _theory_section(report),
             chain_rule_section(profile),
             step_section(profile.update, profile.rehearsal),
+            question_section(profile),
+            ledger_section(profile.ledger),
             symmetry_section(profile.symmetry),
             _findings_section(report),
             limits_section(report, forecast),

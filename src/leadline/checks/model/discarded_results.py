@@ -1,0 +1,64 @@
+"""D917: a layer computes something that nothing uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check, in_op
+from leadline.checks._ranges import first_names
+from leadline.checks._wiring_examples import SITE, learner, ledger_with
+from leadline.records import DiscardedResult, Profile
+
+
+@check(
+    code="D917",
+    name="discarded-results",
+    since="0.1.0",
+    sick=ledger_with(
+        learner(),
+        discarded=(DiscardedResult(module="layers.0", type="Block", site=SITE, replaced_by="layers.1"),),
+    ),
+    healthy=ledger_with(learner()),
+)
+def discarded_results(profile: Profile) -> Iterator[Symptom]:
+    r"""Layers with trainable parameters run, but their results never reach the loss.
+
+    ## What it measures
+    Modules whose ops are all outside the part of the graph that the loss depends on. Where a module of the same type
+    was given the same input and is used, the result was overwritten.
+
+    ## Why it hurts
+    `for layer in self.layers: y = layer(x)` gives every layer the first input and keeps the last result: all layers but
+    the last are computed in vain, and the network has one layer. A forgotten assignment does the same.
+
+    ## When it is wrong
+    Heads of other tasks and pooled outputs that this loss does not use are computed on purpose. Without a layer that
+    takes their place this is a note.
+
+    ## References
+    PyTorch documentation, `DistributedDataParallel` (`find_unused_parameters`).
+    """
+    results = profile.ledger.discarded if profile.ledger else ()
+    replaced = [each for each in results if each.replaced_by]
+    others = [each for each in results if not each.replaced_by]
+    if replaced:
+        first = replaced[0]
+        yield Symptom(
+            severity="error",
+            where=first.module,
+            message=f"the results of {first_names([each.module for each in replaced])} are thrown away: "
+            f"{first.replaced_by} reads the same input instead of them{in_op(first.site)}",
+            action="Pass each layer the result of the one before it: `x = layer(x)`.",
+            source=first.site.source,
+            evidence={"modules": float(len(replaced))},
+        )
+    if others:
+        yield Symptom(
+            severity="info",
+            where=others[0].module,
+            message=f"the loss does not use the results of {first_names([each.module for each in others])}"
+            f"{in_op(others[0].site)}",
+            action="Use them, or do not compute them.",
+            source=others[0].site.source,
+            evidence={"modules": float(len(others))},
+        )

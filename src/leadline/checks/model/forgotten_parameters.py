@@ -1,0 +1,70 @@
+"""D914: parameters with a gradient that no optimizer holds, or holds twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from leadline.checks._check import Symptom, check
+from leadline.checks._ranges import first_names
+from leadline.checks._wiring_examples import learner, ledger_with
+from leadline.records import LedgerRow, Profile
+
+
+@check(
+    code="D914",
+    name="forgotten-parameters",
+    since="0.1.0",
+    sick=ledger_with(learner(0), learner(1, in_optimizer=0, moved=None), optimizers=("AdamW",)),
+    healthy=ledger_with(learner(0), learner(1), optimizers=("AdamW",)),
+)
+def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
+    r"""Parameters get a gradient, but the optimizer does not hold them, or holds them twice.
+
+    ## What it measures
+    For each trainable tensor that gets a gradient, how often it is among the optimizer's parameters.
+
+    ## Why it hurts
+    The gradient is computed and thrown away. The optimizer was built before a layer was added or replaced, from one
+    part of the model only, or from another copy of it. A tensor that is held twice is stepped twice.
+
+    ## When it is wrong
+    Training only the last layers of a pretrained network is a method: tensors before everything that is trained are a
+    note. Two networks with an optimizer each (a GAN) are checked with both optimizers in a list.
+
+    ## References
+    PyTorch documentation, `torch.optim` (constructing an optimizer after moving or changing the model).
+    """
+    ledger = profile.ledger
+    if ledger is None or not ledger.optimizers:
+        return
+    missing = [
+        row for row in ledger.rows if row.trainable and row.gradient == "finite" and row.in_optimizer == 0
+    ]
+    if missing:
+        yield _missing(missing, ledger.rows)
+    twice = [row for row in ledger.rows if (row.in_optimizer or 0) > 1]
+    if twice:
+        yield Symptom(
+            severity="warning",
+            where=twice[0].name,
+            message=f"the optimizer holds {first_names([row.name for row in twice])} more than once",
+            action="Build the parameter groups from disjoint sets, for example by `id(parameter)`.",
+            evidence={"tensors": float(len(twice))},
+        )
+
+
+def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow]) -> Symptom:
+    order = {row.name: index for index, row in enumerate(rows)}
+    held = [order[row.name] for row in rows if row.in_optimizer]
+    is_frozen_front = bool(held) and all(order[row.name] < held[0] for row in missing)
+    share = sum(row.count for row in missing) / max(sum(row.count for row in rows if row.trainable), 1)
+    return Symptom(
+        severity="info" if is_frozen_front else "error" if not held else "warning",
+        where=missing[0].name,
+        message=f"{len(missing)} tensors ({100 * share:.0f} % of the trainable parameters) get a gradient, but no "
+        f"optimizer holds them: {first_names([row.name for row in missing])}",
+        action="Freeze them with `requires_grad_(False)` if they should not learn."
+        if is_frozen_front
+        else "Build the optimizer from `model.parameters()` after the model is complete.",
+        evidence={"tensors": float(len(missing)), "share": share},
+    )

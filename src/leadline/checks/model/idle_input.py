@@ -1,0 +1,61 @@
+"""D906: an input that says nothing, or that nothing reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check
+from leadline.checks._ranges import first_names
+from leadline.checks._wiring_examples import fed
+from leadline.records import InputUse, Profile
+
+
+@check(
+    code="D906",
+    name="idle-input",
+    since="0.1.0",
+    sick=fed(InputUse(name="input", shape=(8, 4), used=True, visible=True, constant=True)),
+    healthy=fed(InputUse(name="input", shape=(8, 4), used=True, visible=True)),
+)
+def idle_input(profile: Profile) -> Iterator[Symptom]:
+    r"""An input is constant, or the loss does not depend on it.
+
+    ## What it measures
+    Whether all elements of an input are equal, and whether some op on the way to the loss reads it.
+
+    ## Why it hurts
+    A network whose only input is constant can learn the average answer and nothing else. A loader that returns zeros, a
+    column that was dropped, or an argument that `forward` ignores looks like this.
+
+    ## When it is wrong
+    Optional arguments may be given and not used. An unused input is therefore only a note, and so is a constant one as
+    long as another input varies.
+
+    ## References
+    Karpathy, "A Recipe for Training Neural Networks", 2019 (verify that the network trains on real inputs).
+    """
+    inputs = profile.dependence.inputs if profile.dependence else ()
+    used = [each for each in inputs if each.visible]
+    constant = [each for each in used if each.constant]
+    if constant:
+        alone = len(constant) == len(used)
+        elements = sum(math.prod(each.shape) for each in constant)
+        yield Symptom(
+            severity="error" if alone else "info",
+            where=constant[0].name,
+            message=f"all {elements} elements of {first_names([each.name for each in constant])} are equal"
+            + (", and the model has no other input" if alone else ""),
+            action="Print one batch of your data loader and correct how it is read.",
+            evidence={"constant_inputs": float(len(constant)), "used_inputs": float(len(used))},
+        )
+    unused = [each for each in inputs if not each.used and not each.constant]
+    if unused and used:
+        yield Symptom(
+            severity="info",
+            where=unused[0].name,
+            message=f"the loss does not depend on {len(unused)} of {len(inputs)} inputs: "
+            f"{first_names([each.name for each in unused])}",
+            action="Use it in `forward`, or leave it out of the batch.",
+            evidence={"unused_inputs": float(len(unused))},
+        )

@@ -1,0 +1,57 @@
+"""D901: the output of one sample depends on other samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check, in_op
+from leadline.checks._wiring_examples import probed
+from leadline.records import Profile
+
+
+@check(
+    code="D901",
+    name="mixed-samples",
+    since="0.1.0",
+    sick=probed("sample", [0.3, 0.2, 0.9, 0.1], first=2, last=2, forbidden=[0, 1, 3]),
+    healthy=probed("sample", [0.0, 0.0, 0.9, 0.0], first=2, last=2),
+)
+def mixed_samples(profile: Profile) -> Iterator[Symptom]:
+    r"""The output of one sample depends on other samples of the batch.
+
+    ## What it measures
+    One sample of the batch is replaced by other values, and the model runs again in eval mode with the same random
+    numbers. The outputs of all other samples must stay as they were, up to rounding. The first op whose output changed
+    for another sample is named.
+
+    ## Why it hurts
+    The network learns from a mixture that exists only in this batch: at test time another batch gives another answer.
+    Typical causes are a `view` or `reshape` that moves samples into each other, `batch_first` forgotten in a recurrent
+    layer or an attention, a softmax or mean over dimension 0, and attention across the batch. The loss usually still
+    falls, only more slowly and not for the right reason.
+
+    ## When it is wrong
+    Some networks mix rows on purpose: graphs whose edges are not among the inputs, retrieval within the batch, experts
+    with a limited capacity. One sequence without a batch axis looks like mixed samples, too; give it a first axis of
+    length 1. Batch norm is no cause, because it uses its running statistics in eval mode.
+
+    ## References
+    Karpathy, "A Recipe for Training Neural Networks", 2019 (backpropagate from one sample to chart dependencies).
+    """
+    probe = profile.dependence.of("sample") if profile.dependence else None
+    if probe is None or not probe.forbidden:
+        return
+    count = len(probe.forbidden)
+    yield Symptom(
+        severity="error",
+        where=probe.site.module if probe.site else "the model",
+        message=f"changing sample {probe.first} also changes the outputs of {count} of the other "
+        f"{len(probe.moved) - 1} samples{in_op(probe.site)}",
+        action="Keep the batch axis apart: check every `view`, `reshape` and `transpose`, `batch_first`, and the `dim` "
+        "of softmax and mean from there on.",
+        source=probe.site.source if probe.site else None,
+        evidence={
+            "samples_reached": float(count),
+            "largest_change": max(probe.moved[index] for index in probe.forbidden),
+        },
+    )

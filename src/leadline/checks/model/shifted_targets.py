@@ -1,0 +1,67 @@
+"""D907: the loss asks for the wrong position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check
+from leadline.checks._wiring_examples import asked
+from leadline.records import Profile, TargetOffset
+
+
+def _example(offset: int) -> Profile:
+    return asked(offset=TargetOffset(input="idx", axis=1, offset=offset, share=1.0, positions=100))
+
+
+@check(
+    code="D907",
+    name="shifted-targets",
+    since="0.1.0",
+    sick=_example(2),
+    healthy=_example(1),
+)
+def shifted_targets(profile: Profile) -> Iterator[Symptom]:
+    r"""The target of each position is the input of the same position, or of one more than one step ahead.
+
+    ## What it measures
+    The target that the loss uses at each position is the class with the most negative gradient. It is compared with the
+    input at the same position and at the next ones. A language model predicts the next input, at an offset of 1. An
+    offset of 0 counts only if the output changes with the input at its own position: an encoder-decoder makes the
+    inputs of its decoder from the labels, one position later.
+
+    ## Why it hurts
+    With an offset of 0 the network learns to copy what it sees: the loss falls to zero and generation repeats its last
+    token. With 2 the labels were shifted twice, once in the data and once in the model; the network learns to skip a
+    token and never sees why.
+
+    ## When it is wrong
+    Reconstructing the own input is the task of an autoencoder, and a copy task asks for it on purpose. Prediction of
+    several tokens at once has heads with larger offsets in addition to the one at 1.
+
+    ## References
+    Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, equation 1; Hugging Face
+    documentation (causal models shift `labels` inside the model).
+    """
+    offset = profile.question.offset if profile.question else None
+    if offset is None or offset.offset == 1:
+        return
+    copies = offset.offset == 0
+    if copies and not _sees_its_own_position(profile):
+        return
+    what = "its own position" if copies else f"{offset.offset} positions ahead"
+    yield Symptom(
+        severity="error",
+        where=offset.input,
+        message=f"the loss asks each position for the input of {what}, at {100 * offset.share:.0f} % of "
+        f"{offset.positions} positions",
+        action="Use `inputs = tokens[:, :-1]` and `targets = tokens[:, 1:]`."
+        if copies
+        else "Shift the labels once: either in the data or in the model, not in both.",
+        evidence={"offset": float(offset.offset), "share": offset.share},
+    )
+
+
+def _sees_its_own_position(profile: Profile) -> bool:
+    """Whether the output at a position changes with the input at that position, which a decoder's labels must not."""
+    probe = profile.dependence.of("future") if profile.dependence else None
+    return probe is not None and probe.first < len(probe.moved) and probe.moved[probe.first] > 0

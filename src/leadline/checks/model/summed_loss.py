@@ -1,0 +1,46 @@
+"""D912: the size of the loss depends on the size of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leadline.checks._check import Symptom, check
+from leadline.checks._wiring_examples import asked
+from leadline.records import Profile
+
+# Derived: a mean over samples gives 1 and a sum gives 2; between them lie means over tokens of unequal halves.
+MIN_WHOLE_OVER_HALVES = 1.9
+
+
+@check(
+    code="D912",
+    name="summed-loss",
+    since="0.1.0",
+    sick=asked(whole_over_halves=2.0),
+    healthy=asked(whole_over_halves=1.0),
+)
+def summed_loss(profile: Profile) -> Iterator[Symptom]:
+    r"""The loss is a sum over the samples of the batch, not a mean.
+
+    ## What it measures
+    The loss of the batch over the mean of the losses of its two halves, at the same outputs: 1 for a mean, 2 for a sum.
+
+    ## Why it hurts
+    Gradients grow with the batch. The learning rate, clipping and an accumulated gradient mean something else as soon
+    as the batch size changes, and the last, smaller batch of an epoch counts less.
+
+    ## When it is wrong
+    It is a note: a sum is a choice, and adaptive optimizers ignore a constant factor.
+
+    ## References
+    PyTorch documentation, `reduction="sum"`.
+    """
+    ratio = profile.question.whole_over_halves if profile.question else None
+    if ratio is not None and ratio >= MIN_WHOLE_OVER_HALVES:
+        yield Symptom(
+            severity="info",
+            where="the loss",
+            message=f"the loss of the batch is {ratio:.2g} times the mean loss of its halves: it sums over samples",
+            action='Use `reduction="mean"`, so that the learning rate does not depend on the batch size.',
+            evidence={"whole_over_halves": ratio},
+        )

@@ -1,0 +1,93 @@
+"""The tensors of a batch: which axis counts samples, which counts positions, and how to change part of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from leadline.tracer.inputs import named_tensors
+
+# Heuristic: any fixed seed; the same perturbation is drawn at every check of the same batch.
+PERTURBATION_SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTensor:
+    """One tensor among the inputs."""
+
+    name: str
+    tensor: Tensor
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it holds zeros and ones only: it says which elements count, and carries no signal."""
+        if self.tensor.dtype == torch.bool:
+            return True
+        return bool(((self.tensor == 0) | (self.tensor == 1)).all())
+
+    @property
+    def is_tokens(self) -> bool:
+        return not self.tensor.is_floating_point() and self.tensor.dtype != torch.bool
+
+    @property
+    def is_constant(self) -> bool:
+        return self.tensor.numel() > 1 and bool((self.tensor == self.tensor.flatten()[0]).all())
+
+
+def batch_tensors(inputs: Any) -> list[BatchTensor]:
+    """The tensors among the inputs that have elements, by name."""
+    return [
+        BatchTensor(name=name, tensor=tensor)
+        for name, tensor in named_tensors(inputs, "input")
+        if tensor.layout is torch.strided and not tensor.is_nested and tensor.numel()
+    ]
+
+
+def replace_tensors(tree: Any, changed: dict[int, Tensor]) -> Any:
+    """The batch with some tensors replaced, by the `id` of the original."""
+    return tree_map(lambda item: changed.get(id(item), item) if isinstance(item, Tensor) else item, tree)
+
+
+def redraw_samples(tensor: Tensor, axis: int, sample: int) -> Tensor:
+    """A copy in which each element of one sample is that of another sample, drawn at random, at the same place.
+
+    Values stay valid at their place: tokens stay in the vocabulary, and each column keeps its own categories.
+    """
+    rows = tensor.detach().movedim(axis, 0)
+    others = torch.tensor([index for index in range(len(rows)) if index != sample], device=tensor.device)
+    drawn = others[_randint(len(others), rows[0].shape, tensor.device)]
+    changed = rows.clone()
+    changed[sample] = rows.gather(0, drawn.unsqueeze(0)).squeeze(0)
+    return changed.movedim(0, axis)
+
+
+def redraw_positions(tensor: Tensor, axis: int, positions: Tensor) -> Tensor:
+    """A copy in which the content of the positions (a boolean mask along `axis`) is that of others, drawn at random."""
+    rows = tensor.detach().movedim(axis, 0)
+    drawn = rows[_randint(len(rows), (len(rows),), tensor.device)]
+    if (
+        tensor.dim() > 1 and not tensor.is_floating_point()
+    ):  # a sample of tokens may repeat itself: mix samples too
+        drawn = drawn[:, torch.randperm(drawn.size(1), generator=_generator()).to(tensor.device)]
+    changed = rows.clone()
+    changed[positions] = drawn[positions]
+    return changed.movedim(0, axis)
+
+
+def permute_positions(tensor: Tensor, axis: int, count: int) -> Tensor:
+    """A copy in which the first `count` positions come in reverse order."""
+    rows = tensor.detach().movedim(axis, 0).clone()
+    rows[:count] = rows[:count].flip(0)
+    return rows.movedim(0, axis)
+
+
+def _randint(high: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.randint(high, tuple(shape), generator=_generator()).to(device)
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(PERTURBATION_SEED)

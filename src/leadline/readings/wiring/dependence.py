@@ -1,0 +1,387 @@
+"""Which outputs depend on which inputs: change part of the batch, run again, and compare.
+
+All passes run in eval mode with the same random numbers, so batch norm and dropout mix nothing. Changes within the
+noise of repeating the same pass are no changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leadline.case import Case
+from leadline.readings.graph import flow_from
+from leadline.readings.wiring.batch import (
+    BatchTensor,
+    batch_tensors,
+    permute_positions,
+    redraw_positions,
+    redraw_samples,
+    replace_tensors,
+)
+from leadline.readings.wiring.ledger import needed_ops
+from leadline.readings.wiring.question import read_question
+from leadline.records import Gap, Trace
+from leadline.records.wiring import (
+    Dependence,
+    InputUse,
+    Perturbation,
+    PerturbationKind,
+    Question,
+    TargetOffset,
+)
+from leadline.tracer.passes import Pass, PassRunner, first_difference, open_passes
+from leadline.tracer.values import tensors_in
+
+# Derived: several roundings of the same sum in another order stay within a few units in the last place.
+MAX_ROUNDINGS = 16
+# Heuristic: a change must exceed the noise of repeating the pass by this factor.
+MIN_OVER_NOISE = 10.0
+# Heuristic: outputs that differ by more than this when the same pass is repeated are random, and nothing can be said.
+MAX_NOISE = 1e-2
+# Heuristic: below this, half of a sequence is too short to tell past from future.
+MIN_POSITIONS = 4
+
+Reading = tuple[Dependence | None, Question | None, tuple[Gap, ...]]
+
+
+class NotProbedError(Exception):
+    """A probe cannot be made; its text is the reason."""
+
+
+def read_dependence(case: Case, trace: Trace) -> Reading:
+    """What the outputs depend on and what the loss rewards, and what could not be asked, with the reason."""
+    try:
+        with open_passes(case) as runner:
+            return _Probes(case, trace, runner).read()
+    except Exception as error:
+        # Any model can fail on changed inputs; a probe that fails is reported, never raised into the user's program.
+        return None, None, (_gap("what the outputs depend on", _reason(error)),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where samples and positions are in the inputs."""
+
+    tensors: tuple[BatchTensor, ...]
+    """Inputs that have the axis of samples."""
+    samples: int | None
+    sample_axis: int | None
+    positions: int | None
+    offset: TargetOffset | None
+
+    @property
+    def position_axis(self) -> int | None:
+        return None if self.offset is None else self.offset.axis
+
+
+class _Probes:
+    """The probes of one case, one after the other, on one base pass."""
+
+    def __init__(self, case: Case, trace: Trace, runner: PassRunner) -> None:
+        self.case = case
+        self.runner = runner
+        self.inputs = batch_tensors(case.inputs)
+        self.uses = _input_uses(trace, self.inputs)
+        self.watched: set[int] = set()
+        self.gaps: list[Gap] = []
+        self.perturbations: list[Perturbation] = []
+
+    def read(self) -> Reading:
+        first = self._run({})
+        visible = [each for each in self.inputs if self._is_visible(each.name)]
+        question, self.used = read_question(self.case, first, visible)
+        layout = self._layout(question)
+        self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
+        self.base = self._run({})
+        self.noise = _noise(first, self.base)
+        if self.noise > MAX_NOISE:
+            self.gaps.append(_gap("what the outputs depend on", "the outputs are random even in eval mode"))
+        else:
+            self._probe("whether samples are independent", self._probe_samples, layout)
+            if layout.offset is not None:
+                self._probe("what each position sees", self._probe_positions, layout)
+            self._probe("whether padding is masked", self._probe_padding, layout)
+        dependence = Dependence(
+            passes=self.runner.made,
+            noise=self.noise,
+            samples=layout.samples,
+            sample_axis=layout.sample_axis,
+            positions=layout.positions,
+            position_axis=layout.position_axis,
+            perturbations=tuple(self.perturbations),
+            inputs=self.uses,
+        )
+        return dependence, question, tuple(self.gaps)
+
+    def _probe(self, what: str, probe: Any, layout: _Layout) -> None:
+        try:
+            probe(layout)
+        except NotProbedError as reason:
+            self.gaps.append(_gap(what, str(reason)))
+        except Exception as error:  # the model refuses these inputs
+            self.gaps.append(_gap(what, _reason(error)))
+
+    def _run(self, changed: dict[int, Tensor]) -> Pass:
+        inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
+        return self.runner.run(inputs, targets, watch=self.watched)
+
+    def _is_visible(self, name: str) -> bool:
+        """Whether the predictions depend on the input; labels that only the loss reads are not visible."""
+        return next((use.visible for use in self.uses if use.name == name), False)
+
+    def _layout(self, question: Question) -> _Layout:
+        """Samples are along the first axis, unless the targets show that positions are."""
+        offset = question.offset
+        axis = 0 if offset is None else 1 - offset.axis
+        shaped = [each for each in self.inputs if each.tensor.dim() > axis]
+        source = next((each for each in self.inputs if offset and each.name == offset.input), None)
+        positions = None if source is None or offset is None else source.tensor.size(offset.axis)
+        if not shaped:
+            return _Layout((), None, None, positions, offset)
+        largest = source or max(shaped, key=lambda each: (each.tensor.dim(), each.tensor.numel()))
+        samples = largest.tensor.size(axis)
+        with_samples = tuple(each for each in shaped if each.tensor.size(axis) == samples)
+        return _Layout(with_samples, samples, axis, positions, offset)
+
+    # One sample changes; no other may.
+
+    def _probe_samples(self, layout: _Layout) -> None:
+        samples, axis = layout.samples, layout.sample_axis
+        if samples is None or axis is None or samples < 2:
+            raise NotProbedError("the batch has fewer than two samples")
+        self._refuse_graphs(layout, samples)
+        sample = samples // 2
+        data = [each for each in layout.tensors if not each.is_mask]
+        changed = {id(each.tensor): redraw_samples(each.tensor, axis, sample) for each in data}
+        if all(torch.equal(changed[id(each.tensor)], each.tensor) for each in data):
+            raise NotProbedError("all samples of the batch are equal")
+        other = self._run(changed)
+        moved = self._moved(other, samples, axis)
+        forbidden = tuple(index for index, move in enumerate(moved) if move and index != sample)
+        site = first_difference(self.base.prints, other.prints, samples, [sample]) if forbidden else None
+        self.perturbations.append(
+            Perturbation(
+                kind="sample", first=sample, last=sample, moved=moved, forbidden=forbidden, site=site
+            )
+        )
+
+    def _refuse_graphs(self, layout: _Layout, samples: int) -> None:
+        """Rows of a graph depend on each other by design: its edges are indices of rows, or a square matrix."""
+        for each in self.inputs:
+            with_samples = any(each is other for other in layout.tensors)
+            if each.is_tokens and not with_samples and each.tensor.dim() > 1:
+                raise NotProbedError(
+                    f"{each.name} holds integers that may connect the rows of the other inputs (a graph)"
+                )
+            is_square = each.tensor.shape[:2] == (samples, samples)
+            if is_square and len(layout.tensors) > 1:
+                raise NotProbedError(
+                    f"{each.name} has a row and a column for each sample and may connect them"
+                )
+
+    # Sequences whose targets are the inputs of later positions.
+
+    def _probe_positions(self, layout: _Layout) -> None:
+        offset, positions = layout.offset, layout.positions
+        if offset is None or positions is None or positions < MIN_POSITIONS:
+            raise NotProbedError("the sequences are too short")
+        source = next(each for each in self.inputs if each.name == offset.input)
+        where = torch.arange(positions, device=source.tensor.device)
+        split = positions // 2
+        future = redraw_positions(source.tensor, offset.axis, where >= split)
+        past = redraw_positions(source.tensor, offset.axis, where < positions - 1)
+        order = permute_positions(source.tensor, offset.axis, positions - 1)
+        self._perturb_positions("future", source, future, (split, positions - 1), layout)
+        self._perturb_positions("past", source, past, (0, positions - 2), layout)
+        self._perturb_positions("order", source, order, (0, positions - 2), layout)
+
+    def _perturb_positions(
+        self,
+        kind: PerturbationKind,
+        source: BatchTensor,
+        changed: Tensor,
+        span: tuple[int, int],
+        layout: _Layout,
+    ) -> None:
+        positions, offset = layout.positions, layout.offset
+        if positions is None or offset is None or torch.equal(changed, source.tensor):
+            return
+        other = self._run({id(source.tensor): changed})
+        moved = self._moved(other, positions, offset.axis)
+        forbidden: tuple[int, ...] = ()
+        if kind == "future" and offset.offset >= 1:
+            counted = self._counted_positions(layout)
+            forbidden = tuple(
+                index for index in range(min(span[0], len(moved))) if moved[index] and counted[index]
+            )
+        site = None
+        if forbidden:
+            site = first_difference(self.base.prints, other.prints, positions, range(span[0], positions))
+        self.perturbations.append(
+            Perturbation(
+                kind=kind,
+                input=source.name,
+                first=span[0],
+                last=span[1],
+                moved=moved,
+                forbidden=forbidden,
+                site=site,
+            )
+        )
+
+    def _counted_positions(self, layout: _Layout) -> list[bool]:
+        """The positions at which the loss asks for something, in any sample."""
+        positions, axis = layout.positions or 0, layout.position_axis
+        counted = None if self.used is None else self.used.counted
+        if counted is None or axis is None or counted.dim() <= axis:
+            return [True] * positions
+        along = counted.movedim(axis, 0).flatten(1).any(1).tolist()
+        return along + [False] * (positions - len(along))
+
+    # Padded positions, where a mask is given.
+
+    def _probe_padding(self, layout: _Layout) -> None:
+        for mask in layout.tensors:
+            for source in layout.tensors:
+                padded = _padded(mask, source)
+                if padded is not None:
+                    self._perturb_padding(source, padded)
+                    return
+
+    def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
+        others = source.tensor[~padded]
+        if others.numel() == 0 or bool((others == others[0]).all()):
+            raise NotProbedError("all inputs that are not padded are equal")
+        changed = source.tensor.clone()
+        drawn = torch.arange(int(padded.sum()), device=others.device) % len(others)
+        changed[padded] = others[drawn]
+        other = self._run({id(source.tensor): changed})
+        moved = _moved_where(self.base, other, ~padded, self._tolerance())
+        if moved is None:
+            raise NotProbedError("the outputs have no axis of positions")
+        rows = moved.amax(0).tolist()
+        forbidden = tuple(index for index, move in enumerate(rows) if move > 0)
+        positions = padded.any(0).nonzero().flatten().tolist()
+        self.perturbations.append(
+            Perturbation(
+                kind="padding",
+                input=source.name,
+                first=positions[0],
+                last=positions[-1],
+                moved=tuple(rows),
+                forbidden=forbidden,
+            )
+        )
+
+    # Comparison.
+
+    def _tolerance(self) -> float:
+        roundings = max((torch.finfo(each.dtype).eps for each in _outputs(self.base)), default=0.0)
+        return max(MIN_OVER_NOISE * self.noise, MAX_ROUNDINGS * roundings)
+
+    def _moved(self, other: Pass, length: int, axis: int) -> tuple[float, ...]:
+        """By index along an axis: the largest relative change of any output, where it exceeds rounding and noise."""
+        changes = [
+            change
+            for before, after in zip(_outputs(self.base), _outputs(other), strict=False)
+            if (change := _change_along(before, after, length, axis)) is not None
+        ]
+        if not changes:
+            raise NotProbedError("the outputs have no axis that matches the inputs")
+        largest = torch.stack(changes).amax(0)
+        largest[largest <= self._tolerance()] = 0.0
+        return tuple(largest.tolist())
+
+
+def _outputs(one: Pass) -> list[Tensor]:
+    """The outputs that the loss reads: those of the model if they have elements, else what the loss op was given."""
+    own = [each for each in tensors_in(one.output) if each.is_floating_point() and each.numel() > 1]
+    return own or [call.predictions for call in one.loss_calls]
+
+
+def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tensor | None:
+    """Largest change at each index of the axis, relative to the largest magnitude; None if no axis has this length.
+
+    Where samples and positions were flattened into one axis, they are taken apart again.
+    """
+    if before.shape != after.shape or not before.dim():
+        return None
+    delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
+    scale = float(before.detach().double().abs().nan_to_num().max())
+    if delta.dim() > axis and delta.size(axis) == length:
+        rows = delta.movedim(axis, 0)
+    elif axis == 0 and delta.size(0) % length == 0:
+        rows = delta.reshape(length, -1)
+    elif axis == 1 and delta.size(0) % length == 0:
+        rows = delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
+    else:
+        return None
+    return rows.reshape(length, -1).amax(1) / scale if scale else rows.reshape(length, -1).amax(1)
+
+
+def _moved_where(base: Pass, other: Pass, kept: Tensor, tolerance: float) -> Tensor | None:
+    """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
+    for before, after in zip(_outputs(base), _outputs(other), strict=False):
+        if before.dim() >= 2 and before.shape[:2] == kept.shape:
+            delta = (after.detach().double() - before.detach().double()).abs().flatten(2).amax(-1)
+            moved = delta / float(before.detach().double().abs().max() or 1.0)
+            return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
+    return None
+
+
+def _padded(mask: BatchTensor, source: BatchTensor) -> Tensor | None:
+    """Which positions of `source` the mask pads; None if it is no padding mask of these tokens.
+
+    Either value may mean padding, depending on the model. The padded positions are those that all hold one token.
+    """
+    if mask is source or not mask.is_mask or not source.is_tokens or source.is_mask:
+        return None
+    if mask.tensor.shape != source.tensor.shape or mask.tensor.dim() != 2 or mask.is_constant:
+        return None
+    for value in (0, 1):
+        padded = mask.tensor == value
+        tokens = source.tensor[padded]
+        rest = source.tensor[~padded]
+        if bool((tokens == tokens[0]).all()) and not bool((rest == rest[0]).all()):
+            return padded
+    return None
+
+
+def _noise(base: Pass, repeated: Pass) -> float:
+    changes = [
+        _change_along(before, after, before.size(0), 0)
+        for before, after in zip(_outputs(base), _outputs(repeated), strict=False)
+        if before.dim()
+    ]
+    return max(
+        (float(change.max()) for change in changes if change is not None and change.numel()), default=0.0
+    )
+
+
+def _input_uses(trace: Trace, inputs: Sequence[BatchTensor]) -> tuple[InputUse, ...]:
+    values = {value.name: value for value in trace.values if value.source == "input"}
+    needed = {value for index in needed_ops(trace) for value in trace.ops[index].inputs}
+    return tuple(
+        InputUse(
+            name=each.name,
+            shape=tuple(each.tensor.shape),
+            used=each.name in values and values[each.name].id in needed,
+            visible=each.name in values and flow_from(trace, values[each.name]) is not None,
+            constant=each.is_constant,
+        )
+        for each in inputs
+    )
+
+
+def _gap(what: str, why: str) -> Gap:
+    return Gap(what=what, why=why)
+
+
+def _reason(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"a pass on changed inputs raised {type(error).__name__}: {first}"

@@ -1,0 +1,275 @@
+"""The ledger: one row per parameter tensor with its path from the loss to the optimizer, and where the path ends."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from leadline.records import DepthBlock, Module, Op, Optimizer, Parameter, Trace, Update
+from leadline.records.wiring import (
+    DiscardedResult,
+    FlatStep,
+    GradientState,
+    IdleModule,
+    Ledger,
+    LedgerRow,
+    OpSite,
+    ReusedModule,
+    UnregisteredTensor,
+)
+
+
+def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | None) -> Ledger:
+    """One row per parameter of the traced model, and the modules and tensors that should have a part and have none."""
+    needed = needed_ops(trace)
+    reached = {name for op in trace.ops if op.index in needed for name in op.params}
+    block_of = {name: block.name for block in reversed(blocks) for name in block.params}
+    moved = {} if update is None else {step.name: step.update_norm > 0 for step in update.parameters}
+    held = _held(trace.optimizer)
+    rows = [
+        _row(parameter, reached, held, moved, block_of.get(parameter.name, ""))
+        for parameter in trace.parameters
+    ]
+    modules = {module.path: module for module in trace.modules}
+    used = {parameter.name for parameter in trace.parameters if parameter.used}
+    idle = tuple(_idle(trace, modules, used))
+    return Ledger(
+        rows=tuple(rows),
+        optimizers=_optimizer_names(trace.optimizer),
+        foreign=held.foreign,
+        unregistered=tuple(_unregistered(trace)),
+        idle=idle,
+        reused=tuple(_reused(modules, idle)),
+        discarded=tuple(_discarded(trace, modules, needed)),
+        flat=tuple(_flat_steps(trace, rows)),
+        mode_dependent=tuple(each.path for each in trace.modules if each.mode_dependent and each.calls),
+    )
+
+
+def _optimizer_names(optimizer: Optimizer | None) -> tuple[str, ...]:
+    if optimizer is None:
+        return ()
+    return tuple(dict.fromkeys(optimizer.kind_of(group) for group in optimizer.groups))
+
+
+class _Held:
+    """What the optimizer holds: how often each parameter, in which group."""
+
+    def __init__(self) -> None:
+        self.known = False
+        self.counts: Counter[str] = Counter()
+        self.rates: dict[str, float | None] = {}
+        self.kinds: dict[str, str] = {}
+        self.decayed: set[str] = set()
+        self.foreign = 0
+
+
+def _held(optimizer: Optimizer | None) -> _Held:
+    held = _Held()
+    if optimizer is None:
+        return held
+    held.known = True
+    for group in optimizer.groups:
+        names = [name for name in group.parameters if name != "?"]
+        held.foreign += len(group.parameters) - len(names)
+        held.counts.update(names)
+        held.rates.update(dict.fromkeys(names, group.lr))
+        held.kinds.update(dict.fromkeys(names, optimizer.kind_of(group)))
+        if group.weight_decay:
+            held.decayed.update(names)
+    return held
+
+
+def _row(
+    parameter: Parameter, reached: set[str], held: _Held, moved: dict[str, bool], block: str
+) -> LedgerRow:
+    count = held.counts[parameter.name] if held.known else None
+    gradient = _gradient_state(parameter)
+    row = LedgerRow(
+        name=parameter.name,
+        kind=parameter.kind,
+        count=parameter.count,
+        block=block,
+        trainable=parameter.trainable,
+        reached=parameter.name in reached,
+        gradient=gradient,
+        in_optimizer=count,
+        optimizer=held.kinds.get(parameter.name, ""),
+        lr=held.rates.get(parameter.name),
+        decayed=parameter.name in held.decayed,
+        moved=moved.get(parameter.name),
+    )
+    return _with_reason(row, parameter)
+
+
+def _gradient_state(parameter: Parameter) -> GradientState:
+    if parameter.unobserved:
+        return "unseen"
+    if parameter.grad_non_finite:
+        return "non-finite"
+    if parameter.grad_norm is None:
+        return "none"
+    return "finite" if parameter.grad_norm > 0 else "zero"
+
+
+def _with_reason(row: LedgerRow, parameter: Parameter) -> LedgerRow:
+    """The row with the first thing, on the way from the pass to the step, that keeps the tensor from learning."""
+    reason = ""
+    if not row.trainable:
+        reason = "frozen: requires_grad is False"
+    elif not parameter.used:
+        reason = "no op reads it"
+    elif not row.reached:
+        reason = "what is computed with it never reaches the loss"
+    elif row.gradient == "none":
+        reason = "the graph is cut between it and the loss"
+    elif row.gradient == "zero":
+        reason = "its gradient is exactly zero"
+    elif row.gradient == "non-finite":
+        reason = "its gradient is not finite"
+    elif row.in_optimizer == 0:
+        reason = "no optimizer holds it"
+    elif row.lr == 0:
+        reason = "its learning rate is zero"
+    elif row.moved is False:
+        reason = "the step does not change it"
+    return replace(row, reason=reason)
+
+
+def needed_ops(trace: Trace) -> set[int]:
+    """The ops that the loss depends on, by value, whether or not a gradient flows through them."""
+    if trace.loss_value is None:
+        return set()
+    writers = {value: op.index for op in trace.ops for value in op.outputs}
+    pending, needed = [trace.loss_value], set[int]()
+    while pending:
+        writer = writers.get(pending.pop())
+        if writer is not None and writer not in needed:
+            needed.add(writer)
+            pending += trace.ops[writer].inputs
+    return needed
+
+
+def _unregistered(trace: Trace) -> Iterator[UnregisteredTensor]:
+    readers: dict[int, Op] = {}
+    for op in trace.ops:
+        for value in op.inputs:
+            readers.setdefault(value, op)
+    for leaf in trace.unregistered:
+        if leaf.value in readers:
+            yield UnregisteredTensor(
+                shape=trace.values[leaf.value].shape,
+                site=_site(readers[leaf.value]),
+                in_optimizer=leaf.in_optimizer,
+            )
+
+
+def _site(op: Op) -> OpSite:
+    return OpSite(op=op.name, module=op.module, source=op.source)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _own_parameters(trace: Trace) -> dict[str, list[Parameter]]:
+    """The trainable parameters inside each module, by its path, including those of its children."""
+    inside: dict[str, list[Parameter]] = defaultdict(list)
+    for parameter in trace.parameters:
+        path = parameter.name
+        while path and parameter.trainable:
+            path = _parent(path)
+            inside[path].append(parameter)
+    return inside
+
+
+def _siblings(module: Module, modules: dict[str, Module]) -> list[Module]:
+    """The other modules of the same type in the same container, such as the layers of a ModuleList."""
+    parent = _parent(module.path)
+    return [
+        other
+        for path, other in modules.items()
+        if path != module.path and _parent(path) == parent and other.type == module.type
+    ]
+
+
+def _idle(trace: Trace, modules: dict[str, Module], used: set[str]) -> Iterator[IdleModule]:
+    """The outermost modules with trainable parameters of which no call and no parameter was used."""
+    inside = _own_parameters(trace)
+    found: list[str] = []
+    for module in modules.values():
+        own = inside.get(module.path, [])
+        if module.calls or module.container or not own or any(each.name in used for each in own):
+            continue
+        if any(module.path.startswith(f"{outer}.") for outer in found):
+            continue
+        found.append(module.path)
+        ran = sum(other.calls > 0 for other in _siblings(module, modules))
+        yield IdleModule(
+            path=module.path,
+            type=module.type,
+            parameters=sum(each.count for each in own),
+            siblings_ran=ran,
+        )
+
+
+def _reused(modules: dict[str, Module], idle: Sequence[IdleModule]) -> Iterator[ReusedModule]:
+    idle_paths = {each.path for each in idle}
+    for module in modules.values():
+        waiting = tuple(other.path for other in _siblings(module, modules) if other.path in idle_paths)
+        if module.calls > 1 and waiting:
+            yield ReusedModule(path=module.path, type=module.type, calls=module.calls, idle_siblings=waiting)
+
+
+def _discarded(trace: Trace, modules: dict[str, Module], needed: set[int]) -> Iterator[DiscardedResult]:
+    """The outermost modules that computed something with trainable parameters of which nothing reaches the loss."""
+    trainable = {parameter.name for parameter in trace.parameters if parameter.trainable}
+    ops_of: dict[str, list[Op]] = defaultdict(list)
+    for op in trace.ops:
+        path = op.module
+        while path:
+            ops_of[path].append(op)
+            path = _parent(path)
+    found: list[str] = []
+    for module in modules.values():
+        ops = ops_of.get(module.path, [])
+        weighted = [op for op in ops if any(name in trainable for name in op.params)]
+        if not weighted or any(op.index in needed for op in ops):
+            continue
+        if any(module.path.startswith(f"{outer}.") for outer in found):
+            continue
+        found.append(module.path)
+        yield DiscardedResult(
+            module=module.path,
+            type=module.type,
+            site=_site(ops[-1]),
+            replaced_by=_replacement(module, modules, needed, ops_of),
+        )
+
+
+def _replacement(
+    module: Module, modules: dict[str, Module], needed: set[int], ops_of: dict[str, list[Op]]
+) -> str:
+    """A sibling that was given the same values and whose result is used; "" if there is none."""
+    given = {value for value in module.given if value is not None}
+    for other in _siblings(module, modules):
+        is_used = any(op.index in needed for op in ops_of.get(other.path, []))
+        if is_used and given and given <= {value for value in other.given if value is not None}:
+            return other.path
+    return ""
+
+
+def _flat_steps(trace: Trace, rows: Sequence[LedgerRow]) -> Iterator[FlatStep]:
+    """Pointwise ops whose output has a gradient while that of their input is exactly zero."""
+    zero = {row.name for row in rows if row.trainable and row.gradient == "zero"}
+    for op in trace.ops:
+        if op.kind != "pointwise" or not op.inputs or not zero:
+            continue
+        after, before = trace.values[op.outputs[0]].backward, trace.values[op.inputs[0]].backward
+        if after is None or before is None or not after.ms > 0 or before.ms != 0:
+            continue
+        tensors = {name for other in trace.ops[: op.index] for name in other.params if name in zero}
+        if tensors:
+            yield FlatStep(site=_site(op), tensors=len(tensors))

@@ -1,0 +1,328 @@
+"""What the loss rewards: the targets it uses, its sign, what it expects, read from its gradient at the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from leadline.case import Case
+from leadline.readings.wiring.batch import BatchTensor
+from leadline.records.wiring import Question, Scores, TargetOffset
+from leadline.tracer.inputs import find_loss
+from leadline.tracer.passes import LossCall, Pass
+from leadline.tracer.values import tensors_in
+
+CLASS_LOSSES: dict[str, Scores] = {"cross_entropy": "logits", "nll_loss": "log-probabilities"}
+"""Losses over classes, and the scores that they expect."""
+ELEMENT_LOSSES = frozenset(
+    [
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+    ]
+)
+"""Losses that compare predictions and targets element by element."""
+SQUARED_LOSSES = frozenset(["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
+"""Losses whose predictions have the scale of their targets."""
+
+# Derived: rounding of a sum over 100,000 float32 scores is below this.
+MAX_NORMALIZATION_ERROR = 1e-3
+# Derived: the gradient of a softmax cross entropy sums to zero over the classes, up to rounding.
+MAX_GRADIENT_SUM = 1e-3
+# Heuristic: offsets between inputs and targets of a sequence that are tried; labels that are shifted twice have 2.
+OFFSETS = (0, 1, 2, 3)
+# Heuristic: fewer positions agree by coincidence.
+MIN_COMPARED_POSITIONS = 8
+# Heuristic: the rest are special tokens (a start token, a padded end).
+MIN_OFFSET_SHARE = 0.9
+# Heuristic: repetitive text agrees with itself at several offsets; the best one must stand out.
+MIN_OFFSET_LEAD = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedTargets:
+    """The targets that the loss really uses, in the layout of the model's output."""
+
+    values: Tensor
+    """Classes of shape (samples, positions) or (samples,); for other losses the target tensor itself."""
+    counted: Tensor
+    """Which of them have a gradient; a boolean tensor of the shape of `values`, or of its leading axes."""
+
+
+def read_question(
+    case: Case, base: Pass, inputs: Sequence[BatchTensor]
+) -> tuple[Question, UsedTargets | None]:
+    """What the loss of the pass rewards, and the targets that it uses. The graph of the pass is kept."""
+    call = _main_loss_call(base)
+    predictions = call.predictions if call is not None else _main_output(base.output)
+    if predictions is None:
+        return Question(), None
+    gradient = _gradient(base.loss, predictions)
+    if gradient is None:
+        return Question(loss=call.name if call else ""), None
+    axis = _class_axis(call, predictions, gradient)
+    used = _used_targets(base, call, predictions, gradient, axis)
+    question = Question(
+        loss=call.name if call is not None else "",
+        predictions=tuple(predictions.shape),
+        targets=tuple(call.targets.shape) if call is not None and call.targets is not None else None,
+        toward_target=_share_toward_target(call, predictions, gradient, axis, case.targets),
+        whole_over_halves=_whole_over_halves(case, base),
+        foreign_gradient=_foreign_gradient(case, base),
+        offset=None if used is None else find_offset(used, inputs),
+        **_class_fields(call, predictions, gradient, axis),
+        **_regression_fields(call, predictions),
+    )
+    return question, used
+
+
+def _main_loss_call(base: Pass) -> LossCall | None:
+    """The loss op with most predictions among those that the loss depends on."""
+    calls = [call for call in base.loss_calls if call.predictions.requires_grad]
+    calls = [call for call in calls if _gradient(base.loss, call.predictions) is not None]
+    return max(calls, key=lambda call: call.predictions.numel(), default=None)
+
+
+def _main_output(output: Any) -> Tensor | None:
+    tensors = [each for each in tensors_in(output) if each.is_floating_point() and each.numel() > 1]
+    return max((each for each in tensors if each.requires_grad), key=Tensor.numel, default=None)
+
+
+def _gradient(loss: Tensor, at: Tensor) -> Tensor | None:
+    if not loss.requires_grad or not at.requires_grad:
+        return None
+    return torch.autograd.grad(loss, at, retain_graph=True, allow_unused=True)[0]
+
+
+def _class_axis(call: LossCall | None, predictions: Tensor, gradient: Tensor) -> int | None:
+    """The axis of the class scores; None if the predictions are no class scores.
+
+    For a loss of several ops, it is the last axis if the gradient sums to zero along it, as that of a softmax does.
+    """
+    if call is not None:
+        return min(1, predictions.dim() - 1) if call.name in CLASS_LOSSES else None
+    total, size = gradient.sum(-1).abs().sum(), gradient.abs().sum()
+    is_softmax = predictions.size(-1) > 2 and bool(size > 0) and bool(total <= MAX_GRADIENT_SUM * size)
+    return predictions.dim() - 1 if is_softmax else None
+
+
+def _used_targets(
+    base: Pass, call: LossCall | None, predictions: Tensor, gradient: Tensor, axis: int | None
+) -> UsedTargets | None:
+    """The class with the most negative gradient is the target that the loss used, wherever it got it from."""
+    if axis is None:
+        if call is None or call.targets is None:
+            return None
+        return UsedTargets(values=call.targets, counted=torch.ones_like(call.targets, dtype=torch.bool))
+    at_output = _same_scores(base, predictions, axis)
+    if at_output is not None:
+        output, axis = at_output
+        output_gradient = _gradient(base.loss, output)
+        gradient = gradient if output_gradient is None else output_gradient
+        axis = axis if output_gradient is not None else min(1, gradient.dim() - 1)
+    return UsedTargets(values=gradient.argmin(axis), counted=gradient.abs().amax(axis) > 0)
+
+
+def _same_scores(base: Pass, predictions: Tensor, axis: int) -> tuple[Tensor, int] | None:
+    """The model's own output that holds the same scores before they were flattened, with its class axis.
+
+    It keeps samples and positions apart.
+    """
+    classes = predictions.size(axis)
+    for output in tensors_in(base.output):
+        if output.is_floating_point() and output.requires_grad and output.dim() >= predictions.dim():
+            if output.size(-1) == classes:
+                return output, output.dim() - 1
+            if output.dim() > 2 and output.size(1) == classes:
+                return output, 1
+    return None
+
+
+def _class_fields(
+    call: LossCall | None, predictions: Tensor, gradient: Tensor, axis: int | None
+) -> dict[str, Any]:
+    if axis is None:
+        return {}
+    counted = gradient.abs().amax(axis) > 0
+    targets = gradient.argmin(axis)[counted]
+    fields: dict[str, Any] = {
+        "classes": predictions.size(axis),
+        "scores": scores_of(predictions, axis),
+        "counted": int(counted.sum()),
+        "ignored": int((~counted).sum()),
+    }
+    if call is not None:
+        fields["expects"] = CLASS_LOSSES[call.name]
+    if targets.numel():
+        frequency = targets.bincount()
+        fields |= {
+            "top_share": float(frequency.max() / targets.numel()),
+            "distinct": int((frequency > 0).sum()),
+        }
+    return fields
+
+
+def scores_of(scores: Tensor, axis: int) -> Scores:
+    """What class scores are, by their values alone."""
+    scores = scores.detach().double()
+    if bool((scores >= 0).all()) and _is_one(scores.sum(axis)):
+        return "probabilities"
+    return "log-probabilities" if _is_one(scores.exp().sum(axis)) else "logits"
+
+
+def _is_one(sums: Tensor) -> bool:
+    return bool(((sums - 1).abs() <= MAX_NORMALIZATION_ERROR).all())
+
+
+def _regression_fields(call: LossCall | None, predictions: Tensor) -> dict[str, Any]:
+    if call is None or call.name not in SQUARED_LOSSES or call.targets is None:
+        return {}
+    targets = call.targets.detach().double()
+    return {
+        "output_scale": float(predictions.detach().double().square().mean().sqrt()),
+        "target_scale": float(targets.square().mean().sqrt()),
+        "target_spread": float(targets.std(correction=0)),
+    }
+
+
+def _share_toward_target(
+    call: LossCall | None, predictions: Tensor, gradient: Tensor, axis: int | None, given: Any
+) -> float | None:
+    """Share of the counted predictions whose distance to their target shrinks in a step against the gradient."""
+    targets = call.targets if call is not None else given
+    if not isinstance(targets, Tensor):
+        return None
+    if axis is not None:
+        return _share_of_raised_targets(gradient, axis, targets)
+    if targets.shape != predictions.shape or call is None or call.name not in ELEMENT_LOSSES:
+        return None
+    scores = predictions.detach().sigmoid() if call.name.endswith("with_logits") else predictions.detach()
+    counted = (gradient != 0) & (scores != targets)
+    toward = ((scores - targets) * gradient) > 0
+    return float(toward[counted].double().mean()) if bool(counted.any()) else None
+
+
+def _share_of_raised_targets(gradient: Tensor, axis: int, targets: Tensor) -> float | None:
+    rows = gradient.movedim(axis, -1).reshape(-1, gradient.size(axis))
+    classes = targets.reshape(-1)
+    if targets.is_floating_point() or len(classes) != len(rows):
+        return None
+    counted = (rows.abs().amax(-1) > 0) & (classes >= 0) & (classes < rows.size(1))
+    if not bool(counted.any()):
+        return None
+    at_target = rows[counted].gather(1, classes[counted].unsqueeze(1))
+    return float((at_target < 0).double().mean())
+
+
+# The loss as a function of outputs and targets, where it is one.
+
+
+def _loss_gradient(case: Case, output: Any, targets: Any) -> tuple[Tensor, list[Tensor]]:
+    """The loss of these outputs, held fixed, and its gradient with respect to each of them."""
+    leaves: list[Tensor] = []
+
+    def hold(item: Any) -> Any:
+        if not isinstance(item, Tensor) or not item.is_floating_point():
+            return item
+        leaves.append(item.detach().clone().requires_grad_())
+        return leaves[-1]
+
+    loss = find_loss(tree_map(hold, output), case.loss, targets)
+    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+    pairs = zip(leaves, gradients, strict=True)
+    return loss.detach(), [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in pairs]
+
+
+def _foreign_gradient(case: Case, base: Pass) -> float | None:
+    """How much the gradient at other samples changes if the target of one sample does, relative to its own change."""
+    targets = case.targets
+    if case.loss is None or not isinstance(targets, Tensor) or targets.dim() == 0 or len(targets) < 2:
+        return None
+    changed = targets.clone()
+    sample = len(targets) // 2
+    others = [index for index in range(len(targets)) if not torch.equal(targets[index], targets[sample])]
+    if not others:
+        return None
+    changed[sample] = targets[others[0]]
+    before, after = (_loss_gradient(case, base.output, each)[1] for each in (targets, changed))
+    moves = [
+        (a - b).flatten(1).abs().amax(1) if a.dim() > 1 else (a - b).abs()
+        for a, b in zip(after, before, strict=True)
+        if a.dim() and len(a) == len(targets)
+    ]
+    if not moves:
+        return None
+    move = torch.stack(moves).amax(0)
+    own, foreign = float(move[sample]), float(move[torch.arange(len(move)) != sample].max())
+    return foreign / own if own > 0 else None
+
+
+def _whole_over_halves(case: Case, base: Pass) -> float | None:
+    """The loss of the batch over the mean of the losses of its halves; None if outputs or targets cannot be split."""
+    output, targets = base.output, case.targets
+    if case.loss is None or not isinstance(output, Tensor) or not isinstance(targets, Tensor):
+        return None
+    size = len(targets) if targets.dim() else 0
+    if size < 2 or size % 2 or output.dim() == 0 or len(output) != size:
+        return None
+    half = size // 2
+    halves = [
+        float(find_loss(output.detach()[part], case.loss, targets[part]))
+        for part in (slice(half), slice(half, None))
+    ]
+    mean = sum(halves) / 2
+    return float(base.loss.detach()) / mean if mean else None
+
+
+# Sequences: which input does the loss ask for at each position?
+
+
+def find_offset(used: UsedTargets, inputs: Sequence[BatchTensor]) -> TargetOffset | None:
+    """The input, and the offset along its positions, that the used targets equal; None if there is none."""
+    offsets = [offset for each in inputs for axis in (1, 0) for offset in _offsets(used, each, axis)]
+    return max(offsets, key=lambda each: each.share, default=None)
+
+
+def _offsets(used: UsedTargets, source: BatchTensor, axis: int) -> list[TargetOffset]:
+    if source.tensor.dim() < 2 or source.is_mask or source.is_constant:
+        return []
+    shares = {}
+    for offset in OFFSETS:
+        compared = _agreement(used, source.tensor, axis, offset)
+        if compared is not None and compared.numel() >= MIN_COMPARED_POSITIONS:
+            shares[offset] = (float(compared.double().mean()), compared.numel())
+    if not shares:
+        return []
+    best = max(shares, key=lambda offset: shares[offset][0])
+    share, positions = shares[best]
+    others = max((other for offset, (other, _) in shares.items() if offset != best), default=0.0)
+    if share < MIN_OFFSET_SHARE or share - others < MIN_OFFSET_LEAD:
+        return []
+    return [TargetOffset(input=source.name, axis=axis, offset=best, share=share, positions=positions)]
+
+
+def _agreement(used: UsedTargets, source: Tensor, axis: int, offset: int) -> Tensor | None:
+    """Whether the target of position t equals the input at t + offset, where counted; None if the layouts differ."""
+    values, counted = used.values, used.counted
+    if values.dim() == 1 and source.dim() == 2 and source.numel() == values.numel():
+        values, counted = values.view(source.shape), counted.view(source.shape)
+    if values.dim() != source.dim() or values.shape[2:] != source.shape[2:]:
+        return None
+    if axis == 0:
+        values, counted, source = values.transpose(0, 1), counted.transpose(0, 1), source.transpose(0, 1)
+    length = min(values.size(1), source.size(1) - offset)
+    if length < 1 or len(values) != len(source):
+        return None
+    equal = values[:, :length] == source[:, offset : offset + length]
+    keep = counted[:, :length]
+    if equal.dim() > 2:
+        equal, keep = equal.flatten(2).all(-1), keep.flatten(2).any(-1)
+    return equal[keep]

@@ -1,0 +1,234 @@
+"""How a network is wired: what its outputs depend on, what its loss rewards, and which tensors learn."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from leadline.records.trace import Source
+
+# Dependence: change part of the inputs, run again, and see which outputs change.
+
+PerturbationKind = Literal["sample", "future", "past", "order", "padding"]
+"""What was changed: one sample; all positions from one on; all before the last; their order; padded positions."""
+
+
+class OpSite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One op of the pass, as a user finds it in the code."""
+
+    op: str
+    module: str = ""
+    source: Source | None = None
+    """The line of the user's code that makes the call; None if it is not known."""
+
+
+class Perturbation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One pass with changed inputs, compared with the pass without the change.
+
+    Outputs are compared index by index along the sample axis ("sample") or along the position axis (all others).
+    """
+
+    kind: PerturbationKind
+    input: str = ""
+    """The input that was changed; "" if all of them were."""
+    first: int
+    """The first index that was changed, along the same axis."""
+    last: int
+    moved: tuple[float, ...]
+    """By index of the output: largest change, relative to the largest magnitude of the output; 0 if within noise."""
+    forbidden: tuple[int, ...] = ()
+    """The indices that changed although they must not depend on what was changed."""
+    site: OpSite | None = None
+    """The first op in which the change reached an index that it must not reach."""
+
+    @property
+    def largest(self) -> float:
+        """The largest change of any output."""
+        return max(self.moved, default=0.0)
+
+
+class InputUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tensor of the batch: does the loss depend on it, and does it say anything?"""
+
+    name: str
+    shape: tuple[int, ...]
+    used: bool
+    """Some op on the way to the loss reads it."""
+    visible: bool
+    """The predictions depend on it; labels that only the loss reads are used and not visible."""
+    constant: bool = False
+    """All of its elements are equal."""
+
+
+class Dependence(msgspec.Struct, frozen=True, kw_only=True):
+    """Which outputs depend on which inputs, measured by perturbing them."""
+
+    passes: int
+    """Forward passes that were made."""
+    noise: float
+    """Relative change of the outputs when the same pass is repeated."""
+    samples: int | None
+    """Samples that were run; None if the inputs have no axis of samples."""
+    sample_axis: int | None
+    positions: int | None
+    """Length of the position axis; None if the inputs are not sequences, or it is not known."""
+    position_axis: int | None
+    perturbations: tuple[Perturbation, ...]
+    inputs: tuple[InputUse, ...]
+
+    def of(self, kind: PerturbationKind) -> Perturbation | None:
+        """Return the perturbation of this kind; None if it was not made."""
+        return next((each for each in self.perturbations if each.kind == kind), None)
+
+
+# The question: hold the outputs fixed and look at the loss.
+
+Scores = Literal["logits", "probabilities", "log-probabilities"]
+
+
+class TargetOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """The loss asks at position t for what the input has at position t + offset."""
+
+    input: str
+    axis: int
+    """The axis of positions of the input."""
+    offset: int
+    share: float
+    """Share of the counted positions at which this holds."""
+    positions: int
+    """Counted positions that could be compared."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the loss rewards, read from its gradient at the predictions."""
+
+    loss: str = ""
+    """Name of the loss op; "" if it is none that the op table knows."""
+    predictions: tuple[int, ...] = ()
+    """Shape of what the loss reads."""
+    targets: tuple[int, ...] | None = None
+    """Shape of the targets that the loss op reads; None if they were not seen."""
+    classes: int | None = None
+    """Number of class scores; None if the loss is no classification."""
+    scores: Scores | None = None
+    """What the class scores are, by their values; None if the loss is no classification."""
+    expects: Scores | None = None
+    """What the loss op expects; None if it takes any number."""
+    counted: int | None = None
+    """Predictions with a gradient; the others are ignored by the loss."""
+    ignored: int | None = None
+    top_share: float | None = None
+    """Share of the most frequent target among the counted ones."""
+    distinct: int | None = None
+    """Number of different targets among the counted ones."""
+    offset: TargetOffset | None = None
+    toward_target: float | None = None
+    """Share of the counted predictions that a step against the gradient moves toward their target."""
+    foreign_gradient: float | None = None
+    """Change of the gradient at the other samples when the target of one sample changes, relative to its own change."""
+    whole_over_halves: float | None = None
+    """Loss of the batch over the mean of the losses of its two halves: 1 for a mean over samples, 2 for a sum."""
+    output_scale: float | None = None
+    """Regression: root mean square of the outputs."""
+    target_scale: float | None = None
+    """Regression: root mean square of the targets."""
+    target_spread: float | None = None
+    """Regression: standard deviation of the targets."""
+
+
+# The ledger: who learns.
+
+GradientState = Literal["none", "zero", "finite", "non-finite", "unseen"]
+
+
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One trainable tensor, or a frozen one that looks as if it had never been trained."""
+
+    name: str
+    kind: str
+    """As in `leadline.records.Parameter`."""
+    count: int
+    block: str = ""
+    """The block of the depth axis that uses it; "" if none does."""
+    trainable: bool = True
+    reached: bool = True
+    """The loss depends on it."""
+    gradient: GradientState
+    in_optimizer: int | None = None
+    """How often the optimizers hold it; None if there is no optimizer."""
+    optimizer: str = ""
+    lr: float | None = None
+    decayed: bool = False
+    moved: bool | None = None
+    """One step changed it; None if no step was measured."""
+    reason: str = ""
+    """Why it does not learn; "" if it does."""
+
+
+class UnregisteredTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trainable leaf of the graph that the model does not register, so `model.parameters()` misses it."""
+
+    shape: tuple[int, ...]
+    site: OpSite
+    """The first op that reads it."""
+    in_optimizer: bool = False
+
+
+class IdleModule(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered module with parameters that the pass never called."""
+
+    path: str
+    type: str
+    parameters: int
+    siblings_ran: int
+    """Modules of the same type in the same container that the pass did call."""
+
+
+class ReusedModule(msgspec.Struct, frozen=True, kw_only=True):
+    """One module object that is called in several places where its siblings are called once."""
+
+    path: str
+    type: str
+    calls: int
+    idle_siblings: tuple[str, ...]
+    """Modules of the same type in the same container that never ran."""
+
+
+class DiscardedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a module with trainable parameters that never reaches the loss."""
+
+    module: str
+    type: str
+    site: OpSite
+    replaced_by: str = ""
+    """A later call of a sibling that read the same input instead of this result; "" if there is none."""
+
+
+class FlatStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step function whose output has a gradient and whose input has none: round, sign, floor."""
+
+    site: OpSite
+    tensors: int
+    """Trainable tensors before it whose gradient is exactly zero."""
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """One row per trainable tensor, and everything that should have a row and has none."""
+
+    rows: tuple[LedgerRow, ...]
+    optimizers: tuple[str, ...] = ()
+    foreign: int = 0
+    """Tensors in the optimizers that are no parameters of the model."""
+    unregistered: tuple[UnregisteredTensor, ...] = ()
+    idle: tuple[IdleModule, ...] = ()
+    reused: tuple[ReusedModule, ...] = ()
+    discarded: tuple[DiscardedResult, ...] = ()
+    flat: tuple[FlatStep, ...] = ()
+    mode_dependent: tuple[str, ...] = ()
+    """Modules that drop units or use batch statistics in training mode, and not in eval mode."""
+
+    @property
+    def learning(self) -> tuple[LedgerRow, ...]:
+        """The rows of tensors that learn."""
+        return tuple(row for row in self.rows if not row.reason)

@@ -1,0 +1,158 @@
+"""The sections of a report about wiring: what outputs depend on, what the loss asks for, and which tensors learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from leadline.records import Dependence, Ledger, LedgerRow, Perturbation, Profile, Question
+from leadline.report.page import Column, Details, Element, Fact, FactList, Section, Spark, Table, facts
+from leadline.text import count, joined, number, plural, share
+
+CHANGED = {
+    "sample": "one sample",
+    "future": "later positions",
+    "past": "earlier positions",
+    "order": "order of earlier positions",
+    "padding": "padded positions",
+}
+"""What each perturbation changes, in words."""
+# Heuristic: blocks that fit on a screen; the rest is folded.
+LEDGER_BLOCKS_SHOWN = 12
+
+
+def question_section(profile: Profile) -> Section:
+    """What the network is asked: what its outputs depend on, and what the loss rewards."""
+    title = "What the network is asked"
+    dependence, question = profile.dependence, profile.question
+    if dependence is None and question is None:
+        return Section(key="question", title=title)
+    answers = joined(*_answers(dependence, question))
+    body: list[Element] = [_question_facts(question)] if question is not None else []
+    if dependence is not None and dependence.perturbations:
+        body.append(_perturbation_table(dependence.perturbations))
+    return Section(
+        key="question",
+        title=title,
+        link="Question",
+        lead=f"Measured in {dependence.passes} forward passes on changed inputs."
+        if dependence is not None
+        else "",
+        brief=(facts(Fact(label="Asked", value=answers, line="asked")),),
+        verbose=tuple(body),
+        body=tuple(body),
+    )
+
+
+def _answers(dependence: Dependence | None, question: Question | None) -> Iterator[str]:
+    """What was asked, each with its answer in a few words."""
+    probes = {} if dependence is None else {each.kind: each for each in dependence.perturbations}
+    if "sample" in probes:
+        yield "samples are mixed" if probes["sample"].forbidden else "samples stay apart"
+    if question is not None and question.offset is not None:
+        ahead = question.offset.offset
+        yield (
+            "targets are the next inputs" if ahead == 1 else f"targets are the inputs {ahead} positions ahead"
+        )
+    if "future" in probes:
+        yield "answers are visible" if probes["future"].forbidden else "no answer is visible"
+    if "padding" in probes:
+        yield "padding leaks" if probes["padding"].forbidden else "padding is masked"
+    if question is not None and question.toward_target is not None:
+        yield "the loss rewards the targets" if question.toward_target > 0.5 else "the loss is negated"
+
+
+def _question_facts(question: Question) -> FactList:
+    offset = question.offset
+    rows = [
+        ("Loss", question.loss or "several ops"),
+        ("Predictions", " × ".join(str(size) for size in question.predictions)),
+        ("Targets", " × ".join(str(size) for size in question.targets or ())),
+        ("Class scores", question.scores or ""),
+        ("Counted", "" if question.counted is None else f"{count(question.counted)} predictions"),
+        ("Ignored", f"{count(question.ignored)} predictions" if question.ignored else ""),
+        ("Most frequent target", "" if question.top_share is None else share(question.top_share)),
+        ("Targets are", "" if offset is None else f"{offset.input} at {offset.offset} positions ahead"),
+        ("Scale of targets", "" if question.target_scale is None else number(question.target_scale)),
+        ("Scale of outputs", "" if question.output_scale is None else number(question.output_scale)),
+    ]
+    return facts(*(Fact(label=label, value=value) for label, value in rows))
+
+
+def _perturbation_table(perturbations: Sequence[Perturbation]) -> Table:
+    columns = (
+        Column(title="changed"),
+        Column(title="outputs that change", kind="spark", ends=("first", "last")),
+        Column(title="result"),
+    )
+    rows = tuple(
+        (f"{CHANGED[each.kind]} ({_span(each)})", Spark(values=each.moved, kind="linear"), _result(each))
+        for each in perturbations
+    )
+    return Table(columns=columns, rows=rows)
+
+
+def _span(probe: Perturbation) -> str:
+    return str(probe.first) if probe.first == probe.last else f"{probe.first} to {probe.last}"
+
+
+def _result(probe: Perturbation) -> str:
+    if probe.forbidden:
+        return f"{len(probe.forbidden)} outputs change that must not"
+    changed = sum(move > 0 for move in probe.moved)
+    return f"{changed} of {len(probe.moved)} outputs change"
+
+
+# The ledger.
+
+
+def ledger_section(ledger: Ledger | None) -> Section:
+    """Which tensors learn, by block, and why the others do not."""
+    title = "Which tensors learn"
+    if ledger is None or not ledger.rows:
+        return Section(key="ledger", title=title)
+    trainable = [row for row in ledger.rows if row.trainable]
+    learning = [row for row in trainable if not row.reason]
+    words = f"{len(learning)} of {plural(len(trainable), 'trainable tensor')}"
+    frozen = len(ledger.rows) - len(trainable)
+    table = _ledger_table(ledger.rows)
+    shown: tuple[Element, ...] = (table,)
+    if len(table.rows) > LEDGER_BLOCKS_SHOWN:
+        shown = (Details(title=plural(len(table.rows), "block"), items=(table,)),)
+    learn = joined(words, f"{frozen} frozen" if frozen else "")
+    return Section(
+        key="ledger",
+        title=title,
+        link="Ledger",
+        lead=f"{words} learn.",
+        brief=(facts(Fact(label="Learn", value=learn, line="learn")),)
+        if len(learning) < len(ledger.rows)
+        else (),
+        verbose=shown,
+        body=shown,
+    )
+
+
+def _ledger_table(rows: Sequence[LedgerRow]) -> Table:
+    """One row per block: its tensors, how many of them learn, and why the others do not."""
+    blocks: dict[str, list[LedgerRow]] = {}
+    for row in rows:
+        blocks.setdefault(row.block or row.name.rpartition(".")[0], []).append(row)
+    columns = (
+        Column(title="block", kind="name"),
+        Column(title="tensors", kind="number"),
+        Column(title="parameters", kind="number"),
+        Column(title="learn", kind="number"),
+        Column(title="why the others do not"),
+    )
+    return Table(columns=columns, rows=tuple(_block_row(name, own) for name, own in blocks.items()))
+
+
+def _block_row(name: str, rows: Sequence[LedgerRow]) -> tuple[str, ...]:
+    reasons = dict.fromkeys(row.reason for row in rows if row.reason)
+    return (
+        name or "the model",
+        str(len(rows)),
+        count(sum(row.count for row in rows)),
+        str(sum(not row.reason for row in rows)),
+        "; ".join(reasons),
+    )

@@ -1,0 +1,210 @@
+"""Run further forward passes of a live model on changed inputs, and see op by op where they differ.
+
+`open_passes` yields a `PassRunner`. Each pass starts from the same buffers and random numbers and runs in eval mode, so
+two passes differ only because of their inputs. Afterwards everything is restored bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from leadline.case import Case
+from leadline.records import Source
+from leadline.records.wiring import OpSite
+from leadline.tracer.calls import CallStack, OpPlan, plan_for, tensors_renormalized_by, tensors_written_by
+from leadline.tracer.inputs import CALLING_CODE, call_model, check_arguments, copy_batch, find_loss, unwrap
+from leadline.tracer.names import ModelIndex, index_model
+from leadline.tracer.process import run_eagerly
+from leadline.tracer.recorder import Recorder
+from leadline.tracer.restore import WriteGuard, preserve_state
+from leadline.tracer.sources import CallSites, repository_root
+from leadline.tracer.values import tensors_in
+
+# Heuristic: batch, heads, positions and features; an op on more axes is rare, and its first ones are the outer ones.
+MAX_PRINTED_AXES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossCall:
+    """One call of a loss op, with the tensors that it read; they still have their graph."""
+
+    name: str
+    predictions: Tensor
+    targets: Tensor | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpPrint:
+    """A fingerprint of one op's output: one number per index of each axis that has a watched length."""
+
+    name: str
+    module: str
+    source: Source | None
+    axes: tuple[Tensor, ...]
+    """One tensor per watched axis, as long as the axis."""
+
+    @property
+    def site(self) -> OpSite:
+        return OpSite(op=self.name, module=self.module, source=self.source)
+
+
+@dataclass(slots=True, kw_only=True)
+class Pass:
+    """One forward pass with its loss."""
+
+    output: Any
+    """What the model returned."""
+    loss: Tensor
+    loss_calls: list[LossCall] = field(default_factory=list)
+    prints: list[OpPrint] = field(default_factory=list)
+
+
+class PassObserver(TorchFunctionMode):
+    """Notes loss ops and, along axes of a watched length, a fingerprint of every op's output."""
+
+    def __init__(self, model_index: ModelIndex, guard: WriteGuard, lengths: Collection[int]) -> None:
+        super().__init__()
+        self.calls = CallStack(model_index)
+        self.loss_calls: list[LossCall] = []
+        self.prints: list[OpPrint] = []
+        self._guard = guard
+        self._lengths = lengths
+        self._plans: dict[Any, OpPlan | None] = {}
+        self._call_sites = CallSites(repository_root())
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in self._plans:
+            self._plans[func] = plan_for(func)
+        plan = self._plans[func]
+        if plan is None:
+            return func(*args, **kwargs)
+        if plan.body is not None:
+            with self:
+                return plan.body(*args, **kwargs)
+        written = tensors_written_by(plan, args, kwargs) or tensors_renormalized_by(plan, args, kwargs)
+        if written:
+            self._guard.before_write(written)
+        result = func(*args, **kwargs)
+        if plan.kind == "loss":
+            self._note_loss(plan, args, kwargs)
+        if self._lengths:
+            self._print(plan, result)
+        return result
+
+    def _note_loss(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensors = tensors_in((args, kwargs))
+        if tensors and tensors[0].is_floating_point():
+            target = kwargs.get("target", args[1] if len(args) > 1 else None)
+            self.loss_calls.append(
+                LossCall(
+                    name=plan.name,
+                    predictions=tensors[0],
+                    targets=target if isinstance(target, Tensor) else None,
+                    args=args,
+                    kwargs=kwargs,
+                )
+            )
+
+    def _print(self, plan: OpPlan, result: Any) -> None:
+        tensors = [each for each in tensors_in(result) if each.is_floating_point()]
+        if not tensors:
+            return
+        output = tensors[0].detach()
+        outer = range(min(output.dim(), MAX_PRINTED_AXES))
+        axes = [axis for axis in outer if output.size(axis) in self._lengths]
+        if not axes:
+            return
+        with torch._C.DisableTorchFunctionSubclass():
+            prints = tuple(fingerprint(output, axis) for axis in axes)
+        module = self.calls.here[0]
+        source = self._call_sites.here(CALLING_CODE)
+        self.prints.append(OpPrint(name=plan.name, module=module, source=source, axes=prints))
+
+
+def fingerprint(tensor: Tensor, axis: int) -> Tensor:
+    """One number per index of `axis`, which changes (but for coincidence) if an element at that index does.
+
+    Elements are weighted by their place, because a plain sum would not notice that two of them changed places.
+    """
+    rows = tensor.movedim(axis, 0).reshape(tensor.size(axis), -1).double()
+    place = torch.arange(1, rows.size(1) + 1, dtype=rows.dtype, device=rows.device)
+    return rows.nan_to_num() @ place.sqrt()
+
+
+def first_difference(
+    base: Sequence[OpPrint], other: Sequence[OpPrint], length: int, allowed: Collection[int]
+) -> OpSite | None:
+    """Return the first op whose output differs at an index that is not in `allowed`; None if none does.
+
+    Indices are those of axes with this length. Where an output has several of them, it counts only if it differs along
+    all of them. Passes that do not make the same calls are not compared any further.
+    """
+    for before, after in zip(base, other, strict=False):
+        if before.name != after.name or len(before.axes) != len(after.axes):
+            return None
+        pairs = [pair for pair in zip(before.axes, after.axes, strict=True) if len(pair[0]) == length]
+        if pairs and all(_differs(*pair, allowed) for pair in pairs):
+            return before.site
+    return None
+
+
+def _differs(before: Tensor, after: Tensor, allowed: Collection[int]) -> bool:
+    if len(before) != len(after):
+        return False
+    changed = (before != after).nonzero().flatten().tolist()
+    return any(index not in allowed for index in changed)
+
+
+@dataclass(slots=True, kw_only=True)
+class PassRunner:
+    """Runs passes of one case; see `open_passes`."""
+
+    case: Case
+    model: nn.Module
+    model_index: ModelIndex
+    guard: WriteGuard
+    made: int = 0
+    """Forward passes that were made."""
+
+    def run(self, inputs: Any, targets: Any, *, watch: Collection[int] = ()) -> Pass:
+        """Run the model on `inputs` and its loss on `targets`; `watch` are the lengths of axes to fingerprint.
+
+        Gradients stay enabled, because a model may run other code without them (fused layers).
+        """
+        self.made += 1
+        self.guard.rewind()
+        self.model.eval()
+        inputs, targets = copy_batch((inputs, targets))
+        observer = PassObserver(self.model_index, self.guard, watch)
+        with observer, observer.calls.follow(lambda *_: None, lambda *_: None):
+            output = call_model(self.model, inputs)
+            loss = find_loss(output, self.case.loss, targets)
+        return Pass(output=output, loss=loss, loss_calls=observer.loss_calls, prints=observer.prints)
+
+
+@contextmanager
+def open_passes(case: Case) -> Iterator[PassRunner]:
+    """A runner of passes; on exit, also after an error, the model is bit for bit as before."""
+    model = unwrap(case.model)
+    model_index = index_model(model)
+    check_arguments(case, model_index, Recorder)
+    indexes = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
+    with (
+        preserve_state(indexes) as guard,
+        run_eagerly(),
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),
+    ):
+        yield PassRunner(case=case, model=model, model_index=model_index, guard=guard)

@@ -1,0 +1,129 @@
+"""The probes are cheap, leave everything as it was, and say what they could not ask."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import leadline
+from leadline.records.report import Report
+from tests.support.wiring import Function, TinyGPT, classes, features, mlp, text, token_loss
+
+# The promise in the documentation of `leadline.check`.
+MAX_PASSES = 8
+
+
+def test_the_probes_take_at_most_eight_forward_passes():
+    calls = []
+    model = TinyGPT()
+    model.register_forward_hook(lambda *_: calls.append(1))
+    tokens, targets = text()
+    leadline.check(model, tokens, targets, token_loss, probes=False)
+    without = len(calls)
+    report = leadline.check(model, tokens, targets, token_loss)
+    assert report.profile.dependence is not None
+    assert len(calls) - 2 * without == report.profile.dependence.passes <= MAX_PASSES
+
+
+def test_a_check_without_probes_says_nothing_about_dependence():
+    report = leadline.check(mlp(), features(), classes(), F.cross_entropy, probes=False)
+    assert report.profile.dependence is None
+    assert report.profile.question is None
+    assert report.profile.ledger is not None
+
+
+def test_the_probes_leave_model_and_random_numbers_as_they_were():
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3)).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs, targets = features(), classes()
+    kept, random = inputs.clone(), torch.get_rng_state()
+    leadline.check(model, inputs, targets, F.cross_entropy)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert torch.equal(random, torch.get_rng_state())
+    assert torch.equal(inputs, kept)
+    assert all(module.training for module in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_readings_survive_json():
+    report = leadline.check(TinyGPT(), *text(), token_loss)
+    again = Report.from_json(report.to_json())
+    assert again.profile.dependence == report.profile.dependence
+    assert again.profile.question == report.profile.question
+    assert again.profile.ledger == report.profile.ledger
+
+
+def gaps(report: Report) -> str:
+    return " ".join(f"{gap.what}: {gap.why}" for gap in report.coverage.gaps)
+
+
+def test_a_model_that_is_random_in_eval_mode_is_not_probed():
+    noise = torch.Generator().manual_seed(0)
+    model = Function(
+        lambda self, x: self.a(x) + torch.randn(x.size(0), 3, generator=noise), a=nn.Linear(8, 3)
+    )
+    report = leadline.check(model, features(), classes(), F.cross_entropy)
+    assert "random even in eval mode" in gaps(report)
+    assert not [each for each in report.findings if each.code.startswith("D")]
+
+
+def test_a_model_that_refuses_to_run_again_keeps_its_report():
+    calls = []
+
+    def once(self, x):
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("only once")
+        return self.a(x)
+
+    report = leadline.check(Function(once, a=nn.Linear(8, 3)), features(), classes(), F.cross_entropy)
+    assert report.verdict == "trains"
+    assert "only once" in gaps(report)
+
+
+def test_one_sample_cannot_be_compared_with_others():
+    report = leadline.check(mlp(), features()[:1], classes()[:1], F.cross_entropy)
+    assert "fewer than two samples" in gaps(report)
+
+
+def test_the_rows_of_a_graph_may_depend_on_each_other():
+    def propagate(self, x, edges):
+        messages = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
+        return self.head(messages)
+
+    edges = torch.randint(0, 32, (2, 90))
+    report = leadline.check(
+        Function(propagate, head=nn.Linear(8, 3)), (features(), edges), classes(), F.cross_entropy
+    )
+    assert "graph" in gaps(report)
+    assert not [each for each in report.findings if each.code.startswith("D") and each.severity != "info"]
+
+
+@pytest.mark.parametrize("forward", ["inside", "outside"])
+def test_the_question_is_the_same_wherever_the_loss_is_computed(forward):
+    tokens, targets = text()
+    if forward == "inside":
+        report = leadline.check(TinyGPT(), (tokens, targets), None, lambda output: output[1])
+    else:
+        report = leadline.check(TinyGPT(), tokens, targets, token_loss)
+    question = report.profile.question
+    assert question is not None
+    assert question.offset is not None
+    assert (question.offset.offset, question.classes, question.toward_target) == (1, 50, 1.0)
+
+
+def test_a_sequence_with_positions_first_has_its_samples_in_the_second_axis():
+    model = Function(
+        lambda self, tokens: self.head(self.cell(self.embed(tokens))[0]).flatten(0, 1),
+        embed=nn.Embedding(50, 16),
+        cell=nn.LSTM(16, 16),
+        head=nn.Linear(16, 50),
+    )
+    tokens, targets = text()
+    report = leadline.check(model, tokens.t().contiguous(), targets.t().flatten(), F.cross_entropy)
+    dependence = report.profile.dependence
+    assert dependence is not None
+    assert (dependence.sample_axis, dependence.position_axis) == (1, 0)
+    assert not [each for each in report.findings if each.code.startswith("D")]
