@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from msgspec.structs import replace
 
+from leadline.records import LimitLevel, Margin
 from leadline.report.charts.svg import even_ticks, fitted, log_ticks
 from leadline.text import number
 from tests.support import reports as samples
@@ -153,11 +155,29 @@ def test_what_has_no_place_on_a_logarithmic_axis_is_drawn(show, value, color):
     assert painted(opened, "backward", color) == 0
 
 
-def test_a_chart_of_nothing_but_nan_is_still_a_chart(show):
+def test_a_chart_of_nothing_but_nan_is_named_instead_of_drawn(show):
+    opened = show(html_of(samples.report(samples.profile([1.0] * 9, [math.nan] * 9))))
+    assert opened.messages == []
+    assert opened.locator("[data-key=backward]").count() == 0
+    assert "no finite value in: backward signal" in opened.locator(".readout").inner_text()
+
+
+def test_a_page_on_which_nothing_is_finite_has_no_charts_and_no_errors(show):
     opened = show(html_of(samples.report(samples.profile([math.nan] * 9, [math.nan] * 9))))
     assert opened.messages == []
-    assert painted(opened, "forward", "--alarm") > 50
-    assert "NaN in 9 blocks" in opened.locator("[data-key=forward] .note").inner_text()
+    assert opened.locator(".plot").count() == 0
+
+
+def test_limits_and_the_blocks_of_a_finding_are_drawn(show):
+    plain = samples.sick()
+    level = LimitLevel(quantity="backward", level=1e-9, blocks=(58, 0))
+    margin = Margin(code="B201", quantity="decay", value=100.0, limit=7.0, over_depth=level)
+    finding = replace(samples.finding(), layers=(0, 58))
+    assert painted(show(html_of(replace(plain, findings=()))), "backward", "--alarm") == 0
+    limited = show(html_of(replace(plain, findings=(), margins=(margin,))))
+    assert painted(limited, "backward", "--alarm") > 50
+    assert painted(limited, "forward", "--alarm") == 0
+    assert painted(show(html_of(replace(plain, findings=(finding,)))), "forward", "--alarm") > 50
 
 
 def test_a_value_without_neighbours_is_a_point(show):

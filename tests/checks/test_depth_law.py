@@ -66,9 +66,9 @@ def test_the_law_is_that_of_the_gradients_power_and_not_of_its_mean_square(wider
     )
     kept = replace(plain, blocks=blocks)
     assert list(backward_laws(kept)) == []
-    change = widest_change(kept, "backward")
-    assert change is not None
-    assert change.rest == pytest.approx(0.0, abs=1e-3)
+    widest = widest_change(kept, "backward")
+    assert widest is not None
+    assert widest.change.rest == pytest.approx(0.0, abs=1e-3)
     spread = replace(kept, blocks=tuple(replace(block, backward_ms=1.0) for block in blocks))
     (law,) = backward_laws(spread)
     assert law.gain == pytest.approx(1 / wider, rel=1e-2)

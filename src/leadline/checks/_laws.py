@@ -15,7 +15,7 @@ from statistics import median
 
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings.limits import MAX_EFOLDS_ADAM, MAX_EFOLDS_SGD
-from leadline.records import DepthBlock, Direction, Margin, Profile, Severity
+from leadline.records import DepthBlock, Direction, LimitLevel, Margin, Profile, Severity
 from leadline.records.cliffs import DepthChange, depth_change
 
 # Derived: e-folds in the flatter half of the stack. A power law l^p has p ln 2 there, which is less for p < 2.9.
@@ -122,30 +122,59 @@ def backward_laws(profile: Profile) -> Iterator[Law]:
         yield from _law(reverse, _gradient_powers(reverse), "backward", profile)
 
 
-def widest_change(profile: Profile, direction: Direction) -> DepthChange | None:
-    """The largest change of any stream without its cliffs, law or not; None if nothing is known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamChange:
+    """The change of one moment along a stream, law or not, in the direction in which the signal runs."""
+
+    change: DepthChange
+    start: float
+    """The moment where the signal starts: its mean square, or the sum of squares of a gradient."""
+    blocks: tuple[int, ...]
+    """The blocks with a positive moment, in the direction of the signal, as indices in the profile."""
+
+    def level(self, quantity: Direction, e_folds: float) -> LimitLevel:
+        """The moment that is `e_folds` away from the start; a cliff shifts it, because it is not part of the change."""
+        return LimitLevel(
+            quantity=quantity,
+            level=self.start * math.exp(e_folds),
+            blocks=(self.blocks[0], self.blocks[-1]),
+            cliffs={self.blocks[place + 1]: self.change.steps[place] for place in self.change.cliffs},
+        )
+
+
+def widest_change(profile: Profile, direction: Direction) -> StreamChange | None:
+    """The largest change of any stream without its cliffs; None if nothing is known."""
     changes = []
     for body in _bodies(profile):
-        moments = [b.forward_ms for _, b in body] if direction == "forward" else _gradient_powers(body[::-1])
-        known = [math.log(moment) for moment in moments if moment is not None and 0 < moment < math.inf]
+        ordered = body if direction == "forward" else body[::-1]
+        moments = [b.forward_ms for _, b in body] if direction == "forward" else _gradient_powers(ordered)
+        known = {
+            index: moment
+            for (index, _), moment in zip(ordered, moments, strict=True)
+            if moment is not None and 0 < moment < math.inf
+        }
         if len(known) > 1:
-            changes.append(depth_change(known, along=True))
-    return max(changes, key=lambda change: abs(change.rest), default=None)
+            blocks, values = tuple(known), list(known.values())
+            change = depth_change([math.log(moment) for moment in values], along=True)
+            changes.append(StreamChange(change=change, start=values[0], blocks=blocks))
+    return max(changes, key=lambda each: abs(each.change.rest), default=None)
 
 
 def depth_margin(profile: Profile, direction: Direction, *, growth: bool) -> Iterator[Margin]:
     """The change over the whole depth without cliffs and its limit, in e-folds; only if it is a growth (or a decay)."""
-    change = widest_change(profile, direction)
-    if change is None or (change.rest > 0) != growth:
+    widest = widest_change(profile, direction)
+    if widest is None or (widest.change.rest > 0) != growth:
         return
     adam = profile.optimizer is not None and family_of(profile.optimizer.name) == "adam"
-    tolerated = adam or (direction == "forward" and not growth) or not _is_steady(change.halves)
+    tolerated = adam or (direction == "forward" and not growth) or not _is_steady(widest.change.halves)
     what = "growth" if growth else "decay"
     signal = "signal" if direction == "forward" else "gradient"
+    limit = MAX_EFOLDS_ADAM if tolerated else MAX_EFOLDS_SGD
     yield Margin(
         quantity=f"{what} of the {signal} over the depth, e-folds",
-        value=abs(change.rest),
-        limit=MAX_EFOLDS_ADAM if tolerated else MAX_EFOLDS_SGD,
+        value=abs(widest.change.rest),
+        limit=limit,
+        over_depth=widest.level(direction, limit if growth else -limit),
     )
 
 

@@ -57,6 +57,22 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     """Its documentation, as Markdown. Empty if the check found nothing, so that reports stay small."""
 
 
+DepthQuantity = Literal["forward", "backward", "likeness", "units"]
+"""What has a value per block: mean squares of signal and gradient, similarity of samples, share of dead units."""
+
+
+class LimitLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """The limit of a margin as a level over depth, so that a chart can show where it is crossed."""
+
+    quantity: DepthQuantity
+    level: float
+    """The value at which the check fires; of "backward" the sum of squares of a block's gradient, not their mean."""
+    blocks: tuple[int, int]
+    """Where the level begins and ends, in the direction of the signal, as indices in `Profile.blocks`."""
+    cliffs: dict[int, float] = {}
+    """E-folds by which the level moves from a block on, because that block's change is judged on its own."""
+
+
 class Margin(msgspec.Struct, frozen=True, kw_only=True):
     """A measured quantity and its limit: the evidence for a verdict that finds nothing wrong."""
 
@@ -67,6 +83,8 @@ class Margin(msgspec.Struct, frozen=True, kw_only=True):
     limit: float
     side: Literal["below", "above"] = "below"
     """The side of the limit on which the value must stay."""
+    over_depth: LimitLevel | None = None
+    """The same limit as a level over depth; None if the quantity has no value per block."""
 
     @property
     def used(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -241,12 +242,32 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A level that a line of the chart must not cross."""
+
+    label: str
+    values: Values
+    """The level at each place; None where it does not apply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Places of the axis that a finding is about."""
+
+    label: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """Lines over one axis."""
 
     title: str
     unit: str = ""
     series: tuple[Series, ...]
+    limits: tuple[Limit, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     key: str = ""
     kind: ScaleKind = "log"
     notes: tuple[str, ...] = ()
@@ -258,6 +279,13 @@ class Chart:
     """A browser draws it with a cursor and zoom."""
     prominent: bool = False
     """It is also drawn on the small card of a notebook."""
+
+    @property
+    def is_empty(self) -> bool:
+        """No line has a finite value, so there is nothing to draw."""
+        return not any(
+            value is not None and math.isfinite(value) for each in self.series for value in each.values
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.report.charts.bars import draw_bars, draw_ruler
-from leadline.report.charts.lines import line_chart, marked
+from leadline.report.charts.lines import draw_chart, line_chart, marked
 from leadline.report.charts.svg import element, words
-from leadline.report.page import Bar, BarChart, Mark, Ruler, Series
+from leadline.report.page import Bar, BarChart, Chart, Limit, Mark, Ruler, Series, Stretch
 from tests.support import reports as samples
 
 ANY = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
@@ -66,6 +66,47 @@ def test_a_band_of_e_folds_lies_around_its_line():
     line = [float(each) for each in re.findall(r"[\d.]+", classes(made, "ll-main")[0].get("d"))][1]
     assert min(heights) < line < max(heights)
     assert line - min(heights) == pytest.approx(max(heights) - line, abs=0.2)
+
+
+def heights(path: ElementTree.Element) -> list[float]:
+    return [float(each) for each in re.findall(r"[\d.]+", path.get("d"))][1::2]
+
+
+def chart_of(values, **more) -> ElementTree.Element:
+    return parsed(draw_chart(Chart(title="x", series=(Series(values=values),), **more)))
+
+
+def test_a_limit_is_drawn_where_its_level_lies_and_says_whose_it_is():
+    made = chart_of([1.0, 1e-2, 1e-6], limits=(Limit(label="limit of B201", values=[1e-3, 1e-3, None]),))
+    (line,), (main,) = classes(made, "ll-limit"), classes(made, "ll-main")
+    above, below, crossed = heights(main)
+    assert above < below < heights(line)[0] < crossed
+    assert len(heights(line)) == 2
+    assert [each.text for each in classes(made, "ll-limit-label")] == ["limit of B201"]
+
+
+def test_a_limit_beyond_all_values_widens_the_axis():
+    made = chart_of([1.0, 1.0], limits=(Limit(label="limit", values=[1e-9, 1e-9]),))
+    assert 0 < heights(classes(made, "ll-main")[0])[0] < heights(classes(made, "ll-limit")[0])[0] < 190
+
+
+def test_a_stretch_spans_its_places_and_a_single_place_gets_a_line_to_the_axis():
+    stretches = (Stretch(label="B201", first=1, last=3), Stretch(label="F104", first=4, last=4))
+    made = chart_of([1.0] * 5, stretches=stretches)
+    bracket, line = (each.get("d") for each in classes(made, "ll-stretch"))
+    dots = [float(each.get("cx")) for each in classes(made, "ll-main-dot")]
+    assert bracket.startswith(f"M{dots[1]:.1f} ")
+    assert f"H{dots[3]:.1f}" in bracket
+    assert line.startswith(f"M{dots[4]:.1f} ")
+    assert "V" in line
+    assert [each.text for each in classes(made, "ll-limit-label")] == ["B201", "F104"]
+
+
+def test_stretches_stand_above_the_lines():
+    stretches = (Stretch(label="a", first=0, last=1), Stretch(label="b", first=0, last=1))
+    made = chart_of([1.0, 100.0], stretches=stretches)
+    labels = [float(each.get("y")) for each in classes(made, "ll-limit-label")]
+    assert max(labels) < min(heights(classes(made, "ll-main")[0]))
 
 
 def test_a_thousand_points_are_a_small_picture():

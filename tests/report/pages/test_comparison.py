@@ -95,7 +95,7 @@ def test_verbose_names_every_finding():
     reports = samples.healthy(), samples.broken()
     text = render(reports, Look(detail="everything"))
     assert all(f"F10{place} gradient-decay" in text for place in range(9))
-    assert "-v shows all" in render(reports, Look())
+    assert "further findings: -v shows" in render(reports, Look())
 
 
 def test_quiet_is_both_verdicts():

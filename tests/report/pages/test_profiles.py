@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from leadline.checks._examples import weight
-from leadline.records import Attention, ModelFacts, Stream, Units, Weight
+from leadline.checks._laws import depth_margin
+from leadline.records import Attention, LimitLevel, Margin, ModelFacts, Stream, Units, Weight
 from leadline.report.pages.profiles import (
     CHART_KEYS,
     axis_of,
@@ -49,6 +50,73 @@ def test_streams_stand_one_behind_the_other_with_a_gap():
 def test_marks_are_counted_and_explained():
     notes = by_key(samples.profile([1.0, math.nan, math.inf, 0.0, 0.0], [1.0] * 5))["forward"].notes
     assert notes == ("✕ NaN in 1 block", "▲ infinite in 1 block", "○ exactly zero in 2 blocks")
+
+
+def charts_with(profile, *, findings=(), margins=()):
+    return {chart.key: chart for chart in profiles_of(profile, findings, margins).charts}
+
+
+def test_the_limit_of_a_decay_lies_its_e_folds_below_where_the_gradient_starts():
+    profile = samples.sick().profile
+    (margin,) = depth_margin(profile, "backward", growth=False)
+    (limit,) = charts_with(profile, margins=[margin])["backward"].limits
+    blocks = profile.blocks[:-1]
+    assert list(limit.values[:-1]) == pytest.approx([blocks[-1].backward_ms * math.exp(-margin.limit)] * 59)
+    assert limit.values[-1] is None  # the head is not part of the law
+
+
+def test_the_limit_of_a_gradient_is_that_of_its_sum_of_squares():
+    blocks = tuple(samples.block(f"b{i}", 1.0, 1.0, elements=size) for i, size in enumerate((100, 400)))
+    profile = samples.profile([], [], blocks=blocks, streams=(Stream(input="x", blocks=2),))
+    level = LimitLevel(quantity="backward", level=8.0, blocks=(0, 1))
+    margin = Margin(code="B201", quantity="decay", value=9.0, limit=7.0, over_depth=level)
+    (limit,) = charts_with(profile, margins=[margin])["backward"].limits
+    assert list(limit.values) == [0.08, 0.02]
+
+
+def test_a_limit_moves_with_a_cliff_because_that_block_is_judged_alone():
+    forward = [math.exp(-0.1 * i - (9.0 if i > 10 else 0.0)) for i in range(24)]
+    profile = samples.profile(forward, [1.0] * 24)
+    (margin,) = depth_margin(profile, "forward", growth=False)
+    assert margin.over_depth.cliffs == {11: pytest.approx(-9.1)}
+    (limit,) = charts_with(profile, margins=[replace(margin, value=margin.limit)])["forward"].limits
+    assert limit.values[10] == pytest.approx(math.exp(-margin.limit))
+    assert limit.values[11] == pytest.approx(math.exp(-margin.limit - 9.1))
+
+
+def test_a_limit_that_is_far_away_is_said_instead_of_flattening_the_line():
+    profile = samples.profile([1.0] * 5, [1.0] * 5)
+    level = LimitLevel(quantity="forward", level=1e-6, blocks=(0, 4))
+    margin = Margin(code="F102", quantity="decay", value=1.4, limit=14.0, over_depth=level)
+    chart = charts_with(profile, margins=[margin])["forward"]
+    assert chart.limits == ()
+    assert "10 % of the limit of F102" in chart.notes
+
+
+def test_root_findings_are_marked_where_they_are_and_notes_are_not():
+    profile = samples.broken().profile
+    findings = [
+        replace(samples.finding("F104", severity="warning"), layers=(4, 6)),
+        replace(samples.finding("B201"), layers=(2, 3)),
+        replace(samples.finding("I302"), layers=(2, 3)),
+        replace(samples.finding("F106"), layers=(0, 1), explained_by="B201"),
+        replace(samples.finding("W601", severity="info"), layers=(0, 0)),
+    ]
+    for chart in charts_with(profile, findings=findings).values():
+        found = [(each.label, each.first, each.last) for each in chart.stretches]
+        assert found == [("B201, I302", 2, 3), ("F104 gradient-decay", 4, 7)]  # behind the gap of the streams
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_a_chart_without_a_finite_value_is_left_out(value):
+    assert [*by_key(samples.profile([1.0] * 3, [value] * 3))] == ["forward"]
+
+
+def test_a_chart_that_is_left_out_because_all_is_nan_is_named():
+    assert (
+        "no finite value in: backward signal" in profiles_of(samples.profile([1.0] * 3, [math.nan] * 3)).hint
+    )
+    assert "finite" not in profiles_of(samples.profile([1.0] * 3, [None] * 3)).hint
 
 
 def test_the_change_a_block_is_in_the_direction_in_which_the_signal_runs():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import each_block, geometric
 from leadline.checks._ranges import range_name, spans
-from leadline.records import Margin, Profile, Units
+from leadline.records import LimitLevel, Margin, Profile, Units
 
 # Derived: share of a block's units. A single sample already leaves half of the units of a ReLU at zero.
 MAX_DEAD_SHARE = 0.75
@@ -20,7 +20,13 @@ def _margins(profile: Profile) -> Iterator[Margin]:
         _share(block.units) for block in profile.blocks if block.units is not None and block.units.count
     ]
     if shares:
-        yield Margin(quantity="dead units of the worst block", value=max(shares), limit=MAX_DEAD_SHARE)
+        everywhere = LimitLevel(quantity="units", level=MAX_DEAD_SHARE, blocks=(0, len(profile.blocks) - 1))
+        yield Margin(
+            quantity="dead units of the worst block",
+            value=max(shares),
+            limit=MAX_DEAD_SHARE,
+            over_depth=everywhere,
+        )
 
 
 @check(

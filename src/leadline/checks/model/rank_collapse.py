@@ -8,7 +8,7 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_likeness
 from leadline.checks._ranges import body
 from leadline.checks._steps import optimizer_family
-from leadline.records import Margin, Profile
+from leadline.records import LimitLevel, Margin, Profile
 from leadline.text import layer_label
 
 # Calibrated by benchmarks/verdicts: correlation after the last block; hardly any network above it learned.
@@ -25,7 +25,13 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     last = [correlations[-1] for correlations in known if correlations]
     if last:
         limit = MAX_LAST_CORRELATION[optimizer_family(profile) or "adam"]
-        yield Margin(quantity="correlation of samples after the last block", value=max(last), limit=limit)
+        everywhere = LimitLevel(quantity="likeness", level=limit, blocks=(0, len(profile.blocks) - 1))
+        yield Margin(
+            quantity="correlation of samples after the last block",
+            value=max(last),
+            limit=limit,
+            over_depth=everywhere,
+        )
 
 
 @check(

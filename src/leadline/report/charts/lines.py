@@ -18,14 +18,20 @@ from leadline.report.charts.svg import (
     thinned,
     words,
 )
-from leadline.report.page import Chart, ScaleKind, Series
+from leadline.report.page import Chart, Limit, ScaleKind, Series, Stretch
 
+# Heuristic: width and height of a chart in pixels, as wide as half a page.
+DEFAULT_SIZE = (520.0, 190.0)
 # Heuristic: margins of the frame in pixels that hold the labels of the axes.
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 6.0, 10.0, 20.0
 # Heuristic: half-width of a band in e-folds; beyond it the band leaves every frame.
 MAX_BAND = 300.0
 # Heuristic: height in pixels of the strips above and below the lines in which the marks stand.
 RAIL = 9.0
+# Heuristic: height in pixels of one row of stretches: a bracket with its label beside it.
+STRETCH_ROW = 13.0
+# Heuristic: pixels of a character of a label, on average.
+CHARACTER = 6.0
 # Heuristic: about one point per two pixels.
 MAX_POINTS = 240
 # Heuristic: up to this many places all get a label.
@@ -44,6 +50,8 @@ class Frame:
     scale: Scale
     names: Sequence[str] = ()
     """The label below each place; its number if there are none."""
+    top: float = TOP
+    """Where the area begins, below the rows of stretches."""
 
     def x(self, place: int) -> float:
         room = self.width - LEFT - RIGHT
@@ -51,8 +59,12 @@ class Frame:
 
     def y(self, value: float | None) -> float | None:
         at = self.scale.place(value)
-        room = self.height - TOP - BOTTOM - 2 * RAIL
-        return None if at is None else TOP + RAIL + room * (1 - at)
+        return None if at is None else self.height_of(at)
+
+    def height_of(self, share: float) -> float:
+        """The y coordinate at a share of the axis, 0 at its low end."""
+        room = self.height - self.top - BOTTOM - 2 * RAIL
+        return self.top + RAIL + room * (1 - share)
 
 
 def line_chart(
@@ -60,22 +72,30 @@ def line_chart(
     *,
     label: str,
     kind: ScaleKind = "log",
-    size: tuple[float, float] = (520.0, 190.0),
+    size: tuple[float, float] = DEFAULT_SIZE,
     names: Sequence[str] = (),
 ) -> str:
     """The lines over one axis, as SVG. `names`: the label below each place; its number if there are none."""
-    width, height = size
-    shown = [value for line in lines for value in line.values]
-    count = max((len(line.values) for line in lines), default=0)
-    frame = Frame(width=width, height=height, count=count, scale=fitted(shown, kind), names=names)
-    drawn = [part for line in lines for part in _line(line, frame)]
-    return picture(*_axes(frame), *drawn, width=width, height=height, label=label)
+    return draw_chart(Chart(title=label, series=tuple(lines), kind=kind, names=tuple(names)), size)
 
 
-def draw_chart(chart: Chart, size: tuple[float, float] = (520.0, 190.0)) -> str:
+def draw_chart(chart: Chart, size: tuple[float, float] = DEFAULT_SIZE) -> str:
     """A chart of the page model, as SVG."""
+    width, height = size
+    shown = [value for line in (*chart.series, *chart.limits) for value in line.values]
+    frame = Frame(
+        width=width,
+        height=height,
+        count=max((len(line.values) for line in chart.series), default=0),
+        scale=fitted(shown, chart.kind),
+        names=chart.names,
+        top=TOP + STRETCH_ROW * len(chart.stretches),
+    )
+    drawn = [part for line in chart.series for part in _line(line, frame)]
+    drawn += [part for limit in chart.limits for part in _limit(limit, frame)]
+    drawn += [part for row, each in enumerate(chart.stretches) for part in _stretch(each, row, frame)]
     label = f"{chart.title}: {chart.unit}" if chart.unit else chart.title
-    return line_chart(chart.series, label=label, kind=chart.kind, size=size, names=chart.names)
+    return picture(*_axes(frame), *drawn, width=width, height=height, label=label)
 
 
 def marked(value: float | None, kind: ScaleKind) -> str | None:
@@ -92,7 +112,7 @@ def marked(value: float | None, kind: ScaleKind) -> str | None:
 def _axes(frame: Frame) -> Iterator[str]:
     right = frame.width - RIGHT
     for place, label in frame.scale.ticks():
-        y = TOP + RAIL + (frame.height - TOP - BOTTOM - 2 * RAIL) * (1 - place)
+        y = frame.height_of(place)
         yield element(
             "path", d=_move([(LEFT, y), (right, y)]), stroke=QUIET, stroke_opacity=0.25, class_="ll-grid"
         )
@@ -149,7 +169,7 @@ def _line(line: Series, frame: Frame) -> Iterator[str]:
 
 def _marks(line: Series, kept: Sequence[int], frame: Frame) -> Iterator[str]:
     """A cross for NaN and a triangle for infinity above the lines, a ring for zero below them."""
-    top, bottom = TOP + RAIL / 2, frame.height - BOTTOM - RAIL / 2
+    top, bottom = frame.top + RAIL / 2, frame.height - BOTTOM - RAIL / 2
     for place in kept:
         x = frame.x(place)
         match marked(line.values[place], frame.scale.kind):
@@ -161,6 +181,31 @@ def _marks(line: Series, kept: Sequence[int], frame: Frame) -> Iterator[str]:
                 yield element("path", d=d, fill=ALARM, class_="ll-infinite")
             case "zero":
                 yield element("circle", cx=x, cy=bottom, r=2.2, fill="none", stroke=INK, class_="ll-zero")
+
+
+def _limit(limit: Limit, frame: Frame) -> Iterator[str]:
+    """A dashed line at the level, with its label above the left end."""
+    points = [(frame.x(place), frame.y(limit.values[place])) for place in thinned(limit.values, MAX_POINTS)]
+    known = [(x, y) for x, y in points if y is not None]
+    if not known:
+        return
+    line = {"fill": "none", "stroke": ALARM, "stroke_width": 1.2, "stroke_dasharray": "3 3"}
+    yield element("path", d=_runs(points), class_="ll-limit", **line)
+    x, y = known[0]
+    yield element("text", words(limit.label), x=x + 3, y=y - 4, fill=ALARM, class_="ll-tick ll-limit-label")
+
+
+def _stretch(stretch: Stretch, row: int, frame: Frame) -> Iterator[str]:
+    """A bracket over the places with its label beside it; a single place gets a line down to the axis."""
+    y = TOP + STRETCH_ROW * row
+    left, right = frame.x(stretch.first), frame.x(stretch.last)
+    bracket = f"M{left:.1f} {y + 4:.1f}v-4H{right:.1f}v4"
+    if stretch.first == stretch.last:
+        bracket = f"M{left:.1f} {y:.1f}V{frame.height - BOTTOM:.1f}"
+    yield element("path", d=bracket, fill="none", stroke=ALARM, stroke_opacity=0.7, class_="ll-stretch")
+    room = CHARACTER * len(stretch.label) + 6
+    at = left + 4 if left + room < frame.width else left - room
+    yield element("text", words(stretch.label), x=at, y=y + 11, fill=ALARM, class_="ll-tick ll-limit-label")
 
 
 def _band(line: Series, frame: Frame) -> str:
@@ -181,7 +226,7 @@ def _outline(line: Series, run: Sequence[int], frame: Frame) -> str:
     def edge(place: int, sign: int) -> tuple[float, float]:
         value, band = line.values[place], line.band[place] if line.band is not None else None
         y = frame.y((value or 0.0) * math.exp(sign * min(max(band or 0.0, 0.0), MAX_BAND)))
-        lowest, highest = frame.height - BOTTOM, TOP
+        lowest, highest = frame.height - BOTTOM, frame.top
         return frame.x(place), min(max(y if y is not None else lowest, highest), lowest)
 
     upper = [edge(place, +1) for place in run]

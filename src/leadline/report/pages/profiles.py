@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from leadline.records import DepthBlock, Parting, Profile, Weight
+from leadline.records import DepthBlock, Finding, LimitLevel, Margin, Parting, Profile, Weight
 from leadline.report.charts.lines import marked
 from leadline.report.depth import gains
-from leadline.report.page import Chart, DepthAxis, Profiles, Series, Values
-from leadline.text import factor, plural
+from leadline.report.page import Chart, DepthAxis, Limit, Profiles, Series, Stretch, Values
+from leadline.report.verdict import by_severity
+from leadline.text import factor, joined, plural, share
 
 # Heuristic: empty places on the axis between two streams; one is enough to tell them apart.
 STREAM_GAP = 1
+# Heuristic: the used share of a limit from which on a chart has room for it; a limit that is farther away would flatten
+# the line that it is drawn for.
+MIN_USED_SHARE = 0.5
+# Derived: e-folds; a larger factor overflows.
+MAX_SHIFT = 700.0
+# Heuristic: rows of brackets that leave most of a chart to its lines.
+MAX_STRETCHES = 3
 
 KINDS_OF_WEIGHT = {
     "query": "second",
@@ -30,11 +39,25 @@ PROMINENT = ("forward", "backward", "branches", "updates")
 MARKS = {"nan": "✕ NaN", "infinite": "▲ infinite", "zero": "○ exactly zero"}
 
 
-def profiles_of(profile: Profile) -> Profiles:
-    """Every chart for which something is known."""
+def profiles_of(
+    profile: Profile, findings: Sequence[Finding] = (), margins: Sequence[Margin] = ()
+) -> Profiles:
+    """Every chart for which something is known, with the blocks that `findings` name and the limits of `margins`."""
     axis = axis_of(profile)
-    hint = f"{plural(len(profile.blocks), 'block')} · point at a chart"
-    return Profiles(axis=axis, charts=depth_charts(profile, axis), hint=hint)
+    known = [chart for chart in depth_charts(profile, axis) if chart.series]
+    stretches = _stretches(findings, axis)
+    charts = tuple(
+        replace(_with_limits(_with_marks(chart), margins, profile, axis), stretches=stretches)
+        for chart in known
+        if not chart.is_empty
+    )
+    empty = ", ".join(chart.title.lower() for chart in known if chart.is_empty)
+    hint = joined(
+        plural(len(profile.blocks), "block"),
+        "point at a chart" if charts else "",
+        f"no finite value in: {empty}" if empty else "",
+    )
+    return Profiles(axis=axis, charts=charts, hint=hint)
 
 
 def axis_of(profile: Profile) -> DepthAxis:
@@ -54,7 +77,8 @@ def axis_of(profile: Profile) -> DepthAxis:
 
 
 def depth_charts(profile: Profile, axis: DepthAxis) -> tuple[Chart, ...]:
-    charts = (
+    """All charts in reading order; without lines where nothing is known."""
+    return (
         _forward(profile, axis),
         _backward(profile, axis),
         _branches(profile, axis),
@@ -64,7 +88,58 @@ def depth_charts(profile: Profile, axis: DepthAxis) -> tuple[Chart, ...]:
         _attention(profile, axis),
         _units(profile, axis),
     )
-    return tuple(_with_marks(chart) for chart in charts if chart.series)
+
+
+def _with_limits(chart: Chart, margins: Sequence[Margin], profile: Profile, axis: DepthAxis) -> Chart:
+    """The chart with the limits of its quantity: as lines where the axis has room, otherwise in words."""
+    for margin in margins:
+        if margin.over_depth is None or margin.over_depth.quantity != chart.key or margin.used is None:
+            continue
+        if margin.used >= MIN_USED_SHARE or chart.kind == "share":
+            limit = Limit(label=f"limit of {margin.code}", values=_levels(margin.over_depth, profile, axis))
+            chart = replace(chart, limits=(*chart.limits, limit))
+        else:
+            chart = replace(
+                chart, notes=(*chart.notes, f"{share(margin.used)} of the limit of {margin.code}")
+            )
+    return chart
+
+
+def _levels(limit: LimitLevel, profile: Profile, axis: DepthAxis) -> tuple[float | None, ...]:
+    """The limit at each place, in the unit of its chart: a sum of squares becomes a mean."""
+    begin, end = limit.blocks
+    way = range(begin, end + 1) if begin <= end else range(begin, end - 1, -1)
+    levels: dict[int, float | None] = {}
+    shift = 0.0
+    is_of_one_stream = limit.quantity in {"forward", "backward"}
+    for block in way:
+        if is_of_one_stream and profile.blocks[block].stream != profile.blocks[begin].stream:
+            continue
+        shift += limit.cliffs.get(block, 0.0)
+        size = profile.blocks[block].elements if limit.quantity == "backward" else 1
+        levels[block] = limit.level * math.exp(min(shift, MAX_SHIFT)) / max(size, 1)
+    return axis.spread(levels)
+
+
+def _stretches(findings: Sequence[Finding], axis: DepthAxis) -> tuple[Stretch, ...]:
+    """The blocks that root findings name, the worst first; findings about the same blocks share a bracket."""
+    named: dict[tuple[int, int], list[Finding]] = {}
+    for finding in by_severity(findings):
+        if finding.layers is None or finding.explained_by or finding.severity == "info":
+            continue
+        places = [axis.places[block] for block in finding.layers if block < len(axis.places)]
+        if places:
+            named.setdefault((min(places), max(places)), []).append(finding)
+    return tuple(
+        Stretch(label=_names_of(group), first=first, last=last)
+        for (first, last), group in [*named.items()][:MAX_STRETCHES]
+    )
+
+
+def _names_of(findings: Sequence[Finding]) -> str:
+    """Code and name of one finding, the codes of several."""
+    codes = [*dict.fromkeys(each.code for each in findings)]
+    return f"{codes[0]} {findings[0].name}" if len(codes) == 1 else ", ".join(codes)
 
 
 def _with_marks(chart: Chart) -> Chart:
@@ -280,7 +355,7 @@ def _span(values: Values) -> tuple[str, ...]:
 def overlay(first: Profile, second: Profile, labels: tuple[str, str]) -> Profiles:
     """The charts that either profile has, each with the main line of both, place by place in order of depth.
 
-    Theory is left out: four lines and two bands in one chart would hide what changed.
+    Theory, limits and findings are left out: four lines and two bands in one chart would hide what changed.
     """
     here, there = ({chart.key: chart for chart in profiles_of(each).charts} for each in (first, second))
     axis = joint_axis(axis_of(first), axis_of(second))

@@ -47,10 +47,10 @@ STATE_ORDER: tuple[State, ...] = ("verified", "refuted", "not run")
 def repair_page(repair: RepairReport) -> Page:
     """The fixes, and in a browser also the whole report of the model as it was."""
     before, after = repair.before, repair.after
-    charts = profiles_of(before.profile)
+    charts = profiles_of(before.profile, before.findings, before.margins)
     if after is not None:
-        charts = overlay(before.profile, after.profile, ("before", "after"))
-        charts = replace(charts, hint=profiles_of(before.profile).hint)
+        both = overlay(before.profile, after.profile, ("before", "after"))
+        charts = replace(both, hint=charts.hint)
     kept = [each for each in repair.outcomes if each.kept]
     steps = [step for each in kept for step in _kept_steps(each)] or steps_to_take(before)
     page = page_with(before, steps=steps, profiles=charts, more=(_fixes_section(repair),))

@@ -56,7 +56,7 @@ def report_page(report: Report, forecast: Forecast | None = None) -> Page:
     return page_with(
         report,
         steps=steps_to_take(report),
-        profiles=profiles_of(report.profile),
+        profiles=profiles_of(report.profile, report.findings, report.margins),
         forecast=forecast,
     )
 
@@ -276,8 +276,15 @@ def _legend(profile: Profile, profiles: Profiles) -> str:
     if "after" in labels:
         return "Before and after the repair."
     if profile.predicted:
-        return "The model has no weights: every value is predicted by theory."
-    return "Dashed: what theory predicts; shaded: its finite-width band, two standard deviations."
+        words = "The model has no weights: every value is predicted by theory."
+    else:
+        words = "Dashed: what theory predicts; shaded: its finite-width band, two standard deviations."
+    is_marked = any(chart.limits or chart.stretches for chart in profiles.charts)
+    return (
+        f"{words} Brackets: the blocks of a finding; a limit is where its check fires."
+        if is_marked
+        else words
+    )
 
 
 def _theory_section(report: Report) -> Section:

@@ -133,7 +133,7 @@ class Article:
                 pictures = [Markup(draw_chart(each)) for each in element.charts]
                 return Markup(macros.profiles(element, pictures, f"r{self.place}-depth"))
             case Charts():
-                figures = [self._figure(each, macros) for each in element.items]
+                figures = [self._figure(each, macros) for each in element.items if not each.is_empty]
                 return Markup(macros.grid(figures))
             case Chart():
                 small = Markup(draw_chart(element, SMALL))
@@ -187,10 +187,18 @@ def chart_data(chart: Chart, axis: DepthAxis | None = None) -> dict[str, Any]:
         }
         for each in chart.series
     ]
+    spec = {
+        "kind": chart.kind,
+        "series": series,
+        "limits": [
+            {"label": clean(each.label), "values": rounded(list(each.values))} for each in chart.limits
+        ],
+        "stretches": [(clean(each.label), each.first, each.last) for each in chart.stretches],
+    }
     if axis is None:
-        return {"kind": chart.kind, "x": chart.steps, "starts": [], "series": series}
+        return {**spec, "x": chart.steps, "starts": []}
     starts = [(place, clean(name)) for place, name in axis.starts]
-    return {"kind": chart.kind, "starts": starts, "gaps": axis.gaps, "series": series}
+    return {**spec, "starts": starts, "gaps": axis.gaps}
 
 
 # The file: template, scripts, styles and data.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.report.charts.lines import line_chart
+from leadline.report.charts.lines import draw_chart
 from leadline.report.charts.svg import element, words
 from leadline.report.page import (
     Chart,
@@ -43,7 +43,7 @@ STYLE = """
 def render(page: Page) -> str:
     """The headline, the facts in one line, the prominent charts, and what was found or tried."""
     body = [each for section in page.sections for each in section.body]
-    charts = [each for part in body for each in _charts(part) if each.prominent]
+    charts = [each for part in body for each in _charts(part) if each.prominent and not each.is_empty]
     items = [each for part in body for each in _items(part)]
     facts = joined(*(each.words for each in page.facts.rows))
     inside = [element("style", STYLE), element("h4", words(page.headline))]
@@ -63,8 +63,7 @@ def _charts(part: Element) -> tuple[Chart, ...]:
 
 def _figure(chart: Chart) -> str:
     caption = joined(chart.title, chart.notes[0] if chart.notes else chart.unit)
-    drawing = line_chart(chart.series, label=caption, kind=chart.kind, size=SIZE, names=chart.names)
-    return element("figure", element("figcaption", words(caption)), drawing)
+    return element("figure", element("figcaption", words(caption)), draw_chart(chart, SIZE))
 
 
 def _items(part: Element) -> Iterator[str]:

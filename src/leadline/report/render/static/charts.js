@@ -14,12 +14,14 @@
           series: [{label, tone, values, band, sparse, held}]}   band: half-width in e-folds, log scale only;
                                            sparse: the line goes on over what was not measured;
                                            held: there the last value before is told
+          limits: [{label, values}]        levels that a line must not cross, dashed, with their labels; null: does not apply,
+          stretches: [[label, first, last], ...]   places that a finding is about: a bracket each, above the lines
    A value is a number, null (not measured), "NaN", "Infinity" or "-Infinity". Nothing is dropped: what has no place on
    the axis is drawn as a mark, NaN as a cross and infinity as a triangle above the lines, zero as a ring below them.
    Colours are the page's CSS variables --accent, --alarm, --ink, --quiet, --line. */
 "use strict";
 const leadline = (() => {
-  const LEAST_DECADES = 1, PADDING = 0.06, MOST_TICKS = 6, STEPS = [1, 2, 3, 5, 10, 20, 30, 50, 100], RAIL = 10, HEIGHT = 190, MANY = 400;
+  const LEAST_DECADES = 1, PADDING = 0.06, MOST_TICKS = 6, STEPS = [1, 2, 3, 5, 10, 20, 30, 50, 100], RAIL = 10, ROW = 13, HEIGHT = 190, MANY = 400;
   const TONES = {
     main: { color: "--accent", width: 1.8 },
     theory: { color: "--quiet", width: 1.4, dash: [5, 4] },
@@ -28,6 +30,7 @@ const leadline = (() => {
     fourth: { color: "--ink", width: 1 },
     fifth: { color: "--ink", width: 1, dash: [6, 3] },
     sixth: { color: "--quiet", width: 1.5, dash: [1, 3] },
+    limit: { color: "--alarm", width: 1.2, dash: [3, 3] },
   };
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -184,9 +187,10 @@ const leadline = (() => {
   function columns(spec) {
     const length = Math.max(0, ...spec.series.map((each) => each.values.length));
     const xs = spec.x || Array.from({ length }, (_, i) => i);
-    const raw = spec.series.map((each) => each.values.map(toNumber));
+    const drawn = [...spec.series, ...(spec.limits || []).map((each) => ({ ...each, tone: "limit" }))]; // limits last: `raw` begins with the series
+    const raw = drawn.map((each) => each.values.map(toNumber));
     const data = [xs], lines = [{}], bands = [], gaps = new Set(spec.gaps || []);
-    spec.series.forEach((each, k) => {
+    drawn.forEach((each, k) => {
       const tone = TONES[each.tone] || TONES.main;
       const missing = (value, i) => (each.sparse && value === null && !gaps.has(i) ? undefined : null); // uPlot leads over undefined
       data.push(raw[k].map((value, i) => position(value, spec.kind) ?? missing(value, i)));
@@ -241,7 +245,7 @@ const leadline = (() => {
       },
       tell(index) {
         tells.forEach((element, k) => {
-          element.textContent = index === null || !made.raw[k] ? "" : number(made.raw[k][spec.series[k].held ? lastKnown(made.raw[k], index) : index]);
+          element.textContent = index === null || !spec.series[k] ? "" : number(made.raw[k][spec.series[k].held ? lastKnown(made.raw[k], index) : index]);
         });
       },
       zoom(min, max) { plot.setScale("x", { min, max }); },
@@ -262,7 +266,7 @@ const leadline = (() => {
     const options = {
       width: Math.max(host.clientWidth, 120), height: HEIGHT,
       legend: { show: false },
-      padding: [RAIL, 16, 0, 0],
+      padding: [() => RAIL + ROW * (spec.stretches || []).length, 16, 0, 0],
       cursor: { y: false, drag: { x: true, y: false }, points: { size: 7, width: 0, fill: (u, i) => (u.series[i].width ? u.series[i].stroke(u, i) : "transparent") } },
       scales: { x: { time: false, range: (u, low, high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
                 y: { range: (u, low, high) => railed(fitted(low, high, kind), made.zeros) } },
@@ -274,7 +278,7 @@ const leadline = (() => {
       series: made.lines, bands: made.bands,
       hooks: {
         drawClear: [(u) => rules(u, spec.starts || [])],
-        draw: [(u) => marks(u, made, kind)],
+        draw: [(u) => { marks(u, made, kind); limits(u, made, spec); stretches(u, made, spec.stretches || []); }],
         setCursor: [(u) => shared && shared.move(u.cursor.idx ?? null, self)],
         setScale: [(u, key) => { if (key === "x" && plot && shared) shared.zoom(u.scales.x.min, u.scales.x.max, self); }],
       },
@@ -323,6 +327,7 @@ const leadline = (() => {
     const top = bbox.top - (RAIL / 2) * unit, bottom = bbox.top + bbox.height - (RAIL / 2) * unit;
     ctx.save();
     ctx.lineWidth = 1.4 * unit;
+    ctx.setLineDash([]); // uPlot leaves that of the last line
     if (made.zeros) label(ctx, "0", bbox.left - 8 * unit, bottom);
     for (const values of made.raw) {
       values.forEach((value, i) => {
@@ -337,6 +342,50 @@ const leadline = (() => {
         else { ctx.arc(x, bottom, size * 0.8, 0, 7); ctx.stroke(); }
       });
     }
+    ctx.restore();
+  }
+
+  function alarmed(ctx) {
+    ctx.strokeStyle = ctx.fillStyle = css("--alarm");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
+    ctx.setLineDash([]); // uPlot leaves that of the last line
+  }
+
+  /* The label of each limit, above the left end of what is seen of its line. */
+  function limits(u, made, spec) {
+    const { ctx, bbox } = u, unit = devicePixelRatio;
+    ctx.save();
+    alarmed(ctx);
+    (spec.limits || []).forEach((each, k) => {
+      const values = made.raw[spec.series.length + k];
+      const first = values.findIndex((value, i) => value !== null && made.xs[i] >= u.scales.x.min && made.xs[i] <= u.scales.x.max);
+      if (first < 0) return;
+      const place = position(values[first], spec.kind);
+      if (place !== null) ctx.fillText(each.label, Math.max(u.valToPos(made.xs[first], "x", true), bbox.left) + 3 * unit, u.valToPos(place, "y", true) - 4 * unit);
+    });
+    ctx.restore();
+  }
+
+  /* A bracket over each stretch with its label beside it; a single place gets a line down to the axis. */
+  function stretches(u, made, rows) {
+    const { ctx, bbox } = u, unit = devicePixelRatio, end = bbox.left + bbox.width;
+    const within = (x) => Math.min(Math.max(x, bbox.left), end);
+    ctx.save();
+    alarmed(ctx);
+    rows.forEach(([label, first, last], row) => {
+      const ends = [first, last].map((place) => u.valToPos(made.xs[place], "x", true));
+      if (ends[1] < bbox.left - 1 || ends[0] > end + 1) return;
+      const [left, right] = ends.map(within), y = bbox.top - (RAIL + ROW * (rows.length - row) - 4) * unit;
+      ctx.beginPath();
+      if (first === last) { ctx.moveTo(left, y); ctx.lineTo(left, bbox.top + bbox.height); }
+      else { ctx.moveTo(left, y + 4 * unit); ctx.lineTo(left, y); ctx.lineTo(right, y); ctx.lineTo(right, y + 4 * unit); }
+      ctx.stroke();
+      const room = ctx.measureText(label).width + 4 * unit;
+      ctx.fillText(label, left + room < end ? left + 4 * unit : left - room, y + 11 * unit);
+    });
     ctx.restore();
   }
 
