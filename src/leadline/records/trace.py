@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from leadline.records.codec import decode, encode
+from leadline.records.display import NotebookCard
 
 TRACE_SCHEMA = "leadline.trace/2"
 
@@ -246,7 +247,7 @@ class UnregisteredLeaf(msgspec.Struct, frozen=True, kw_only=True):
     in_optimizer: bool
 
 
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
+class Trace(NotebookCard, frozen=True, kw_only=True):
     """Every op of one forward and backward pass: what it was, what it read and wrote, and its statistics."""
 
     schema: str = TRACE_SCHEMA
@@ -273,3 +274,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> Trace:
         return decode(text, cls, TRACE_SCHEMA)
+
+    def __repr__(self) -> str:
+        return f"<Trace of {self.model!r}: ops={len(self.ops)}, values={len(self.values)}, loss={self.loss}>"

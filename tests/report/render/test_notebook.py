@@ -3,7 +3,11 @@
 from xml.etree import ElementTree
 
 import pytest
+import torch
+from msgspec.structs import replace
+from torch import nn
 
+import leadline
 from leadline.records import Outcome, Recipe, Trial
 from leadline.records.repair import RepairReport
 from tests.support import reports as samples
@@ -77,3 +81,39 @@ def test_the_page_of_a_forecast_has_the_same_and_its_limits():
 def test_a_report_shows_a_forecast_that_it_is_given(tmp_path):
     samples.healthy().to_html(tmp_path / "x.html", forecast=samples.forecast())
     assert "TRAINS UP TO DEPTH 16" in read((tmp_path / "x.html").read_text()).words
+
+
+class Logarithm(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
+
+
+def traced(inputs):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Logarithm())
+    return leadline.trace(model, inputs, loss=lambda out: out.mean())
+
+
+def test_a_trace_is_a_card_that_names_the_op_of_the_first_non_finite_value():
+    trace = traced(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
+    made = trace._repr_html_()
+    tags = {each.tag.rpartition("}")[2] for each in ElementTree.fromstring(made).iter()}
+    assert "script" not in tags
+    assert "svg" in tags
+    words = read(made).words
+    assert words.startswith("Trace of Sequential: ")
+    assert f"{len(trace.ops)} ops" in words
+    assert "first non-finite value: op " in words
+    assert ", log in layer 2" in words
+
+
+def test_the_card_of_a_finite_trace_speaks_of_no_non_finite_value():
+    trace = leadline.trace(nn.Linear(4, 4), torch.ones(2, 4), loss=lambda out: out.square().mean())
+    words = read(trace._repr_html_()).words
+    assert "non-finite" not in words
+    assert "loss " in words
+    assert "no backward pass" in read(replace(trace, loss=None)._repr_html_()).words
+
+
+def test_the_repr_of_a_trace_is_one_short_line():
+    assert repr(traced(torch.ones(2, 4))).startswith("<Trace of 'Sequential': ops=")
+    assert len(repr(traced(torch.ones(2, 4)))) < 100
