@@ -82,7 +82,8 @@ def line_chart(
 def draw_chart(chart: Chart, size: tuple[float, float] = DEFAULT_SIZE) -> str:
     """A chart of the page model, as SVG."""
     width, height = size
-    shown = [value for line in (*chart.series, *chart.limits) for value in line.values]
+    shown = [value for line in chart.series for value in line.values]
+    shown += [value for limit in chart.limits for value in limit.values]
     frame = Frame(
         width=width,
         height=height,
@@ -189,8 +190,15 @@ def _limit(limit: Limit, frame: Frame) -> Iterator[str]:
     known = [(x, y) for x, y in points if y is not None]
     if not known:
         return
-    line = {"fill": "none", "stroke": ALARM, "stroke_width": 1.2, "stroke_dasharray": "3 3"}
-    yield element("path", d=_runs(points), class_="ll-limit", **line)
+    yield element(
+        "path",
+        d=_runs(points),
+        fill="none",
+        stroke=ALARM,
+        stroke_width=1.2,
+        stroke_dasharray="3 3",
+        class_="ll-limit",
+    )
     x, y = known[0]
     yield element("text", words(limit.label), x=x + 3, y=y - 4, fill=ALARM, class_="ll-tick ll-limit-label")
 
