@@ -3,8 +3,9 @@
     python -m benchmarks.rehearsal         measure cases without a result, fill docs/lab-notes/verdicts.md
 
 The variants alternate in one process with one thread and are timed in process time; figures are medians of
-round-by-round ratios. The rehearsal ends after eight steps if the network learns and after sixteen if it does not. Both
-are measured, the second with a rate at which nothing moves. Results: benchmarks/results/rehearsal.json.
+round-by-round ratios. The rehearsal ends after eight steps if the network learns, after sixteen if its loss crawls, and
+after 64 if it stays undecided. The first two are measured, the second with a rate at which nothing moves. Results:
+benchmarks/results/rehearsal.json.
 """
 
 from __future__ import annotations

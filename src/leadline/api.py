@@ -91,7 +91,7 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and four choices)
     ones. `optimizer` may be a list, such as Muon and AdamW: all of them step together.
 
     If you pass an optimizer, two more measurements are made and undone. First, the optimizer makes one step, as in
-    `leadline.update`; this costs about three passes. Then it rehearses: it makes eight to sixteen steps on the batch.
+    `leadline.update`; this costs about three passes. Then it rehearses: it makes 8 to 64 steps on the batch.
     `rehearse=False` skips the rehearsal and `update=False` skips both. `update=True` raises an error if the step cannot
     be measured; the default reports it as not checked.
 

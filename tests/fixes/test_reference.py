@@ -89,8 +89,8 @@ def summed(output: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(output, targets, reduction="sum")
 
 
-def test_a_summed_loss_has_no_constant_that_is_known():
-    assert measured(sorting(loss=summed)) == LearningCriterion()
+def test_the_constant_of_a_summed_loss_is_that_of_the_mean_times_the_number_of_targets(criterion):
+    assert measured(sorting(loss=summed)).constant == pytest.approx(32 * criterion.constant, rel=1e-6)
 
 
 def test_without_a_constant_nothing_is_evaluated():

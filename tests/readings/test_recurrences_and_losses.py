@@ -44,6 +44,21 @@ def test_a_loss_of_log_probabilities_is_judged_by_the_logits_in_front_of_them():
     assert 0 < head.logit_ms < 5
 
 
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 2.0, 3.0])])
+def test_a_loss_that_is_no_mean_is_read_as_the_mean_of_its_targets(
+    reduction: str, weight: torch.Tensor | None
+):
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(4, 3), torch.randn(8, 4), torch.tensor([0, 1, 2, -100, 2, 1, -100, 0])
+
+    def divided_later(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(output, targets, weight=weight, reduction=reduction).sum() / 3
+
+    head = leadline.check(model, x, y, divided_later).profile.facts.head
+    assert head.mean == pytest.approx(F.cross_entropy(model(x), y, weight=weight).item(), rel=1e-6)
+
+
 def test_an_op_without_a_formula_has_no_gain_and_an_rms_norm_has_one():
     model = nn.Sequential(nn.Linear(4, 8), nn.RMSNorm(8), nn.Linear(8, 3))
     seen = trace(model, torch.randn(8, 4), torch.randint(3, (8,)), F.cross_entropy)

@@ -112,10 +112,11 @@ class Check:
             )
         if rehearsal is None or not self.refuted_by:
             return ""
-        if not (rehearsal.learned or (self.refuted_by == "falling" and rehearsal.falls)):
+        beginning = rehearsal.beginning
+        if not (beginning.learned or (self.refuted_by == "falling" and beginning.falls)):
             return ""
-        first, last = rehearsal.losses[0], rehearsal.losses[-1]
-        return f"yet {rehearsal.steps} steps on this batch took the loss from {first:.3g} to {last:.3g}"
+        first, last = beginning.losses[0], beginning.losses[-1]
+        return f"yet {beginning.steps} steps on this batch took the loss from {first:.3g} to {last:.3g}"
 
     def read_margins(self, profile: Profile) -> Iterator[Margin]:
         """How far the profile is from the limits of this check. A non-finite quantity is a finding, not a margin."""

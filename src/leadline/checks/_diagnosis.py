@@ -14,8 +14,8 @@ from leadline.errors import InputError
 from leadline.readings.profile import read_profile
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
+from leadline.readings.update.constant import constant_loss_of
 from leadline.readings.update.reading import read_update
-from leadline.readings.update.rehearsal import constant_loss, targets_of
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
 from leadline.readings.wiring.dependence import read_dependence
 from leadline.readings.wiring.ledger import read_ledger
@@ -40,12 +40,13 @@ def check_case(
     """Trace `case` once, read the trace, run every check and judge; see `leadline.check`."""
     trace = trace_case(case)
     profile, coverage = read_trace(trace)
-    head = None if profile.facts is None else profile.facts.head
-    profile = replace(profile, constant_loss=constant_loss(targets_of(case.inputs, case.targets), head))
     if update or (update is None and case.optimizer is not None and trace.loss is not None):
         profile, coverage = _with_update(case, profile, coverage, required=bool(update))
     if rehearse and profile.update is not None:
-        profile = replace(profile, rehearsal=rehearse_steps(case, head))
+        rehearsal = rehearse_steps(case, trace)
+        profile = replace(profile, rehearsal=rehearsal, constant_loss=rehearsal.constant)
+    elif case.optimizer is None:
+        profile = replace(profile, constant_loss=constant_loss_of(case, trace))
     if trace.loss is not None:
         profile, coverage = _with_wiring(case, trace, profile, coverage, probes=probes)
     return make_report(trace, profile, coverage, rules)
@@ -149,14 +150,23 @@ def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> 
 
 
 def _with_reason(report: Report) -> Report:
-    """The report with the sentence that decided the verdict, and its confidence.
-
-    Confidence was measured on networks whose optimizer was known and which were asked the right question; without a
-    measured step, or where the wiring decides, it is None.
-    """
-    decides = any(each.severity != "info" and is_about_wiring(each) for each in report.findings)
-    confidence = CONFIDENCE.get(report.verdict) if report.profile.update is not None and not decides else None
+    """The report with the sentence that decided the verdict, and its confidence."""
+    confidence = confidence_of(report.verdict, report.profile, report.findings)
     return replace(report, reason=sentence(report), confidence=confidence)
+
+
+def confidence_of(verdict: Verdict, profile: Profile, findings: Sequence[Finding]) -> float | None:
+    """The share of such verdicts that came true; None where it does not apply.
+
+    It was measured on networks whose optimizer was known and which were asked the right question, so a step is needed,
+    and the wiring must not decide. "trains" has no confidence where a rehearsal of full length did not show that the
+    network learns.
+    """
+    decides = any(each.severity != "info" and is_about_wiring(each) for each in findings)
+    is_undecided = profile.rehearsal is not None and profile.rehearsal.is_undecided
+    if profile.update is None or decides or (verdict == "trains" and is_undecided):
+        return None
+    return CONFIDENCE.get(verdict)
 
 
 def _with_update(

@@ -82,6 +82,12 @@ def optimizer_family(profile: Profile) -> Family | None:
     return None if profile.optimizer is None else family_of(profile.optimizer.name)
 
 
+def is_warming_up(profile: Profile) -> bool:
+    """Whether a scheduler of torch has set learning rates below those that it starts from."""
+    groups = profile.optimizer.groups if profile.optimizer else ()
+    return any((group.options.get("initial_lr") or 0.0) > (group.lr or 0.0) for group in groups)
+
+
 def decay_per_step(profile: Profile) -> float:
     """The largest share of a weight that weight decay alone removes in one step; 0 without an optimizer."""
     groups = profile.optimizer.groups if profile.optimizer else ()

@@ -127,7 +127,7 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
 @click.option(
     "--no-rehearsal",
     is_flag=True,
-    help="Skip the 8 to 16 trial steps on the batch that confirm the verdict; they are undone.",
+    help="Skip the 8 to 64 trial steps on the batch that confirm the verdict; they are undone.",
 )
 @click.option(
     "--no-probes",

@@ -39,6 +39,18 @@ def value_of(argument: Any) -> int | None:
     return None
 
 
+def dropout_rate(op: Op) -> float:
+    """The share of units that the op drops: that of a dropout in train mode, or of the weights of an attention."""
+    if op.kind == "attention":
+        rate = argument(op, "dropout_p", 4, default=0.0)
+    elif op.kind == "dropout":
+        is_training = argument(op, "training", 2, default=True)
+        rate = argument(op, "p", 1, default=0.5) if is_training else 0.0
+    else:
+        return 0.0
+    return float(rate) if isinstance(rate, int | float) else 0.0
+
+
 class EpsArgument(NamedTuple):
     """Where PyTorch takes the eps of a norm, and its default."""
 

@@ -27,6 +27,24 @@ IN_PLACE_OPERATORS = frozenset(
     ["iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "imatmul", "imod", "iand", "ior", "ixor"]
 )
 
+RANDOM_OPS = frozenset(
+    [
+        *(
+            "rand",
+            "randn",
+            "randint",
+            "randperm",
+            "rand_like",
+            "randn_like",
+            "randint_like",
+            "normal",
+            "uniform",
+        ),
+        *("exponential", "bernoulli", "multinomial", "poisson", "gumbel_softmax", "rrelu"),
+    ]
+)
+"""Ops that draw random numbers, except dropout."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from leadline.ops.arguments import argument
+from leadline.ops.arguments import argument, dropout_rate
 from leadline.ops.gaussian import activation_moments
 from leadline.readings.graph import NEUTRAL
 from leadline.readings.structure import Segment, Structure
@@ -99,6 +99,7 @@ def read_head(trace: Trace) -> Head | None:
         logit_max=None if logits.forward is None else logits.forward.abs_max,
         behind=producer.name if producer is not None and is_squashed else "",
         place=producer.source if producer is not None and is_squashed else None,
+        summed_targets=_summed_targets(trace.values[op.outputs[0]]),
     )
 
 
@@ -116,6 +117,12 @@ def _predicted_head(trace: Trace, op: Op) -> Head | None:
         logit_max=None,
         behind="",
     )
+
+
+def _summed_targets(value: Value) -> float:
+    """The number of targets in the mean of a loss value; 1 if that value was a mean, or nothing was counted."""
+    results = math.prod(value.shape)
+    return value.summed_targets / results if value.summed_targets and results else 1.0
 
 
 def _is_stretched(trace: Trace, producer: Op, logits: Value) -> bool:
@@ -345,6 +352,7 @@ def read_facts(trace: Trace, structure: Structure) -> ModelFacts:
         sources=tuple(read_sources(trace, structure, weights)),
         head=read_head(trace),
         precision=read_precision(trace),
+        dropout=max((rate for op in trace.ops if (rate := dropout_rate(op))), default=0.0),
     )
 
 

@@ -92,6 +92,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     loss: str
     """Name of the op: "cross_entropy", "mse_loss"; "" if the loss consists of several ops."""
     value: float
+    """The result of that op, or its mean if it has several."""
     classes: int | None
     """The number of logits of a cross entropy; None for other losses."""
     logit_ms: float | None
@@ -100,6 +101,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """An activation or softmax between the last weight and the loss; "" if there is none."""
     place: Source | None = None
     """The line of the user's code that calls it."""
+    summed_targets: float = 1.0
+    """The number of targets that `value` is a sum over; 1 for a mean."""
+
+    @property
+    def mean(self) -> float:
+        """The loss of one target."""
+        return self.value / self.summed_targets
 
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,3 +142,5 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[InputSignal, ...] = ()
     head: Head | None = None
     precision: Precision | None = None
+    dropout: float = 0.0
+    """The largest rate of any dropout of the pass."""

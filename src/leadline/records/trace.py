@@ -97,6 +97,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     attended: Attended | None = None
     """For the output of a fused attention: how its queries spread over their keys."""
+    summed_targets: float | None = None
+    """For the output of a loss of classes that takes no mean: the number of targets that are not ignored."""
     unobserved: str = ""
     """Why statistics are missing where one would expect them."""
 

@@ -103,6 +103,7 @@ def _values(entries: Sequence[ValueEntry], ops: Sequence[RecordedOp]) -> tuple[V
     units = _fetch_present([entry.units for entry in entries], stats.fetch_units)
     shared_means = _fetch_numbers([entry.shared_mean for entry in entries])
     attended = _fetch_present([entry.attended for entry in entries], stats.fetch_attention)
+    summed_targets = _fetch_numbers([entry.summed_targets for entry in entries])
     readers = Counter(value for op in ops for value in op.inputs)
     for value, entry in enumerate(
         entries
@@ -114,7 +115,7 @@ def _values(entries: Sequence[ValueEntry], ops: Sequence[RecordedOp]) -> tuple[V
             forward[value] = forward[original]
             backward[value] = backward[original] if readers[original] == 1 else None
             entry.unobserved = entry.unobserved or entries[original].unobserved
-    rows = zip(entries, forward, backward, units, shared_means, attended, strict=True)
+    rows = zip(entries, forward, backward, units, shared_means, attended, summed_targets, strict=True)
     return tuple(_value(number, *row) for number, row in enumerate(rows))
 
 
@@ -126,6 +127,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
     units: Units | None,
     shared_mean: float | None,
     attended: Attended | None,
+    summed_targets: float | None,
 ) -> Value:
     return Value(
         id=number,
@@ -139,6 +141,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
         units=units,
         common_ms=shared_mean,
         attended=attended,
+        summed_targets=summed_targets,
         unobserved=entry.unobserved,
     )
 

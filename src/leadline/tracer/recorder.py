@@ -187,6 +187,8 @@ class Recorder(TorchFunctionMode):
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
             if plan.kind == "attention" and not self._unmeasured:
                 self.table.entries[op.outputs[0]].attended = stats.measure_attention(*args, **kwargs)
+            elif plan.callable in stats.CLASS_LOSSES and not self._unmeasured:
+                self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)
 
     def _record_recomputed(
         self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any

@@ -341,3 +341,29 @@ def _summary(logits: Tensor) -> RawAttention:
     variance = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
     largest = torch.where(unmasked > MAX_MASKED_LOGIT, unmasked, torch.zeros_like(unmasked)).abs().amax()
     return RawAttention(logits.shape[-1], torch.stack((purity, entropy, variance, largest)))
+
+
+# A loss of classes whose result is a sum: how many targets it sums over.
+
+CLASS_LOSSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
+
+
+def count_targets(  # noqa: PLR0913  (the signature of the measured ops)
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Number | None:
+    """Return the number of targets that are not ignored, each with the weight of its class; None for a mean."""
+    if reduction == "mean" or target.is_floating_point() or unobservable(target):
+        return None
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        is_counted = target.detach() != ignore_index
+        if weight is None:
+            return _count(is_counted)
+        total = weight.detach()[target[is_counted]].sum()
+        return total.item() if total.device.type == "cpu" else total

@@ -33,6 +33,7 @@ class ValueEntry:
     units: RawUnits | None = None
     shared_mean: Number | None = None
     attended: RawAttention | None = None
+    summed_targets: Number | None = None
     unit_dim: int = -1
     unobserved: str = ""
     is_rearranged: bool = False

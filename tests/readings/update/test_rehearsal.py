@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,17 +16,12 @@ import leadline
 from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.lab.demo import deep_mlp
-from leadline.readings.update.rehearsal import (
-    MAX_REHEARSAL_STEPS,
-    MIN_REHEARSAL_STEPS,
-    constant_loss,
-    rehearse,
-)
-from leadline.records import Head
+from leadline.readings.update.rehearsal import MIN_REHEARSAL_STEPS, rehearse
+from leadline.records import Rehearsal
+from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_FAILING_STEPS
+from leadline.tracer.trace import trace_case
 from tests.readings.update.test_restore import OPTIMIZERS, with_optimizer
 from tests.support.zoo import ZOO, Specimen, animals
-
-CROSS_ENTROPY = Head(loss="cross_entropy", value=1.0, classes=4, logit_ms=1.0, logit_max=1.0, behind="")
 
 
 def mlp_case(lr: float, classes: int = 4) -> Case:
@@ -33,6 +29,10 @@ def mlp_case(lr: float, classes: int = 4) -> Case:
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, classes))
     sgd = torch.optim.SGD(model.parameters(), lr=lr)
     return Case(model, torch.randn(32, 8), torch.randint(classes, (32,)), F.cross_entropy, sgd)
+
+
+def rehearsed(case: Case, **options: int) -> Rehearsal:
+    return rehearse(case, trace_case(case), **options)
 
 
 def train(case: Case, steps: int) -> list[float]:
@@ -47,19 +47,19 @@ def train(case: Case, steps: int) -> list[float]:
 
 
 def test_the_losses_equal_those_of_training_on_the_batch():
-    found = rehearse(mlp_case(lr=0.05), CROSS_ENTROPY)
+    found = rehearsed(mlp_case(lr=0.05))
     assert found.steps == MAX_REHEARSAL_STEPS
     assert list(found.losses) == pytest.approx(train(mlp_case(lr=0.05), MAX_REHEARSAL_STEPS), rel=1e-6)
 
 
 def test_it_ends_after_enough_progress_but_not_before_momentum_has_built_up():
-    found = rehearse(mlp_case(lr=1.0), CROSS_ENTROPY)
+    found = rehearsed(mlp_case(lr=1.0))
     assert found.learned
     assert found.steps == MIN_REHEARSAL_STEPS
 
 
 def test_it_ends_at_the_first_non_finite_loss():
-    found = rehearse(mlp_case(lr=1e30), CROSS_ENTROPY)
+    found = rehearsed(mlp_case(lr=1e30))
     assert found.steps < MAX_REHEARSAL_STEPS
     assert not math.isfinite(found.losses[-1])
     assert found.progress == -math.inf
@@ -70,7 +70,7 @@ def test_it_ends_at_the_first_non_finite_loss():
 def test_a_fresh_optimizer_stays_fresh(optimizer: str):
     case = with_optimizer(ZOO["conv-batch-norm"], OPTIMIZERS[optimizer])
     before, known = footprint(case), len(case.optimizer.state)
-    rehearse(case, None, steps=3)
+    rehearsed(case, steps=3)
     assert differences(before, footprint(case)) == []
     assert len(case.optimizer.state) == known
 
@@ -79,67 +79,32 @@ def test_a_fresh_optimizer_stays_fresh(optimizer: str):
 def test_every_model_of_the_zoo_is_restored(animal: Specimen):
     case = with_optimizer(animal, lambda p: torch.optim.SGD(p, lr=1e-3))
     before = footprint(case)
-    rehearse(case, None, steps=2)
+    rehearsed(case, steps=2)
     assert differences(before, footprint(case)) == []
 
 
-def test_the_loss_to_beat_is_the_loss_of_the_best_constant_output():
-    targets = torch.tensor([0, 0, 0, 1, 1, 2])
-    logits = torch.zeros(3, requires_grad=True)
-    lbfgs = torch.optim.LBFGS([logits], max_iter=100, tolerance_grad=1e-9)
-
-    def loss() -> torch.Tensor:
-        lbfgs.zero_grad()
-        found = F.cross_entropy(logits.expand(6, 3), targets)
-        found.backward()
-        return found
-
-    lbfgs.step(loss)
-    assert constant_loss(targets, CROSS_ENTROPY) == pytest.approx(loss().item(), abs=1e-5)
+def test_it_ends_early_where_the_loss_crawls():
+    case = mlp_case(lr=1e-4)
+    found = rehearsed(replace(case, targets=case.targets * (torch.arange(32) < 8)))
+    assert found.steps == MIN_FAILING_STEPS
+    assert found.crawls
 
 
-def test_ignored_targets_do_not_count_as_a_class():
-    ignored = torch.tensor([0, 1, -100, -100])
-    assert constant_loss(ignored, CROSS_ENTROPY) == pytest.approx(math.log(2))
-    assert constant_loss(torch.tensor([-100]), CROSS_ENTROPY) is None
-
-
-def test_the_loss_to_beat_is_the_variance_for_numbers_and_the_entropy_for_probabilities():
-    numbers = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
-    square = replace_loss("mse_loss")
-    assert constant_loss(numbers, square) == pytest.approx(
-        F.mse_loss(numbers.mean(0).expand(2, 2), numbers).item()
-    )
-    chances = torch.tensor([[1.0], [0.0], [0.0], [0.0]])
-    binary = replace_loss("binary_cross_entropy_with_logits")
-    expected = F.binary_cross_entropy(torch.full((4, 1), 0.25), chances).item()
-    assert constant_loss(chances, binary) == pytest.approx(expected)
-
-
-def test_without_usable_targets_there_is_no_loss_to_beat():
-    assert constant_loss(None, CROSS_ENTROPY) is None
-    assert constant_loss(torch.ones(3), replace_loss("")) is None
-    assert constant_loss(torch.ones(3), None) is None
-
-
-def test_labels_among_the_inputs_are_targets():
-    class OwnLoss(nn.Module):
-        def __init__(self) -> None:
+def test_dropout_draws_its_masks_anew_and_other_random_numbers_repeat():
+    class Noisy(nn.Module):
+        def __init__(self, noise: Callable[[torch.Tensor], torch.Tensor]) -> None:
             super().__init__()
-            self.layer = nn.Linear(8, 4)
+            self.layer, self.noise = nn.Linear(8, 4), noise
 
-        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            return F.cross_entropy(self.layer(x), labels)
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(self.noise(x))
 
-    case, model = mlp_case(lr=0.1), OwnLoss()
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-    own = Case(model, {"x": case.inputs, "labels": case.targets}, optimizer=sgd)
-    plain = replace(case, model=model.layer, optimizer=sgd)
-    assert rehearse(own, CROSS_ENTROPY) == rehearse(plain, CROSS_ENTROPY)
-
-
-def replace_loss(name: str) -> Head:
-    return Head(loss=name, value=1.0, classes=None, logit_ms=1.0, logit_max=1.0, behind="")
+    plain = mlp_case(lr=0.1)
+    for noise, repeats in ((F.dropout, False), (lambda x: x + torch.randn_like(x), True)):
+        model = Noisy(noise)
+        frozen = torch.optim.SGD(model.parameters(), lr=0.0)
+        losses = rehearsed(replace(plain, model=model, optimizer=frozen), steps=3).losses
+        assert (len(set(losses)) == 1) == repeats
 
 
 def test_only_one_step_is_in_memory_at_a_time():
@@ -152,9 +117,9 @@ def test_only_one_step_is_in_memory_at_a_time():
         made.append(weakref.ref(output))
 
     handle = case.model[0].register_forward_hook(watch)
-    rehearse(case, CROSS_ENTROPY)
+    rehearsed(case)
     handle.remove()
-    assert len(alive) == MAX_REHEARSAL_STEPS + 1
+    assert len(alive) == MAX_REHEARSAL_STEPS + 3  # and the passes of the trace and of a constant output
     assert max(alive) == 0  # outputs of the first layer in earlier steps are freed
 
 

@@ -138,9 +138,17 @@ def test_a_zero_rate_and_a_zero_gradient_are_distinguished():
     case = mlp()
     still = check(case, torch.optim.Adam(case.model.parameters(), lr=0.0))
     assert "its learning rate is 0" in message(still, "U508")
+    assert "U508" in codes(still, "warning")
     flat = replace(case, loss=lambda y, targets: (y * 0).sum())
     stuck = check(flat, torch.optim.Adam(case.model.parameters()))
     assert "is exactly 0" in message(stuck, "U508")
+
+
+def test_a_rate_of_zero_is_a_note_where_a_scheduler_will_raise_it():
+    case = mlp()
+    adam = torch.optim.Adam(case.model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.LambdaLR(adam, lambda step: step / 10)
+    assert "U508" in codes(check(case, adam), "info")
 
 
 def test_the_advice_on_a_swallowed_step_depends_on_its_cause():

@@ -26,6 +26,7 @@ def _example(blocks: int) -> Profile:
     name="activation-on-skip",
     since="0.1.0",
     refuted_by="learning",
+    explains=("U525",),
     sick=_example(300),
     healthy=_example(50),
 )

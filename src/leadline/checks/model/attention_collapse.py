@@ -26,7 +26,7 @@ def _example(logit_var: float, purity: float) -> Profile:
     name="attention-collapse",
     since="0.1.0",
     refuted_by="learning",
-    explains=("B204",),
+    explains=("B204", "U525"),
     sick=_example(60.0, 0.9),
     healthy=_example(1.0, 0.04),
 )

@@ -29,7 +29,7 @@ def _example(gain: float) -> Profile:
     name="batch-norm-explosion",
     since="0.1.0",
     refuted_by="learning",
-    explains=("B202", "U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523"),
+    explains=("B202", "U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523", "U525"),
     sick=_example(1.45),
     healthy=_example(1.05),
 )

@@ -22,7 +22,7 @@ MAX_STREAM_MEAN_SHARE = 0.5
     name="coherent-branches",
     since="0.1.0",
     refuted_by="learning",
-    explains=("F101", "F106", "B202"),
+    explains=("F101", "F106", "B202", "U525"),
     sick=each_block(geometric(blocks=16), residual=residual(branch_mean_share=0.3), mean_share=0.8),
     healthy=each_block(geometric(blocks=16), residual=residual(branch_mean_share=0.01), mean_share=0.0),
 )

@@ -23,7 +23,21 @@ MAX_ALPHA_DISTANCE = 0.1
     name="deepnorm-wrong-way",
     since="0.1.0",
     refuted_by="learning",
-    explains=("F106", "R402", "R405", "B201", "B202", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
+    explains=(
+        "F106",
+        "R402",
+        "R405",
+        "B201",
+        "B202",
+        "U501",
+        "U502",
+        "U509",
+        "U503",
+        "U504",
+        "U505",
+        "U523",
+        "U525",
+    ),
     sick=each_block(
         geometric(blocks=24), residual=residual(placement="post", branch_scale=2.3, branch_ms=200.0)
     ),

@@ -15,7 +15,7 @@ from leadline.records import Profile
     name="default-init-at-depth",
     since="0.1.0",
     refuted_by="learning",
-    explains=("B201", "B202", "F101", "F102", "F106", "N702", "U505", "U506"),
+    explains=("B201", "B202", "F101", "F102", "F106", "N702", "U505", "U506", "U525"),
     sick=plain_layers(blocks=20, gain=1 / 3, slope=0.5),
     healthy=plain_layers(blocks=3, gain=1 / 3, slope=0.5),
 )

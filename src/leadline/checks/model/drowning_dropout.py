@@ -29,7 +29,7 @@ def _example(rate: float) -> Profile:
     code="F110",
     name="drowning-dropout",
     since="0.1.0",
-    explains=("B201", "B202", "U501", "U502", "U503", "U509", "U523", "U524"),
+    explains=("B201", "B202", "U501", "U502", "U503", "U509", "U523", "U524", "U525"),
     sick=_example(0.999),
     healthy=_example(0.9),
 )

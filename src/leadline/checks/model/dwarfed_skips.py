@@ -18,7 +18,7 @@ MAX_BRANCH_RATIO = 30.0
     name="dwarfed-skips",
     since="0.1.0",
     refuted_by="learning",
-    explains=("F106", "F101"),
+    explains=("F106", "F101", "U525"),
     sick=each_block(geometric(blocks=12), residual=residual(branch_ms=200.0)),
     healthy=each_block(geometric(blocks=12), residual=residual(branch_ms=2.0)),
 )

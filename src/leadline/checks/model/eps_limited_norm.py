@@ -22,6 +22,7 @@ MIN_WARNING_SHARE = 1.0
     name="eps-limited-norm",
     since="0.1.0",
     refuted_by="learning",
+    explains=("U525",),
     sick=stack_with_decay(eps=[EpsSite(where="norm", eps=1e-5, against=1e-6)]),
     healthy=stack_with_decay(eps=[EpsSite(where="norm", eps=1e-5, against=1.0)]),
 )

@@ -18,7 +18,7 @@ from leadline.text import layer_label
     name="forward-decay",
     since="0.1.0",
     refuted_by="learning",
-    explains=("F106", "N702"),
+    explains=("F106", "N702", "U525"),
     margins=partial(depth_margin, direction="forward", growth=False),
     sick=geometric(blocks=32, forward_gain=0.5),
     healthy=geometric(blocks=32, forward_gain=0.9),

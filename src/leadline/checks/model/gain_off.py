@@ -32,6 +32,7 @@ from leadline.records import Profile
         "U505",
         "U521",
         "U523",
+        "U525",
     ),
     sick=plain_layers(blocks=40, gain=1.0, slope=0.5),
     healthy=plain_layers(blocks=40, gain=2.0, slope=0.5),

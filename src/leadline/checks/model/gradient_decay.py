@@ -18,7 +18,7 @@ from leadline.text import layer_label
     name="gradient-decay",
     since="0.1.0",
     refuted_by="learning",
-    explains=("U505", "U506", "U522", "N702", "F106"),
+    explains=("U505", "U506", "U522", "N702", "F106", "U525"),
     margins=partial(depth_margin, direction="backward", growth=False),
     sick=geometric(blocks=64, grad_gain=0.8),
     healthy=geometric(blocks=64, grad_gain=0.99),

@@ -19,7 +19,7 @@ from leadline.text import layer_label
     name="gradient-explosion",
     since="0.1.0",
     refuted_by="learning",
-    explains=("U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523", "N703"),
+    explains=("U501", "U502", "U509", "U503", "U504", "U505", "U521", "U523", "N703", "U525"),
     margins=partial(depth_margin, direction="backward", growth=True),
     sick=geometric(blocks=64, grad_gain=1.3),
     healthy=power_law(blocks=1000),

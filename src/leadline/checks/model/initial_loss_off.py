@@ -35,7 +35,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     if head is not None and head.classes and head.classes > 1:
         yield Margin(
             quantity="first loss above that of guessing, nats",
-            value=head.value - math.log(head.classes),
+            value=head.mean - math.log(head.classes),
             limit=MAX_EXCESS_ADAM if optimizer_family(profile) == "adam" else MAX_EXCESS,
         )
 
@@ -45,7 +45,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     name="initial-loss-off",
     since="0.1.0",
     refuted_by="learning",
-    explains=("U502", "U509", "U503", "U504"),
+    explains=("U502", "U509", "U503", "U504", "U525"),
     margins=_margins,
     sick=_example(31.0, 900.0),
     healthy=_example(2.45, 0.4),
@@ -71,20 +71,20 @@ def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
     Andrej Karpathy, "A recipe for training neural networks", 2019 ("verify loss at init").
     """
     head = profile.facts.head if profile.facts else None
-    if head is None or not head.classes or head.classes < 2 or not math.isfinite(head.value):
+    if head is None or not head.classes or head.classes < 2 or not math.isfinite(head.mean):
         return
     guess = math.log(head.classes)
-    if head.value - guess <= MAX_EXCESS:
+    if head.mean - guess <= MAX_EXCESS:
         return
     logits = f": the logits have a mean square of {head.logit_ms:.3g}" if head.logit_ms is not None else ""
-    tolerated = optimizer_family(profile) == "adam" and head.value - guess <= MAX_EXCESS_ADAM
+    tolerated = optimizer_family(profile) == "adam" and head.mean - guess <= MAX_EXCESS_ADAM
     yield Symptom(
         severity="info" if tolerated else "warning",
         where="the loss",
-        message=f"the initial loss is {head.value:.3g} where guessing among {head.classes} classes gives {guess:.3g}"
+        message=f"the initial loss is {head.mean:.3g} where guessing among {head.classes} classes gives {guess:.3g}"
         f"{logits}",
         action=_action(head),
-        evidence={"loss": head.value, "guess": guess}
+        evidence={"loss": head.mean, "guess": guess}
         | ({} if head.logit_ms is None else {"logit_ms": head.logit_ms}),
     )
 

@@ -20,7 +20,21 @@ MIN_RMS = 0.02
     name="input-out-of-scale",
     since="0.1.0",
     refuted_by="learning",
-    explains=("F103", "I308", "B202", "F101", "F106", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
+    explains=(
+        "F103",
+        "I308",
+        "B202",
+        "F101",
+        "F106",
+        "U501",
+        "U502",
+        "U509",
+        "U503",
+        "U504",
+        "U505",
+        "U523",
+        "U525",
+    ),
     sick=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1e-4, normalised=False),))),
     healthy=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1.3, normalised=False),))),
 )
@@ -30,7 +44,8 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The root mean square of each floating-point input that enters the depth axis. Fires above `MAX_RMS` = 50 and
     below `MIN_RMS` = 0.02, unless a norm comes before or directly after the first weight layer. A large input is a
-    note, because the checks of the first loss and the first step judge its effect.
+    note, because the checks of the first loss and the first step judge its effect. It is an error if every element
+    of all these inputs is 0.
 
     ## Why it hurts
     Initializations preserve the size of a signal; they do not set it. An input of size 100 makes logits of size 100:
@@ -44,7 +59,16 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
     ## References
     LeCun et al., "Efficient BackProp", 1998, section 4.3 (normalizing the inputs).
     """
-    for source in profile.facts.sources if profile.facts else ():
+    sources = profile.facts.sources if profile.facts else ()
+    if sources and all(source.ms == 0 for source in sources):
+        yield Symptom(
+            severity="error",
+            where=sources[0].name,
+            message=f"every element of the input `{sources[0].name}` is 0, so no output can depend on it",
+            action="Look at how the batch is made: load real data, and check padding, masks and normalization.",
+            evidence={"rms": 0.0},
+        )
+    for source in sources:
         rms = math.sqrt(source.ms)
         if source.normalised or source.ms == 0 or not math.isfinite(rms) or MIN_RMS <= rms <= MAX_RMS:
             continue

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
+from leadline.checks._steps import is_warming_up
 from leadline.records import GraphCut, Profile, Update
 from leadline.tracer.cuts import remedy
 
@@ -23,8 +24,9 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
     r"""Nothing is learned from this batch: the learning rate or the gradient is zero.
 
     ## What it measures
-    One real step. It is an error if the gradient of every parameter that the optimizer holds is exactly 0, and a note
-    if all learning rates are exactly 0. (U506 reports a step that is lost in rounding.)
+    One real step. It is an error if the gradient of every parameter that the optimizer holds is exactly 0, and a
+    warning if all learning rates are exactly 0. With a learning rate scheduler, which will change them, the latter is a
+    note. (U506 reports a step that is lost in rounding.)
 
     ## Why it hurts
     Nothing moves, or only by weight decay. A gradient of exactly zero usually means that autograd sees no dependence of
@@ -32,9 +34,9 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
     rounding.
 
     ## When it is wrong
-    Many warm-ups start at a learning rate of exactly zero, so this is only a note: check again a few steps later. A
-    hinge loss that a trained model satisfies is zero, and so is its gradient: in the middle of training, a loss of zero
-    is not reported.
+    Many warm-ups start at a learning rate of exactly zero, and one that is not a `torch.optim.lr_scheduler` is not
+    recognized: check again a few steps later. A hinge loss that a trained model satisfies is zero, and so is its
+    gradient: in the middle of training, a loss of zero is not reported.
 
     ## References
     Derived.
@@ -44,7 +46,7 @@ def motionless_step(profile: Profile) -> Iterator[Symptom]:
         return
     if update.lr == 0:
         yield Symptom(
-            severity="info",
+            severity="info" if is_warming_up(profile) else "warning",
             where="the optimizer",
             message=f"one step of {update.optimizer} changes nothing: its learning rate is 0",
             action="Set a learning rate above 0, or check again a few steps later if this is the start of a warm-up.",

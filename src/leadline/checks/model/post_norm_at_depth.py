@@ -37,7 +37,7 @@ def _example(predicted_decrease: float) -> Profile:
     name="post-norm-at-depth",
     since="0.1.0",
     refuted_by="learning",
-    explains=("F106", "B201", "U501", "U502", "U509", "U503", "U504", "U505", "U523"),
+    explains=("F106", "B201", "U501", "U502", "U509", "U503", "U504", "U505", "U523", "U525"),
     sick=_example(2.0),
     healthy=_example(0.1),
 )
@@ -95,7 +95,7 @@ def post_norm_at_depth(profile: Profile) -> Iterator[Symptom]:
 
 
 def _stalls(rehearsal: Rehearsal | None) -> bool:
-    progress = None if rehearsal is None else rehearsal.progress
+    progress = None if rehearsal is None else rehearsal.beginning.progress
     return progress is not None and progress < MIN_PROGRESS
 
 

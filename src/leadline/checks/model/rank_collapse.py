@@ -39,7 +39,7 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     name="rank-collapse",
     since="0.1.0",
     refuted_by="learning",
-    explains=("B204",),
+    explains=("B204", "U525"),
     margins=_margins,
     sick=stack_with_likeness([0.1, 0.4, 0.8, 0.93, 0.97, 0.99]),
     healthy=stack_with_likeness([0.1, 0.2, 0.3, 0.5, 0.7, 0.8]),

@@ -21,6 +21,7 @@ def _example(variance: float) -> Profile:
     name="recurrent-gradient-off",
     since="0.1.0",
     refuted_by="learning",
+    explains=("U525",),
     sick=_example(0.3),
     healthy=_example(1.2),
 )

@@ -11,13 +11,9 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import lower_rate_action
 from leadline.records import Margin, Profile, Rehearsal, Update
+from leadline.records.update import MAX_RISE
 from leadline.text import plural
 
-# Calibrated by benchmarks/verdicts: loss over the lowest loss before it; 1.1 to 1.5 separate equally many networks.
-MAX_RISE = 1.3
-# Heuristic: excess over the loss of a constant output, as a share of it; a network that ends nearer may have learned
-# how frequent each answer is.
-MIN_EXCESS = 0.1
 # Heuristic: factor by which to lower the learning rate if no lower rate is known to be safe.
 MIN_RATE_REDUCTION = 10.0
 
@@ -44,10 +40,10 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     r"""A few steps on one batch raise the loss and end no better than a constant output.
 
     ## What it measures
-    A rehearsal: the user's optimizer makes up to sixteen steps on this batch, which are undone. Fires if some step
-    takes the loss to more than `MAX_RISE` = 1.3 times the lowest value before it (or to NaN), and the last loss is more
-    than `MIN_EXCESS` = 10 % above that of the best constant output (for classes, the entropy of their shares in the
-    batch). It is an error if the loss becomes NaN or more than twice the first loss.
+    A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 64 steps on this batch, which are undone.
+    Fires if some step takes the loss to more than `MAX_RISE` = 1.3 times the lowest value before it (or to NaN), and
+    the last loss is not `MIN_FALLING_PROGRESS` = 10 % below that of the best constant output (for classes, the entropy
+    of their shares in the batch). It is an error if the loss becomes NaN or more than twice the first loss.
 
     ## Why it hurts
     Nothing is easier to learn than one repeated batch. Steps that undo each other there are too long for the sharpest
@@ -63,9 +59,7 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     `benchmarks/verdicts`.
     """
     rehearsal = profile.rehearsal
-    if rehearsal is None or rehearsal.progress is None:
-        return
-    if rehearsal.progress > -MIN_EXCESS or rehearsal.rise <= MAX_RISE:
+    if rehearsal is None or not rehearsal.is_restless:
         return
     rate = None if profile.update is None else profile.update.lr
     setting = "" if rate is None else f" at learning rate {rate:.3g}"

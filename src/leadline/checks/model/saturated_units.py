@@ -20,7 +20,7 @@ MIN_WARNING_SHARE = 0.95
     name="saturated-units",
     since="0.1.0",
     refuted_by="learning",
-    explains=("B201", "B204", "U522"),
+    explains=("B201", "B204", "U522", "U525"),
     sick=each_block(geometric(blocks=6), units=Units(count=64, dead=0, saturated=60)),
     healthy=each_block(geometric(blocks=6), units=Units(count=64, dead=0, saturated=10)),
 )

@@ -54,7 +54,7 @@ def squashed_logits(profile: Profile) -> Iterator[Symptom]:
             severity="warning",
             where="the loss",
             message=f"{head.loss} expects logits but gets the output of {head.behind}: it applies its own "
-            f"{'softmax' if head.loss == 'cross_entropy' else 'sigmoid'}, and the first loss is {head.value:.3g}",
+            f"{'softmax' if head.loss == 'cross_entropy' else 'sigmoid'}, and the first loss is {head.mean:.3g}",
             action=f"Delete the {head.behind} {place} and pass the logits to `F.{head.loss}`.",
-            evidence={"loss": head.value},
+            evidence={"loss": head.mean},
         )

@@ -20,7 +20,7 @@ MAX_SKIP_RATIO = 1e6
     name="stream-out-of-scale",
     since="0.1.0",
     refuted_by="learning",
-    explains=("B202", "B201", "R405"),
+    explains=("B202", "B201", "R405", "U525"),
     sick=each_block(geometric(blocks=8), residual=residual(placement="pre", skip_ms=1e-7)),
     healthy=each_block(geometric(blocks=8), residual=residual(placement="pre", skip_ms=0.05)),
 )

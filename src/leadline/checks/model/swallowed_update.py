@@ -18,6 +18,7 @@ MAX_UNCHANGED_SHARE = 0.5
     name="swallowed-update",
     since="0.1.0",
     refuted_by="learning",
+    explains=("U525",),
     sick=stack_with_update(parameters=(parameter_step(dtype="bfloat16", swallowed=0.9),)),
     healthy=stack_with_update(parameters=(parameter_step(dtype="bfloat16", swallowed=0.2),)),
 )

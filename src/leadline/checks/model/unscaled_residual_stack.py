@@ -35,6 +35,7 @@ MIN_UNSCALED_FACTOR = 0.5
         "U505",
         "U521",
         "U523",
+        "U525",
     ),
     sick=each_block(geometric(blocks=32, forward_gain=2.0), residual=residual()),
     healthy=each_block(geometric(blocks=32, forward_gain=1.03), residual=residual(branch_ms=0.03)),

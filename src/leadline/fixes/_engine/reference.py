@@ -16,22 +16,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from leadline.case import Case
+from leadline.case import Case, Inputs
 from leadline.fixes._engine.comparison import MIN_RELATIVE_GAIN, final_loss, is_stable, learns
 from leadline.fixes._engine.copy import copy_case
 from leadline.fixes._engine.fix import FixContext
-from leadline.fixes._engine.trial import Batches, Losses, Trials
+from leadline.fixes._engine.trial import Batches, Losses, Trials, with_batch
+from leadline.readings.update.constant import constant_loss, loss_terms
 from leadline.readings.update.probe import outputs_of
-from leadline.readings.update.rehearsal import constant_loss, targets_of
 from leadline.records import Rehearsal
 from leadline.records.update import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
-from leadline.tracer.inputs import call_model, copy_batch
+from leadline.tracer.inputs import call_model, copy_batch, find_loss
 from leadline.tracer.restore import preserve_process_state
 
 # Calibrated by benchmarks/repair_reference.py, together with the learning rate: it ends near healthy models.
@@ -45,6 +46,9 @@ EMBEDDING_WIDTH = 32
 
 # Heuristic: per sample; with more features the first matrix would be larger than many models.
 MAX_FEATURES = 50_000
+
+# Heuristic: two forward passes for each; more batches hardly change how frequent each answer is.
+MAX_CONSTANT_BATCHES = 64
 
 # Heuristic: half the way from a constant output to the reference; the benchmark of repairs uses the same target.
 MIN_LEARNED_SHARE = 0.5
@@ -206,28 +210,21 @@ class LearningCriterion:
 
 def measure_criterion(context: FixContext, trials: Trials, longer: int) -> LearningCriterion:
     """The criterion on the batches of the trials; `longer` multiplies the steps of the reference."""
-    head = None if context.profile.facts is None else context.profile.facts.head
-    constant = constant_loss(all_targets(trials.batches), head)
-    if not constant:
+    constant = _constant_loss(context, trials.batches)
+    if constant is None:
         return LearningCriterion()
     reference = train_reference(context.case, trials, longer) if trials.fresh else ()
-    if reference and head is not None and head.classes and not _is_mean_loss(reference[0], head.classes):
-        return LearningCriterion()
     return LearningCriterion(constant=constant, reference=reference)
 
 
-def _is_mean_loss(first: float, classes: int) -> bool:
-    """Whether outputs of zero cost ln(classes); otherwise the loss is a sum or weighted, and $L_c$ does not apply."""
-    return abs(first / math.log(classes) - 1) < MIN_FALLING_PROGRESS if classes > 1 else False
+def _constant_loss(context: FixContext, batches: Batches) -> float | None:
+    """$L_c$ over the first batches, from passes of a copy of the model."""
+    copied = copy_case(context.case)
+    passes = [partial(_loss_on, copied, batch) for batch in batches.each[:MAX_CONSTANT_BATCHES]]
+    with preserve_process_state(), torch.enable_grad():
+        return constant_loss(loss_terms(context.trace), passes)
 
 
-def all_targets(batches: Batches) -> Tensor | None:
-    """The targets of all batches as one tensor; None where they cannot be concatenated."""
-    targets = [targets_of(inputs, targets) for inputs, targets in batches.each]
-    tensors = [each for each in targets if isinstance(each, Tensor)]
-    if len(tensors) < len(targets):
-        return None
-    if not any(each.is_floating_point() for each in tensors):
-        return torch.cat([each.flatten() for each in tensors])
-    kinds = {(each.shape[1:], each.dtype) for each in tensors}
-    return torch.cat(tensors) if len(kinds) == 1 and tensors[0].dim() else None
+def _loss_on(case: Case, batch: tuple[Inputs, Any]) -> float:
+    now = with_batch(case, copy_batch(batch))
+    return find_loss(call_model(now.model, now.inputs), now.loss, now.targets).item()

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_map_only
 
 from leadline.case import Case
 from leadline.checks import model_checks
-from leadline.checks._diagnosis import CONFIDENCE, check_case, collect_findings, judge
+from leadline.checks._diagnosis import check_case, collect_findings, confidence_of, judge
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes._engine.candidates import Candidate, refusal
 from leadline.fixes._engine.comparison import compare, final_loss
@@ -242,7 +242,7 @@ def with_rehearsal(report: Report, rehearsal: Rehearsal | None) -> Report:
     profile = replace_fields(report.profile, rehearsal=rehearsal)
     findings = collect_findings(model_checks(), profile.shown)
     verdict = judge(profile, report.coverage, findings)
-    confidence = CONFIDENCE.get(verdict) if profile.update is not None else None
+    confidence = confidence_of(verdict, profile, findings)
     judged = replace_fields(
         report, profile=profile, findings=findings, verdict=verdict, confidence=confidence
     )

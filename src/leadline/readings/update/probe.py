@@ -53,10 +53,14 @@ class StepProbe:
     """Copies of the parameters before the first step."""
     rewind: Callable[[], object]
     """Restores parameters and optimizer to their state before the first step."""
+    seed: int | None = None
+    """Seed of the random numbers of a pass; None: those that the user's program would draw next."""
 
     def forward(self) -> tuple[Tensor, Tensors]:
         """The loss and the outputs at the current parameters."""
         self.guard.rewind()
+        if self.seed is not None:
+            torch.manual_seed(self.seed)
         inputs, targets = copy_batch((self.case.inputs, self.case.targets))
         output = call_model(self.model, inputs)
         loss = find_loss(output, self.case.loss, targets)

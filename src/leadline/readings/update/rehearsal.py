@@ -3,76 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from leadline.case import Case
+from leadline.ops.arguments import dropout_rate
+from leadline.ops.table import RANDOM_OPS
+from leadline.readings.update.constant import loss_terms, reference_losses
 from leadline.readings.update.probe import open_probe
-from leadline.records import Head, Rehearsal
+from leadline.records import Rehearsal, Trace
+from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_FAILING_STEPS, MIN_FALLING_PROGRESS
 
-# Calibrated by benchmarks/verdicts: 16 steps judge 93 % of the calibration problems correctly, 8 steps 91 %.
-MAX_REHEARSAL_STEPS = 16
 # Derived: with momentum 0.9 the steps have grown to 1 - 0.9^8 = 57 % of their final length by then.
 MIN_REHEARSAL_STEPS = 8
-# The key of targets among the inputs of Hugging Face models.
-LABELS_KEY = "labels"
 
 
-def rehearse(case: Case, head: Head | None, *, steps: int = MAX_REHEARSAL_STEPS) -> Rehearsal:
-    """Train on the batch for at most `steps` steps; stops early after enough progress or at a non-finite loss.
+def rehearse(case: Case, trace: Trace, *, steps: int = MAX_REHEARSAL_STEPS) -> Rehearsal:
+    """Train on the batch for at most `steps` steps; stops early once it is clear how they end.
 
-    Every pass starts from the same buffers and random numbers, so only the parameters change between steps.
+    Every pass starts from the same buffers and random numbers, so only the parameters change between steps. Only
+    dropout draws its masks anew, as it does in training. `trace` is a trace of the case.
     """
-    constant = constant_loss(targets_of(case.inputs, case.targets), head)
     losses: list[float] = []
+    has_fresh_masks = _draws_only_masks(trace)
     with open_probe(case) as probe:
-        for _ in range(steps):
+        constant, floor = reference_losses(loss_terms(trace), [lambda: probe.evaluate()[0]])
+        for step in range(steps):
+            probe.seed = step if has_fresh_masks else None
             losses.append(probe.gradient()[0].item())
-            so_far = Rehearsal(losses=tuple(losses), constant=constant)
-            has_learned = so_far.learned and so_far.steps >= MIN_REHEARSAL_STEPS
-            if has_learned or not math.isfinite(losses[-1]):
+            so_far = Rehearsal(losses=tuple(losses), constant=constant, floor=floor)
+            if _is_decided(so_far):
                 return so_far
             probe.step(None)
         losses.append(probe.evaluate()[0])
-    return Rehearsal(losses=tuple(losses), constant=constant)
+    return Rehearsal(losses=tuple(losses), constant=constant, floor=floor)
 
 
-def targets_of(inputs: Any, targets: Any) -> Any:
-    """The targets of a batch, or those among the inputs of a model that computes its own loss."""
-    return inputs.get(LABELS_KEY) if targets is None and isinstance(inputs, Mapping) else targets
+def _is_decided(rehearsal: Rehearsal) -> bool:
+    if not math.isfinite(rehearsal.losses[-1]):
+        return True
+    if rehearsal.steps >= MIN_REHEARSAL_STEPS and rehearsal.learned:
+        return True
+    is_far_above = rehearsal.progress is not None and rehearsal.progress < -MIN_FALLING_PROGRESS
+    is_failing = rehearsal.crawls or (rehearsal.is_restless and is_far_above)
+    return rehearsal.steps >= MIN_FAILING_STEPS and is_failing
 
 
-def constant_loss(targets: Any, head: Head | None) -> float | None:
-    r"""The loss of the best output that is the same for every sample; None if it cannot be computed.
-
-    For classes with shares $p_k$ it is their entropy $-\sum p_k \ln p_k$; for numbers under a squared error their
-    variance; for a binary cross entropy the binary entropy of each output's mean. Where all targets are the same class
-    no finite output is best, and the result is None.
-    """
-    if head is None or not isinstance(targets, Tensor) or not targets.numel():
-        return None
-    if head.classes is not None and not targets.is_floating_point():
-        return _entropy(targets)
-    if not targets.is_floating_point():
-        return None
-    rows = (
-        targets.detach().double().reshape(len(targets), -1) if targets.dim() else targets.double().view(1, 1)
-    )
-    if head.loss == "mse_loss":
-        return float(rows.var(0, correction=0).mean())
-    if head.loss.startswith("binary_cross_entropy"):
-        mean = rows.mean(0)
-        return float(-(torch.xlogy(mean, mean) + torch.xlogy(1 - mean, 1 - mean)).mean()) or None
-    return None
-
-
-def _entropy(classes: Tensor) -> float | None:
-    """Entropy of the class shares; negative classes (-100) are those that a loss ignores."""
-    counted = classes[classes >= 0]
-    if not counted.numel():
-        return None
-    shares = torch.unique(counted, return_counts=True)[1].double() / counted.numel()
-    return float(-(shares * shares.log()).sum()) or None
+def _draws_only_masks(trace: Trace) -> bool:
+    """Whether the pass drops units and draws no other random numbers, whose repetition makes losses comparable."""
+    names = {op.name for op in trace.ops}
+    return any(map(dropout_rate, trace.ops)) and names.isdisjoint(RANDOM_OPS)
