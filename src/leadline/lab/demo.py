@@ -111,7 +111,7 @@ def compare_training(
         case = deep_mlp()
         if edits is not None:
             apply_recipe(case.model, edits, case.optimizer)
-        losses = []
+        losses: list[float] = []
         for step in range(steps):
             if edits is None and losses and clock() > deadline:
                 steps = step

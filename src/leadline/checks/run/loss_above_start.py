@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from leadline.checks._check import Symptom, check
@@ -88,10 +88,10 @@ def rise_action(growth: float) -> str:
     return "Start again with a tenth of the learning rate, or with a warm-up."
 
 
-def gradient_growth(first: list[float], last: list[float]) -> float:
+def gradient_growth(first: Sequence[float], last: Sequence[float]) -> float:
     """How many times larger the last gradient norms are than the first ones; 0 if they are not known."""
-    first, last = finite(first), finite(last)
-    return median(last) / median(first) if first and last and median(first) > 0 else 0.0
+    before, after = finite(first), finite(last)
+    return median(after) / median(before) if before and after and median(before) > 0 else 0.0
 
 
 def _gradient_growth(history: History) -> float:
