@@ -32,7 +32,7 @@ MAX_PRINTED_AXES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossCall:
+class ObservedLoss:
     """One call of a loss op, with the tensors that it read; they still have their graph."""
 
     name: str
@@ -64,7 +64,7 @@ class Pass:
     output: Any
     """What the model returned."""
     loss: Tensor
-    loss_calls: list[LossCall] = field(default_factory=list)
+    loss_calls: list[ObservedLoss] = field(default_factory=list)
     prints: list[OpPrint] = field(default_factory=list)
 
 
@@ -74,7 +74,7 @@ class PassObserver(TorchFunctionMode):
     def __init__(self, model_index: ModelIndex, guard: WriteGuard, lengths: Collection[int]) -> None:
         super().__init__()
         self.calls = CallStack(model_index)
-        self.loss_calls: list[LossCall] = []
+        self.loss_calls: list[ObservedLoss] = []
         self.prints: list[OpPrint] = []
         self._guard = guard
         self._lengths = lengths
@@ -108,7 +108,7 @@ class PassObserver(TorchFunctionMode):
         if tensors and tensors[0].is_floating_point():
             target = kwargs.get("target", args[1] if len(args) > 1 else None)
             self.loss_calls.append(
-                LossCall(
+                ObservedLoss(
                     name=plan.name,
                     predictions=tensors[0],
                     targets=target if isinstance(target, Tensor) else None,

@@ -14,7 +14,7 @@ from leadline.case import Case
 from leadline.readings.wiring.batch import BatchTensor
 from leadline.records.wiring import Question, Scores, TargetOffset
 from leadline.tracer.inputs import find_loss
-from leadline.tracer.passes import LossCall, Pass
+from leadline.tracer.passes import ObservedLoss, Pass
 from leadline.tracer.values import tensors_in
 
 CLASS_LOSSES: dict[str, Scores] = {"cross_entropy": "logits", "nll_loss": "log-probabilities"}
@@ -84,7 +84,7 @@ def read_question(
     return question, used
 
 
-def _main_loss_call(base: Pass) -> LossCall | None:
+def _main_loss_call(base: Pass) -> ObservedLoss | None:
     """The loss op with most predictions among those that the loss depends on."""
     calls = [call for call in base.loss_calls if call.predictions.requires_grad]
     calls = [call for call in calls if _gradient(base.loss, call.predictions) is not None]
@@ -102,7 +102,7 @@ def _gradient(loss: Tensor, at: Tensor) -> Tensor | None:
     return torch.autograd.grad(loss, at, retain_graph=True, allow_unused=True)[0]
 
 
-def _class_axis(call: LossCall | None, predictions: Tensor, gradient: Tensor) -> int | None:
+def _class_axis(call: ObservedLoss | None, predictions: Tensor, gradient: Tensor) -> int | None:
     """The axis of the class scores; None if the predictions are no class scores.
 
     For a loss of several ops, it is the last axis if the gradient sums to zero along it, as that of a softmax does.
@@ -115,7 +115,7 @@ def _class_axis(call: LossCall | None, predictions: Tensor, gradient: Tensor) ->
 
 
 def _used_targets(
-    base: Pass, call: LossCall | None, predictions: Tensor, gradient: Tensor, axis: int | None
+    base: Pass, call: ObservedLoss | None, predictions: Tensor, gradient: Tensor, axis: int | None
 ) -> UsedTargets | None:
     """The class with the most negative gradient is the target that the loss used, wherever it got it from."""
     if axis is None:
@@ -147,7 +147,7 @@ def _same_scores(base: Pass, predictions: Tensor, axis: int) -> tuple[Tensor, in
 
 
 def _class_fields(
-    call: LossCall | None, predictions: Tensor, gradient: Tensor, axis: int | None
+    call: ObservedLoss | None, predictions: Tensor, gradient: Tensor, axis: int | None
 ) -> dict[str, Any]:
     if axis is None:
         return {}
@@ -182,7 +182,7 @@ def _is_one(sums: Tensor) -> bool:
     return bool(((sums - 1).abs() <= MAX_NORMALIZATION_ERROR).all())
 
 
-def _regression_fields(call: LossCall | None, predictions: Tensor) -> dict[str, Any]:
+def _regression_fields(call: ObservedLoss | None, predictions: Tensor) -> dict[str, Any]:
     if call is None or call.name not in SQUARED_LOSSES or call.targets is None:
         return {}
     targets = call.targets.detach().double()
@@ -194,7 +194,7 @@ def _regression_fields(call: LossCall | None, predictions: Tensor) -> dict[str, 
 
 
 def _share_toward_target(
-    call: LossCall | None, predictions: Tensor, gradient: Tensor, axis: int | None, given: Any
+    call: ObservedLoss | None, predictions: Tensor, gradient: Tensor, axis: int | None, given: Any
 ) -> float | None:
     """Share of the counted predictions whose distance to their target shrinks in a step against the gradient."""
     targets = call.targets if call is not None else given
