@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.example_pages import Folder, linked, run
+from benchmarks.example_pages import Folder, anchor, linked_check, linked_fixes, run
 from benchmarks.result_files import Results, table
 from examples.applications import NAMES
 from examples.applications.application import run_application
@@ -38,10 +38,10 @@ def render(results: Results) -> str:
 
 
 def _row(name: str, case: dict[str, Any]) -> list[str]:
-    fixes = " + ".join(linked(each.partition(":")[0]) for each in case["repair"]) or "none found"
+    fixes = " + ".join(linked_fixes(each.partition(":")[0]) for each in case["repair"]) or "none found"
     kind = FOLDER.paragraphs(name)[0].partition(":")[0]
     return [
-        f"[{kind}: {name.replace('_', ' ')}](#{name})",
+        f"[{kind}: {name.replace('_', ' ')}](#{anchor(_title(name))})",
         case["verdict"],
         fixes,
         *map(_short, case["score"]),
@@ -49,17 +49,18 @@ def _row(name: str, case: dict[str, Any]) -> list[str]:
 
 
 def _section(name: str, case: dict[str, Any]) -> str:
-    codes = [
-        f"[{each.split()[0]}](../reference/rules/{each.split()[0]}.md) {each.split()[1]}"
-        for each in case["found"]
-    ]
+    codes = [f"{linked_check(each.split()[0])} {each.split()[1]}" for each in case["found"]]
     outcome = (
         f"**Found:** {', '.join(codes)}. **Repair** ({_proof(case)}): {'; '.join(case['repair']) or 'none found'}. "
         f"**Score** ({case['unit']}) after {case['steps']} steps: {_short(case['score'][0])} before, "
         f"{_short(case['score'][1])} after."
     )
-    heading = f"## {name.replace('_', ' ').capitalize()} {{#{name}}}"
+    heading = f"## {_title(name)}"
     return "\n\n".join([heading, *FOLDER.prose(name), outcome, FOLDER.command(name)])
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def _proof(case: dict[str, Any]) -> str:

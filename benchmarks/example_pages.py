@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 import torch
 
 from benchmarks.result_files import ROOT, Results, fill_file, load, run_missing
+from leadline.checks import find_check
+from leadline.fixes import all_fixes
 
 
 class Measure(Protocol):
@@ -56,9 +59,28 @@ class Folder:
         return f"`python -m examples.{self.name}.{name}`"
 
 
-def linked(names: str) -> str:
-    """Return fixes that were applied together, "a + b", each as a link to its page."""
-    return " + ".join(f"[{name}](../reference/fixes/{name}.md)" for name in names.split(" + "))
+def linked_check(code: str) -> str:
+    """Return the code of a check as a link from a page of the tutorial to its file."""
+    return f"[{code}](../../{source_file(find_check(code).look)})"
+
+
+def linked_fixes(names: str) -> str:
+    """Return fixes that were applied together, "a + b", each as a link to its file."""
+    fixes = {each.name: each for each in all_fixes()}
+    return " + ".join(f"[{name}](../../{source_file(fixes[name].propose)})" for name in names.split(" + "))
+
+
+def source_file(function: Callable[..., Any]) -> str:
+    """Return the path in the repository of the file that defines a check or a fix.
+
+    Docs link to this file, which exists wherever they are read; `docs/hooks.py` turns the link into one to its page.
+    """
+    return f"src/{function.__module__.replace('.', '/')}.py"
+
+
+def anchor(heading: str) -> str:
+    """Return what a link to a heading ends with, in the repository and on the site."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def run(folder: Folder, measure: Measure, render: Render) -> None:

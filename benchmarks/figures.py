@@ -194,7 +194,7 @@ def monitor_costs(results: Results) -> str:
         if kind == "every step":
             cell = "fails" if "error" in each else f"{each['ratio']['median']:.2f}"
             found.setdefault(way, {})[network] = cell
-    networks = sorted({network for ways in found.values() for network in ways})
+    networks = list(dict.fromkeys(network for ways in found.values() for network in ways))
     rows = [[way, *(ways.get(network, "") for network in networks)] for way, ways in found.items()]
     return table(["recorded by", *networks], rows)
 

@@ -26,7 +26,7 @@ import leadline
 from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from benchmarks.timing import significant
 from benchmarks.update_exponents import branch_matrices
-from benchmarks.update_limits import BATCH, digits, trained
+from benchmarks.update_limits import BATCH, digits, final_loss
 from leadline import Case
 from leadline.nn import MLP, SCHEMES, Encoder, Options
 
@@ -154,7 +154,7 @@ def _end(family: Family, depth: int, seed: int) -> float | str:
     x, y = digits()
     with torch.no_grad():
         start = F.cross_entropy(model(x), y).item()
-    end = trained(model, STEPPERS[family.optimizer](model.parameters(), family.rate), x, y, STEPS)
+    end = final_loss(model, STEPPERS[family.optimizer](model.parameters(), family.rate), x, y, STEPS)
     share = end / min(start, math.log(10)) if math.isfinite(start) else math.inf
     return significant(share, 3) if math.isfinite(share) else "inf"
 

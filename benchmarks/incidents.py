@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
-from benchmarks.example_pages import Folder, linked, run
+from benchmarks.example_pages import Folder, anchor, linked_check, linked_fixes, run
 from benchmarks.result_files import Results, table
 from examples.incidents import ORDER
 from examples.incidents.incident import run_incident
@@ -48,10 +48,10 @@ def title(name: str) -> str:
 
 
 def _row(name: str, case: dict[str, Any]) -> list[str]:
-    fixes = " + ".join(linked(each.partition(":")[0]) for each in case["repair"]) or "none found"
-    cause = f"[{case['cause']}](../reference/rules/{case['cause']}.md), {_grade(case['severity'])}"
+    fixes = " + ".join(linked_fixes(each.partition(":")[0]) for each in case["repair"]) or "none found"
+    cause = f"{linked_check(case['cause'])}, {_grade(case['severity'])}"
     return [
-        f"[{title(name)}](#{name})",
+        f"[{title(name)}](#{anchor(title(name))})",
         cause,
         fixes,
         _number(case["before"]),
@@ -73,7 +73,7 @@ def _section(name: str, case: dict[str, Any]) -> str:
         f"{case['steps']} steps the mean loss is {_number(case['before'])} before and {_number(case['after'])} after; "
         f"{_number(case['guess'])} is the loss of the best constant guess.{variant}"
     )
-    heading = f"## {title(name)} {{#{name}}}"
+    heading = f"## {title(name)}"
     return "\n\n".join([heading, *FOLDER.prose(name)[1:], outcome, FOLDER.command(name)])
 
 

@@ -44,7 +44,6 @@ BUDGET = 60.0  # seconds of one core for one search
 BATCHES = 120  # fresh ones for the trials of a search
 SEED = 8  # of the order
 NEARLY = 0.7  # of the budget: what is kept back for the last trials takes most of the rest
-NOT_RUN = "Not run with this version yet."
 Z = 1.96  # of 95 % of a normal distribution
 WORSE = 0.1  # progress lost that counts as made worse: two thirds of the truth's own margin
 
@@ -153,7 +152,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 def render(results: dict[str, Any]) -> str:
     """Return the table of the docs, with the number of cases."""
-    return by_family(results["cases"]) if results["cases"] else NOT_RUN
+    return by_family(results["cases"])
 
 
 def render_held_out(results: dict[str, Any]) -> str:
@@ -170,22 +169,10 @@ def render_held_out(results: dict[str, Any]) -> str:
     )
 
 
-def render_failures(results: dict[str, Any]) -> str:
-    """Return the cases that were not repaired: the intended flaw, the repair, and the progress of training."""
-    rows = [
-        [key, each["cause"], ", ".join(each["fixes"]) or "nothing", each["label"], str(each["progress"])]
-        for key, each in sorted(results["cases"].items())
-        if each["label"] != "reached"
-    ]
-    return table(["case", "cause", "fixes", "training", "progress"], rows) if results["cases"] else NOT_RUN
-
-
 def write_page() -> None:
     """Fill the tables of the page from the stored results."""
     for mark, name, made in (
         ("repair_held_out", f"{FILE}_held_out", render_held_out),
-        ("repair_calibration", f"{FILE}_calibration", render),
-        ("repair_failures", f"{FILE}_calibration", render_failures),
         ("repair_baseline", f"{FILE}_baseline", render),
     ):
         fill_file(ROOT / "docs" / "lab-notes" / "repair.md", mark, made(load(name)))

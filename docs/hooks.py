@@ -1,13 +1,16 @@
 """MkDocs hooks: a page per check and per fix from its docstring, the results of the lab, and formulas as MathML.
 
+In the repository, docs link to the file of a check or a fix; on the site such a link leads to the page made from it.
 Browsers render MathML themselves, so the site needs no script.
 """
 
 from __future__ import annotations
 
 import html
+import posixpath
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,10 @@ from leadline.report.pages.repair import REACH_NAMES
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the `mkdocs` command does not search the repository
 
 from benchmarks import figures
+from benchmarks.example_pages import source_file
 
 LAB_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lab.json"
+LINK = re.compile(r"\]\(([^)#\s]+)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -50,10 +55,29 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: SitePage, **_: Any) -> str:
-    """Append the results of the lab to the page of the claims."""
-    if page.file.src_uri == "lab-notes/claims.md":
-        return markdown + render_markdown(stored_lab())
-    return markdown
+    """Lead links to sources to the pages made of them, and append the results of the lab to the page of the claims."""
+    uri = page.file.src_uri
+    made = render_markdown(stored_lab()) if uri == "lab-notes/claims.md" else ""
+    return LINK.sub(lambda link: f"]({site_link(uri, link[1])}", markdown) + made
+
+
+def site_link(uri: str, link: str) -> str:
+    """Return the link of a page with this URI; one to a source file or folder becomes one to the page made of it."""
+    folder = posixpath.dirname(uri)
+    made = pages_of_sources().get(posixpath.normpath(posixpath.join("docs", folder, link)))
+    return posixpath.relpath(made, folder or ".") if made else link
+
+
+@cache
+def pages_of_sources() -> dict[str, str]:
+    """Return the generated pages by the path in the repository of what they are made of."""
+    return {
+        "src/leadline/checks": "reference/rules/index.md",
+        "src/leadline/fixes": "reference/fixes/index.md",
+        "benchmarks/figures.py": "lab-notes/figures.md",
+        **{source_file(rule.look): page_path(rule) for rule in all_checks()},
+        **{source_file(fix.propose): fix_path(fix) for fix in all_fixes()},
+    }
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -106,8 +130,9 @@ A check is a pure function of measured numbers. It never sees your model. Each p
 matters, and when the check is wrong. `leadline explain CODE` prints the same text.
 
 The letter says what the check is about: **F** the forward signal, **B** the backward signal, **I** initialization,
-**R** residual structure, **U** the update, **W** weight decay, **N** numerics. These are model checks and read the
-profile of a model. **T** codes are run checks (alarms) and read the recent steps of a running training.
+**R** residual structure, **U** the update, **W** weight decay, **N** numerics, **D** dependence: what outputs see,
+what the loss rewards and which tensors learn. These are model checks and read the profile of a model. **T** codes are
+run checks (alarms) and read the recent steps of a running training.
 
 | code | name | in one sentence |
 | --- | --- | --- |

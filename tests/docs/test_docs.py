@@ -1,5 +1,6 @@
 """The docs are what the code and the stored results say: nothing in them is written twice by hand."""
 
+import re
 import subprocess
 import sys
 from importlib import util
@@ -58,7 +59,6 @@ PAGES = [
     ("explanation/symmetry.md", "symmetry", symmetry.render),
     ("explanation/theory.md", "theory_accuracy", theory_accuracy.render),
     ("lab-notes/repair.md", "repair_held_out", repair.render_held_out),
-    ("lab-notes/repair.md", "repair_calibration", repair.render),
     ("lab-notes/repair.md", "repair_baseline", repair.render),
     ("lab-notes/repair.md", "repair_reference", repair_reference.render),
     ("reference/watch.md", "watch", watch.render),
@@ -85,6 +85,23 @@ def hooks():
 def test_a_quoted_table_is_what_the_stored_results_render_to(page, benchmark, render):
     text = (ROOT / "docs" / page).read_text()
     assert fill(text, benchmark, render(load(benchmark))) == text
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_every_table_and_every_measured_part_of_a_page_has_content(page):
+    assert empty_parts(page.read_text()) == []
+
+
+def empty_parts(text: str) -> list[str]:
+    """Tables that end after their head, and places for results that hold no table, list or sentence."""
+    tables = re.findall(r"^(\|.*)\n\|[ :|-]+\|\n(?!\|)", text, re.MULTILINE)
+    return tables + re.findall(r"<!-- begin (\w+) -->\s*<!-- end", text)
+
+
+def test_an_empty_table_is_noticed():
+    assert empty_parts("| a | b |\n| --- | --- |\n\n") == ["| a | b |"]
+    assert empty_parts("| a | b |\n| --- | --- |\n| 1 | 2 |\n") == []
+    assert empty_parts("<!-- begin x -->\n\n<!-- end x -->") == ["x"]
 
 
 def test_a_number_changed_by_hand_is_noticed():
@@ -121,6 +138,21 @@ def test_the_page_of_the_lab_has_every_claim_below_its_introduction(hooks):
     assert all(f"### {each.code}: {each.verdict}" in made for each in all_claims())
     other = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
     assert hooks.on_page_markdown("as it is", page=other) == "as it is"
+
+
+@pytest.mark.parametrize(
+    ("uri", "link", "on_the_site"),
+    [
+        ("index.md", "../src/leadline/checks", "reference/rules/index.md"),
+        ("tutorial/x.md", "../../src/leadline/checks/model/gradient_decay.py", "../reference/rules/B201.md"),
+        ("reference/fix.md", "../../src/leadline/fixes/pre_norm.py", "fixes/pre-norm.md"),
+        ("lab-notes/x.md", "../../benchmarks/figures.py", "figures.md"),
+        ("index.md", "howto/index.md", "howto/index.md"),
+    ],
+)
+def test_on_the_site_a_link_to_a_source_leads_to_the_page_made_of_it(hooks, uri, link, on_the_site):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+    assert hooks.on_page_markdown(f"see [x]({link}#y)", page=page) == f"see [x]({on_the_site}#y)"
 
 
 def test_formulas_become_mathml_and_code_does_not(hooks):

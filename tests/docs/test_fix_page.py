@@ -25,7 +25,7 @@ def test_every_block_of_the_page_runs(tmp_path, monkeypatch, capsys):
     for language, title, text in BLOCK.findall(PAGE):
         if title:
             (tmp_path / title).write_text(text)
-        elif language == "console":
+        elif language == "sh":
             assert [main(shlex.split(line)[1:]) for line in text.splitlines()] == [0] * len(text.splitlines())
         else:
             exec(text, names)

@@ -113,4 +113,4 @@ def test_a_cause_that_is_not_there_is_an_error():
 
 def test_the_gallery_has_a_section_for_every_incident_that_was_run():
     text = incidents.FOLDER.page.read_text()
-    assert all(f"{{#{name}}}" in text and incidents.title(name) in text for name in STORED)
+    assert all(f"\n## {incidents.title(name)}\n" in text for name in STORED)

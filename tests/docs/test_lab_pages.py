@@ -1,16 +1,15 @@
-"""The pages about races and phase diagrams are true: their Python runs, their commands parse, their pictures are drawn
+"""The pages about races and phase diagrams are true: their Python runs, their pictures are drawn
 from the stored results."""
 
 import re
-import shlex
 
 import pytest
 
 from benchmarks import phase
 from benchmarks.result_files import load
-from leadline.cli import load_command
 from leadline.lab.phase.page import draw
 from tests.support import ROOT
+from tests.support.page_commands import PARSED_ONLY, commands
 
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -20,14 +19,12 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((DOCS / page).read_text())
-    assert {language for language, _ in blocks} == {"python", "console"}
+    assert {language for language, _ in blocks} == {"python", "sh"}
     for language, text in blocks:
         if language == "python":
             exec(text, {})
-            continue
-        for line in text.splitlines():  # minutes each, so they are parsed and not run
-            _, name, *arguments = shlex.split(line.removeprefix("$ "))
-            load_command(name).make_context(name, arguments)
+        else:  # minutes each, so `test_commands.py` parses them
+            assert set(commands(text)) <= set(PARSED_ONLY)
 
 
 def test_pictures_of_diagrams_are_drawn_from_the_stored_results():

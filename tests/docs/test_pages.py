@@ -12,9 +12,9 @@ import torch
 
 from leadline.cli import main
 from tests.support import ROOT
+from tests.support.page_commands import BLOCK, PARSED_ONLY, commands
 
 DOCS = ROOT / "docs"
-BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # These pages have a test file of their own, because their blocks need more than an empty folder.
 RUN_ELSEWHERE = {
     "explanation/symmetry.md": "readings/symmetry/test_page.py",
@@ -33,7 +33,7 @@ PAGES = [
     name
     for page in sorted(DOCS.rglob("*.md"))
     if (name := page.relative_to(DOCS).as_posix()) not in RUN_ELSEWHERE
-    and re.search(r"^```(python|console)$", page.read_text(), re.MULTILINE)
+    and re.search(r"^```(python|sh)$", page.read_text(), re.MULTILINE)
 ]
 
 
@@ -60,10 +60,13 @@ def run_page(text: str, folder: Path) -> list[str]:
     for language, title, block in BLOCK.findall(text):
         if title:
             (folder / title).write_text(block)
+            sys.modules.pop(Path(title).stem, None)  # a page before this one may have had a file of that name
         elif language == "python":
             exec(compile(block, "page", "exec"), names)
-        elif language == "console":
-            for line in block.splitlines():
+        elif language == "sh":
+            for line in commands(block):
+                if line in PARSED_ONLY:
+                    continue
                 words = shlex.split(line)
                 assert words[0] == "leadline", line
                 assert main(words[1:]) == 0, line
@@ -94,7 +97,7 @@ def test_a_block_that_is_wrong_fails(folder):
     with pytest.raises(AssertionError):
         run_page("```python\nassert 1 == 2\n```\n", folder)
     with pytest.raises(AssertionError):
-        run_page("```console\nleadline explain Q999\n```\n", folder)
+        run_page("```sh\nleadline explain Q999\n```\n", folder)
 
 
 @pytest.mark.parametrize(("page", "test"), RUN_ELSEWHERE.items())
