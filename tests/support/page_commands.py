@@ -22,7 +22,6 @@ HOURS = "takes hours: it made the results that the page quotes"
 MINUTES = "takes minutes to hours; tests/lab runs smaller ones"
 SERVES = "serves until it is stopped; tests/monitor/live asks the same server"
 SETS_UP = "builds an environment or runs the tests themselves; .ci/run calls it"
-NEEDS_A_PROGRAM = "names a program of the reader; tests/cli runs the command on programs of its own"
 PARSED_ONLY = {
     "pip install .": SETS_UP,
     "pip install '.[live]'": SETS_UP,
@@ -35,12 +34,7 @@ PARSED_ONLY = {
     "torchrun --nproc-per-node 2 examples/distributed_watch.py": "tests/docs/test_examples.py starts it",
     "torchrun --nproc-per-node 2 examples/distributed_watch.py --shard": "tests/docs/test_examples.py starts it",
     "leadline check config.json": "howto/hugging-face.md runs it on the config that it writes",
-    "leadline check --no-weights train.py:make_case": NEEDS_A_PROGRAM,
-    "leadline check train.py:make_case --html report.html": NEEDS_A_PROGRAM,
-    "leadline report saved.json --html report.html": NEEDS_A_PROGRAM,
-    "leadline fix train.py:make_case --html repair.html": NEEDS_A_PROGRAM,
-    "leadline forecast train.py:build --html forecast.html": NEEDS_A_PROGRAM,
-    "leadline compare before.json after.json --html diff.html": NEEDS_A_PROGRAM,
+    "leadline check --no-weights train.py:make_case": "tests/cli/test_no_weights.py runs it on its own program",
     "leadline check events.out.tfevents.1700000000.host": "names a file of another program",
     "leadline lab run --all --html lab.html": HOURS,
     "leadline phase gain --html gain.html": MINUTES,
