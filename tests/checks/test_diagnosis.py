@@ -166,7 +166,7 @@ class Masked(nn.Module):
 
 
 def test_a_mask_of_minus_infinity_is_not_an_anomaly():
-    assert check(Masked()).findings == ()
+    assert [finding.code for finding in check(Masked()).findings if finding.severity != "info"] == []
 
 
 def test_a_model_without_values_is_undecided():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check, in_op
 from leadline.checks._wiring_examples import probed
-from leadline.records import Profile
+from leadline.records import Dependence, Perturbation, Profile
 
 
 @check(
@@ -32,18 +32,20 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Some networks mix rows on purpose: graphs whose edges are not among the inputs, retrieval within the batch, experts
-    with a limited capacity. One sequence without a batch axis looks like mixed samples, too; give it a first axis of
-    length 1. Batch norm is no cause, because it uses its running statistics in eval mode.
+    with a limited capacity. One sequence without a batch axis looks like mixed samples, too: if only later rows change,
+    this is a note; give such a sequence a first axis of length 1. Batch norm is
+    no cause, because it uses its running statistics in eval mode.
 
     ## References
     Karpathy, "A Recipe for Training Neural Networks", 2019 (backpropagate from one sample to chart dependencies).
     """
-    probe = profile.dependence.of("sample") if profile.dependence else None
-    if probe is None or not probe.forbidden:
+    reading = profile.dependence
+    probe = reading.of("sample") if reading else None
+    if reading is None or probe is None or not probe.forbidden:
         return
     count = len(probe.forbidden)
     yield Symptom(
-        severity="error",
+        severity="info" if _may_be_one_sequence(reading, probe) else "error",
         where=probe.site.module if probe.site else "the model",
         message=f"changing sample {probe.first} also changes the outputs of {count} of the other "
         f"{len(probe.moved) - 1} samples{in_op(probe.site)}",
@@ -55,3 +57,9 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
             "largest_change": max(probe.moved[index] for index in probe.forbidden),
         },
     )
+
+
+def _may_be_one_sequence(reading: Dependence, probe: Perturbation) -> bool:
+    """Whether the rows may be positions of one sequence: inputs are rows of features, and only later rows changed."""
+    is_causal = all(index > probe.first for index in probe.forbidden)
+    return is_causal and all(len(each.shape) <= 2 for each in reading.inputs if each.visible)
