@@ -160,6 +160,8 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     optimizer: str = ""
     lr: float | None = None
     decayed: bool = False
+    is_gate: bool = False
+    """It is zero and has a gradient: a matrix or scale that opens in training, after which more depends on more."""
     moved: bool | None = None
     """One step changed it; None if no step was measured."""
     reason: str = ""
@@ -227,6 +229,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     flat: tuple[FlatStep, ...] = ()
     mode_dependent: tuple[str, ...] = ()
     """Modules that drop units or use batch statistics in training mode, and not in eval mode."""
+
+    @property
+    def has_gates(self) -> bool:
+        """Some part of the network starts closed and opens in training."""
+        return any(row.is_gate for row in self.rows)
 
     @property
     def learning(self) -> tuple[LedgerRow, ...]:

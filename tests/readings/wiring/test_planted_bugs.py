@@ -222,3 +222,15 @@ def test_labels_from_which_a_decoder_makes_its_inputs_are_no_copy_task():
     model = Function(decode, embed=nn.Embedding(50, 32), core=core, head=nn.Linear(32, 50))
     source = torch.randint(0, 50, TOKENS.shape)
     assert wiring_findings(model, (source, NEXT), None, own_loss) == {}
+
+
+def test_reconstructing_the_own_input_is_the_task_of_an_autoencoder():
+    model = nn.Sequential(nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 32))
+    images = torch.randn(64, 32)
+    assert wiring_findings(model, images, images.clone(), F.mse_loss) == {}
+
+
+def test_a_loss_that_is_not_finite_is_not_asked_anything():
+    report = leadline.check(nn.Linear(8, 3), torch.full((32, 8), torch.nan), Y, F.cross_entropy)
+    assert [each.code for each in report.findings if each.code.startswith("D")] == []
+    assert any("not finite" in gap.why for gap in report.coverage.gaps)

@@ -46,7 +46,8 @@ def order_blind(profile: Profile) -> Iterator[Symptom]:
     """
     order = profile.dependence.of("order") if profile.dependence else None
     past = profile.dependence.of("past") if profile.dependence else None
-    if order is None or past is None or past.moved[-1] == 0 or order.moved[-1] > 0:
+    opens_later = profile.ledger is not None and profile.ledger.has_gates
+    if order is None or past is None or opens_later or past.moved[-1] == 0 or order.moved[-1] > 0:
         return
     yield Symptom(
         severity="warning",

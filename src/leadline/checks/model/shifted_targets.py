@@ -27,7 +27,8 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
     The target that the loss uses at each position is the class with the most negative gradient. It is compared with the
     input at the same position and at the next ones. A language model predicts the next input, at an offset of 1. An
     offset of 0 counts only if the output changes with the input at its own position: an encoder-decoder makes the
-    inputs of its decoder from the labels, one position later.
+    inputs of its decoder from the labels, one position later. In a network that also sees later positions it is a
+    note, because that may be an autoencoder.
 
     ## Why it hurts
     With an offset of 0 the network learns to copy what it sees: the loss falls to zero and generation repeats its last
@@ -35,8 +36,8 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
     token and never sees why.
 
     ## When it is wrong
-    Reconstructing the own input is the task of an autoencoder, and a copy task asks for it on purpose. Prediction of
-    several tokens at once has heads with larger offsets in addition to the one at 1.
+    A copy task asks for the own position on purpose. Prediction of several tokens at once has heads with larger
+    offsets in addition to the one at 1.
 
     ## References
     Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, equation 1; Hugging Face
@@ -50,7 +51,7 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
         return
     what = "its own position" if copies else f"{offset.offset} positions ahead"
     yield Symptom(
-        severity="error",
+        severity="info" if copies and not _is_causal(profile) else "error",
         where=offset.input,
         message=f"the loss asks each position for the input of {what}, at {100 * offset.share:.0f} % of "
         f"{offset.positions} positions",
@@ -65,3 +66,9 @@ def _sees_its_own_position(profile: Profile) -> bool:
     """Whether the output at a position changes with the input at that position, which a decoder's labels must not."""
     probe = profile.dependence.of("future") if profile.dependence else None
     return probe is not None and probe.first < len(probe.moved) and probe.moved[probe.first] > 0
+
+
+def _is_causal(profile: Profile) -> bool:
+    """Whether no output changes with the inputs of later positions."""
+    probe = profile.dependence.of("future") if profile.dependence else None
+    return probe is not None and not any(probe.moved[: probe.first])

@@ -28,13 +28,15 @@ def unused_past(profile: Profile) -> Iterator[Symptom]:
     the state is not passed on.
 
     ## When it is wrong
-    A bigram model does this on purpose.
+    A bigram model does this on purpose. Branches that start at zero (ReZero, SkipInit) use the past once they open;
+    where a matrix or scale is zero and has a gradient, nothing is said.
 
     ## References
     Karpathy, "The Unreasonable Effectiveness of Recurrent Neural Networks", 2015 (what a longer context adds).
     """
     probe = profile.dependence.of("past") if profile.dependence else None
-    if probe is not None and probe.largest > 0 and probe.moved[-1] == 0:
+    opens_later = profile.ledger is not None and profile.ledger.has_gates
+    if probe is not None and probe.largest > 0 and probe.moved[-1] == 0 and not opens_later:
         yield Symptom(
             severity="warning",
             where="the model",

@@ -58,6 +58,8 @@ def read_dependence(case: Case, trace: Trace) -> Reading:
     try:
         with open_passes(case) as runner:
             return _Probes(case, trace, runner).read()
+    except NotProbedError as reason:
+        return None, None, (_gap("what the outputs depend on", str(reason)),)
     except Exception as error:
         # Any model can fail on changed inputs; a probe that fails is reported, never raised into the user's program.
         return None, None, (_gap("what the outputs depend on", _reason(error)),)
@@ -93,6 +95,8 @@ class _Probes:
 
     def read(self) -> Reading:
         first = self._run({})
+        if not bool(torch.isfinite(first.loss)):
+            raise NotProbedError("the loss is not finite")
         visible = [each for each in self.inputs if self._is_visible(each.name)]
         question, self.used = read_question(self.case, first, visible)
         layout = self._layout(question)

@@ -99,6 +99,7 @@ def _row(
         optimizer=held.kinds.get(parameter.name, ""),
         lr=held.rates.get(parameter.name),
         decayed=parameter.name in held.decayed,
+        is_gate=parameter.norm == 0 and gradient == "finite" and parameter.kind not in ("bias", "norm"),
         moved=moved.get(parameter.name),
     )
     return _with_reason(row, parameter)

@@ -111,7 +111,7 @@ def ledger_section(ledger: Ledger | None) -> Section:
     if ledger is None or not ledger.rows:
         return Section(key="ledger", title=title)
     trainable = [row for row in ledger.rows if row.trainable]
-    learning = [row for row in trainable if not row.reason]
+    learning = ledger.learning
     words = f"{len(learning)} of {plural(len(trainable), 'trainable tensor')}"
     frozen = len(ledger.rows) - len(trainable)
     table = _ledger_table(ledger.rows)
