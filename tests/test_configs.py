@@ -72,10 +72,12 @@ def test_a_report_without_weights_does_not_count_measured_values() -> None:
 
 
 def test_an_unknown_type_is_only_corrected_to_a_name_that_is_close() -> None:
-    with pytest.raises(InputError, match="did you mean 'llama'"):
-        leadline.predict({"model_type": "lama"})
-    with pytest.raises(InputError) as caught:
-        leadline.predict({"model_type": "my_secret_model"})
-    assert "did you mean" not in str(caught.value)
+    for typo, meant in (("lama", "llama"), ("gtp2", "gpt2"), ("brt", "bert"), ("mistrall", "mistral")):
+        with pytest.raises(InputError, match=f"did you mean '{meant}'"):
+            leadline.predict({"model_type": typo})
+    for unknown in ("my_secret_model", "", None):
+        with pytest.raises(InputError) as caught:
+            leadline.predict({"model_type": unknown})
+        assert "did you mean" not in str(caught.value)
     assert "CONFIG_MAPPING" in str(caught.value)
     assert "knows 0 types" not in str(caught.value)

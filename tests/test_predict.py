@@ -190,7 +190,7 @@ def test_a_config_that_cannot_be_used_is_refused_with_a_message(name, tmp_path):
 
 def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("leadline.tracer.weightless.configs.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"leadline\[huggingface\]"):
+    with pytest.raises(InputError, match=r"pip install '\.\[huggingface\]'"):
         leadline.predict({"model_type": "gpt2"})
 
 

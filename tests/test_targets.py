@@ -185,7 +185,8 @@ def test_a_script_that_exits_when_imported_is_an_error(write):
 def test_only_floating_point_tensors_change_their_dtype():
     inputs = {"x": torch.ones(2), "ids": [torch.ones(2, dtype=torch.long), "word", None]}
     loss = nn.CrossEntropyLoss(weight=torch.ones(2))
-    case = Case(nn.Linear(2, 2), inputs, (torch.tensor([True]),), loss, batches=[(torch.ones(1), 3)])
+    targets = (torch.tensor([True]),)
+    case = Case(nn.Linear(2, 2), inputs, targets, loss, batches=[(inputs, targets)])
     there = move_case(case, device="meta", dtype="bfloat16")
     assert {there.model.weight.dtype, there.inputs["x"].dtype, there.loss.weight.dtype} == {torch.bfloat16}
     assert there.inputs["ids"][0].dtype == torch.long
@@ -193,7 +194,9 @@ def test_only_floating_point_tensors_change_their_dtype():
     assert {there.inputs["ids"][0].device.type, there.targets[0].device.type} == {"meta"}
     assert there.inputs["ids"][1:] == ["word", None]
     for _ in range(2):
-        assert [(tensor.dtype, number) for tensor, number in there.batches] == [(torch.bfloat16, 3)]
+        ((batch, labels),) = there.batches
+        assert (batch["x"].dtype, batch["ids"][0].dtype) == (torch.bfloat16, torch.long)
+        assert (batch["ids"][1:], labels[0].dtype) == (["word", None], torch.bool)
 
 
 def test_without_device_and_dtype_nothing_moves():

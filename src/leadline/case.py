@@ -218,11 +218,14 @@ def _check_optimizers(optimizer: Any) -> None:
     """Raise InputError for a collection that is not a list of optimizers with different parameters."""
     if not isinstance(optimizer, list | tuple | Mapping | set | frozenset):
         return  # one optimizer is checked together with the model
-    wrong = [each for each in optimizer if not isinstance(each, Optimizer)]
+    parts = list(optimizer.values() if isinstance(optimizer, Mapping) else optimizer)
+    wrong = [each for each in parts if not isinstance(each, Optimizer)]
+    if isinstance(optimizer, Mapping) and len(wrong) == len(parts):
+        return  # the settings of an optimizer, not a collection of them
     if not isinstance(optimizer, list | tuple) or not optimizer or wrong:
         raise InputError(
             expected="an optimizer, or a list of the optimizers that your loop steps",
-            got=f"{describe(optimizer)}{f', with {describe(wrong[0])}' if optimizer and wrong else ''}",
+            got=f"{describe(optimizer)}{f', with {describe(wrong[0])}' if wrong else ''}",
             fix="pass optimizer=[muon, adamw], or leave it out if there is none",
         )
     owners: dict[int, int] = {}

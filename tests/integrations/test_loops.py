@@ -282,7 +282,8 @@ def _train_llama(tmp_path: Path, rate: float, steps: int = 48):
     rows = [{"input_ids": row, "labels": row} for row in tokens]
     arguments = TrainingArguments(
         output_dir=str(tmp_path), max_steps=steps, per_device_train_batch_size=8, learning_rate=rate,
-        report_to=[], save_strategy="no", logging_steps=1, disable_tqdm=True, use_cpu=True, seed=3,
+        lr_scheduler_type="constant", report_to=[], save_strategy="no", logging_steps=1, disable_tqdm=True,
+        use_cpu=True, seed=3,
     )  # fmt: skip
     callback = LeadlineCallback(every=16)
     trainer = Trainer(

@@ -196,4 +196,4 @@ def test_compiling_the_caller_of_a_watched_model_does_not_compile_its_hooks():
     torch._dynamo.reset()
     ops = 8  # three linear layers, two activations; batch, square and mean
     assert counter.op_count == ops * counter.frame_count
-    assert counter.frame_count <= 3  # with the hooks of a trace, with those of exits, and without any
+    assert counter.frame_count <= 3  # with the hooks of a trace, those of a search for called parts, and none

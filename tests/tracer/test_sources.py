@@ -81,6 +81,14 @@ def test_what_is_outside_the_repository_or_in_no_file_has_no_place(load, tmp_pat
     assert find_source(module.Mine, tmp_path) is None
 
 
+def test_a_class_typed_into_a_prompt_has_no_place(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    typed = type("Typed", (nn.Linear,), {"__module__": "__main__"})
+    assert find_source(typed, tmp_path) is None
+    report = leadline.check(typed(4, 4), torch.randn(8, 4), loss=lambda y: y.square().mean())
+    assert "" not in report.sources
+
+
 def test_a_file_that_changed_since_costs_the_line_only(load, tmp_path):
     module = load("nets.py")
     Path(module.__file__).write_text("def broken(:\n")

@@ -64,7 +64,9 @@ class Sampler:
         self._entry: nn.Module | None = None
         """The module whose call is being recorded."""
         self._is_searching = False
-        """True if the next armed step notes which parts the loop calls."""
+        """True if armed steps note which parts the loop calls."""
+        self._note: DetachableHook | None = None
+        """Notes the called parts, while it is hooked."""
         self._called_parts: dict[int, nn.Module] = {}
         self._error: Exception | None = None
         """An error of the watch inside the pass; raised after the pass, because the model must not see it."""
@@ -86,25 +88,35 @@ class Sampler:
         return self._is_armed
 
     def arm(self) -> None:
-        """Hook the model; `disarm` removes the hooks."""
+        """Hook the model, unless it is still hooked; `disarm` removes the hooks."""
         self.pass_start, self.seconds, self.is_recorded_elsewhere = None, 0.0, False
         self._is_armed = True
         if self._called._compiled_call_impl is not None:
             self._wrap_compiled_call(self._called._compiled_call_impl)
             return
-        before, after = DetachableHook(self._enter), DetachableHook(self._leave)
-        self._hooks = [before, after]
-        for module in (self._called, *self._parts):
-            self._handles += [
-                module.register_forward_pre_hook(EagerHook(before), with_kwargs=True),
-                module.register_forward_hook(EagerHook(after), with_kwargs=True, always_call=True),
-            ]
-        if self._is_searching:
-            self._is_searching = False
-            note = DetachableHook(self._note_called_part)
-            self._hooks.append(note)
+        if not self._handles:
+            before, after = DetachableHook(self._enter), DetachableHook(self._leave)
+            self._hooks = [before, after]
+            for module in (self._called, *self._parts):
+                self._handles += [
+                    module.register_forward_pre_hook(EagerHook(before), with_kwargs=True),
+                    module.register_forward_hook(EagerHook(after), with_kwargs=True, always_call=True),
+                ]
+        if self._is_searching and self._note is None:
+            self._note = DetachableHook(self._note_called_part)
+            self._hooks.append(self._note)
             for module in self.model.modules():
-                self._handles.append(module.register_forward_pre_hook(EagerHook(note)))
+                self._handles.append(module.register_forward_pre_hook(EagerHook(self._note)))
+
+    def end_pass(self) -> None:
+        """Stop recording. Hooks that no call reached stay for the next step, if that is armed too.
+
+        Compiled code around the model reaches none of them, and is compiled again whenever they are replaced.
+        """
+        if self._handles and self._pass is None and not self._called_parts:
+            self._is_armed = False
+        else:
+            self.disarm()
 
     def disarm(self) -> None:
         """Remove every hook and dispatch mode, also after a failed pass."""
@@ -112,7 +124,7 @@ class Sampler:
             hook.disable()
         for handle in self._handles:
             handle.remove()
-        self._hooks, self._handles, self._is_armed = [], [], False
+        self._hooks, self._handles, self._is_armed, self._note = [], [], False, None
         if self._compiled_call is not None:
             self._called._compiled_call_impl, self._compiled_call = self._compiled_call, None
         if self._pass is not None:
@@ -140,7 +152,7 @@ class Sampler:
             inner = {id(each) for part in self._called_parts.values() for each in list(part.modules())[1:]}
             outer = [part for key, part in self._called_parts.items() if key not in inner]
             self._parts = (max(outer, key=count_trainable),)
-            self._called_parts = {}
+            self._called_parts, self._is_searching = {}, False
         else:
             self._is_searching = True
 
@@ -168,6 +180,7 @@ class Sampler:
             raise error
         if recorded is None or not recorded.seen:
             return None
+        self._is_searching = False
         if isinstance(recorded, LivePass):
             trace = recorded.finish(optimizer, loss, loss_scale, grad_norms)
         else:
@@ -187,7 +200,9 @@ class Sampler:
         if module is self._called and self._entry not in (None, module):
             self._parts = ()  # the loop does call the model, after a call of one of its parts
         is_entry = any(module is each for each in (self._called, *self._parts))
-        if not is_entry or self._pass is not None or not torch.is_grad_enabled() or is_inside_vmap():
+        if not (self._is_armed and is_entry and self._pass is None):
+            return
+        if not torch.is_grad_enabled() or is_inside_vmap():
             return
         if is_recording():
             self.is_recorded_elsewhere = True

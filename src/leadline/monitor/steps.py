@@ -122,6 +122,10 @@ class TrainingSteps:
         """Remove every hook from the model and its parameters."""
         if self.sampler is not None:
             self.sampler.disarm()
+        self._disarm_others()
+
+    def _disarm_others(self) -> None:
+        """Remove the hooks that are not the sampler's."""
         if self.current.raw_gradients is not None:
             self.current.raw_gradients.disarm()
         self.exits.disarm()
@@ -155,6 +159,8 @@ class TrainingSteps:
                     each for parameters in by_optimizer for each in parameters
                 )
                 record.raw_gradients.arm()
+        elif self.sampler is not None:
+            self.sampler.disarm()
         if record.level is Level.BLOCKS:
             self.exits.arm()
         else:
@@ -256,7 +262,8 @@ class TrainingSteps:
         """Take the trace from the sampler; return the current time."""
         if self.sampler is None or not self.sampler.is_armed:
             return start
-        self.disarm()
+        self.sampler.end_pass()
+        self._disarm_others()
         record = self.current
         if not record.losses and self.sampler.model_loss is not None:
             record.losses.append(to_number(self.sampler.model_loss))
@@ -322,8 +329,7 @@ class TrainingSteps:
         if self._missed_samples < MAX_MISSED_SAMPLES and not self.journal.ranks.sharded:
             self.schedule.trace_next(record.step)
         elif self._missed_samples == MAX_MISSED_SAMPLES:
-            if self.schedule.every is None:
-                self.schedule.max_level = Level.UPDATES
+            self.schedule.max_level = Level.UPDATES
             self.journal.report_blindness(record.step, NOT_CALLED)
 
     def _charge(self, record: StepRecord) -> None:

@@ -54,7 +54,7 @@ def find_source(thing: Callable[..., Any] | ModuleType, root: Path) -> Source | 
     """
     try:
         file = inspect.getsourcefile(thing)
-    except TypeError:  # built in, or typed into a prompt
+    except (TypeError, OSError):  # built in, or typed into a prompt
         return None
     path = _own_path(file, root) if file else None
     return None if path is None else Source(file=path, line=_line(thing))

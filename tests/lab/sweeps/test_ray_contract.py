@@ -106,5 +106,5 @@ def test_a_cluster_is_joined_by_its_address_and_only_once(ray: Ray):
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"leadline\[ray\]"):
+    with pytest.raises(InputError, match=r"pip install '\.\[ray\]'"):
         find_executor("ray")

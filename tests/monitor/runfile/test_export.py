@@ -95,5 +95,5 @@ def test_a_run_without_steps_is_an_empty_table(tmp_path):
 
 def test_without_pyarrow_the_extra_is_named(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"leadline\[parquet\]"):
+    with pytest.raises(InputError, match=r"pip install '\.\[parquet\]'"):
         to_parquet(scalar_table(run), tmp_path / "a.parquet")

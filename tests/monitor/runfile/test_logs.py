@@ -120,5 +120,5 @@ def test_events_of_tensorboard_are_read(tmp_path):
 def test_without_tensorboard_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_accumulator", None)
     (tmp_path / "events.out.tfevents.1").touch()
-    with pytest.raises(InputError, match=r"leadline\[tensorboard\]"):
+    with pytest.raises(InputError, match=r"pip install '\.\[tensorboard\]'"):
         read_log(tmp_path, {})

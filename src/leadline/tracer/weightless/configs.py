@@ -39,7 +39,7 @@ AUTO_CLASSES = (
 MAX_LAYERS = 10_000
 # Heuristic: most tokenizers hold token ids in 32 bits.
 MAX_VOCABULARY = 2**31 - 1
-# Heuristic: share of equal characters of two names; a typo or another separator leaves 0.85 and more.
+# Heuristic: share of equal characters of two names; one typo or another separator in 7 or more leaves 0.85.
 MIN_NAME_LIKENESS = 0.85
 BATCHED_EXPERTS = "batched_mm"  # the name in transformers
 
@@ -157,7 +157,9 @@ def _check_type(kind: Any, origin: Any) -> None:
     if isinstance(kind, str) and kind in CONFIG_MAPPING:
         return
     where = "the dict" if isinstance(origin, Mapping) else repr(str(origin))
-    close = get_close_matches(str(kind), CONFIG_MAPPING, n=1, cutoff=MIN_NAME_LIKENESS)
+    name = kind if isinstance(kind, str) else ""
+    one_typo = 1 - 1 / max(len(name), 2)  # the likeness that a wrong or a swapped character leaves
+    close = get_close_matches(name, CONFIG_MAPPING, n=1, cutoff=min(MIN_NAME_LIKENESS, one_typo))
     raise InputError(
         expected="a config with a model_type that transformers knows",
         got=f"{where} has {'no model_type' if kind is None else f'model_type {kind!r}'}",
