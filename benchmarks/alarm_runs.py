@@ -86,6 +86,8 @@ def rate(plan: Plan, step: int) -> float:
     """Return the scheduled rate: 50 steps of warm-up unless it is constant."""
     if plan.flaw == "divergence" and step >= plan.onset:
         return plan.lr * math.exp(min((step - plan.onset) / 40, 12.0))
+    if plan.flaw == "high rate":
+        return 100 * plan.lr
     if plan.schedule == "constant":
         return plan.lr
     warm = min((step + 1) / 50, 1.0)
@@ -172,9 +174,9 @@ def train(plan: Plan, model: Network, optimizer: torch.optim.Optimizer, found: T
 
 def one_step(plan, step, model, optimizer, parameters, batch, scaler):  # noqa: PLR0913
     """Do one step: forward, backward, clipping, optimizer. Return the numbers that a watch records."""
-    optimizer.zero_grad(set_to_none=True)
-    for each in parameters:
-        each.grad = None
+    if plan.flaw != "kept gradients":
+        for each in parameters:
+            each.grad = None
     loss = loss_of(model, batch)
     loss.backward()
     FLAWED_GRADIENTS.get(plan.flaw, lambda plan, step, model: None)(plan, step, model)
@@ -340,6 +342,8 @@ FLAWS: dict[str, tuple[str, ...]] = {  # the flaws, and the families in which ea
     "cut": ("residual", "transformer"),
     "tight clip": FAMILIES,
     "non-finite": FAMILIES,
+    "high rate": TEXTUAL,
+    "kept gradients": FAMILIES,
 }
 
 
@@ -347,7 +351,7 @@ def sick_plan(flaw: str, seed: int) -> Plan:
     """Return a common recipe with one flaw; clipping is off if it would hide the flaw."""
     family = FLAWS[flaw][seed % len(FLAWS[flaw])]
     plan = replace(healthy_plan(seed, family), flaw=flaw, onset=random.Random(seed).randrange(300, 700))
-    at_start = flaw in ("noise labels", "left out", "cut", "tight clip")
+    at_start = flaw in ("noise labels", "left out", "cut", "tight clip", "high rate", "kept gradients")
     plan = replace(plan, onset=0) if at_start else plan
     return (
         replace(plan, clip=None, steps=plan.onset + 700) if flaw != "tight clip" else replace(plan, steps=700)

@@ -46,6 +46,8 @@ NAMING_ALARMS = {  # the checks that name the flaw itself, not its consequences
     "cut": ("T812",),
     "tight clip": ("T813",),
     "non-finite": ("T814",),
+    "high rate": ("T815",),
+    "kept gradients": ("T815",),
 }
 
 

@@ -24,9 +24,12 @@ RESIDUAL = [name for name, scheme in SCHEMES.items() if scheme.has_skip and not 
 def placements(scheme: str) -> list[str]:
     torch.manual_seed(0)
     model = LanguageModel(vocab=20, width=16, heads=2, depth=DEPTH, scheme=scheme, max_len=8)
-    ids = torch.randint(0, 20, (2, 8))
+    tokens = torch.randint(0, 20, (2, 9))
     report = leadline.check(
-        model, ids, ids, lambda out, ids: F.cross_entropy(out.flatten(0, 1), ids.flatten())
+        model,
+        tokens[:, :-1],
+        tokens[:, 1:],
+        lambda out, targets: F.cross_entropy(out.flatten(0, 1), targets.flatten()),
     )
     assert report.verdict == "trains"
     return [block.residual.placement for block in report.profile.blocks if block.residual is not None]

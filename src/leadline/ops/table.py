@@ -45,6 +45,11 @@ RANDOM_OPS = frozenset(
 )
 """Ops that draw random numbers, except dropout."""
 
+UNINITIALIZED_OPS = frozenset(
+    ["empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"]
+)
+"""Ops that allocate memory without writing it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
 from leadline.tracer import stats
@@ -31,7 +32,6 @@ from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 
 # Heuristic: an op with more outputs (unbind over time steps) would cost too much; none of its outputs is measured.
 MAX_MEASURED_OUTPUTS = 16
-_UNINITIALIZED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
 _EXITS = frozenset(f"torch.Tensor.{name}" for name in ("item", "tolist", "numpy", "__float__", "__array__"))
 _KINDS_WITH_SHARED_MEAN = frozenset(
     {"weight", "matmul", "recurrent", "embedding", "norm", "add", "attention", "activation"}
@@ -319,7 +319,7 @@ class Recorder(TorchFunctionMode):
             return None
         index = len(self.ops)
         unobserved = ""
-        if plan.name in _UNINITIALIZED:
+        if plan.name in UNINITIALIZED_OPS:
             unobserved = "uninitialized memory"
         elif len(outputs) > MAX_MEASURED_OUTPUTS:
             unobserved = f"one of more than {MAX_MEASURED_OUTPUTS} outputs"

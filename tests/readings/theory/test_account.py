@@ -11,6 +11,9 @@ from torch import Tensor, nn
 import leadline
 from leadline.readings.theory import predict_with_account
 from leadline.records import Theory
+from leadline.report.look import Look
+from leadline.report.pages import page_of
+from leadline.report.render.text import render
 from leadline.tracer.trace import trace
 
 WIDTH = 64
@@ -85,5 +88,5 @@ def test_check_shows_theory_next_to_measurement():
         report.profile.blocks[1].forward_ms, rel=0.3
     )
     assert report.profile.blocks[1].band is not None
-    assert "theory     predicts" in str(report)
+    assert "theory     predicts" in render(page_of(report), Look(detail="everything"))
     assert leadline.Report.from_json(report.to_json()) == report

@@ -43,7 +43,6 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "copies in one row": (lambda x: x.repeat_interleave(2), "a repetition that flattens"),
     "a quotient of two": (lambda x: x[:4] / x[4:].exp(), "quotient"),
     "a quotient by zero": (lambda x: x / torch.zeros(4), "a quotient by zero"),
-    "part of a copy": (lambda x: torch.zeros(8, 4).copy_(x[0] * 1.0), "overwrites some of the elements"),
     "several sources": (lambda x: torch.lerp(x, torch.roll(x, 1, 0), 0.5), "with different sources"),
 }  # fmt: skip
 
@@ -69,6 +68,7 @@ PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
     "every other row": lambda x: x[::2],
     "chosen rows": lambda x: x[torch.arange(ROWS) % 2 == 0],
     "copies": lambda x: x.relu().repeat(2, 1),
+    "one row copied into all": lambda x: torch.zeros(ROWS, ROWS * COLUMNS).copy_(x.reshape(-1)),
     "softmax of one row": lambda x: x.reshape(1, -1).softmax(-1),
     "largest of softmax, cast": lambda x: x.softmax(-1).double().float().topk(4, -1).values,
 }

@@ -18,6 +18,7 @@ def _generator() -> torch.Generator:
 ROWS = torch.randint(32, (48,), generator=_generator())
 SCORES = ((8192, 16),)
 PLACES = torch.randint(64, (32, 64, 64), generator=_generator())
+DISTINCT = torch.rand(32, 64, 64, generator=_generator()).argsort(1)[:, :16]
 MASK = torch.ones(64, 64).triu(1).bool()
 FLOOR, CEILING = torch.tensor(-1e30), torch.tensor(1e30)
 TALL = torch.empty(2, 32, 64, 64)
@@ -28,6 +29,24 @@ LIKE = torch.empty(64, 32, 64)
 def made(maker: Callable[[Tensor], Tensor]) -> Case:
     """A new constant tensor added to the operand; the sum shows its moments."""
     return Case(lambda x: x + maker(x), mean=0.5, within=True, kurtosis=3)
+
+
+def _written(x: Tensor) -> Tensor:
+    whole = x.clone()
+    whole[:, :16] = 2.0
+    return whole
+
+
+def allocated(maker: Callable[[Tensor], Tensor]) -> Case:
+    """New memory, filled by two writes into parts of it."""
+
+    def filled(x: Tensor) -> Tensor:
+        whole = maker(x)
+        whole[:, :16] = x[:, :16]
+        whole[:, 16:] = 2 * x[:, 16:]
+        return whole
+
+    return Case(filled, mean=0.5, within=True)
 
 
 def _causal(logits: Tensor) -> Tensor:
@@ -127,6 +146,19 @@ LAYOUT: dict[str, Case] = {
     "pixel_shuffle": Case(lambda x: F.pixel_shuffle(x, 2), IMAGE, mean=0.5),
     "pixel_unshuffle": Case(lambda x: F.pixel_unshuffle(x, 2), IMAGE, mean=0.5),
     "rot90": Case(lambda x: x.rot90(1, (1, 2)), mean=0.5),
+    "setitem": Case(_written, mean=0.5),
+    "index_copy": Case(lambda x, y: x.index_copy(1, torch.arange(16), 2 * y), (*X, (32, 16, 64)), mean=0.5),
+    "index_add": Case(lambda x, y: x.index_add(1, torch.arange(16), 2 * y), (*X, (32, 16, 64)), mean=0.5),
+    "index_fill": Case(lambda x: x.index_fill(1, torch.arange(16), 2.0), mean=0.5),
+    "scatter": Case(lambda x: x.scatter(1, DISTINCT, 2.0), mean=0.5),
+    "scatter_add": Case(lambda x, y: x.scatter_add(1, DISTINCT, 2 * y), (*X, (32, 16, 64)), mean=0.5),
+    "fill": made(lambda x: torch.zeros_like(x).fill_(2.0)),
+    "empty": allocated(lambda x: torch.empty(x.shape)),
+    "empty_like": allocated(torch.empty_like),
+    "empty_strided": allocated(lambda x: torch.empty_strided(x.shape, x.stride())),
+    "empty_permuted": allocated(lambda x: torch.empty_permuted(x.shape, (0, 1, 2))),
+    "new_empty": allocated(lambda x: x.new_empty(x.shape)),
+    "new_empty_strided": allocated(lambda x: x.new_empty_strided(x.shape, x.stride())),
     "zero": made(lambda x: torch.zeros_like(x).zero_()),
     "zeros": made(lambda x: torch.zeros(x.shape)),
     "ones": made(lambda x: torch.ones(x.shape)),
@@ -157,23 +189,10 @@ def _gathered(scores: Tensor) -> Tensor:
     return scores.gather(-1, scores.detach().topk(2).indices)
 
 
-def _written(x: Tensor) -> Tensor:
-    made = x.clone()
-    made[:, 0] = 1.0
-    return made
-
-
 REFUSED: dict[str, Callable[[Tensor], Tensor]] = {
     "sort": lambda x: x.sort(-1)[0],
     "tril": lambda x: x.tril(),
     "triu": lambda x: x.triu(),
-    "setitem": lambda x: _written(x),
     "index_put": lambda x: x.index_put((ROWS,), torch.tensor(1.0)),
-    "index_copy": lambda x: x.index_copy(1, torch.arange(2), torch.ones(32, 2, 64)),
-    "index_add": lambda x: x.index_add(1, torch.arange(2), torch.ones(32, 2, 64)),
-    "index_fill": lambda x: x.index_fill(1, torch.arange(2), 1.0),
-    "scatter": lambda x: x.scatter(1, PLACES, 1.0),
-    "scatter_add": lambda x: x.scatter_add(1, PLACES, torch.ones(32, 64, 64)),
     "masked_scatter": lambda x: x.masked_scatter(MASK, torch.ones(32 * 64 * 64)),
-    "fill": lambda x: x + torch.zeros_like(x).fill_(2.0),
 }

@@ -30,7 +30,7 @@ def _rehearsed(losses: Sequence[float]) -> Profile:
     healthy=_rehearsed([2.3 - 0.008 * step for step in range(MAX_REHEARSAL_STEPS + 1)]),
 )
 def stuck_at_constant(profile: Profile) -> Iterator[Symptom]:
-    r"""Many steps on one batch leave the loss at that of a constant output: nothing is learned from the inputs.
+    r"""Many steps on one batch leave the loss at that of a constant output.
 
     ## What it measures
     A rehearsal: the user's optimizer makes `MAX_REHEARSAL_STEPS` = 64 steps on this batch, which are undone. Fires if

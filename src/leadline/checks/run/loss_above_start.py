@@ -48,7 +48,7 @@ def loss_above_start(history: History) -> Iterator[Symptom]:
 
     ## Why it hurts
     An untrained network that guesses is better than this one. The first steps were too large: with Adam every weight
-    moves by about the learning rate whatever its gradient, so a rate far above the usual one destroys the
+    moves by about the learning rate however small its gradient, so a rate far above the usual one destroys the
     initialization at once, and what follows is slow recovery. If the gradient norm grows as well, gradients of many
     steps may be added up because `optimizer.zero_grad()` is missing.
 

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.tracer.weightless import writes
 from leadline.tracer.weightless.distribution import (
     UNWRITTEN,
@@ -137,7 +138,6 @@ FRESH: dict[str, Draw] = {
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
-_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 # Derived: the value that each function of torch fills its result with.
 _FILLED = {"zeros": 0.0, "ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
 _FULL = {"full", "full_like", "new_full", "scalar_tensor"}
@@ -190,7 +190,7 @@ class InitializerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         by_name: dict[str, Handler] = {
             **dict.fromkeys(IN_PLACE, self._draw_in_place),
             **dict.fromkeys(FRESH, self._draw),
-            **dict.fromkeys(_EMPTY, self._make_empty),
+            **dict.fromkeys(UNINITIALIZED_OPS, self._make_empty),
             **dict.fromkeys(_FILLED, self._make_filled),
             **dict.fromkeys(_FULL, self._make_full),
             **dict.fromkeys(_COPIES, self._make_copy),

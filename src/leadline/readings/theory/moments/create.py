@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.readings.theory.field import independent
 from leadline.readings.theory.moment_rule import (
     Call,
@@ -23,7 +24,6 @@ _CONSTANTS = {
     "new_zeros": 0.0,
     "new_ones": 1.0,
 }
-_UNINITIALIZED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 # Derived: mean and second moment of each distribution.
 _DISTRIBUTIONS = {
     "rand": (0.5, 1 / 3),
@@ -48,7 +48,7 @@ def _created_signal(call: Call) -> Signal:
         raise UnpredictableError("integers")
     if name in _CONSTANTS:
         return constant_signal(shape, _CONSTANTS[name])
-    if name in _UNINITIALIZED:
+    if name in UNINITIALIZED_OPS:
         return uninitialized_signal(shape)
     if name in _DISTRIBUTIONS:
         return call.sources.gaussian(independent(shape, *_DISTRIBUTIONS[name]))

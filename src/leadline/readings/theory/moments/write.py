@@ -30,7 +30,7 @@ from leadline.readings.theory.write import (
 )
 
 
-@moment_rule(assumes="writes fall on elements that were not written before")
+@moment_rule(assumes="indices are distinct, and writes fall on elements that were not written before")
 def overwrite(call: Call) -> MomentMap:
     """Elements of another tensor, or a number, in a region of the tensor; the rest stays."""
     name, shape = call.op.name, call.output.shape
@@ -142,7 +142,9 @@ def _extent(call: Call, part: Any, size: int) -> int:
     return min(math.prod(call.value(value).shape), size)
 
 
-@moment_rule(assumes="added rows are independent of what they are added to")
+@moment_rule(
+    assumes="added rows are independent of what they are added to, and indices hit every row about as often"
+)
 def accumulate(call: Call) -> MomentMap:
     r"""Rows added at indices: $E[y^2] = E[x^2] + h\,E[s^2] + 2h\,\bar x \bar s + h(h-1)^+\,\bar s^2$ with $h$ hits.
 
