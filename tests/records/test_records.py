@@ -55,7 +55,7 @@ def arbitrary(kind: object) -> st.SearchStrategy[object]:
     if origin is tuple:
         return st.lists(arbitrary(arguments[0]), max_size=3).map(tuple)
     if origin is dict:
-        return st.dictionaries(NAMES, arbitrary(arguments[1]), max_size=3)
+        return st.dictionaries(*map(arbitrary, arguments), max_size=3)
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if arguments:
