@@ -114,7 +114,7 @@
   function markAlerts() {
     const marks = new Map();
     for (const run of runs)
-      for (const alert of [...run.alerts, ...run.standing]) {
+      for (const alert of [...run.alerts.filter((each) => each.state === "raised"), ...run.standing]) {
         const found = marks.get(alert.since) || { words: new Set(), worst: "info" };
         found.words.add(`${alert.code} ${alert.name}`);
         if (SEVERITIES.indexOf(alert.severity) > SEVERITIES.indexOf(found.worst)) found.worst = alert.severity;
