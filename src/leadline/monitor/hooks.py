@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.compiler import is_compiling
+
+# What a hook is saved as: a method of the standard library that takes anything and returns None. A model or optimizer
+# that was saved whole can be loaded where Leadline is not installed.
+INERT = (getattr, (nullcontext(), "__exit__"))
 
 
 class DetachableHook:
@@ -37,8 +42,8 @@ class DetachableHook:
     def __copy__(self) -> DetachableHook:
         return DetachableHook()
 
-    def __reduce__(self) -> tuple[type[DetachableHook], tuple[()]]:
-        return DetachableHook, ()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return INERT
 
 
 class EagerHook:
@@ -53,6 +58,9 @@ class EagerHook:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return None if is_compiling() else self._hook(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return INERT
 
 
 # This is the mark that `torch.compiler.disable` sets, without loading the compiler and at a tenth of the cost: a

@@ -1,0 +1,386 @@
+"""What a training loop calls, published to listeners: backward, step, zero_grad, clip, scale, and calls of modules.
+
+While nobody listens, PyTorch is exactly as it was. While somebody does, a few of its functions are wrapped:
+
+- `backward` below its public functions, where every way of calling it arrives, also `from torch.autograd import
+  backward`; a backward pass inside another one (activation checkpoints) is part of it.
+- `Optimizer.step` by PyTorch's own global hooks, which also run for optimizers that override it.
+- `clip_grad_norm_` and `clip_grad_value_` inside their decorator, so that names imported earlier are covered.
+- methods of optimizers, modules, schedulers, scalers and loaders in their class and in each subclass that overrides
+  them.
+- the outermost calls of modules, see `leadline.monitor.outer_calls`.
+
+A wrapper compiles to nothing: in a function that is being compiled it only calls the original.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from types import FunctionType, GeneratorType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._C._dynamo.eval_frame import set_eval_frame
+from torch.amp import GradScaler
+from torch.compiler import is_compiling
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+from torch.utils.hooks import RemovableHandle
+
+from leadline.monitor.hooks import DetachableHook, EagerHook
+from leadline.monitor.outer_calls import OuterCalls
+
+Function = Callable[..., Any]
+
+
+class LoopListener:
+    """Receives what a training loop calls. Override what you need; an exception ends the subscription only."""
+
+    def before_backward(self, roots: tuple[Tensor, ...]) -> None:
+        """A backward pass begins at these tensors; not `torch.autograd.grad`, and none inside another one."""
+
+    def after_backward(self, roots: tuple[Tensor, ...]) -> None: ...
+    def before_step(self, optimizer: Optimizer) -> None: ...
+    def after_step(self, optimizer: Optimizer) -> None: ...
+    def zeroed(self, owner: Optimizer | nn.Module, set_to_none: bool) -> None:
+        """`zero_grad` has returned."""
+
+    def clipped(self, parameters: tuple[Tensor, ...], max_norm: float, norm: Tensor | None) -> None:
+        """Gradients were clipped; `norm` is what `clip_grad_norm_` returned, None for `clip_grad_value_`."""
+
+    def scaled(self, loss: Any, scaled: Any) -> None:
+        """A GradScaler returned `scaled` for `loss`; the same object if the scaler is disabled."""
+
+    def unscaled(self, optimizer: Optimizer) -> None:
+        """A GradScaler divided the gradients of this optimizer, by `unscale_` or within its `step`."""
+
+    def scheduled(self, scheduler: LRScheduler) -> None: ...
+    def loaded(self, owner: Any) -> None:
+        """`load_state_dict` of a module, optimizer or scheduler has returned."""
+
+    def read(self, content: Any) -> None:
+        """`torch.load` has returned this."""
+
+    def iterated(self, loader: Any) -> None:
+        """An iteration over a DataLoader begins."""
+
+    def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An outermost call of a module begins. `torch.is_grad_enabled()` and `module.training` tell its mode."""
+
+    def after_call(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None: ...
+    def failed(self, error: Exception) -> None:
+        """A method of this listener raised an error; nothing else will be published to it."""
+
+
+class Subscription:
+    """Publishes to one listener until it is closed."""
+
+    def __init__(self, listener: LoopListener) -> None:
+        self.listener = listener
+
+    def add_root(self, module: nn.Module) -> None:
+        """Follow the calls of this module from now on, without a search for it."""
+        _PUBLISHER.calls.add(module)
+
+    def close(self) -> None:
+        """End the subscription. After the last one PyTorch is as it was. Further calls do nothing."""
+        _PUBLISHER.remove(self.listener)
+
+
+def subscribe(listener: LoopListener) -> Subscription:
+    """Publish to this listener what the training loops of this process call."""
+    _PUBLISHER.add(listener)
+    return Subscription(listener)
+
+
+def is_published() -> bool:
+    """True while somebody listens, so that PyTorch is wrapped."""
+    return bool(_PUBLISHER.listeners)
+
+
+class _Publisher:
+    """The listeners of this process, and what is wrapped for them."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[LoopListener, ...] = ()
+        self.calls = OuterCalls(self.publish)
+        self._lock = threading.RLock()
+        self._wrapped: list[_Wrapped] = []
+        self._handles: list[RemovableHandle] = []
+        self._optimizer_types: set[type] = set()
+
+    def add(self, listener: LoopListener) -> None:
+        with self._lock:
+            self.listeners = (*self.listeners, listener)
+            if not self._wrapped:
+                self._wrap()
+
+    def remove(self, listener: LoopListener) -> None:
+        with self._lock:
+            self.listeners = tuple(each for each in self.listeners if each is not listener)
+            if not self.listeners:
+                self._unwrap()
+
+    def remove_all(self) -> None:
+        """Listen no more in a forked process: what it trains is another run."""
+        self._lock = threading.RLock()
+        self.listeners = ()
+        self._unwrap()
+
+    def publish(self, event: str, *args: Any) -> None:
+        """Call a method of every listener. Nothing of it is compiled, also when a compiled function called it."""
+        frame_callback = set_eval_frame(None)
+        try:
+            for listener in self.listeners:
+                try:
+                    getattr(listener, event)(*args)
+                except Exception as error:
+                    self.remove(listener)
+                    _report_failure(listener, error)
+        finally:
+            set_eval_frame(frame_callback)
+
+    def _wrap(self) -> None:
+        self._wrapped = [
+            _Attribute(torch.autograd, "_engine_run_backward", _wrap_backward),
+            _Attribute(torch.serialization, "_load", _wrap_read),
+            *_decorated(clip_grad.clip_grad_norm_, _wrap_clip),
+            *_decorated(clip_grad.clip_grad_value_, _wrap_clip),
+            *_methods(Optimizer, "zero_grad", _wrap_zero_grad),
+            *_methods(nn.Module, "zero_grad", _wrap_zero_grad),
+            *_methods(LRScheduler, "step", _after("scheduled")),
+            *_methods(GradScaler, "scale", _wrap_scale),
+            *_methods(GradScaler, "unscale_", _wrap_unscale),
+            *_methods(DataLoader, "__iter__", _wrap_iter),
+        ]
+        for owner in (nn.Module, Optimizer, LRScheduler):
+            self._wrapped += _methods(owner, "load_state_dict", _after("loaded"))
+        self._optimizer_types = {Optimizer, *_subclasses(Optimizer)}
+        before, after = DetachableHook(self._before_step), DetachableHook(self._after_step)
+        self._handles = [
+            register_optimizer_step_pre_hook(EagerHook(before)),
+            register_optimizer_step_post_hook(EagerHook(after)),
+        ]
+        self.calls.start()
+
+    def _unwrap(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        for each in reversed(self._wrapped):
+            each.restore()
+        self._handles, self._wrapped = [], []
+        self.calls.stop()
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if type(optimizer) not in self._optimizer_types:
+            self._wrap_new_type(type(optimizer))
+        self.publish("before_step", optimizer)
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self.publish("after_step", optimizer)
+        self.calls.add_step()
+
+    def _wrap_new_type(self, kind: type) -> None:
+        """Wrap what a class that was defined after the subscription overrides."""
+        with self._lock:
+            self._optimizer_types.add(kind)
+            self._wrapped += _overrides(kind, "zero_grad", _wrap_zero_grad)
+            self._wrapped += _overrides(kind, "load_state_dict", _after("loaded"))
+
+
+def _report_failure(listener: LoopListener, error: Exception) -> None:
+    with contextlib.suppress(Exception):  # its own report failed too; the program must not notice
+        listener.failed(error)
+
+
+# Wrapped functions and methods.
+
+
+class _Wrapped:
+    """Something of PyTorch that is wrapped, and can be restored."""
+
+    def restore(self) -> None:
+        raise NotImplementedError
+
+
+class _Attribute(_Wrapped):
+    """A function that a module or class looks up by name. Somebody else's later wrapper stays."""
+
+    def __init__(self, owner: Any, name: str, wrap: Callable[[Function], Function]) -> None:
+        self._owner, self._name = owner, name
+        self._original = vars(owner)[name]
+        self._wrapper = wrap(self._original)
+        setattr(owner, name, self._wrapper)
+
+    def restore(self) -> None:
+        if vars(self._owner).get(self._name) is self._wrapper:
+            setattr(self._owner, self._name, self._original)
+
+
+class _Cell(_Wrapped):
+    """The function inside a decorator, in the decorator's closure."""
+
+    def __init__(self, cell: Any, wrap: Callable[[Function], Function]) -> None:
+        self._cell, self._original = cell, cell.cell_contents
+        cell.cell_contents = wrap(self._original)
+
+    def restore(self) -> None:
+        self._cell.cell_contents = self._original
+
+
+def _decorated(function: Function, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
+    """Wrap the function that this decorated one calls; nothing if it is not decorated."""
+    cells = getattr(function, "__closure__", None) or ()
+    for cell in cells:
+        if isinstance(cell.cell_contents, FunctionType):
+            yield _Cell(cell, wrap)
+            return
+
+
+def _methods(base: type, name: str, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
+    """Wrap the method in this class and in every subclass that overrides it."""
+    for owner in (base, *_subclasses(base)):
+        yield from _overrides(owner, name, wrap)
+
+
+def _overrides(owner: type, name: str, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
+    if isinstance(vars(owner).get(name), FunctionType):
+        yield _Attribute(owner, name, wrap)
+
+
+def _subclasses(base: type) -> Iterator[type]:
+    found: set[type] = set()
+    waiting = [base]
+    while waiting:
+        for each in type.__subclasses__(waiting.pop()):
+            if each not in found:
+                found.add(each)
+                waiting.append(each)
+                yield each
+
+
+class _Busy(threading.local):
+    """The methods that this thread is inside of: an override that calls the method it overrides is one call."""
+
+    def __init__(self) -> None:
+        self.methods: set[tuple[str, int]] = set()
+
+
+_BUSY = _Busy()
+
+
+def _method_wrapper(event: str, call: Callable[..., None]) -> Callable[[Function], Function]:
+    """Wrap a method so that `call(self, args, kwargs, result)` follows it; once if an override calls its base."""
+
+    def wrap(original: Function) -> Function:
+        @functools.wraps(original)
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or (event, id(self)) in _BUSY.methods:
+                return original(self, *args, **kwargs)
+            key = (event, id(self))
+            _BUSY.methods.add(key)
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                _BUSY.methods.discard(key)
+            call(self, args, kwargs, result)
+            return result
+
+        return method
+
+    return wrap
+
+
+def _after(event: str) -> Callable[[Function], Function]:
+    return _method_wrapper(event, lambda self, args, kwargs, result: _PUBLISHER.publish(event, self))
+
+
+def _publish_zeroed(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    _PUBLISHER.publish("zeroed", self, bool(kwargs.get("set_to_none", args[0] if args else True)))
+
+
+def _publish_scaled(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    _PUBLISHER.publish("scaled", args[0] if args else kwargs.get("outputs"), result)
+
+
+def _publish_unscaled(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    if self.is_enabled():
+        _PUBLISHER.publish("unscaled", args[0] if args else kwargs.get("optimizer"))
+
+
+def _publish_iterated(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    _PUBLISHER.calls.search()
+    _PUBLISHER.publish("iterated", self)
+
+
+_wrap_iter = _method_wrapper("iterated", _publish_iterated)
+_wrap_zero_grad = _method_wrapper("zeroed", _publish_zeroed)
+_wrap_scale = _method_wrapper("scaled", _publish_scaled)
+_wrap_unscale = _method_wrapper("unscaled", _publish_unscaled)
+
+
+def _wrap_backward(original: Function) -> Function:
+    @functools.wraps(original)
+    def run_backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
+        is_inside = is_compiling() or not kwargs.get("accumulate_grad") or _is_in_backward()
+        if is_inside:
+            return original(roots, *args, **kwargs)
+        tensors = tuple(each for each in roots if isinstance(each, Tensor))
+        _PUBLISHER.publish("before_backward", tensors)
+        result = original(roots, *args, **kwargs)
+        _PUBLISHER.publish("after_backward", tensors)
+        return result
+
+    run_backward._torchdynamo_disable = True  # type: ignore[attr-defined]  # no backward pass is compiled into a graph
+    return run_backward
+
+
+def _is_in_backward() -> bool:
+    """True in a thread that runs an op of a backward pass, such as the forward pass of an activation checkpoint."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _wrap_read(original: Function) -> Function:
+    @functools.wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        content = original(*args, **kwargs)
+        _PUBLISHER.publish("read", content)
+        return content
+
+    return load
+
+
+def _wrap_clip(original: Function) -> Function:
+    @functools.wraps(original)
+    def clip(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        given = args[0] if args else kwargs.get("parameters", ())
+        is_generator = isinstance(given, GeneratorType)
+        tensors = tuple(given) if is_generator else given
+        if is_generator:  # it can be read only once, and PyTorch warns of empty generators
+            again = (each for each in tensors)
+            args, kwargs = ((again, *args[1:]), kwargs) if args else (args, kwargs | {"parameters": again})
+        result = original(*args, **kwargs)
+        limit = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value"))
+        held = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        _PUBLISHER.publish("clipped", held, limit if isinstance(limit, int | float) else math.nan, result)
+        return result
+
+    return clip
+
+
+_PUBLISHER = _Publisher()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PUBLISHER.remove_all)

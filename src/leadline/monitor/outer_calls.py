@@ -1,0 +1,176 @@
+"""The outermost calls of modules: found by wrapping `nn.Module.__call__` for a few steps, then followed by hooks.
+
+The wrapper sees every module, so it would cost something for each layer of each pass. A module that was called from
+outside of other modules gets two hooks of its own, and the search ends when it finds nothing new. It starts again
+when an iteration over a loader begins, such as an evaluation. If the compiler is loaded the wrapper stays instead:
+hooks would have it compile again, and compiled layers do not come through the wrapper.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.compiler import is_compiling
+from torch.utils.hooks import RemovableHandle
+
+from leadline.monitor.hooks import DetachableHook, EagerHook
+
+# Heuristic: steps without a new module after which the search ends; a pattern of several optimizers repeats by then.
+MIN_QUIET_STEPS = 8
+# Heuristic: steps between two searches; a loop that makes a new iterator in each step is not searched all the time.
+MIN_SEARCH_SPACING = 32
+# Heuristic: modules that get hooks; a loop that calls more of them from outside keeps the wrapper.
+MAX_ROOTS = 64
+
+Publish = Callable[..., None]
+
+
+class _Inside(threading.local):
+    """The outermost module that this thread is inside of, and how often if it calls itself."""
+
+    def __init__(self) -> None:
+        self.root: nn.Module | None = None
+        self.depth = 0
+
+
+class OuterCalls:
+    """Publishes "before_call" and "after_call" for calls of modules that no other module makes."""
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        self._inside = _Inside()
+        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._hooks: list[DetachableHook] = []
+        self._handles: list[RemovableHandle] = []
+        self._original: Callable[..., Any] | None = None
+        """`nn.Module.__call__` while it is wrapped; None while it is not."""
+        self._wrapper: Callable[..., Any] | None = None
+        self._steps = self._last_found = self._last_search = 0
+
+    def start(self) -> None:
+        self._steps = self._last_found = self._last_search = 0
+        self._wrap()
+
+    def stop(self) -> None:
+        self._unwrap()
+        for hook in self._hooks:
+            hook.disable()
+        for handle in self._handles:
+            handle.remove()
+        self._hooks, self._handles = [], []
+        self._roots = weakref.WeakSet()
+
+    def search(self) -> None:
+        """Search again, for instance because an evaluation begins."""
+        if self._steps - self._last_search >= MIN_SEARCH_SPACING:
+            self._last_search = self._last_found = self._steps
+            self._wrap()
+
+    def add_step(self) -> None:
+        """Count a step of an optimizer; the search ends when it has found nothing for some."""
+        self._steps += 1
+        self._inside.root = None  # an interrupt inside of a call may have left it
+        if self._original is None:
+            if _is_compiler_loaded():
+                self._wrap()
+        elif self._steps - self._last_found >= MIN_QUIET_STEPS and not _is_compiler_loaded():
+            self._unwrap()
+
+    def add(self, module: nn.Module) -> None:
+        """Hook a module that is called from outside of other modules."""
+        if module in self._roots or len(self._roots) >= MAX_ROOTS or _is_compiler_loaded():
+            return
+        if getattr(module, "_compiled_call_impl", None) is not None or isinstance(
+            module, torch.jit.ScriptModule
+        ):
+            return
+        self._roots.add(module)
+        before, after = DetachableHook(self._enter_hook), DetachableHook(self._leave_hook)
+        self._hooks += [before, after]
+        self._handles += [
+            module.register_forward_pre_hook(EagerHook(before), with_kwargs=True, prepend=True),
+            module.register_forward_hook(EagerHook(after), with_kwargs=True, always_call=True),
+        ]
+
+    def _wrap(self) -> None:
+        if self._original is not None:
+            return
+        original = vars(nn.Module)["__call__"]
+        inside = self._inside
+
+        @functools.wraps(original)
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or inside.root is not None or self._original is None:
+                return original(module, *args, **kwargs)
+            return self._call_outermost(original, module, args, kwargs)
+
+        self._original, self._wrapper = original, call
+        _replace_call(original, call)
+
+    def _unwrap(self) -> None:
+        original, wrapper = self._original, self._wrapper
+        self._original = self._wrapper = None
+        if original is not None and wrapper is not None:
+            _replace_call(wrapper, original)
+
+    def _call_outermost(
+        self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if module in self._roots or torch._C._current_graph_task_id() != -1:
+            return original(module, *args, **kwargs)  # its hooks publish it, or it repeats a pass in backward
+        if len(self._roots) < MAX_ROOTS:
+            self._last_found = self._steps
+        self._inside.root = module
+        try:
+            self._publish("before_call", module, args, kwargs)
+            output = original(module, *args, **kwargs)
+        finally:
+            self._inside.root = None
+        self._publish("after_call", module, args, kwargs, output)
+        self.add(module)
+        return output
+
+    def _enter_hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        inside = self._inside
+        if inside.root is module:
+            inside.depth += 1
+        elif inside.root is None and torch._C._current_graph_task_id() == -1:
+            inside.root, inside.depth = module, 1
+            self._publish("before_call", module, args, kwargs)
+
+    def _leave_hook(self, module: nn.Module, *call: Any) -> None:
+        """Called with (args, kwargs, output); after an error in the module with less."""
+        inside = self._inside
+        if inside.root is not module:
+            return
+        inside.depth -= 1
+        if inside.depth:
+            return
+        inside.root = None
+        if len(call) == 3 and call[2] is not None:
+            self._publish("after_call", module, *call)
+
+
+def _is_compiler_loaded() -> bool:
+    return "torch._dynamo.eval_frame" in sys.modules
+
+
+def _replace_call(old: Callable[..., Any], new: Callable[..., Any]) -> None:
+    """Set `nn.Module.__call__`, and what the compiler takes for the original.
+
+    The compiler goes straight to `forward` if a module's `__call__` is the one it knows, and compiles neither version.
+    """
+    if vars(nn.Module)["__call__"] is not old:
+        return  # somebody else has wrapped it since
+    nn.Module.__call__ = new  # type: ignore[method-assign]
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        module = sys.modules.get(name)
+        if getattr(module, "unpatched_nn_module_call", None) is old:
+            module.unpatched_nn_module_call = new  # type: ignore[union-attr]
