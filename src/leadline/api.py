@@ -26,7 +26,7 @@ from torch import nn
 
 from leadline.case import Case, Inputs, Loss, Progress, as_case, case_from, seeded_factory
 from leadline.checks import Check
-from leadline.checks._diagnosis import check_case, make_report, read_trace
+from leadline.checks._diagnosis import check_case, explain_failure, make_report, read_trace
 from leadline.joint_optimizer import Optimizers
 from leadline.readings.limits import DEFAULT_DEPTHS, MAX_OUTPUT_CHANGE
 from leadline.readings.profile import read_profile
@@ -69,7 +69,7 @@ def trace(
     if the model raises; the exception is passed on unchanged. A model on the meta device gives shapes and structure
     without statistics.
     """
-    recording = trace_case(case_from(model, inputs, targets, loss, optimizer))
+    recording = trace_case(case_from(model, inputs, targets, loss, optimizer), explain_failure)
     return predict_moments(recording) if theory else recording
 
 

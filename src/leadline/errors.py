@@ -51,6 +51,12 @@ def add_advice(error: BaseException, known: str, fix: str) -> None:
     error.add_note(f"{_NOTE_START}{_line(known)}\n     fix: {_line(fix)}")
 
 
+def add_first_advice(error: BaseException, known: str, fix: str) -> None:
+    """Add a note as `add_advice` does, before all others, because it names the cause."""
+    add_advice(error, known, fix)
+    error.__notes__.insert(0, error.__notes__.pop())
+
+
 def has_advice(error: BaseException) -> bool:
     return bool(advice_on(error))
 

@@ -137,10 +137,6 @@ WRONG = {
     "an optimizer given as a class": returning(
         "sequential(), x, y, F.cross_entropy, torch.optim.AdamW", "the class AdamW", "fix"
     ),
-    "an optimizer of another model": returning(
-        "sequential(), x, y, F.cross_entropy, torch.optim.SGD(sequential().parameters(), lr=0.1)",
-        *("none of which is a parameter of this model", "fix"),
-    ),
     "a scheduler as optimizer": returning(
         "sequential(), x, y, F.cross_entropy, "
         "torch.optim.lr_scheduler.StepLR(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1), 5)",

@@ -170,10 +170,10 @@ def test_a_word_that_is_missing_is_noticed():
     assert "function" not in str(error)
 
 
-def test_an_optimizer_of_another_model_is_refused():
+def test_a_step_of_an_optimizer_of_another_model_is_refused():
     model, other = nn.Linear(4, 2), nn.Linear(4, 2)
     with pytest.raises(InputError, match="none of which is a parameter of this model"):
-        leadline.trace(
+        leadline.update(
             model, torch.randn(3, 4), loss=torch.sum, optimizer=torch.optim.Adam(other.parameters())
         )
 

@@ -10,7 +10,9 @@ from leadline import __version__
 from leadline.case import Case
 from leadline.checks import model_checks
 from leadline.checks._check import Check
-from leadline.errors import InputError
+from leadline.checks.model.non_finite import anomaly_action, describe_anomaly
+from leadline.errors import InputError, add_first_advice
+from leadline.readings.anomalies import find_anomaly_before
 from leadline.readings.profile import read_profile
 from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
@@ -19,10 +21,11 @@ from leadline.readings.update.reading import read_update
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
 from leadline.readings.wiring.dependence import read_dependence
 from leadline.readings.wiring.ledger import read_ledger
-from leadline.records import Coverage, Finding, Gap, Optimizer, Profile, Source, Trace, Verdict, severity_rank
+from leadline.records import Coverage, Finding, Gap, Profile, Source, Trace, Verdict, severity_rank
 from leadline.records.codec import Unsaved
 from leadline.records.report import Report
 from leadline.report.verdict import is_about_wiring, sentence
+from leadline.text import plural
 from leadline.tracer.trace import trace_case
 
 # Calibrated by benchmarks/confidence.py: the share of such verdicts that came true.
@@ -38,7 +41,7 @@ def check_case(
     probes: bool = True,
 ) -> Report:
     """Trace `case` once, read the trace, run every check and judge; see `leadline.check`."""
-    trace = trace_case(case)
+    trace = trace_case(case, explain_failure)
     profile, coverage = read_trace(trace)
     if update or (update is None and case.optimizer is not None and trace.loss is not None):
         profile, coverage = _with_update(case, profile, coverage, required=bool(update))
@@ -50,6 +53,20 @@ def check_case(
     if trace.loss is not None:
         profile, coverage = _with_wiring(case, trace, profile, coverage, probes=probes)
     return make_report(trace, profile, coverage, rules)
+
+
+def explain_failure(error: Exception, trace: Trace, values: Sequence[int]) -> None:
+    """Add the first NaN or infinity before an error of the user's code to the error, if there is one.
+
+    `trace` is the pass up to the error, and `values` are those that the code read last.
+    """
+    anomaly = find_anomaly_before(trace, values)
+    if anomaly is None:
+        return
+    op = trace.values[anomaly.value].op
+    later = len(trace.ops) - 1 - op if op is not None else len(trace.ops)
+    how = f"this error came {plural(later, 'op')} later" if later else "this error came right after it"
+    add_first_advice(error, f"{describe_anomaly(anomaly)}; {how}", anomaly_action(anomaly))
 
 
 def _with_wiring(
@@ -176,17 +193,10 @@ def _with_update(
     try:
         return replace(profile, update=read_update(case, profile, ranges=True)), coverage
     except InputError as error:
-        if required or _is_foreign(profile.optimizer):
+        if required:
             raise
         gap = Gap(what="one step of the optimizer", why=f"it needs {error.expected}; got {error.got}")
         return profile, replace(coverage, gaps=(*coverage.gaps, gap))
-
-
-def _is_foreign(optimizer: Optimizer | None) -> bool:
-    """Whether the optimizer holds no parameter of this model."""
-    return optimizer is not None and all(
-        name == "?" for group in optimizer.groups for name in group.parameters
-    )
 
 
 # Root causes: consequences are put under their cause, so that a report names one root.

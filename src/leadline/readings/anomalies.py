@@ -26,6 +26,33 @@ def find_anomalies(trace: Trace) -> tuple[Anomaly, ...]:
     return tuple(each for each in anomalies if each is not None)
 
 
+def find_anomaly_before(trace: Trace, values: Sequence[int]) -> Anomaly | None:
+    """The first NaN or infinity among everything that `values` were computed from, in a pass that was not finished."""
+    behind = _ancestors(trace, values)
+    first = min((each for each in behind if _passes_on(each)), key=_written_at, default=None)
+    if first is None:  # only -infinity: not a mask if a logarithm or another pole made it
+        poles = [each for each in behind if _is_masked(each) and each.op is not None]
+        poles = [each for each in poles if each.op is not None and trace.ops[each.op].name in _POLES]
+        first = min(poles, key=_written_at, default=None)
+    return None if first is None else _anomaly_at(trace, first)
+
+
+def _ancestors(trace: Trace, values: Sequence[int]) -> list[Value]:
+    """The values, and all that they were computed from."""
+    pending, reached = list(values), set[int]()
+    while pending:
+        value = pending.pop()
+        if value not in reached:
+            reached.add(value)
+            writer = trace.values[value].op
+            pending += () if writer is None else trace.ops[writer].inputs
+    return [trace.values[each] for each in sorted(reached)]
+
+
+def _written_at(value: Value) -> int:
+    return -1 if value.op is None else value.op
+
+
 def _forward_anomaly(trace: Trace) -> Anomaly | None:
     """Walk back from the loss through non-finite values to the op that produced the first of them."""
     value = None if trace.loss_value is None else trace.values[trace.loss_value]
@@ -37,6 +64,11 @@ def _forward_anomaly(trace: Trace) -> Anomaly | None:
         if not non_finite:
             break
         value = non_finite[0]
+    return _anomaly_at(trace, value)
+
+
+def _anomaly_at(trace: Trace, value: Value) -> Anomaly:
+    """The anomaly of a value whose op read no NaN; if it read the infinity of a pole, that of the pole."""
     op = None if value.op is None else trace.ops[value.op]
     origin = None if op is None else _pole_before(trace, op)
     if op is not None and origin is not None:

@@ -44,7 +44,7 @@ def check_arguments(case: Case, model_index: ModelIndex, recorder: type) -> None
     _check_inputs(case.inputs)
     _check_loss(case.loss)
     for optimizer in case.optimizers:
-        check_optimizer(optimizer, model_index)
+        _check_optimizer_type(optimizer)
     for what, part in (("inputs", case.inputs), ("targets", case.targets)):
         _check_device(what, part, model_index)
 
@@ -262,12 +262,7 @@ def check_optimizer(optimizer: Any, model_index: ModelIndex) -> None:
     """Raise InputError unless `optimizer` is None or an optimizer that holds parameters of the model."""
     if optimizer is None:
         return
-    if not isinstance(optimizer, Optimizer):
-        raise InputError(
-            expected="optimizer as a torch.optim.Optimizer that was built on the model's parameters",
-            got=describe(optimizer) if not isinstance(optimizer, type) else f"the class {optimizer.__name__}",
-            fix="pass the object your loop calls step() on, such as torch.optim.AdamW(model.parameters(), lr=1e-3)",
-        )
+    _check_optimizer_type(optimizer)
     held = [each for group in optimizer.param_groups for each in group["params"]]
     if not any(id(each) in model_index.parameters for each in held):
         raise InputError(
@@ -275,6 +270,15 @@ def check_optimizer(optimizer: Any, model_index: ModelIndex) -> None:
             got=f"{type(optimizer).__name__} with {len(held)} tensors, none of which is a parameter of this model",
             fix="build it on the same model object: torch.optim.AdamW(model.parameters(), ...); "
             "a deep copy of the model has other parameters",
+        )
+
+
+def _check_optimizer_type(optimizer: Any) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise InputError(
+            expected="optimizer as a torch.optim.Optimizer that was built on the model's parameters",
+            got=describe(optimizer) if not isinstance(optimizer, type) else f"the class {optimizer.__name__}",
+            fix="pass the object your loop calls step() on, such as torch.optim.AdamW(model.parameters(), lr=1e-3)",
         )
 
 

@@ -13,12 +13,15 @@ weightless  record a model that has no weights yet
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leadline.case import Case, Inputs, Loss
+from leadline.errors import LeadlineError
 from leadline.joint_optimizer import Optimizers
 from leadline.records import Gap, Trace, UnregisteredLeaf
 from leadline.tracer import stats
@@ -39,7 +42,10 @@ from leadline.tracer.process import run_eagerly
 from leadline.tracer.recorder import FakeTensorRunner, Recorder
 from leadline.tracer.restore import hide_gradients, preserve_state
 from leadline.tracer.sharded import original_class
-from leadline.tracer.user_errors import explain_backward_error
+from leadline.tracer.user_errors import explain_backward_error, failed_tensors
+
+OnFailure = Callable[[Exception, Trace, tuple[int, ...]], object]
+"""Receives an error of the user's code, the pass up to there, and the values that it was about to read."""
 
 
 def trace(
@@ -56,9 +62,9 @@ def trace(
     return trace_case(Case(model, inputs, targets, loss, optimizer))
 
 
-def trace_case(case: Case) -> Trace:
-    """Trace `case` and return every op with its statistics."""
-    return _trace(case, None)
+def trace_case(case: Case, on_failure: OnFailure | None = None) -> Trace:
+    """Trace `case` and return every op with its statistics; `on_failure` may add a note to an error of the pass."""
+    return _trace(case, None, on_failure=on_failure)
 
 
 def trace_without_values(case: Case, runner: FakeTensorRunner) -> Trace:
@@ -71,7 +77,13 @@ def trace_structure(case: Case) -> Trace:
     return _trace(case, None, unmeasured="only the structure was requested")
 
 
-def _trace(case: Case, runner: FakeTensorRunner | None, *, unmeasured: str = "") -> Trace:
+def _trace(
+    case: Case,
+    runner: FakeTensorRunner | None,
+    *,
+    unmeasured: str = "",
+    on_failure: OnFailure | None = None,
+) -> Trace:
     model = unwrap(case.model)
     model_index = index_model(model)
     check_arguments(case, model_index, Recorder)
@@ -83,9 +95,39 @@ def _trace(case: Case, runner: FakeTensorRunner | None, *, unmeasured: str = "")
         torch.enable_grad(),
     ):
         recorder = Recorder(model_index, guard, runner, unmeasured=unmeasured)
-        loss_value, result, grads = _run(case, model, model_index, recorder, unmeasured=bool(unmeasured))
+        try:
+            loss_value, result, grads = _run(case, model, model_index, recorder, unmeasured=bool(unmeasured))
+        except LeadlineError:
+            raise
+        except Exception as error:
+            if on_failure is not None:
+                with suppress(
+                    Exception
+                ):  # an explanation that fails must not take the place of the user's error
+                    on_failure(
+                        error, _unfinished_trace(model, model_index, recorder), _read_last(error, recorder)
+                    )
+            raise
         fields = model_fields(model, model_index, case.joint_optimizer) | {"loss_value": loss_value} | result
         return build_trace(recorder, model_index, grads, fields)
+
+
+def _unfinished_trace(model: nn.Module, model_index: ModelIndex, recorder: Recorder) -> Trace:
+    """The pass up to the point where the user's code raised an error; it has no loss."""
+    fields = model_fields(model, model_index, None) | {"loss_value": None, "loss": None, "gaps": ()}
+    return build_trace(recorder, model_index, None, fields)
+
+
+def _read_last(error: Exception, recorder: Recorder) -> tuple[int, ...]:
+    """The values that the code read last before it raised.
+
+    These are the arguments of the op that failed, those of the op before it, and what was last converted to a number.
+    """
+    values = [recorder.table.find(tensor) for tensor in failed_tensors(error)]
+    if recorder.ops:
+        values += [*recorder.ops[-1].inputs, *recorder.ops[-1].outputs]
+    values += [each.value for each in recorder.exits[-1:]]
+    return tuple(dict.fromkeys(value for value in values if value is not None))
 
 
 def _run(

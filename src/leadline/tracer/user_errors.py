@@ -80,6 +80,11 @@ def explain_backward_error(targets: Any) -> Iterator[None]:
         raise
 
 
+def failed_tensors(error: Exception) -> list[Tensor]:
+    """The tensors that the innermost op or module was called with when it raised the error."""
+    return list(_failed_call(error, "model", None).tensors.values())
+
+
 def _add_note(error: Exception, stage: str, model: nn.Module | None, called: str) -> None:
     if has_advice(error):
         return  # the note of the innermost call knows most

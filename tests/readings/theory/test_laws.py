@@ -9,10 +9,13 @@ import torch
 from _pytest.mark.structures import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+import leadline
 from leadline.ops.table import NEUTRAL, OP_TABLE
 from leadline.readings.theory import quadrature
 from leadline.readings.theory.field import (
+    RandomField,
     averaged,
     broadcast,
     independent,
@@ -135,3 +138,25 @@ def test_the_mean_of_equal_elements_keeps_the_second_moment():
 @pytest.mark.parametrize("scale", [1e-120, 1e-80, 1.0, 1e80])
 def test_the_kurtosis_does_not_depend_on_the_scale(scale):
     assert quadrature.kurtosis(scale * quadrature.nodes()) == pytest.approx(3.0, rel=1e-6)
+
+
+@given(shapes, st.floats(-2.0, 2.0), st.floats(0.01, 10.0), st.floats(0.0, 1.0))
+def test_no_mean_has_a_negative_variance(shape: tuple[int, ...], mean: float, var: float, centered: float):
+    """Norms leave positions that share less than their mean squared, at worst by the variance."""
+    share = tuple(mean**2 + (var if size == 1 else -centered * var) for size in shape)
+    field = RandomField(shape=shape, mean=mean, ms=mean**2 + var, share=share)
+    assert mean_pair_moment(field, range(len(shape))) >= mean**2 * (1 - 1e-12)
+
+
+def test_a_pool_after_several_norms_of_a_tiny_signal_is_predicted():
+    def make():
+        layers: list[nn.Module] = []
+        for _ in range(3):
+            conv = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+            nn.init.normal_(conv.weight, std=1e-3)
+            layers += [nn.BatchNorm2d(8), conv]
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)]
+        model = nn.Sequential(*layers, nn.BatchNorm2d(8), *head)
+        return model, torch.randn(2, 8, 64, 64), torch.tensor([0, 1]), torch.nn.functional.cross_entropy
+
+    assert leadline.predict(make).profile.predicted

@@ -132,10 +132,6 @@ def test_a_step_of_several_optimizers_is_the_step_of_the_users_loop():
         (lambda model: [torch.optim.SGD(model.parameters(), lr=0.1), "AdamW"], "with str"),
         (lambda model: {"all": torch.optim.SGD(model.parameters(), lr=0.1)}, "a list of the optimizers"),
         (lambda model: [torch.optim.SGD(model.parameters(), lr=0.1) for _ in "ab"], "moves it twice"),
-        (
-            lambda model: [torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, net())],
-            "none of which is a parameter of this model",
-        ),
     ],
 )
 def test_optimizers_that_cannot_be_used_together_are_refused(make, words):

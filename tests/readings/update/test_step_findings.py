@@ -18,7 +18,6 @@ from leadline.nn import LanguageModel
 from leadline.report.look import Look
 from leadline.report.pages import page_of
 from leadline.report.render.text import render
-from tests.support.zoo import ZOO
 
 ABOUT_THE_STEP = ("U5", "R4")
 
@@ -222,10 +221,10 @@ def test_the_step_is_optional_and_can_be_required():
         leadline.check(*arguments, update=True)
 
 
-def test_an_optimizer_of_another_model_is_refused():
-    other = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+def test_a_required_step_of_an_optimizer_of_another_model_is_refused():
+    case, other = mlp(), torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     with pytest.raises(leadline.InputError, match="parameters of the model"):
-        check(ZOO["mlp"](), other)
+        leadline.check(case.model, case.inputs, case.targets, case.loss, other, update=True)
 
 
 def test_the_report_shows_the_predicted_and_measured_change():

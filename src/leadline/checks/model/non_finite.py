@@ -94,13 +94,14 @@ def non_finite(profile: Profile) -> Iterator[Symptom]:
         yield Symptom(
             severity="error",
             where=anomaly.module or anomaly.source or "the model itself",
-            message=_message(anomaly),
-            action=_action(anomaly),
+            message=describe_anomaly(anomaly),
+            action=anomaly_action(anomaly),
             evidence={"non_finite": float(anomaly.non_finite), "count": float(anomaly.count)},
         )
 
 
-def _message(anomaly: Anomaly) -> str:
+def describe_anomaly(anomaly: Anomaly) -> str:
+    """Which op makes the first NaN or infinity, where, and why."""
     share = f"{anomaly.non_finite} of {anomaly.count} elements"
     if anomaly.source:
         return f"{anomaly.source} contains NaN or infinity in {share} before the pass begins"
@@ -120,7 +121,8 @@ def _place(anomaly: Anomaly) -> str:
     return inside if anomaly.place is None else f"{inside} ({anomaly.place})"
 
 
-def _action(anomaly: Anomaly) -> str:
+def anomaly_action(anomaly: Anomaly) -> str:
+    """What to write instead."""
     place = _place(anomaly)
     if anomaly.source:
         return (

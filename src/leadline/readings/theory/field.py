@@ -93,7 +93,7 @@ def mean_pair_moment(field: RandomField, axes: Sequence[int], also: tuple[int, .
     total += equal * pair_moment(field, also)
     if not also and sides and sides[0][0] < 0:  # a share along a single axis may be negative
         total += sum(equal * (size - 1) * value for value, size in sides if value < 0)
-    return total
+    return total if also else max(total, field.mean * field.mean)  # the variance of a mean is not negative
 
 
 def averaged(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomField:

@@ -37,7 +37,7 @@ class StepDirection:
 
 def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) -> StepDirection:
     """The direction of the step, or of a longer one where rounding spoils it; moves the parameters."""
-    own = _direction(grads, deltas, 1.0)
+    own = longest = _direction(grads, deltas, 1.0)
     min_length = _min_length(probe)
     length, factor = sums.total_norm(deltas), 1.0
     for _ in range(MAX_ATTEMPTS):
@@ -45,12 +45,13 @@ def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) 
             break
         factor *= max(2 * min_length / length, 2.0) if length else FIRST_RATE_FACTOR
         if not probe.step_at(factor):
-            return own
+            return longest
         longer = sums.differences(probe.parameters, probe.start)
         length = sums.total_norm(longer)
         if not math.isfinite(length):
             return own
-    return own if factor == 1.0 or not length else _direction(grads, longer, factor)
+        longest = _direction(grads, longer, factor) if length else own
+    return longest
 
 
 def _direction(grads: list[Tensor], deltas: list[Tensor], factor: float) -> StepDirection:

@@ -20,6 +20,7 @@ from leadline.tracer.inputs import (
     call_model,
     check_arguments,
     check_differentiable,
+    check_optimizer,
     copy_batch,
     find_loss,
     unwrap,
@@ -110,7 +111,10 @@ class StepProbe:
                 self.optimizer.step()
 
     def step_at(self, factor: float) -> bool:
-        """Repeat the first step at `factor` times the rates; False if the optimizer has no rate or needs a closure."""
+        """Repeat the first step at `factor` times the rates; False if the optimizer cannot.
+
+        It has no rate, needs a closure, or refuses a rate beyond the range of its parameters (65504 in float16).
+        """
         self.rewind()
         groups = [group for group in self.optimizer.param_groups if group.get("lr") is not None]
         if not groups or needs_closure(self.optimizer):
@@ -120,6 +124,9 @@ class StepProbe:
             for group, rate in zip(groups, rates, strict=True):
                 group["lr"] = rate * factor
             self.step(None)
+        except RuntimeError:
+            self.rewind()
+            return False
         finally:
             for group, rate in zip(groups, rates, strict=True):
                 group["lr"] = rate
@@ -141,9 +148,13 @@ class StepProbe:
         with torch.no_grad():
             values = [parameter.detach() for parameter in self.parameters]
             torch._foreach_copy_(values, self.start)
-            if moving:
-                deltas = [direction[i].to(values[i].dtype) for i in moving]
-                torch._foreach_add_([values[i] for i in moving], deltas, alpha=multiple)
+            halves = [i for i in moving if values[i].dtype == torch.float16]
+            for i in halves:  # float16 holds neither a large nor a tiny multiple
+                values[i].copy_(values[i].float() + direction[i].float() * multiple)
+            others = [i for i in moving if values[i].dtype != torch.float16]
+            if others:
+                deltas = [direction[i].to(values[i].dtype) for i in others]
+                torch._foreach_add_([values[i] for i in others], deltas, alpha=multiple)
 
 
 @contextmanager
@@ -153,6 +164,7 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
     model_index = index_model(model)
     optimizer = _check_optimizer(case.joint_optimizer)
     check_arguments(case, model_index, Recorder)
+    check_optimizer(optimizer, model_index)
     names, parameters, foreign = _split_parameters(optimizer, model_index)
     _check_parameters(names, parameters)
     guarded = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]

@@ -49,12 +49,15 @@ def _pooled(field: RandomField, shape: tuple[int, ...], mean: float, ms: float) 
 
 @moment_rule(assumes="positions of a window are alike")
 def average_pool(call: Call) -> MomentMap:
-    r"""The mean of $k$ positions: $E[y^2] = \frac1k q + \frac{k-1}{k} s$; $g_x = g_y/k$ per window that reads it."""
+    r"""The mean of $k$ positions: $E[y^2] = \frac1k q + \frac{k-1}{k} s$; $g_x = g_y/k$ per window that reads it.
+
+    It is at least $\mu^2$, also where each of several norms before left positions that share less than nothing.
+    """
     value, x = call.read()
     axes = _axes(call)
     k = _window(call, x)
     s = sum(x.field.share[-axes:]) / axes
-    ms = x.field.ms / k + (k - 1) / k * s
+    ms = max(x.field.ms / k + (k - 1) / k * s, x.field.mean**2)
     places = tuple(
         ms if size == 1 else each
         for size, each in zip(call.output.shape[-axes:], x.field.share[-axes:], strict=True)
