@@ -220,10 +220,10 @@ class UNet(nn.Module):
 @problem(
     "unet-classes",
     "segmentation",
-    bug("channels viewed as rows", "mixed-targets or scrambled-classes"),
+    bug("channels viewed as rows", "mixed-targets", "axis 1"),
     bug("skip taken from the flipped batch", "mixed-samples", "flip"),
     bug("all pixels are background", "single-answer", "100 %"),
-    bug("loss on softmax outputs", "unnormalized-scores or squashed-logits", "probabilities"),
+    bug("loss on softmax outputs", "unnormalized-scores or squashed-logits", "nll_loss"),
 )
 def unet_classes(bug: str) -> Case:
     model = UNet(bug, 4)
@@ -252,7 +252,7 @@ def dice(logits: Tensor, masks: Tensor) -> Tensor:
     bug("sigmoid and BCE with logits", "squashed-logits", "sigmoid"),
     bug("masks without a channel", "mixed-targets", "(4, 1, 8, 8)", "(4, 8, 8)"),
     bug("dice against masks without a channel", "mixed-targets"),
-    bug("masks are all zero", "single-answer", "100 %"),
+    bug("masks are all zero", "single-answer", "100 %", note=True),
     bug("up-convolution not in the optimizer", "forgotten-parameters", "up.weight"),
 )
 def unet_mask(bug: str) -> Case:
@@ -301,7 +301,7 @@ class Detector(nn.Module):
     bug("features normalized over the batch", "mixed-samples", "softmax"),
     bug("box head forgotten in the optimizer", "forgotten-parameters", "box_head.weight"),
     bug("class part of the loss negated", "negated-loss"),
-    bug("class scores from a softmax", "squashed-logits or unnormalized-scores", "softmax"),
+    bug("class scores from a softmax", "squashed-logits or unnormalized-scores", "cross_entropy"),
 )
 def detector(bug: str) -> Case:
     model = Detector(bug)

@@ -220,8 +220,8 @@ class Output(dict):
     bug("labels not shifted in the model", "shifted-targets", "input_ids", "own position"),
     bug("padding mask replaces the causal mask", "visible-answer", "input_ids", "layers.0"),
     bug("attention mask not used", "unmasked-padding", "input_ids"),
-    bug("all labels are -100", "single-answer", "ignores all"),
-    bug("padding counted in the loss", "single-answer or padding-counted", "pad"),
+    bug("all labels are -100", "single-answer or non-finite", "ignored"),
+    bug("padding counted in the loss", "single-answer or unmasked-padding", "pad"),
     bug("left in eval mode", "evaluation-mode", "layers.0.dropout"),
     bug("optimizer gets only the layers", "forgotten-parameters", "lm_head.weight"),
 )
@@ -379,7 +379,7 @@ class TemporalConvNet(nn.Module):
     bug("padding on the right", "visible-answer", "layers.0.conv"),
     bug("layers in a list", "unregistered-parameters", "6"),
     bug("always the first layer", "idle-modules", "layers.0", "layers.1"),
-    bug("scores viewed as rows", "mixed-targets or scrambled-classes"),
+    bug("scores viewed as rows", "mixed-targets", "axis 1"),
 )
 def tcn(bug: str) -> Case:
     model = TemporalConvNet(bug)

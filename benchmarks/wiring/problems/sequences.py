@@ -218,7 +218,7 @@ class Discriminator(nn.Module):
     "generative",
     bug("minibatch statistics on every path", "mixed-samples", "mean"),
     bug("sigmoid before BCE with logits", "squashed-logits", "sigmoid"),
-    bug("all images labeled real", "single-answer", "100 %"),
+    bug("all images labeled real", "single-answer", "100 %", note=True),
     bug("pushed away from the labels", "negated-loss"),
     bug("labels without a column", "mixed-targets", "(20, 1)", "(20,)"),
 )

@@ -127,7 +127,7 @@ def focal(logits: Tensor, y: Tensor) -> Tensor:
     bug("numbers forgotten", "idle-input", "x_cont", note=True),
     bug("sigmoid and BCE with logits", "squashed-logits", "sigmoid"),
     bug("focal loss against a vector", "mixed-targets"),
-    bug("all answers are no", "single-answer", "100 %"),
+    bug("all answers are no", "single-answer", "100 %", note=True),
     bug("loss negated", "negated-loss"),
 )
 def tabular_embeddings(bug: str) -> Case:
@@ -172,8 +172,8 @@ class MatrixFactorization(nn.Module):
     "recommender",
     "recommendation",
     bug("every user with every item", "mixed-samples"),
-    bug("bias keeps its column", "mixed-samples", "mean"),
-    bug("user passed twice", "idle-modules or idle-input", "item", note=True),
+    bug("bias keeps its column", "mixed-samples", "add"),
+    bug("user passed twice", "discarded-results", "item_factors", note=True),
     bug("ratings as a column", "mixed-targets", "(36,)", "(36, 1)"),
     bug("item factors not in the optimizer", "forgotten-parameters", "item_factors.weight"),
 )

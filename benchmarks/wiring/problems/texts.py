@@ -79,10 +79,8 @@ class TextCNN(nn.Module):
     def __init__(self, bug: str) -> None:
         super().__init__()
         self.emb = nn.Embedding(WORDS, 20)
-        convs = [nn.Conv1d(20, 16, k, padding=k // 2) for k in (3, 5)]
-        self.convs = (
-            dict(zip("ab", convs)) if bug == "branches in a dict" else nn.ModuleDict(zip("ab", convs))
-        )
+        convs = {f"conv{k}": nn.Conv1d(20, 16, k, padding=k // 2) for k in (3, 5)}
+        self.convs = convs if bug == "branches in a dict" else nn.ModuleDict(convs)
         self.score = nn.Linear(32, 1)
         self.fc = nn.Linear(32, 4)
         self.bug = bug
@@ -150,7 +148,7 @@ class BiLSTMTagger(nn.Module):
     "tagging",
     bug("padding runs backward into the words", "unmasked-padding", "sentence"),
     bug("batch_first forgotten", "mixed-samples", "lstm"),
-    bug("tags of the padding count", "single-answer or padding-counted", "pad"),
+    bug("tags of the padding count", "single-answer or unmasked-padding", "pad"),
     bug("tags are all O", "single-answer", "100 %"),
     bug("log_softmax forgotten", "unnormalized-scores", "nll_loss"),
 )
@@ -206,7 +204,7 @@ class MaskedLM(nn.Module):
     "masked language model",
     bug("attention mask not used", "unmasked-padding", "input_ids"),
     bug("feed-forward result not assigned", "discarded-results", "dense.0"),
-    bug("no label survives the mask", "single-answer", "ignores all"),
+    bug("no label survives the mask", "single-answer or non-finite", "ignored"),
     bug("left in eval mode", "evaluation-mode", "dropout"),
 )
 def masked_lm(bug: str) -> Case:
