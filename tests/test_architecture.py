@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "leadline"
 # Each layer may import what stands before it, never what stands after it.
 LAYERS = [
     *("text", "errors", "collect", "records", "report", "ops", "nn", "joint_optimizer", "case"),
-    *("tracer", "readings", "checks", "fixes", "monitor", "integrations"),
+    *("tracer", "readings", "checks", "fixes", "monitor", "runner", "integrations"),
     *("targets", "config", "api", "testing", "cli", "lab"),
 ]
 ENTRY_POINTS = ("__init__", "__main__")  # the public page and `python -m leadline`: they may name anything

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import NamedTuple
 
@@ -46,6 +47,9 @@ COMMANDS = {
     "race": _Row("leadline.lab.commands.race", "Train residual schemes on real data and rank them."),
     "report": _Row("leadline.cli.report", "Show a report, repair, forecast or experiment saved as JSON."),
     "rules": _Row("leadline.cli.explain", "List the checks."),
+    "run": _Row(
+        "leadline.cli.run", "Run a training program unchanged, check its first step, watch the rest."
+    ),
     "runs": _Row("leadline.cli.runs", "List run files: model, steps, last loss, alerts, state."),
     "view": _Row("leadline.cli.view", "Show runs in the browser, live while they are written."),
 }
@@ -68,12 +72,15 @@ def load_command(name: str) -> click.Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that cannot encode a sparkline still shows the words.
-        sys.stdout.reconfigure(errors="replace")
+    """Run the command line and return its exit code.
+
+    A command that returns a function leaves it to be called outside of click: the user's program, whose signals and
+    output are its own.
+    """
     try:
-        return int(leadline.main(arguments, prog_name="leadline", standalone_mode=False) or FINE)
+        with _forgiving_output():
+            result = leadline.main(arguments, prog_name="leadline", standalone_mode=False)
+        return int((result() if callable(result) else result) or FINE)
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
@@ -89,6 +96,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         click.echo(explain_crash(error), err=True)
     return FAILED
+
+
+@contextmanager
+def _forgiving_output() -> Iterator[None]:
+    """Inside, a terminal that cannot encode a sparkline still shows the words."""
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper):
+        yield
+        return
+    errors = stream.errors
+    stream.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=errors)
 
 
 @click.group(

@@ -103,6 +103,11 @@ class Watch:
         return self._schedule.overhead
 
     @property
+    def seconds(self) -> float:
+        """Seconds that watching took so far."""
+        return self._schedule.spent
+
+    @property
     def alerts(self) -> tuple[Alert, ...]:
         return tuple(self._journal.alerts)
 

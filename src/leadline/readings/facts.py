@@ -379,7 +379,9 @@ def _sample_correlation(value: Value) -> float | None:
         return None
     units = value.shape[-1] if len(value.shape) <= 3 else value.shape[1]
     vectors = value.forward.count / units
-    if vectors < 2:
+    if (
+        vectors < 2 or units < 2
+    ):  # numbers have no direction: two of the same sign would count as the same vector
         return None
     correlation = (vectors * value.common_ms / value.forward.ms - 1) / (vectors - 1)
     return min(correlation, 1.0) if math.isfinite(correlation) else None

@@ -311,7 +311,7 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
 
 def random_states() -> dict[str, Any]:
     """Return the states of the random number generators of torch, Python and NumPy (if it is imported)."""
-    states: dict[str, Any] = {"torch": _torch_state(), "python": random.getstate()}
+    states: dict[str, Any] = {"torch": torch_random_state(), "python": random.getstate()}
     if torch.cuda.is_available():  # pragma: no cover  (the tests have no such device)
         states["cuda"] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available():  # pragma: no cover  (the tests have no such device)
@@ -321,7 +321,7 @@ def random_states() -> dict[str, Any]:
     return states
 
 
-def _torch_state() -> Tensor:
+def torch_random_state() -> Tensor:
     """Return `torch.get_rng_state()`, read from a copy of the generator.
 
     torch locks a generator while it makes a tensor of its state. The garbage collector may run meanwhile, and with it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +23,9 @@ Restore = Callable[[], object]
 
 # Heuristic: deeper than any real optimizer nests containers; it bounds a structure that contains itself.
 MAX_DEPTH = 12
+# Where torch keeps the step hooks of an optimizer and those of all optimizers.
+MEMBER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+GLOBAL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +71,22 @@ def suspend_step_hooks(optimizer: Optimizer) -> Iterator[None]:
     Hooks with the attribute `part_of_step` (warm-up and clipping of `leadline.nn.schedules`) run, because they decide
     what a step is.
     """
-    hook_tables: list[dict[Any, Any]] = [
-        *(getattr(member, "_optimizer_step_pre_hooks", {}) for member in members_of(optimizer)),
-        *(getattr(member, "_optimizer_step_post_hooks", {}) for member in members_of(optimizer)),
-        torch_optimizer._global_optimizer_pre_hooks,
-        torch_optimizer._global_optimizer_post_hooks,
+    tables: list[tuple[Any, str]] = [
+        (owner, name)
+        for owner, names in (
+            *((member, MEMBER_HOOKS) for member in members_of(optimizer)),
+            (torch_optimizer, GLOBAL_HOOKS),
+        )
+        for name in names
+        if hasattr(owner, name)
     ]
     with ExitStack() as stack:
-        for hooks in hook_tables:
-            stack.callback(_refill_dict, hooks, dict(hooks))
-            for key in [key for key, hook in hooks.items() if not getattr(hook, "part_of_step", False)]:
-                del hooks[key]
+        for owner, name in tables:
+            hooks = getattr(owner, name)
+            stack.callback(setattr, owner, name, hooks)
+            part_of_step = {key: hook for key, hook in hooks.items() if getattr(hook, "part_of_step", False)}
+            # Another table, instead of an emptied one: a hook that is running may have called this.
+            setattr(owner, name, OrderedDict(part_of_step))
         yield
 
 
