@@ -155,15 +155,17 @@ def collect_findings(checks: Sequence[Check], profile: Profile) -> tuple[Finding
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
     """An error means "fails", a warning "poor"; without a measured depth axis the verdict is "undecided".
 
-    A model without weights is decided only if theory predicts every block: a part it cannot follow may matter.
+    A warning about the wiring needs no depth axis. A model without weights is decided only if theory predicts every
+    block: a part it cannot follow may matter.
     """
     if any(finding.severity == "error" for finding in findings):
         return "fails"
     known = [b.forward_ms is not None and b.backward_ms is not None for b in profile.shown.blocks]
     decided = all(known) if profile.predicted else any(known) and coverage.backward
+    warnings = [finding for finding in findings if finding.severity == "warning"]
     if not decided:
-        return "undecided"
-    return "poor" if any(finding.severity == "warning" for finding in findings) else "trains"
+        return "poor" if any(is_about_wiring(finding) for finding in warnings) else "undecided"
+    return "poor" if warnings else "trains"
 
 
 def _with_reason(report: Report) -> Report:

@@ -11,7 +11,7 @@ from leadline.records.trace import Source
 # Dependence: change part of the inputs, run again, and see which outputs change.
 
 PerturbationKind = Literal["sample", "future", "past", "order", "padding"]
-"""What was changed: one sample; all positions from one on; all before the last; their order; padded positions."""
+"""What was changed: every second sample; all positions from one on; all before the last; their order; padded ones."""
 
 
 class OpSite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,7 +26,8 @@ class OpSite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Perturbation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One pass with changed inputs, compared with the pass without the change.
 
-    Outputs are compared index by index along the sample axis ("sample") or along the position axis (all others).
+    Outputs are compared index by index along the sample axis ("sample", or `by_sample`) or along the position axis (all
+    others).
     """
 
     kind: PerturbationKind
@@ -41,6 +42,8 @@ class Perturbation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The indices that changed although they must not depend on what was changed."""
     site: OpSite | None = None
     """The first op in which the change reached an index that it must not reach."""
+    by_sample: bool = False
+    """The outputs have no positions: they are compared along the sample axis."""
 
     @property
     def largest(self) -> float:
@@ -76,6 +79,8 @@ class Dependence(msgspec.Struct, frozen=True, kw_only=True):
     position_axis: int | None
     perturbations: tuple[Perturbation, ...]
     inputs: tuple[InputUse, ...]
+    padding_counted: int = 0
+    """Predictions at padded positions whose target the loss counts."""
 
     def of(self, kind: PerturbationKind) -> Perturbation | None:
         """Return the perturbation of this kind; None if it was not made."""
@@ -100,6 +105,14 @@ class TargetOffset(msgspec.Struct, frozen=True, kw_only=True):
     """Counted positions that could be compared."""
 
 
+class Broadcast(msgspec.Struct, frozen=True, kw_only=True):
+    """An op that compares every output with the target of every sample, because of their shapes."""
+
+    outputs: tuple[int, ...]
+    targets: tuple[int, ...]
+    site: OpSite
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the loss rewards, read from its gradient at the predictions."""
 
@@ -115,6 +128,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the class scores are, by their values; None if the loss is no classification."""
     expects: Scores | None = None
     """What the loss op expects; None if it takes any number."""
+    scores_loss: str = ""
+    """Name of the loss op that reads the scores; of several, one that gets something else than it expects."""
+    scrambled: tuple[int, ...] | None = None
+    """Shape of the output that was viewed as class scores although its classes are along another axis."""
     counted: int | None = None
     """Predictions with a gradient; the others are ignored by the loss."""
     ignored: int | None = None
@@ -127,6 +144,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Share of the counted predictions that a step against the gradient moves toward their target."""
     foreign_gradient: float | None = None
     """Change of the gradient at the other samples when the target of one sample changes, relative to its own change."""
+    broadcast: Broadcast | None = None
+    """Where outputs of shape (N, 1) meet targets of shape (N,); None if nowhere."""
     whole_over_halves: float | None = None
     """Loss of the batch over the mean of the losses of its two halves: 1 for a mean over samples, 2 for a sum."""
     output_scale: float | None = None
@@ -197,7 +216,7 @@ class ReusedModule(msgspec.Struct, frozen=True, kw_only=True):
     """Modules of the same type in the same container that never ran."""
 
 
-class DiscardedResult(msgspec.Struct, frozen=True, kw_only=True):
+class DiscardedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a module with trainable parameters that never reaches the loss."""
 
     module: str
@@ -205,6 +224,8 @@ class DiscardedResult(msgspec.Struct, frozen=True, kw_only=True):
     site: OpSite
     replaced_by: str = ""
     """A later call of a sibling that read the same input instead of this result; "" if there is none."""
+    bypassed: bool = False
+    """Its caller goes on with its input, which has the shape of its result."""
 
 
 class FlatStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from leadline.case import Case
 from leadline.records import Source
@@ -50,7 +51,9 @@ class OpPrint:
     module: str
     source: Source | None
     axes: tuple[Tensor, ...]
-    """One tensor per watched axis, as long as the axis."""
+    """One tensor per watched axis, as long as the axis. Without such an axis, one number for the whole output."""
+    makers: tuple[int, ...] = ()
+    """The prints of the ops that made its inputs, by their place in the pass."""
 
     @property
     def site(self) -> OpSite:
@@ -79,6 +82,7 @@ class PassObserver(TorchFunctionMode):
         self._guard = guard
         self._lengths = lengths
         self._plans: dict[Any, OpPlan | None] = {}
+        self._makers = WeakIdKeyDictionary()
         self._call_sites = CallSites(repository_root())
 
     def __torch_function__(
@@ -100,7 +104,7 @@ class PassObserver(TorchFunctionMode):
         if plan.kind == "loss":
             self._note_loss(plan, args, kwargs)
         if self._lengths:
-            self._print(plan, result)
+            self._print(plan, (args, kwargs), result)
         return result
 
     def _note_loss(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -117,20 +121,27 @@ class PassObserver(TorchFunctionMode):
                 )
             )
 
-    def _print(self, plan: OpPlan, result: Any) -> None:
-        tensors = [each for each in tensors_in(result) if each.is_floating_point()]
+    def _print(self, plan: OpPlan, arguments: Any, result: Any) -> None:
+        tensors = [each for each in tensors_in(result) if each.is_floating_point() and each.numel()]
         if not tensors:
             return
         output = tensors[0].detach()
         outer = range(min(output.dim(), MAX_PRINTED_AXES))
         axes = [axis for axis in outer if output.size(axis) in self._lengths]
-        if not axes:
-            return
         with torch._C.DisableTorchFunctionSubclass():
-            prints = tuple(fingerprint(output, axis) for axis in axes)
-        module = self.calls.here[0]
-        source = self._call_sites.here(CALLING_CODE)
-        self.prints.append(OpPrint(name=plan.name, module=module, source=source, axes=prints))
+            prints = tuple(fingerprint(output, axis) for axis in axes) or (fingerprint(output[None], 0),)
+        makers = [self._makers[each] for each in tensors_in(arguments) if each in self._makers]
+        for each in tensors:
+            self._makers[each] = len(self.prints)
+        self.prints.append(
+            OpPrint(
+                name=plan.name,
+                module=self.calls.here[0],
+                source=self._call_sites.here(CALLING_CODE),
+                axes=prints,
+                makers=tuple(makers),
+            )
+        )
 
 
 def fingerprint(tensor: Tensor, axis: int) -> Tensor:
@@ -149,15 +160,27 @@ def first_difference(
     """Return the first op whose output differs at an index that is not in `allowed`; None if none does.
 
     Indices are those of axes with this length. Where an output has several of them, it counts only if it differs along
-    all of them. Passes that do not make the same calls are not compared any further.
+    all of them. If what differs came from an op whose output has lost the axis, such as a mean over it, that op is
+    named. Passes that do not make the same calls are not compared any further.
     """
-    for before, after in zip(base, other, strict=False):
+    for index, (before, after) in enumerate(zip(base, other, strict=False)):
         if before.name != after.name or len(before.axes) != len(after.axes):
             return None
         pairs = [pair for pair in zip(before.axes, after.axes, strict=True) if len(pair[0]) == length]
         if pairs and all(_differs(*pair, allowed) for pair in pairs):
-            return before.site
+            return base[_reducing_op(base, other, length, index)].site
     return None
+
+
+def _reducing_op(base: Sequence[OpPrint], other: Sequence[OpPrint], length: int, index: int) -> int:
+    """The op behind this one whose output changed and has no axis of this length, if there is one; else itself."""
+    for maker in base[index].makers:
+        has_axis = any(len(axis) == length for axis in base[maker].axes)
+        if not has_axis and any(
+            not torch.equal(*pair) for pair in zip(base[maker].axes, other[maker].axes, strict=True)
+        ):
+            return _reducing_op(base, other, length, maker)
+    return index
 
 
 def _differs(before: Tensor, after: Tensor, allowed: Collection[int]) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with, weight
-from leadline.records import GraphCut, ModelFacts, Profile, Weight
+from leadline.records import GraphCut, LedgerRow, ModelFacts, Profile, Weight
 from leadline.text import layer_label
 from leadline.tracer.cuts import SPELLINGS, remedy
 
@@ -26,11 +26,11 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     r"""The loss depends on trainable weights after which the autograd graph is cut.
 
     ## What it measures
-    Weight layers that take part in computing the loss, whose matrix is trainable, and for which autograd has no
-    gradient at all (not a gradient of zero). Fires if there are any. It is an error if they are more than
-    `MAX_CUT_SHARE` = half of the trainable weight layers. The cut is located: the first op after them with an input
-    that requires a gradient and no output that does, or the last call that made a Python number or an array of what
-    they computed.
+    Weight layers, embeddings and recurrent layers that take part in computing the loss, whose matrix is trainable, and
+    for which autograd has no gradient at all (not a gradient of zero). Fires if there are any. It is an error if they
+    are more than `MAX_CUT_SHARE` = half of the trainable weight layers. The cut is located: the first op after them
+    with an input that requires a gradient and no output that does, or the last call that made a Python number or an
+    array of what they computed.
 
     ## Why it hurts
     A `detach()`, a `no_grad` block, a conversion to NumPy or an argmax cuts the graph. The weights before the cut never
@@ -43,25 +43,42 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     ## References
     PyTorch documentation, "Autograd mechanics", section on locally disabling gradients.
     """
-    if profile.facts is None or not profile.backward_ran:
+    weights = profile.facts.weights if profile.facts else ()
+    if not profile.backward_ran:
         return
     cuts = {name: cut for cut in profile.cuts if cut.how != "zero" for name in cut.parameters}
-    trainable = [each for each in profile.facts.weights if each.trainable and _counts(each, cuts)]
-    cut = [each for each in trainable if each.grad_ms is None and not each.grad_unseen]
-    if not cut:
+    counted = [each for each in weights if each.trainable and _counts(each, cuts)]
+    rows = _other_rows(profile, {each.name for each in weights}, cuts)
+    names = [each.name for each in counted if each.grad_ms is None and not each.grad_unseen]
+    names += [row.name for row in rows if row.gradient == "none"]
+    trainable = len(counted) + len(rows)
+    if not names:
         return
-    blocks = [each.block for each in cut if each.block >= 0]
-    located = next((cuts[each.name] for each in reversed(cut) if each.name in cuts), None)
+    blocks = [each.block for each in weights if each.name in names and each.block >= 0]
+    located = next((cuts[name] for name in reversed(names) if name in cuts), None)
     yield Symptom(
-        severity="error" if len(cut) > MAX_CUT_SHARE * len(trainable) else "warning",
-        where=cut[0].name if len(cut) == 1 else f"{cut[0].name} … {cut[-1].name}",
-        message=f"{len(cut)} of {len(trainable)} trainable weight layers get no gradient although the loss is computed "
+        severity="error" if len(names) > MAX_CUT_SHARE * trainable else "warning",
+        where=names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}",
+        message=f"{len(names)} of {trainable} trainable weight layers get no gradient although the loss is computed "
         f"from them: {_describe(located)}",
-        action=f"{_remedy(located, cut[-1].name)}, or set `requires_grad = False` if these weights are not meant to "
+        action=f"{_remedy(located, names[-1])}, or set `requires_grad = False` if these weights are not meant to "
         "learn.",
-        evidence={"cut": float(len(cut)), "trainable": float(len(trainable))},
+        evidence={"cut": float(len(names)), "trainable": float(trainable)},
         layers=(min(blocks), max(blocks)) if blocks else None,
     )
+
+
+def _other_rows(profile: Profile, known: Collection[str], cuts: Mapping[str, GraphCut]) -> list[LedgerRow]:
+    """Rows of trainable matrices that are no weight layers of the depth axis, which may be unknown."""
+    rows = profile.ledger.rows if profile.ledger else ()
+    return [
+        row
+        for row in rows
+        if row.trainable
+        and row.name not in known
+        and row.kind not in ("bias", "norm", "scalar")
+        and (row.gradient == "finite" or (row.gradient == "none" and row.name in cuts))
+    ]
 
 
 def _counts(weight: Weight, cuts: Mapping[str, GraphCut]) -> bool:

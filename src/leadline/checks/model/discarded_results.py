@@ -25,7 +25,8 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Modules whose ops are all outside the part of the graph that the loss depends on. Where a module of the same type
-    was given the same input and is used, the result was overwritten.
+    was given the same input and is used, the result was overwritten. Where the caller goes on with the input of the
+    module, which has the shape of its result, the result was not assigned.
 
     ## Why it hurts
     `for layer in self.layers: y = layer(x)` gives every layer the first input and keeps the last result: all layers but
@@ -33,14 +34,15 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Heads of other tasks and pooled outputs that this loss does not use are computed on purpose. Without a layer that
-    takes their place this is a note.
+    takes their place, and without an input that does, this is a note.
 
     ## References
     PyTorch documentation, `DistributedDataParallel` (`find_unused_parameters`).
     """
     results = profile.ledger.discarded if profile.ledger else ()
     replaced = [each for each in results if each.replaced_by]
-    others = [each for each in results if not each.replaced_by]
+    bypassed = [each for each in results if each.bypassed and not each.replaced_by]
+    others = [each for each in results if not each.bypassed and not each.replaced_by]
     if replaced:
         first = replaced[0]
         yield Symptom(
@@ -51,6 +53,17 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
             action="Pass each layer the result of the one before it: `x = layer(x)`.",
             source=first.site.source,
             evidence={"modules": float(len(replaced))},
+        )
+    if bypassed:
+        first = bypassed[0]
+        yield Symptom(
+            severity="warning",
+            where=first.module,
+            message=f"the results of {first_names([each.module for each in bypassed])} are thrown away: the code goes "
+            f"on with their input{in_op(first.site)}",
+            action="Assign the result: `x = layer(x)`.",
+            source=first.site.source,
+            evidence={"modules": float(len(bypassed))},
         )
     if others:
         yield Symptom(

@@ -13,16 +13,16 @@ from leadline.records import Dependence, Perturbation, Profile
     code="D901",
     name="mixed-samples",
     since="0.1.0",
-    sick=probed("sample", [0.3, 0.2, 0.9, 0.1], first=2, last=2, forbidden=[0, 1, 3]),
-    healthy=probed("sample", [0.0, 0.0, 0.9, 0.0], first=2, last=2),
+    sick=probed("sample", [0.3, 0.9, 0.1, 0.8], first=1, last=3, forbidden=[0, 2]),
+    healthy=probed("sample", [0.0, 0.9, 0.0, 0.8], first=1, last=3),
 )
 def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     r"""The output of one sample depends on other samples of the batch.
 
     ## What it measures
-    One sample of the batch is replaced by other values, and the model runs again in eval mode with the same random
-    numbers. The outputs of all other samples must stay as they were, up to rounding. The first op whose output changed
-    for another sample is named.
+    Every second sample of the batch is replaced by other values, and the model runs again in eval mode with the same
+    random numbers. The outputs of the samples between them must stay as they were, up to rounding. The first op whose
+    output changed for another sample is named, or the op that lost the axis of samples before it.
 
     ## Why it hurts
     The network learns from a mixture that exists only in this batch: at test time another batch gives another answer.
@@ -33,8 +33,8 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     ## When it is wrong
     Some networks mix rows on purpose: graphs whose edges are not among the inputs, retrieval within the batch, experts
     with a limited capacity. One sequence without a batch axis looks like mixed samples, too: if only later rows change,
-    this is a note; give such a sequence a first axis of length 1. Batch norm is
-    no cause, because it uses its running statistics in eval mode.
+    this is a note; give such a sequence a first axis of length 1. Batch norm is no cause, because it uses its running
+    statistics in eval mode.
 
     ## References
     Karpathy, "A Recipe for Training Neural Networks", 2019 (backpropagate from one sample to chart dependencies).
@@ -46,9 +46,9 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     count = len(probe.forbidden)
     yield Symptom(
         severity="info" if _may_be_one_sequence(reading, probe) else "error",
-        where=probe.site.module if probe.site else "the model",
-        message=f"changing sample {probe.first} also changes the outputs of {count} of the other "
-        f"{len(probe.moved) - 1} samples{in_op(probe.site)}",
+        where=(probe.site.module if probe.site else "") or "the model",
+        message=f"changing every second sample also changes the outputs of {count} of the other "
+        f"{len(probe.moved) - len(probe.moved) // 2} samples{in_op(probe.site)}",
         action="Keep the batch axis apart: check every `view`, `reshape` and `transpose`, `batch_first`, and the `dim` "
         "of softmax and mean from there on.",
         source=probe.site.source if probe.site else None,
@@ -61,5 +61,5 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
 
 def _may_be_one_sequence(reading: Dependence, probe: Perturbation) -> bool:
     """Whether the rows may be positions of one sequence: inputs are rows of features, and only later rows changed."""
-    is_causal = all(index > probe.first for index in probe.forbidden)
+    is_causal = all(index > probe.first for index in probe.forbidden) and reading.positions is None
     return is_causal and all(len(each.shape) <= 2 for each in reading.inputs if each.visible)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leadline.checks._check import Symptom, check
+from leadline.checks._check import Symptom, check, in_op
 from leadline.checks._wiring_examples import asked
 from leadline.records import Profile, Question
 
@@ -24,11 +24,14 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The outputs are held fixed and the target of one sample is changed. The gradient at the outputs of all other samples
-    must not change. If the loss is computed by one op, the shapes that it was given are compared, too.
+    must not change. The shapes that each op of the loss reads are compared, too: an output of shape (N, 1) and targets
+    of shape (N,) make a table of N by N. So are the axes of class scores: `logits.view(-1, C)` of an output whose
+    classes are along axis 1 takes scores of several positions for one prediction.
 
     ## Why it hurts
     An output of shape (N, 1) against targets of shape (N,) broadcasts to (N, N): every output is pulled toward the mean
-    of all targets. The loss falls to the variance of the targets and stays there.
+    of all targets. The loss falls to the variance of the targets and stays there. Scores that a view has torn apart are
+    compared with targets of other positions.
 
     ## When it is wrong
     Contrastive and ranking losses compare samples with each other on purpose. Without a difference of shapes it is
@@ -40,37 +43,56 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     question = profile.question
     if question is None:
         return
-    broadcast = _is_broadcast(question)
+    if question.scrambled is not None:
+        yield _scrambled(question, question.scrambled)
+    broadcast = question.broadcast
+    shapes = None
+    if broadcast is not None:
+        shapes = f"{broadcast.outputs} against {broadcast.targets}"
+    elif _is_broadcast(question):
+        shapes = f"{question.predictions} against {question.targets}"
     foreign = question.foreign_gradient or 0.0
-    if not broadcast and foreign < MIN_FOREIGN_GRADIENT:
+    if shapes is None and foreign < MIN_FOREIGN_GRADIENT:
         return
-    shapes = f" {question.predictions} against {question.targets}" if question.targets is not None else ""
     yield Symptom(
-        severity="error" if broadcast or _is_column(question) else "info",
+        severity="error" if shapes is not None or _is_column(question) else "info",
         where="the loss",
-        message=f"the loss compares each output with the targets of all samples: shapes{shapes} broadcast"
-        if broadcast
+        message=f"the loss compares each output with the targets of all samples: shapes {shapes} broadcast"
+        f"{in_op(broadcast.site if broadcast else None)}"
+        if shapes is not None
         else f"changing one target changes the gradient of other samples by {foreign:.2g} of its own change",
         action="Give outputs and targets the same shape: `output.squeeze(-1)` or `targets.unsqueeze(-1)`.",
+        source=broadcast.site.source if broadcast else None,
         evidence={"foreign_gradient": foreign},
+    )
+
+
+def _scrambled(question: Question, output: tuple[int, ...]) -> Symptom:
+    axis = output.index(question.classes or 0, 1)  # axis 0 counts samples
+    return Symptom(
+        severity="error",
+        where="the loss",
+        message=f"{question.loss} takes scores of several positions for one prediction: the output {output} was viewed "
+        f"as {question.predictions}, but its {question.classes} classes are along axis {axis}",
+        action=f"Use `output.movedim({axis}, -1).reshape(-1, {question.classes})`, or pass the output as it is.",
+        evidence={"class_axis": float(axis)},
     )
 
 
 def _is_broadcast(question: Question) -> bool:
     """Whether an op that compares element by element got shapes of which neither holds the other."""
     shape, targets = question.predictions, question.targets
-    return (
-        question.classes is None
-        and targets is not None
-        and len(shape) != len(targets)
-        and _differs(shape, targets)
-    )
-
-
-def _differs(shape: tuple[int, ...], targets: tuple[int, ...]) -> bool:
+    if _asks_for_classes(question) or targets is None or len(shape) == len(targets):
+        return False
     return tuple(size for size in shape if size != 1) == tuple(size for size in targets if size != 1)
 
 
 def _is_column(question: Question) -> bool:
     """Whether the outputs are one number per sample, kept in a column."""
-    return question.classes is None and len(question.predictions) == 2 and question.predictions[1] == 1
+    shape = question.predictions
+    return not _asks_for_classes(question) and len(shape) == 2 and shape[1] == 1
+
+
+def _asks_for_classes(question: Question) -> bool:
+    """Whether the predictions are class scores; another part of the loss may read some, too."""
+    return question.classes is not None and question.scores_loss in ("", question.loss)

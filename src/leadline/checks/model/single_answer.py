@@ -26,7 +26,8 @@ def single_answer(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The targets that the loss uses, read from its gradient: the share of the most frequent one, and how many
-    predictions have a gradient at all.
+    predictions have a gradient at all. For a loss of numbers (binary cross entropy, regression) it counts only if all
+    targets of the batch are one number, and it is a note: a generator is asked for ones only.
 
     ## Why it hurts
     A network that always gives the same answer is then nearly perfect, and that is what it learns. Padding that is not
@@ -55,9 +56,9 @@ def single_answer(profile: Profile) -> Iterator[Symptom]:
         and question.top_share >= MIN_TOP_SHARE
     ):
         yield Symptom(
-            severity="warning",
+            severity="warning" if question.classes is not None else "info",
             where="the loss",
-            message=f"{100 * question.top_share:.0f} % of the {question.counted} targets are the same class",
+            message=f"{100 * question.top_share:.0f} % of the {question.counted} targets are the same",
             action="Pass `ignore_index` for padding, check the label column, and shuffle the data.",
             evidence={"top_share": question.top_share, "distinct": float(question.distinct or 0)},
         )

@@ -21,7 +21,8 @@ def unmasked_padding(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Where the inputs include a padding mask, the tokens at the padded positions are replaced by other tokens. The
-    outputs at the positions that are not padded must stay as they were.
+    outputs at the positions that are not padded must stay as they were, and so must outputs without positions. The
+    loss must not count predictions at padded positions, unless their target is a real token.
 
     ## Why it hurts
     What a sample means then depends on how much padding the longest sample of its batch makes necessary. The mask is
@@ -33,14 +34,24 @@ def unmasked_padding(profile: Profile) -> Iterator[Symptom]:
     ## References
     PyTorch documentation, `torch.nn.MultiheadAttention` (`key_padding_mask`: True means ignored).
     """
-    probe = profile.dependence.of("padding") if profile.dependence else None
+    reading = profile.dependence
+    probe = reading.of("padding") if reading else None
+    if reading is not None and reading.padding_counted:
+        yield Symptom(
+            severity="warning",
+            where="the loss",
+            message=f"the loss counts {reading.padding_counted} predictions whose position and target are padding",
+            action="Set the labels of padded positions to -100, or pass `ignore_index`.",
+            evidence={"padding_counted": float(reading.padding_counted)},
+        )
     if probe is not None and probe.forbidden:
+        count = len(probe.forbidden)
+        reached = f"of {count} samples" if probe.by_sample else f"at {count} positions that are not padded"
         yield Symptom(
             severity="warning",
             where="the model",
-            message=f"replacing padded tokens of {probe.input or 'the inputs'} changes the outputs at "
-            f"{len(probe.forbidden)} positions that are not padded",
+            message=f"replacing the padding of {probe.input or 'the inputs'} changes the outputs {reached}",
             action="Pass the padding mask to every attention and every mean over positions, with the polarity "
             "that they expect.",
-            evidence={"positions_reached": float(len(probe.forbidden)), "largest_change": probe.largest},
+            evidence={"outputs_reached": float(count), "largest_change": probe.largest},
         )

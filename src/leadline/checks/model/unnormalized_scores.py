@@ -1,4 +1,4 @@
-"""D910: a loss of log-probabilities gets something else."""
+"""D910: a loss of class scores gets something else than it expects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._wiring_examples import asked
-from leadline.records import Profile
+from leadline.records import Profile, Question
 
 
 @check(
@@ -17,15 +17,18 @@ from leadline.records import Profile
     healthy=asked(loss="nll_loss", classes=10, scores="log-probabilities", expects="log-probabilities"),
 )
 def unnormalized_scores(profile: Profile) -> Iterator[Symptom]:
-    r"""`nll_loss` gets logits or probabilities instead of log-probabilities.
+    r"""The class scores that a loss gets are not what it expects, such as logits in `nll_loss`.
 
     ## What it measures
-    Whether the exponentials of the class scores sum to 1 (log-probabilities), or the scores themselves do.
+    Whether the exponentials of the class scores sum to 1 (log-probabilities), or the scores themselves do. Every loss
+    op that the loss depends on is asked. Probabilities in `cross_entropy` are left to `squashed-logits` where that
+    check knows the op that made them.
 
     ## Why it hurts
     `nll_loss` only picks the score of the target and changes its sign. Without a normalization nothing holds the other
     classes down: on logits the loss falls without bound by making all scores large, on probabilities it stops at -1
-    with a gradient that does not care how wrong a prediction is.
+    with a gradient that does not care how wrong a prediction is. `cross_entropy` applies its own softmax, so
+    probabilities can never become a confident answer.
 
     ## When it is wrong
     Scores of a policy gradient may be weighted log-probabilities; then they are not passed to `nll_loss` directly.
@@ -34,12 +37,25 @@ def unnormalized_scores(profile: Profile) -> Iterator[Symptom]:
     PyTorch documentation, `torch.nn.NLLLoss` (the input has to contain log-probabilities).
     """
     question = profile.question
-    if question is None or question.expects != "log-probabilities" or question.scores == "log-probabilities":
+    if question is None or question.scores is None or question.scores in _accepted(question):
         return
+    head = profile.facts.head if profile.facts else None
+    if question.expects == "logits" and head is not None and head.behind:
+        return
+    loss = question.scores_loss or question.loss
     yield Symptom(
         severity="error",
         where="the loss",
-        message=f"{question.loss} expects log-probabilities of {question.classes} classes but gets {question.scores}",
-        action="Use `F.cross_entropy` on the logits, or apply `log_softmax` before `nll_loss`.",
+        message=f"{loss} expects {question.expects} of {question.classes} classes but gets {question.scores}",
+        action="Use `F.cross_entropy` on the logits, without a softmax before it."
+        if loss in ("cross_entropy", "nll_loss")
+        else f"Apply `log_softmax` over the classes before `{loss}`.",
         evidence={"classes": float(question.classes or 0)},
     )
+
+
+def _accepted(question: Question) -> tuple[str, ...]:
+    """The scores that the loss op can work with. Log-probabilities are logits, too."""
+    if question.expects == "log-probabilities":
+        return ("log-probabilities",)
+    return ("logits", "log-probabilities") if question.expects == "logits" else (question.scores or "",)

@@ -52,7 +52,7 @@ def visible_answer(profile: Profile) -> Iterator[Symptom]:
     last = probe.forbidden[-1]
     yield Symptom(
         severity="error",
-        where=probe.site.module if probe.site else "the model",
+        where=(probe.site.module if probe.site else "") or "the model",
         message=f"the loss will fall because the model can see the answers: changing {offset.input} from position "
         f"{probe.first} on changes {len(probe.forbidden)} outputs before it, up to position {last}"
         f"{in_op(probe.site)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,16 +53,16 @@ def replace_tensors(tree: Any, changed: dict[int, Tensor]) -> Any:
     return tree_map(lambda item: changed.get(id(item), item) if isinstance(item, Tensor) else item, tree)
 
 
-def redraw_samples(tensor: Tensor, axis: int, sample: int) -> Tensor:
-    """A copy in which each element of one sample is that of another sample, drawn at random, at the same place.
+def redraw_samples(tensor: Tensor, axis: int, samples: Sequence[int]) -> Tensor:
+    """A copy in which each element of these samples is that of another sample, drawn at random, at the same place.
 
     Values stay valid at their place: tokens stay in the vocabulary, and each column keeps its own categories.
     """
     rows = tensor.detach().movedim(axis, 0)
-    others = torch.tensor([index for index in range(len(rows)) if index != sample], device=tensor.device)
-    drawn = others[_randint(len(others), rows[0].shape, tensor.device)]
+    own = torch.arange(len(rows), device=tensor.device).view(-1, *[1] * (rows.dim() - 1))
+    others = (own + 1 + _randint(len(rows) - 1, tuple(rows.shape), tensor.device)) % len(rows)
     changed = rows.clone()
-    changed[sample] = rows.gather(0, drawn.unsqueeze(0)).squeeze(0)
+    changed[list(samples)] = rows.gather(0, others)[list(samples)]
     return changed.movedim(0, axis)
 
 

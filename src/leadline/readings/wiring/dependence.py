@@ -23,7 +23,7 @@ from leadline.readings.wiring.batch import (
     redraw_samples,
     replace_tensors,
 )
-from leadline.readings.wiring.ledger import needed_ops
+from leadline.readings.wiring.ledger import needed_ops, read_values
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
 from leadline.records.wiring import (
@@ -86,19 +86,21 @@ class _Probes:
 
     def __init__(self, case: Case, trace: Trace, runner: PassRunner) -> None:
         self.case = case
+        self.trace = trace
         self.runner = runner
         self.inputs = batch_tensors(case.inputs)
         self.uses = _input_uses(trace, self.inputs)
         self.watched: set[int] = set()
         self.gaps: list[Gap] = []
         self.perturbations: list[Perturbation] = []
+        self.padding_counted = 0
 
     def read(self) -> Reading:
         first = self._run({})
         if not bool(torch.isfinite(first.loss)):
             raise NotProbedError("the loss is not finite")
         visible = [each for each in self.inputs if self._is_visible(each.name)]
-        question, self.used = read_question(self.case, first, visible)
+        question, self.used = read_question(self.case, self.trace, first, visible)
         layout = self._layout(question)
         self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
         self.base = self._run({})
@@ -119,6 +121,7 @@ class _Probes:
             position_axis=layout.position_axis,
             perturbations=tuple(self.perturbations),
             inputs=self.uses,
+            padding_counted=self.padding_counted,
         )
         return dependence, question, tuple(self.gaps)
 
@@ -152,25 +155,25 @@ class _Probes:
         with_samples = tuple(each for each in shaped if each.tensor.size(axis) == samples)
         return _Layout(with_samples, samples, axis, positions, offset)
 
-    # One sample changes; no other may.
+    # Every second sample changes; no other may.
 
     def _probe_samples(self, layout: _Layout) -> None:
         samples, axis = layout.samples, layout.sample_axis
         if samples is None or axis is None or samples < 2:
             raise NotProbedError("the batch has fewer than two samples")
         self._refuse_graphs(layout, samples)
-        sample = samples // 2
-        data = [each for each in layout.tensors if not each.is_mask]
-        changed = {id(each.tensor): redraw_samples(each.tensor, axis, sample) for each in data}
+        redrawn = range(1, samples, 2)
+        data = [each for each in layout.tensors if not each.is_mask] or list(layout.tensors)
+        changed = {id(each.tensor): redraw_samples(each.tensor, axis, redrawn) for each in data}
         if all(torch.equal(changed[id(each.tensor)], each.tensor) for each in data):
             raise NotProbedError("all samples of the batch are equal")
         other = self._run(changed)
         moved = self._moved(other, samples, axis)
-        forbidden = tuple(index for index, move in enumerate(moved) if move and index != sample)
-        site = first_difference(self.base.prints, other.prints, samples, [sample]) if forbidden else None
+        forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
+        site = first_difference(self.base.prints, other.prints, samples, redrawn) if forbidden else None
         self.perturbations.append(
             Perturbation(
-                kind="sample", first=sample, last=sample, moved=moved, forbidden=forbidden, site=site
+                kind="sample", first=redrawn[0], last=redrawn[-1], moved=moved, forbidden=forbidden, site=site
             )
         )
 
@@ -259,21 +262,32 @@ class _Probes:
             for source in layout.tensors:
                 padded = _padded(mask, source)
                 if padded is not None:
+                    self.padding_counted = self._count_padding(padded, layout)
                     self._perturb_padding(source, padded)
                     return
 
+    def _count_padding(self, padded: Tensor, layout: _Layout) -> int:
+        """How many predictions at padded positions are asked for padding: all for the same target."""
+        used = self.used
+        if used is None or used.counted.numel() != padded.numel() or layout.position_axis == 0:
+            return 0
+        ahead = 0 if layout.offset is None else layout.offset.offset
+        asked = padded.roll(-ahead, 1)
+        if ahead:
+            asked[:, -ahead:] = False
+        counted = used.counted.view(padded.shape) & padded & asked
+        targets = used.values.reshape(padded.shape)[counted]
+        return len(targets) if bool((targets == targets[:1]).all()) else 0
+
     def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
         others = source.tensor[~padded]
-        if others.numel() == 0 or bool((others == others[0]).all()):
-            raise NotProbedError("all inputs that are not padded are equal")
         changed = source.tensor.clone()
         drawn = torch.arange(int(padded.sum()), device=others.device) % len(others)
         changed[padded] = others[drawn]
         other = self._run({id(source.tensor): changed})
         moved = _moved_where(self.base, other, ~padded, self._tolerance())
-        if moved is None:
-            raise NotProbedError("the outputs have no axis of positions")
-        rows = moved.amax(0).tolist()
+        by_sample = moved is None
+        rows = self._moved(other, len(padded), 0) if moved is None else tuple(moved.amax(0).tolist())
         forbidden = tuple(index for index, move in enumerate(rows) if move > 0)
         positions = padded.any(0).nonzero().flatten().tolist()
         self.perturbations.append(
@@ -282,8 +296,9 @@ class _Probes:
                 input=source.name,
                 first=positions[0],
                 last=positions[-1],
-                moved=tuple(rows),
+                moved=rows,
                 forbidden=forbidden,
+                by_sample=by_sample,
             )
         )
 
@@ -321,7 +336,8 @@ def _outputs(one: Pass) -> list[Tensor]:
 def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tensor | None:
     """Largest change at each index of the axis, relative to the largest magnitude; None if no axis has this length.
 
-    Where samples and positions were flattened into one axis, they are taken apart again.
+    Where samples and positions were flattened into one axis, they are taken apart again. An output may also have the
+    axis in another place, as long as only one of its axes has this length.
     """
     if before.shape != after.shape or not before.dim():
         return None
@@ -331,6 +347,8 @@ def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tens
         rows = delta.movedim(axis, 0)
     elif axis == 0 and delta.size(0) % length == 0:
         rows = delta.reshape(length, -1)
+    elif list(delta.shape).count(length) == 1:
+        rows = delta.movedim(list(delta.shape).index(length), 0)
     elif axis == 1 and delta.size(0) % length == 0:
         rows = delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
     else:
@@ -349,19 +367,18 @@ def _moved_where(base: Pass, other: Pass, kept: Tensor, tolerance: float) -> Ten
 
 
 def _padded(mask: BatchTensor, source: BatchTensor) -> Tensor | None:
-    """Which positions of `source` the mask pads; None if it is no padding mask of these tokens.
+    """Which positions of `source` the mask pads; None if it is no padding mask of this input.
 
-    Either value may mean padding, depending on the model. The padded positions are those that all hold one token.
+    Either value may mean padding, depending on the model. The padded positions are those that all hold one content.
     """
-    if mask is source or not mask.is_mask or not source.is_tokens or source.is_mask:
+    if mask is source or not mask.is_mask or source.is_mask or mask.tensor.dim() != 2 or mask.is_constant:
         return None
-    if mask.tensor.shape != source.tensor.shape or mask.tensor.dim() != 2 or mask.is_constant:
+    if source.tensor.dim() > 3 or mask.tensor.shape != source.tensor.shape[:2]:
         return None
     for value in (0, 1):
         padded = mask.tensor == value
-        tokens = source.tensor[padded]
-        rest = source.tensor[~padded]
-        if bool((tokens == tokens[0]).all()) and not bool((rest == rest[0]).all()):
+        inside, outside = source.tensor[padded], source.tensor[~padded]
+        if bool((inside == inside[0]).all()) and not bool((outside == outside[0]).all()):
             return padded
     return None
 
@@ -379,7 +396,7 @@ def _noise(base: Pass, repeated: Pass) -> float:
 
 def _input_uses(trace: Trace, inputs: Sequence[BatchTensor]) -> tuple[InputUse, ...]:
     values = {value.name: value for value in trace.values if value.source == "input"}
-    needed = {value for index in needed_ops(trace) for value in trace.ops[index].inputs}
+    needed = {value for index in needed_ops(trace) for value in read_values(trace.ops[index])}
     return tuple(
         InputUse(
             name=each.name,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from leadline.ops.table import find_op
 from leadline.records import DepthBlock, Module, Op, Optimizer, Parameter, Trace, Update
 from leadline.records.wiring import (
     DiscardedResult,
@@ -149,8 +150,15 @@ def needed_ops(trace: Trace) -> set[int]:
         writer = writers.get(pending.pop())
         if writer is not None and writer not in needed:
             needed.add(writer)
-            pending += trace.ops[writer].inputs
+            pending += read_values(trace.ops[writer])
     return needed
+
+
+def read_values(op: Op) -> tuple[int, ...]:
+    """The inputs of which the op reads elements; `zeros_like` and its kind read only shapes."""
+    row = find_op(op.name)
+    reads_shapes = row is not None and row.kind == "create" and row.scale_rule == "scale_free"
+    return () if reads_shapes else op.inputs
 
 
 def _unregistered(trace: Trace) -> Iterator[UnregisteredTensor]:
@@ -237,7 +245,7 @@ def _discarded(trace: Trace, modules: dict[str, Module], needed: set[int]) -> It
     for module in modules.values():
         ops = ops_of.get(module.path, [])
         weighted = [op for op in ops if any(name in trainable for name in op.params)]
-        if not weighted or any(op.index in needed for op in ops):
+        if module.container or not weighted or any(op.index in needed for op in ops):
             continue
         if any(module.path.startswith(f"{outer}.") for outer in found):
             continue
@@ -246,20 +254,51 @@ def _discarded(trace: Trace, modules: dict[str, Module], needed: set[int]) -> It
             module=module.path,
             type=module.type,
             site=_site(ops[-1]),
-            replaced_by=_replacement(module, modules, needed, ops_of),
+            replaced_by=_replacement(trace, module, modules, needed, ops_of),
+            bypassed=_is_bypassed(trace, module, modules, needed, ops[-1]),
         )
 
 
 def _replacement(
-    module: Module, modules: dict[str, Module], needed: set[int], ops_of: dict[str, list[Op]]
+    trace: Trace,
+    module: Module,
+    modules: dict[str, Module],
+    needed: set[int],
+    ops_of: dict[str, list[Op]],
 ) -> str:
-    """A sibling that was given the same values and whose result is used; "" if there is none."""
+    """A sibling of the same shape that was given the same values and whose result is used; "" if there is none."""
     given = {value for value in module.given if value is not None}
+    shapes = _parameter_shapes(trace, module)
     for other in _siblings(module, modules):
         is_used = any(op.index in needed for op in ops_of.get(other.path, []))
-        if is_used and given and given <= {value for value in other.given if value is not None}:
+        is_given = given and given <= {value for value in other.given if value is not None}
+        if is_used and is_given and _parameter_shapes(trace, other) == shapes:
             return other.path
     return ""
+
+
+def _parameter_shapes(trace: Trace, module: Module) -> list[tuple[int, ...]]:
+    return [each.shape for each in trace.parameters if each.name.startswith(f"{module.path}.")]
+
+
+def _is_bypassed(
+    trace: Trace, module: Module, modules: dict[str, Module], needed: set[int], last: Op
+) -> bool:
+    """Whether the caller of the module goes on with its input where its result would fit: a forgotten assignment."""
+    if len(module.given) != 1 or len(module.returned) != 1:
+        return False
+    given, returned = module.given[0], module.returned[0]
+    if given is None or returned is None or trace.values[given].shape != trace.values[returned].shape:
+        return False
+    caller = _parent(module.path)
+    while caller in modules and modules[caller].container:
+        caller = _parent(caller)
+    inside = f"{caller}." if caller else ""
+    return any(
+        given in op.inputs and op.index in needed and op.index > last.index
+        for op in trace.ops
+        if op.module == caller or op.module.startswith(inside)
+    )
 
 
 def _flat_steps(trace: Trace, rows: Sequence[LedgerRow]) -> Iterator[FlatStep]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +13,20 @@ from torch.utils._pytree import tree_map
 
 from leadline.case import Case
 from leadline.readings.wiring.batch import BatchTensor
-from leadline.records.wiring import Question, Scores, TargetOffset
+from leadline.records import Op, Trace
+from leadline.records.wiring import Broadcast, OpSite, Question, Scores, TargetOffset
 from leadline.tracer.inputs import find_loss
 from leadline.tracer.passes import ObservedLoss, Pass
 from leadline.tracer.values import tensors_in
 
-CLASS_LOSSES: dict[str, Scores] = {"cross_entropy": "logits", "nll_loss": "log-probabilities"}
-"""Losses over classes, and the scores that they expect."""
+EXPECTED_SCORES: dict[str, Scores] = {
+    "cross_entropy": "logits",
+    "nll_loss": "log-probabilities",
+    "ctc_loss": "log-probabilities",
+}
+"""Losses of class scores, and the scores that they expect."""
+CLASS_LOSSES = frozenset(["cross_entropy", "nll_loss"])
+"""Losses with one target class per prediction, whose scores are along the second axis, or the only one."""
 ELEMENT_LOSSES = frozenset(
     [
         "mse_loss",
@@ -58,7 +66,7 @@ class UsedTargets:
 
 
 def read_question(
-    case: Case, base: Pass, inputs: Sequence[BatchTensor]
+    case: Case, trace: Trace, base: Pass, inputs: Sequence[BatchTensor]
 ) -> tuple[Question, UsedTargets | None]:
     """What the loss of the pass rewards, and the targets that it uses. The graph of the pass is kept."""
     call = _main_loss_call(base)
@@ -75,20 +83,27 @@ def read_question(
         predictions=tuple(predictions.shape),
         targets=tuple(call.targets.shape) if call is not None and call.targets is not None else None,
         toward_target=_share_toward_target(call, predictions, gradient, axis, case.targets),
-        whole_over_halves=_whole_over_halves(case, base),
-        foreign_gradient=_foreign_gradient(case, base),
+        whole_over_halves=_unless_refused(_whole_over_halves, case, base),
+        foreign_gradient=_unless_refused(_foreign_gradient, case, base),
+        broadcast=find_broadcast(trace),
         offset=None if used is None else find_offset(used, inputs),
-        **_class_fields(call, predictions, gradient, axis),
-        **_regression_fields(call, predictions),
+        scrambled=None if call is None or axis is None else _scrambled_output(base, predictions, axis),
+        **_answer_fields(case, call, gradient, axis),
+        **_score_fields(base, predictions, axis),
+        **_regression_fields(base),
     )
     return question, used
 
 
 def _main_loss_call(base: Pass) -> ObservedLoss | None:
     """The loss op with most predictions among those that the loss depends on."""
+    return max(_loss_calls(base), key=lambda call: call.predictions.numel(), default=None)
+
+
+def _loss_calls(base: Pass) -> list[ObservedLoss]:
+    """The loss ops that the loss depends on."""
     calls = [call for call in base.loss_calls if call.predictions.requires_grad]
-    calls = [call for call in calls if _gradient(base.loss, call.predictions) is not None]
-    return max(calls, key=lambda call: call.predictions.numel(), default=None)
+    return [call for call in calls if _gradient(base.loss, call.predictions) is not None]
 
 
 def _main_output(output: Any) -> Tensor | None:
@@ -146,21 +161,15 @@ def _same_scores(base: Pass, predictions: Tensor, axis: int) -> tuple[Tensor, in
     return None
 
 
-def _class_fields(
-    call: ObservedLoss | None, predictions: Tensor, gradient: Tensor, axis: int | None
+def _answer_fields(
+    case: Case, call: ObservedLoss | None, gradient: Tensor, axis: int | None
 ) -> dict[str, Any]:
+    """How many predictions have a target, and how often the most frequent target occurs."""
     if axis is None:
-        return {}
+        return _constant_fields(case, call)
     counted = gradient.abs().amax(axis) > 0
     targets = gradient.argmin(axis)[counted]
-    fields: dict[str, Any] = {
-        "classes": predictions.size(axis),
-        "scores": scores_of(predictions, axis),
-        "counted": int(counted.sum()),
-        "ignored": int((~counted).sum()),
-    }
-    if call is not None:
-        fields["expects"] = CLASS_LOSSES[call.name]
+    fields: dict[str, Any] = {"counted": int(counted.sum()), "ignored": int((~counted).sum())}
     if targets.numel():
         frequency = targets.bincount()
         fields |= {
@@ -168,6 +177,46 @@ def _class_fields(
             "distinct": int((frequency > 0).sum()),
         }
     return fields
+
+
+def _constant_fields(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
+    """For a loss of numbers: whether all targets of the batch are one number. Targets that the loss makes are not."""
+    if call is None or call.name not in ELEMENT_LOSSES or call.targets is None or not call.targets.numel():
+        return {}
+    given = [each for each in tensors_in(case.targets) if each.numel() == call.targets.numel()]
+    if not any(bool((each == each.flatten()[0]).all()) for each in given):
+        return {}
+    return {"counted": call.targets.numel(), "ignored": 0, "top_share": 1.0, "distinct": 1}
+
+
+def _score_fields(base: Pass, predictions: Tensor, axis: int | None) -> dict[str, Any]:
+    """What the class scores are and what the loss op expects; of several losses, one that gets something else."""
+    calls = [call for call in _loss_calls(base) if call.name in EXPECTED_SCORES]
+    scores = {id(call): scores_of(call.predictions, _score_axis(call)) for call in calls}
+    odd = (call for call in calls if _is_refused(call, scores[id(call)]))
+    main = (call for call in calls if call.predictions is predictions)
+    call = next(odd, None) or next(main, None)
+    if call is not None:
+        return {
+            "classes": call.predictions.size(_score_axis(call)),
+            "scores": scores[id(call)],
+            "expects": EXPECTED_SCORES[call.name],
+            "scores_loss": call.name,
+        }
+    if axis is None:
+        return {}
+    return {"classes": predictions.size(axis), "scores": scores_of(predictions, axis)}
+
+
+def _score_axis(call: ObservedLoss) -> int:
+    dimensions = call.predictions.dim()
+    return min(1, dimensions - 1) if call.name in CLASS_LOSSES else dimensions - 1
+
+
+def _is_refused(call: ObservedLoss, scores: Scores) -> bool:
+    """Whether the loss op must not get these scores. Log-probabilities are logits, too."""
+    expected = EXPECTED_SCORES[call.name]
+    return scores != expected and not (expected == "logits" and scores == "log-probabilities")
 
 
 def scores_of(scores: Tensor, axis: int) -> Scores:
@@ -182,15 +231,21 @@ def _is_one(sums: Tensor) -> bool:
     return bool(((sums - 1).abs() <= MAX_NORMALIZATION_ERROR).all())
 
 
-def _regression_fields(call: ObservedLoss | None, predictions: Tensor) -> dict[str, Any]:
-    if call is None or call.name not in SQUARED_LOSSES or call.targets is None:
+def _regression_fields(base: Pass) -> dict[str, Any]:
+    """The scales of outputs and targets; of several losses, those with the largest ratio."""
+    scales = [
+        (
+            float(call.predictions.detach().double().square().mean().sqrt()),
+            float(call.targets.detach().double().square().mean().sqrt()),
+            float(call.targets.detach().double().std(correction=0)),
+        )
+        for call in _loss_calls(base)
+        if call.name in SQUARED_LOSSES and call.targets is not None
+    ]
+    if not scales:
         return {}
-    targets = call.targets.detach().double()
-    return {
-        "output_scale": float(predictions.detach().double().square().mean().sqrt()),
-        "target_scale": float(targets.square().mean().sqrt()),
-        "target_spread": float(targets.std(correction=0)),
-    }
+    output, target, spread = max(scales, key=lambda each: each[1] / max(each[0], 1.0))
+    return {"output_scale": output, "target_scale": target, "target_spread": spread}
 
 
 def _share_toward_target(
@@ -223,6 +278,17 @@ def _share_of_raised_targets(gradient: Tensor, axis: int, targets: Tensor) -> fl
 
 
 # The loss as a function of outputs and targets, where it is one.
+
+
+def _unless_refused(measure: Callable[[Case, Pass], float | None], case: Case, base: Pass) -> float | None:
+    """The measurement; None if the loss refuses other targets or half of the batch.
+
+    A loss may also read tensors of its own, which stay as they are. What else the pass says remains true.
+    """
+    try:
+        return measure(case, base)
+    except Exception:
+        return None
 
 
 def _loss_gradient(case: Case, output: Any, targets: Any) -> tuple[Tensor, list[Tensor]]:
@@ -280,6 +346,65 @@ def _whole_over_halves(case: Case, base: Pass) -> float | None:
     ]
     mean = sum(halves) / 2
     return float(base.loss.detach()) / mean if mean else None
+
+
+# Shapes: does each output meet its own target?
+
+
+def find_broadcast(trace: Trace) -> Broadcast | None:
+    """The first op of the loss in which shapes such as (N, 1) and (N,) make a table of all outputs and all targets."""
+    outputs = {value for op in trace.ops if op.phase == "forward" for value in op.outputs}
+    targets = {value.id for value in trace.values if value.source == "target"}
+    for op in trace.ops:
+        if op.phase != "loss":
+            continue
+        of_targets, of_outputs = targets & {*op.inputs}, (outputs & {*op.inputs}) - targets
+        for output in of_outputs:
+            for target in of_targets:
+                if _is_table(trace, output, target, op):
+                    return Broadcast(
+                        outputs=trace.values[output].shape,
+                        targets=trace.values[target].shape,
+                        site=OpSite(op=op.name, module=op.module, source=op.source),
+                    )
+        if of_targets:
+            targets.update(op.outputs)
+        if of_outputs:
+            outputs.update(op.outputs)
+    return None
+
+
+def _is_table(trace: Trace, output: int, target: int, op: Op) -> bool:
+    """Whether the op's result is larger than both, although both have the same sizes apart from axes of length 1."""
+    first, second = trace.values[output].shape, trace.values[target].shape
+    if len(first) == len(second) or without_ones(first) != without_ones(second):
+        return False
+    return math.prod(trace.values[op.outputs[0]].shape) > max(math.prod(first), math.prod(second))
+
+
+def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of a shape without axes of length 1."""
+    return tuple(size for size in shape if size != 1)
+
+
+def _scrambled_output(base: Pass, predictions: Tensor, axis: int) -> tuple[int, ...] | None:
+    """The shape of an output that was viewed as class scores although its classes are along another axis.
+
+    A view keeps the elements in order. Then the step from one class to the next, counted in elements, must be the same
+    in both shapes.
+    """
+    classes, flat = predictions.size(axis), predictions.detach().flatten()
+    for output in tensors_in(base.output):
+        if output.dim() < 3 or output.numel() != flat.numel() or classes not in output.shape[1:]:
+            continue
+        steps = [
+            math.prod(output.shape[place + 1 :]) for place, size in enumerate(output.shape) if size == classes
+        ]
+        if math.prod(predictions.shape[axis + 1 :]) not in steps and torch.equal(
+            output.detach().flatten(), flat
+        ):
+            return tuple(output.shape)
+    return None
 
 
 # Sequences: which input does the loss ask for at each position?

@@ -9,7 +9,7 @@ from leadline.report.page import Column, Details, Element, Fact, FactList, Secti
 from leadline.text import count, joined, number, plural, share
 
 CHANGED = {
-    "sample": "one sample",
+    "sample": "every second sample",
     "future": "later positions",
     "past": "earlier positions",
     "order": "order of earlier positions",

@@ -1,0 +1,5 @@
+"""The programs with planted bugs, by what they work on. Importing this package registers all of them."""
+
+from benchmarks.wiring.problems import images, language, pairs, sequences, signals, special, tables, texts
+
+__all__ = ["images", "language", "pairs", "sequences", "signals", "special", "tables", "texts"]
