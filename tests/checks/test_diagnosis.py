@@ -209,16 +209,12 @@ def test_the_largest_jumps_are_named_by_block_and_have_the_size_of_the_factor():
     assert factors["backward", "6"] > 100
 
 
-def test_an_optimizer_of_another_model_is_refused():
+def test_an_optimizer_of_another_model_costs_the_step_and_not_the_report():
     model, other = stack(3, gain=2.0), stack(3, gain=2.0)
-    with pytest.raises(leadline.InputError):
-        leadline.check(
-            model,
-            torch.randn(8, WIDTH),
-            torch.randint(0, 4, (8,)),
-            F.cross_entropy,
-            torch.optim.Adam(other.parameters()),
-        )
+    arguments = model, torch.randn(8, WIDTH), torch.randint(0, 4, (8,)), F.cross_entropy
+    report = leadline.check(*arguments, torch.optim.Adam(other.parameters()))
+    assert report.profile.update is None
+    assert any(gap.what == "one step of the optimizer" for gap in report.coverage.gaps)
 
 
 def test_a_step_uphill_and_a_loss_without_gradient_are_found():

@@ -21,7 +21,19 @@ from leadline.readings.update.reading import read_update
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
 from leadline.readings.wiring.dependence import read_dependence
 from leadline.readings.wiring.ledger import read_ledger
-from leadline.records import Coverage, Finding, Gap, Profile, Source, Trace, Verdict, severity_rank
+from leadline.readings.wiring.memory import Rebuild, read_unwritten, unwritten_without_weights
+from leadline.readings.wiring.parts import read_parts
+from leadline.records import (
+    Coverage,
+    Finding,
+    Gap,
+    NetworkParts,
+    Profile,
+    Source,
+    Trace,
+    Verdict,
+    severity_rank,
+)
 from leadline.records.codec import Unsaved
 from leadline.records.report import Report
 from leadline.report.verdict import is_about_wiring, sentence
@@ -39,8 +51,12 @@ def check_case(
     update: bool | None = None,
     rehearse: bool = True,
     probes: bool = True,
+    rebuild: Rebuild | None = None,
 ) -> Report:
-    """Trace `case` once, read the trace, run every check and judge; see `leadline.check`."""
+    """Trace `case` once, read the trace, run every check and judge; see `leadline.check`.
+
+    `rebuild` says how to build the case once more, to find memory that nothing initializes.
+    """
     trace = trace_case(case, explain_failure)
     profile, coverage = read_trace(trace)
     if update or (update is None and case.optimizer is not None and trace.loss is not None):
@@ -52,6 +68,8 @@ def check_case(
         profile = replace(profile, constant_loss=constant_loss_of(case, trace))
     if trace.loss is not None:
         profile, coverage = _with_wiring(case, trace, profile, coverage, probes=probes)
+    if probes:
+        profile, coverage = _with_memory(rebuild, case, trace, profile, coverage)
     return make_report(trace, profile, coverage, rules)
 
 
@@ -73,7 +91,8 @@ def _with_wiring(
     case: Case, trace: Trace, profile: Profile, coverage: Coverage, *, probes: bool
 ) -> tuple[Profile, Coverage]:
     """The profile with the ledger and, unless they are not wanted, what the probes measured."""
-    profile = replace(profile, ledger=read_ledger(trace, profile.blocks, profile.update))
+    ledger = read_ledger(trace, profile.blocks, profile.update)
+    profile = replace(profile, ledger=ledger, parts=read_parts(trace, case))
     if not probes:
         return profile, coverage
     dependence, question, gaps = read_dependence(case, trace)
@@ -81,11 +100,24 @@ def _with_wiring(
     return profile, replace(coverage, gaps=(*coverage.gaps, *gaps))
 
 
+def _with_memory(
+    rebuild: Rebuild | None, case: Case, trace: Trace, profile: Profile, coverage: Coverage
+) -> tuple[Profile, Coverage]:
+    """The profile with the tensors that the build leaves uninitialized, or a gap in the coverage."""
+    unwritten, gap = read_unwritten(rebuild, case, trace)
+    if gap is not None:
+        return profile, replace(coverage, gaps=(*coverage.gaps, gap))
+    return replace(profile, parts=replace(profile.parts or NetworkParts(), unwritten=unwritten)), coverage
+
+
 def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
     """Everything that can be read from a trace alone, including the predictions of theory."""
     predicted_trace, theory = predict_with_account(trace)
     profile, coverage = read_profile(predicted_trace)
-    return replace(profile, symmetry=read_symmetry(predicted_trace), theory=theory), coverage
+    profile = replace(profile, symmetry=read_symmetry(predicted_trace), theory=theory)
+    if profile.predicted and (unwritten := unwritten_without_weights(trace)):
+        profile = replace(profile, parts=NetworkParts(unwritten=unwritten))
+    return profile, coverage
 
 
 def make_report(trace: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Check] = ()) -> Report:

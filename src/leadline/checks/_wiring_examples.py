@@ -13,6 +13,7 @@ from leadline.records import (
     InputUse,
     Ledger,
     LedgerRow,
+    NetworkParts,
     OpSite,
     Perturbation,
     Profile,
@@ -84,3 +85,8 @@ def _dependence(**fields: Any) -> Dependence:
 
 def _with(**fields: Any) -> Profile:
     return replace(geometric(blocks=4), **fields)
+
+
+def with_parts(**fields: Any) -> Profile:
+    """A healthy stack in which these parts were recognized."""
+    return _with(parts=NetworkParts(**fields))

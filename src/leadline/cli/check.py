@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -38,7 +39,10 @@ from leadline.records import FailOn
 from leadline.records.report import Report
 from leadline.report.place import OUTSIDE_OF_MODEL
 from leadline.report.verdict import fails
-from leadline.targets import factory_source, is_config, load, load_factory, locate, move_case, show_target
+from leadline.targets import factory_source, is_config, load_factory, locate, move_case, show_target
+
+if TYPE_CHECKING:
+    from leadline.case import Case
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -266,14 +270,23 @@ def check_target(
     # Imported here so that a wrong target is reported without waiting for torch.
     import torch
 
+    from leadline.case import seeded_factory
     from leadline.checks._diagnosis import check_case, ignore_checks
+    from leadline.readings.wiring.memory import Rebuild
 
     with redirect_stdout(sys.stderr), show_target(target):
         torch.manual_seed(seed)
-        case = move_case(load(target), device=device, dtype=dtype)
-        report = check_case(case, rehearse=rehearse, probes=probes)
-    factory = factory_source(target)
-    places = dict.fromkeys(("", *OUTSIDE_OF_MODEL), factory) if factory else {}
+        factory = seeded_factory(load_factory(target))
+
+        def make() -> Case:
+            return move_case(factory(), device=device, dtype=dtype)
+
+        start = perf_counter()
+        case = make()
+        rebuild = Rebuild(make=make, seconds=perf_counter() - start)
+        report = check_case(case, rehearse=rehearse, probes=probes, rebuild=rebuild)
+    source = factory_source(target)
+    places = dict.fromkeys(("", *OUTSIDE_OF_MODEL), source) if source else {}
     sources = {**places, **report.sources}
     return ignore_checks(replace(report, target=target, sources=sources), drop)
 

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from leadline.records.facts import ModelFacts
+from leadline.records.parts import NetworkParts
 from leadline.records.trace import CutKind, Gap, Optimizer, Source, Units
 from leadline.records.update import MIN_LEARNED_PROGRESS, Rehearsal, Update
 from leadline.records.wiring import Dependence, Ledger, Question
@@ -351,6 +352,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What the loss rewards; None: not probed."""
     ledger: Ledger | None = None
     """Which tensors learn."""
+    parts: NetworkParts | None = None
+    """Attentions, routers and other parts that are recognized by their ops; None: not looked for."""
 
     @property
     def has_learned(self) -> bool:

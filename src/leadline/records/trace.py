@@ -99,6 +99,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For the output of a fused attention: how its queries spread over their keys."""
     summed_targets: float | None = None
     """For the output of a loss of classes that takes no mean: the number of targets that are not ignored."""
+    choices: tuple[int, ...] = ()
+    """For the indices that a topk, max or argmax returns over few elements: how often it chose each of them."""
     unobserved: str = ""
     """Why statistics are missing where one would expect them."""
 
@@ -211,6 +213,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     what: str
     why: str
     where: tuple[str, ...] = ()
+    is_usual: bool = False
+    """It is the same for every call of this kind, and shown with the details only."""
 
 
 class ParamGroup(msgspec.Struct, frozen=True, kw_only=True):

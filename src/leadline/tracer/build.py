@@ -142,6 +142,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
         common_ms=shared_mean,
         attended=attended,
         summed_targets=summed_targets,
+        choices=() if entry.choices is None else tuple(entry.choices.tolist()),
         unobserved=entry.unobserved,
     )
 

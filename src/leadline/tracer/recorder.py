@@ -189,6 +189,8 @@ class Recorder(TorchFunctionMode):
                 self.table.entries[op.outputs[0]].attended = stats.measure_attention(*args, **kwargs)
             elif plan.callable in stats.CLASS_LOSSES and not self._unmeasured:
                 self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)
+            elif plan.name in stats.CHOICES and not self._unmeasured:
+                self.table.entries[op.outputs[-1]].choices = stats.count_choices(tensors, outputs)
 
     def _record_recomputed(
         self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any

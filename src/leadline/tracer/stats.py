@@ -192,6 +192,25 @@ def measure_shared_mean(y: Tensor, unit_dim: int) -> Number:
     return mean_square.item() if mean_square.device.type == "cpu" else mean_square
 
 
+CHOICES = frozenset({"topk", "argmax", "max"})
+"""Ops that return the indices of the largest elements."""
+# Heuristic: more alternatives than any router has experts; classes of a large vocabulary are not counted.
+MAX_CHOICES = 1024
+
+
+def count_choices(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor | None:
+    """How often each index along the last axis of the input was chosen; None if there are no such indices."""
+    indices = outputs[-1]
+    if not inputs or indices.dtype != torch.int64 or unobservable(indices) or not inputs[0].dim():
+        return None
+    alternatives = inputs[0].size(-1)
+    is_per_row = indices.numel() % max(inputs[0].numel() // max(alternatives, 1), 1) == 0
+    if not 1 < alternatives <= MAX_CHOICES or not indices.numel() or not is_per_row:
+        return None
+    counts = torch.bincount(indices.detach().reshape(-1), minlength=alternatives)
+    return counts if len(counts) == alternatives else None
+
+
 def _count(x: Tensor) -> Number:
     """Return the number of nonzero elements; fetched on the CPU only."""
     count = torch.count_nonzero(x)

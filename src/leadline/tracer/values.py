@@ -34,6 +34,7 @@ class ValueEntry:
     shared_mean: Number | None = None
     attended: RawAttention | None = None
     summed_targets: Number | None = None
+    choices: Tensor | None = None
     unit_dim: int = -1
     unobserved: str = ""
     is_rearranged: bool = False

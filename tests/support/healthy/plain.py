@@ -110,8 +110,24 @@ def lora() -> nn.Sequential:
     return nn.Sequential(*(LowRank(m) if isinstance(m, nn.Linear) else m for m in model[:-1]), model[-1])
 
 
+def trained(model: nn.Module, width: int = 64) -> nn.Module:
+    """The model after a short training, so that its weights are no longer those of an initializer."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(256, width, generator=generator)
+    y = (x[:, :4] > 0).long().sum(1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model.zero_grad()
+    return model
+
+
 def frozen() -> nn.Sequential:
     model = mlp(6, 64, nn.ReLU, nn.LayerNorm, he=True)
+    trained(model)
+    nn.init.xavier_normal_(model[-1].weight)  # a new head
     for layer in model[:-1]:
         layer.requires_grad_(requires_grad=False)
     return model
@@ -122,7 +138,7 @@ def feature_extractor() -> nn.Module:
         def __init__(self) -> None:
             super().__init__()
             self.body, self.head = (
-                mlp(3, 64, nn.ReLU, he=True)[:-1].requires_grad_(requires_grad=False),
+                trained(mlp(3, 64, nn.ReLU, he=True))[:-1].requires_grad_(requires_grad=False),
                 nn.Linear(64, 10),
             )
 

@@ -87,7 +87,7 @@ def _row(
     parameter: Parameter, reached: set[str], held: _Held, moved: dict[str, bool], block: str
 ) -> LedgerRow:
     count = held.counts[parameter.name] if held.known else None
-    gradient = _gradient_state(parameter)
+    gradient = gradient_state(parameter)
     row = LedgerRow(
         name=parameter.name,
         kind=parameter.kind,
@@ -106,7 +106,8 @@ def _row(
     return _with_reason(row, parameter)
 
 
-def _gradient_state(parameter: Parameter) -> GradientState:
+def gradient_state(parameter: Parameter) -> GradientState:
+    """What arrived as the gradient of a parameter."""
     if parameter.unobserved:
         return "unseen"
     if parameter.grad_non_finite:

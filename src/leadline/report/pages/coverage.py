@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from leadline.records import Gap
 from leadline.records.report import Report
 from leadline.report.page import Details, Element, Fact, Gaps, Paragraph, Section, facts
 from leadline.text import count, joined
@@ -9,7 +12,9 @@ from leadline.text import count, joined
 
 def coverage_section(report: Report) -> Section:
     coverage, theory = report.coverage, report.profile.theory
-    gaps: tuple[Element, ...] = (Gaps(items=coverage.gaps),) if coverage.gaps else ()
+    gaps = _gaps(coverage.gaps)
+    unusual = _gaps([gap for gap in coverage.gaps if not gap.is_usual])
+    usual = _gaps([gap for gap in coverage.gaps if gap.is_usual])
     without = {} if theory is None else theory.without
     rules = ", ".join(f"{name} ({amount})" for name, amount in without.items())
     notes: tuple[Element, ...] = (
@@ -20,11 +25,19 @@ def coverage_section(report: Report) -> Section:
         key="unseen",
         title="What was not checked",
         link="Not checked",
-        brief=(facts(counts), *gaps)
-        if gaps or not coverage.ops
-        else (Details(title="Coverage", items=(facts(counts),)),),
+        brief=(facts(counts), *unusual, *_details(usual))
+        if unusual or not coverage.ops
+        else _details((facts(counts), *usual)),
         body=(Paragraph(words=_coverage_sentence(report)), *gaps, *notes),
     )
+
+
+def _gaps(gaps: Sequence[Gap]) -> tuple[Element, ...]:
+    return (Gaps(items=tuple(gaps)),) if gaps else ()
+
+
+def _details(items: tuple[Element, ...]) -> tuple[Element, ...]:
+    return (Details(title="Coverage", items=items),) if items else ()
 
 
 def _coverage_counts(report: Report) -> str:

@@ -1,0 +1,130 @@
+"""Routers: choices of the largest scores of a weight layer on which the loss depends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from leadline.readings.wiring.ledger import gradient_state, needed_ops
+from leadline.records import Op, Parameter, Trace, Value
+from leadline.records.parts import Router
+from leadline.records.wiring import OpSite
+
+# Kinds of ops between the scores of a weight layer and the choice: noise, masks of groups, a softmax or a sigmoid.
+PASSING = frozenset(
+    {
+        "layout",
+        "cast",
+        "dropout",
+        "select",
+        "join",
+        "add",
+        "bias",
+        "scale",
+        "pointwise",
+        "softmax",
+        "activation",
+    }
+)
+# Heuristic: scores are chosen a few ops after they are computed.
+MAX_PATH = 24
+
+
+def read_routers(trace: Trace) -> Iterator[Router]:
+    """The routers of the pass, by their ops: never by the names of classes."""
+    parameters = {each.name: each for each in trace.parameters}
+    needed = needed_ops(trace)
+    for op in trace.ops:
+        indices = trace.values[op.outputs[-1]] if op.outputs else None
+        if indices is None or not indices.choices or not op.inputs:
+            continue
+        if not _selects(trace, indices, needed):
+            continue
+        scores = _scores_behind(trace, op, len(indices.choices))
+        if scores is None or not trace.ops[scores[-1].op or 0].params:
+            continue
+        yield _router(trace, op, scores, parameters, needed)
+
+
+def _router(
+    trace: Trace, op: Op, scores: list[Value], parameters: dict[str, Parameter], needed: set[int]
+) -> Router:
+    indices = trace.values[op.outputs[-1]]
+    experts = len(indices.choices)
+    weight = parameters[trace.ops[scores[-1].op or 0].params[0]]
+    rows = math.prod(trace.values[op.inputs[0]].shape) // experts
+    return Router(
+        site=OpSite(op=op.name, module=op.module, source=op.source),
+        weight=weight.name,
+        experts=experts,
+        chosen=max(sum(indices.choices) // max(rows, 1), 1),
+        load=indices.choices,
+        gradient=gradient_state(weight),
+        trainable=weight.trainable,
+        is_balanced=_is_balanced(trace, [*scores, indices], experts, needed),
+        is_corrected=any(_adds_bias(trace, trace.values[each.id], experts) for each in scores[:-1]),
+    )
+
+
+def _scores_behind(trace: Trace, op: Op, experts: int) -> list[Value] | None:
+    """The values from what is chosen back to the output of a weight layer with one column per expert."""
+    value, path = trace.values[op.inputs[0]], list[Value]()
+    for _ in range(MAX_PATH):
+        path.append(value)
+        if value.op is None or not value.shape:
+            return None
+        made_by = trace.ops[value.op]
+        if made_by.kind == "weight":
+            return path if value.shape[-1] == experts else None
+        inputs = [trace.values[each] for each in made_by.inputs if trace.values[each].floating]
+        if made_by.kind not in PASSING or not inputs:
+            return None
+        value = max(inputs, key=lambda each: math.prod(each.shape))
+    return None
+
+
+def _selects(trace: Trace, indices: Value, needed: set[int]) -> bool:
+    """Whether the loss depends on which elements were chosen, and they are no tokens of an embedding."""
+    readers = [op for op in trace.ops if indices.id in op.inputs]
+    if any(op.kind in ("embedding", "loss") for op in readers):
+        return False
+    followed = _descendants(trace, [indices.id])
+    if any(op.kind == "embedding" and followed & set(op.inputs[:1]) for op in trace.ops):
+        return False
+    leaves_graph = any(each.value in followed for each in trace.exits)
+    return leaves_graph or any(op.index in needed for op in readers)
+
+
+def _descendants(trace: Trace, values: list[int]) -> set[int]:
+    """Integers and truth values that were computed from these values alone."""
+    reached = set(values)
+    for op in trace.ops:
+        if reached & set(op.inputs):
+            reached.update(each for each in op.outputs if not trace.values[each].floating)
+    return reached
+
+
+def _is_balanced(trace: Trace, values: list[Value], experts: int, needed: set[int]) -> bool:
+    """Whether the loss reads a number per expert that is a sum over tokens of its scores or of its choices."""
+    tokens = math.prod(values[0].shape)
+    reached = {each.id for each in values}
+    for op in trace.ops:
+        if op.index not in needed or not reached & set(op.inputs) or op.kind in ("weight", "product"):
+            continue
+        for output in op.outputs:
+            value = trace.values[output]
+            size = math.prod(value.shape)
+            if op.kind == "reduce" and experts in value.shape and size < tokens:
+                return True
+            if experts in value.shape:  # still one number per expert: scores, one-hot choices
+                reached.add(output)
+    return False
+
+
+def _adds_bias(trace: Trace, value: Value, experts: int) -> bool:
+    """Whether the value is a sum with one number per expert, held by the model."""
+    op = None if value.op is None else trace.ops[value.op]
+    if op is None or op.kind not in ("add", "bias"):
+        return False
+    held = [trace.values[each] for each in op.inputs if trace.values[each].source in ("buffer", "parameter")]
+    return any(math.prod(each.shape) == experts for each in held)

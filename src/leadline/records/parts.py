@@ -1,0 +1,115 @@
+"""Parts of a network that are recognized by their pattern: attention, routers, angles, frozen and unwritten weights."""
+
+from __future__ import annotations
+
+import msgspec
+
+from leadline.records.wiring import GradientState, OpSite
+
+
+class AttentionProduct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    r"""The product of queries and keys behind a softmax, $q \cdot k$ over `width` features."""
+
+    site: OpSite
+    width: int
+    """Features of one head, over which the product sums."""
+    keys: int
+    variance: float
+    """Variance of the product, before masks and biases."""
+    query_ms: float
+    key_ms: float
+    has_factor: bool = False
+    """A factor, a temperature or a bounded function acts on queries, keys or logits."""
+    is_normalized: bool = False
+    """Queries or keys come from a norm."""
+
+    @property
+    def independence(self) -> float:
+        """The variance over that of independent queries and keys: about 1 at initialization."""
+        expected = self.width * self.query_ms * self.key_ms
+        return self.variance / expected if expected > 0 else 0.0
+
+
+class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A choice of experts: the largest of the scores that a weight layer gives to each token."""
+
+    site: OpSite
+    weight: str
+    """The parameter that makes the scores."""
+    experts: int
+    chosen: int
+    """Experts per token."""
+    load: tuple[int, ...]
+    """How many tokens of the batch chose each expert."""
+    gradient: GradientState
+    """Of the weight."""
+    trainable: bool = True
+    is_balanced: bool = False
+    """The loss contains something that depends on the load or the mean score of the experts."""
+    is_corrected: bool = False
+    """A bias per expert is added before the choice, as in balancing without an auxiliary loss."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.load) // max(self.chosen, 1)
+
+    @property
+    def used(self) -> int:
+        """Experts that got a token."""
+        return sum(each > 0 for each in self.load)
+
+
+class RoundedAngle(msgspec.Struct, frozen=True, kw_only=True):
+    """An argument of a sine or cosine in a dtype that cannot hold it."""
+
+    site: OpSite
+    dtype: str
+    largest: float
+    """Largest argument, in radians."""
+    spacing: float
+    """Distance of neighboring numbers of the dtype at the largest argument, in radians."""
+
+
+class FrozenWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """Frozen matrices whose entries are as independent as an initializer leaves them."""
+
+    names: tuple[str, ...]
+    count: int
+    """Their parameters."""
+    share: float
+    """Of all parameters of the model."""
+    is_front: bool
+    """Everything that learns comes after them, as a head on a backbone does."""
+
+
+class RepeatedModule(msgspec.Struct, frozen=True, kw_only=True):
+    """One module object that fills several places of a container."""
+
+    paths: tuple[str, ...]
+    type: str
+    parameters: int
+    is_chained: bool
+    """The result of one call is the input of the next."""
+
+
+class UnwrittenTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A parameter or buffer with elements that nothing wrote after their memory was allocated."""
+
+    name: str
+    unwritten: int | None = None
+    """Such elements; None if they were not counted."""
+    count: int
+    is_read: bool = True
+    """The pass reads it."""
+
+
+class NetworkParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All such parts of one network."""
+
+    attentions: tuple[AttentionProduct, ...] = ()
+    routers: tuple[Router, ...] = ()
+    angles: tuple[RoundedAngle, ...] = ()
+    repeated: tuple[RepeatedModule, ...] = ()
+    frozen: FrozenWeights | None = None
+    unwritten: tuple[UnwrittenTensor, ...] | None = None
+    """None: not known, because the model could not be built a second time."""
