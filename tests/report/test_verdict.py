@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from msgspec.structs import replace
 
+import leadline
 from leadline.records import Finding
 from leadline.records.report import Report
+from leadline.report.formats import FORMATS
+from leadline.report.look import Look
 from leadline.report.pages.report import reproducing_code
-from leadline.report.verdict import headline, missing_evidence
+from leadline.report.verdict import asked, headline, missing_evidence
 from tests.support import reports as samples
 
 
@@ -31,3 +35,17 @@ def test_a_prediction_that_does_not_reach_all_blocks_says_how_far_it_got():
     predicted = samples.report(replace(samples.profile([], []), blocks=blocks))
     assert "only 1 of 2 blocks" in missing_evidence(predicted)
     assert "leadline.predict(build)" in reproducing_code(predicted)
+
+
+def test_the_first_lines_say_what_was_asked_and_what_was_not():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    batch = (torch.randn(8, 4), torch.randn(8, 1), torch.nn.functional.mse_loss)
+    alone = leadline.check(model, *batch, probes=False)
+    assert "Not asked: what outputs see, what the loss rewards, the optimizer (none)" in asked(alone)
+    step = leadline.check(model, *batch, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "what outputs see" in asked(step).split("Not asked")[0]
+    assert "one step" in asked(step).split("Not asked")[0]
+    assert "Not asked: other batches, your loop." in asked(step)
+    for text in (str(step), FORMATS["md"]([step], Look()), FORMATS["html"]([step], Look())):
+        assert "Not asked: other batches" in text.replace("\n", " ")

@@ -113,7 +113,7 @@ class ResNet(nn.Module):
     "resnet",
     "image classification",
     bug("second convolution not assigned", "discarded-results", "blocks.0.conv2"),
-    bug("one block three times", "shared-module or reused-module", "blocks.0"),
+    bug("one block three times", "repeated-module", "blocks.0"),
     bug("blocks in a list", "unregistered-parameters"),
     bug("every block gets the stem", "discarded-results", "blocks.0"),
     bug("batch norm in eval mode", "evaluation-mode", "bn1"),

@@ -126,8 +126,8 @@ def nanogpt(bug: str) -> Case:
     "one-layer-gpt",
     "language model",
     bug("positions are never added", "order-blind", "19"),
-    bug("positions fed to the optimizer twice", "forgotten-parameters or duplicate-parameters", "wpe.weight"),
-    bug("block frozen at random weights", "random-frozen or frozen-at-random", "h.0"),
+    bug("positions fed to the optimizer twice", "forgotten-parameters", "wpe.weight"),
+    bug("block frozen at random weights", "frozen-random-weights", "h.0"),
 )
 def one_layer_gpt(bug: str) -> Case:
     model = GPT(bug, n_layer=1)

@@ -173,8 +173,8 @@ class MoEClassifier(nn.Module):
     bug("experts in a list", "unregistered-parameters", "(24, 16)"),
     bug("gates over the tokens", "mixed-samples", "softmax"),
     bug("always the first expert", "idle-modules", "moe.experts.0", "moe.experts.1"),
-    bug("gate not multiplied", "router-without-gradient or blocked-path or unrouted-gradient", "moe.router"),
-    bug("router collapsed", "collapsed-router or starved-experts", "router"),
+    bug("gate not multiplied", "unlearned-router or blocked-path", "moe.router"),
+    bug("router collapsed", "collapsed-router", "router"),
     bug("router not in the optimizer", "forgotten-parameters", "moe.router.weight"),
 )
 def moe(bug: str) -> Case:

@@ -466,6 +466,8 @@ class Page:
     """Why the title says what it says."""
     note: str = ""
     """What a terminal adds to the sentence in a quiet tone."""
+    asked: str = ""
+    """Which questions the title answers and which were not asked; it stands right below the title."""
     facts: FactList
     sections: tuple[Section, ...]
     version: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from leadline.records import FailOn, Finding, Rehearsal, RunSummary, severity_rank
+from leadline.records import FailOn, Finding, Profile, Rehearsal, RunSummary, severity_rank
 from leadline.report.depth import cliff_names, rates
 from leadline.text import clean, count, factor, first_clause, number, plural
 
@@ -67,6 +67,43 @@ def title(report: Report) -> str:
 def is_about_wiring(finding: Finding) -> bool:
     """Whether the finding is about what the network is asked, not about whether it can train."""
     return finding.code.startswith("D")
+
+
+def asked(report: Report) -> str:
+    """Which questions the verdict answers, and which it does not because they were not asked."""
+    predicted = ", by theory" if report.profile.predicted else ""
+    questions = {**_model_questions(report.profile), **_training_questions(report)}
+    yes = ", ".join(name for name, is_asked in questions.items() if is_asked)
+    no = ", ".join(name for name, is_asked in questions.items() if not is_asked)
+    return f"Asked{predicted}: {yes or 'nothing'}." + (f" Not asked: {no}." if no else "")
+
+
+def _model_questions(profile: Profile) -> dict[str, bool]:
+    """What can be asked of a model and one batch."""
+    dependence, question = profile.dependence, profile.question
+    return {
+        "signal": bool(profile.blocks),
+        "gradient": profile.backward_ran and bool(profile.blocks),
+        "what outputs see": dependence is not None and bool(dependence.perturbations),
+        "what the loss rewards": question is not None and bool(question.predictions),
+        "which tensors learn": profile.ledger is not None,
+    }
+
+
+def _training_questions(report: Report) -> dict[str, bool]:
+    """What can be asked of training: the optimizer, its first steps, other batches and the loop."""
+    profile, course = report.profile, report.course
+    if course is not None:
+        return {f"the loop ({steps_of(course)})": True}
+    if profile.optimizer is None:
+        questions = {"the optimizer (none)": False}
+    else:
+        questions = {"one step": profile.update is not None}
+        rehearsal = profile.rehearsal
+        questions["first steps" if rehearsal is None else plural(rehearsal.steps, "step")] = (
+            rehearsal is not None
+        )
+    return {**questions, "other batches": False, "your loop": False}
 
 
 def headline(report: Report) -> str:

@@ -21,7 +21,8 @@ def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Whether all weight layers on the depth axis have `requires_grad = False` while other parameters (norms, biases) are
-    trained.
+    trained. A trainable matrix beside the axis, such as the factors of a LoRA, refutes it, and so does a rehearsal that
+    falls below the loss of every constant output.
 
     ## Why it hurts
     Norms and biases alone can shift and stretch what random matrices make of the input, and little more.
@@ -34,6 +35,8 @@ def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
     "BitFit", 2022.
     """
     weights = [each for each in (profile.facts.weights if profile.facts else ()) if each.block >= 0]
+    if _is_refuted(profile):
+        return
     if weights and profile.backward_ran and not any(each.trainable for each in weights):
         yield Symptom(
             severity="warning",
@@ -43,3 +46,14 @@ def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
             action=f"Set `requires_grad = True` at least on `{weights[-1].name}`.",
             evidence={"matrices": float(len(weights)), "trainable_parameters": float(profile.trainable)},
         )
+
+
+def _is_refuted(profile: Profile) -> bool:
+    """Whether some matrix learns after all, or the network does."""
+    rows = profile.ledger.rows if profile.ledger else ()
+    if any(row.trainable and row.reached and row.kind not in ("bias", "norm", "scalar") for row in rows):
+        return True
+    rehearsal = profile.rehearsal
+    return (
+        rehearsal is not None and rehearsal.constant is not None and rehearsal.losses[-1] < rehearsal.constant
+    )

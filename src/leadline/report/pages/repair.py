@@ -60,6 +60,7 @@ def repair_page(repair: RepairReport) -> Page:
         titles=titles,
         sentence=words,
         note="",
+        asked="",
         facts=_facts(repair, page.facts),
         sections=tuple(
             each if each.key == "fixes" else replace(each, brief=(), verbose=()) for each in page.sections

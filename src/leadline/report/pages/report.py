@@ -38,7 +38,7 @@ from leadline.report.pages.step import rate_advice, step_section
 from leadline.report.pages.symmetry import symmetry_section
 from leadline.report.pages.wiring import ledger_section, question_section
 from leadline.report.place import place_of
-from leadline.report.verdict import by_severity, rooted, sentence, steps_of, title
+from leadline.report.verdict import asked, by_severity, rooted, sentence, steps_of, title
 from leadline.text import count, factor, joined, layer_label, number, plural, quoted, share
 
 # Heuristic: large changes across one block that are named in one sentence.
@@ -77,6 +77,7 @@ def page_with(
         titles=(Title(words=title(report), tone=report.verdict),),
         sentence=sentence(report),
         note="" if sure is None else f"(confidence {100 * sure:.0f} %)",
+        asked=asked(report),
         facts=_facts(report),
         sections=(
             _what_to_do(report, steps),
@@ -104,7 +105,7 @@ def _facts(report: Report) -> FactList:
     rows = _course_facts(report.course)
     if report.course is None or report.coverage.ops:
         rows += _model_facts(profile)
-    certainty = "" if sure is None else f"{share(sure)} of such verdicts came true"
+    certainty = "" if sure is None else f"{share(sure)} of such verdicts came true, for what was asked"
     return facts(*rows, Fact(label="Confidence", value=certainty))
 
 

@@ -37,7 +37,7 @@ def question_section(profile: Profile) -> Section:
         lead=f"Measured in {dependence.passes} forward passes on changed inputs."
         if dependence is not None
         else "",
-        brief=(facts(Fact(label="Asked", value=answers, line="asked")),),
+        brief=(facts(Fact(label="Answers", value=answers, line="answers")),),
         verbose=tuple(body),
         body=tuple(body),
     )

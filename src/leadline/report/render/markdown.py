@@ -42,9 +42,8 @@ def render(page: Page) -> str:
     if code(page.subject) not in names:
         names.insert(0, code(page.subject))
     parts = [_draw(each) for section in page.terminal_sections for each in section.brief]
-    return (
-        "\n\n".join(part for part in (f"## {prose(page.headline)}", " · ".join(names), *parts) if part) + "\n"
-    )
+    first = (f"## {prose(page.headline)}", prose(page.asked), " · ".join(names))
+    return "\n\n".join(part for part in (*first, *parts) if part) + "\n"
 
 
 def _draw(element: Element) -> str:

@@ -47,7 +47,7 @@ def render(page: Page) -> str:
     items = [each for part in body for each in _items(part)]
     facts = joined(*(each.words for each in page.facts.rows))
     inside = [element("style", STYLE), element("h4", words(page.headline))]
-    inside += [element("p", words(facts), class_="ll-facts")] if facts else []
+    inside += [element("p", words(each), class_="ll-facts") for each in (page.asked, facts) if each]
     if charts:
         inside.append(element("div", *map(_figure, charts), class_="ll-grid-of"))
     if items:

@@ -48,7 +48,8 @@ from leadline.report.render.text_table import table_lines
 from leadline.text import clean, layer_label, plural
 
 # Heuristic: lines that each part may take, unless everything is requested, so that a page fits on a screen.
-HEADLINE_LINES = 4
+HEADLINE_LINES = 3
+ASKED_LINES = 2
 FACT_LINES = 2
 GAP_LINES = 3
 # Heuristic: a finding is not cut to less than its title and three lines, nor message and action to less than one each.
@@ -95,8 +96,12 @@ def lines(page: Page, look: Look) -> list[Text]:
     facts = Section(key="facts", title="", brief=(page.facts,))
     sections = [*first, facts, *(each for each in ordered if not each.is_first_in_terminal)]
     room = None
-    if not everything:
+    if everything:
+        headline += _asked(page, width, most=None)
+    else:
         fixed = _paragraphs(sections, width, everything=False, room=0)
+        free = MAX_PAGE_LINES - len(headline) - 1 - len(fixed)  # two sections may hold findings
+        headline += _asked(page, width, most=min(max(free - 2 * MIN_FINDING_LINES, 1), ASKED_LINES))
         room = max(MAX_PAGE_LINES - len(headline) - 1 - len(fixed), MIN_FINDING_LINES)
     return [*headline, Text(), *_paragraphs(sections, width, everything=everything, room=room)]
 
@@ -113,6 +118,10 @@ def _headline(page: Page, width: int) -> list[Text]:
     headline.append(f": {clean(page.sentence)}" if page.sentence else "")
     headline.append(f" {page.note}" if page.note else "", style=QUIET)
     return wrapped(headline, width, most=HEADLINE_LINES)
+
+
+def _asked(page: Page, width: int, *, most: int | None) -> list[Text]:
+    return wrapped(Text(clean(page.asked), style=QUIET), width, most=most) if page.asked else []
 
 
 def _paragraphs(sections: Sequence[Section], width: int, *, everything: bool, room: int | None) -> list[Text]:
