@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         watch,
     )
     from leadline.case import Case
+    from leadline.cli.attach import attach
     from leadline.errors import InputError, LeadlineError, SchemaError
     from leadline.fixes._engine.repair import Repair
     from leadline.monitor import live
@@ -53,6 +54,7 @@ _MODULES = {
     "forecast": "leadline.api",
     "fix": "leadline.api",
     "apply": "leadline.api",
+    "attach": "leadline.cli.attach",
     "undo": "leadline.api",
     "Repair": "leadline.fixes._engine.repair",
     "update": "leadline.api",
@@ -93,6 +95,7 @@ __all__ = [
     "Watch",
     "__version__",
     "apply",
+    "attach",
     "balance",
     "check",
     "critical_gain",

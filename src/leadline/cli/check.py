@@ -31,6 +31,7 @@ from leadline.cli.options import (
     rule_options,
 )
 from leadline.cli.output import at_work, emit, explain_crash, look_for, say
+from leadline.cli.program_target import CommandOnPrograms, at_first_step, is_program, program_arguments
 from leadline.config import TargetConfig
 from leadline.errors import LeadlineError
 from leadline.monitor.runfile import SUFFIX
@@ -89,8 +90,10 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
 
 
 @click.command(
+    cls=CommandOnPrograms,
     epilog=examples(
         "leadline check train.py:make_case",
+        "leadline check train.py -- --epochs 3",
         "leadline check my.package:make_case --format json --output report.json",
         "leadline check train.py:make_case --html report.html",
         f"leadline check {TRAINABLE_DEMO} --dtype bfloat16 -v",
@@ -101,7 +104,7 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
         "leadline check train.py:make_case --select F,B --ignore forward-growth --fail-on error",
         "leadline check train.py:make_case --write-baseline known.json",
         "leadline check train.py:make_case --baseline known.json --format github",
-    )
+    ),
 )
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
 @format_option
@@ -173,6 +176,9 @@ def check(
     backward pass of the model is traced. Without a TARGET, the targets of [tool.leadline] in pyproject.toml are
     checked; other options can be set there too.
 
+    TARGET may also be a training program, path/file.py: it is run up to its first step, and what it trains there is
+    checked. Its arguments follow `--`. To let it train on, use `leadline run`.
+
     TARGET may also be the config.json of a Hugging Face model. Such a model, or any other with --no-weights, is built
     without memory, and theory predicts from its initializers what would be measured.
 
@@ -189,15 +195,24 @@ def check(
             "Missing argument 'TARGET': give one, or list targets in [tool.leadline]", context
         )
     for target in selected:
-        if not (is_config(target) or is_past_run(target)):
+        if not (is_config(target) or is_past_run(target) or is_program(target)):
             locate(target)
+    if any(map(is_program, selected)) and (no_weights or device or dtype):
+        raise click.UsageError(
+            "--no-weights, --device and --dtype are for factories: a program builds its own model"
+        )
     settings = {target: _target_settings(context, target) for target in selected}
     look = dataclasses.replace(
         look, fail_on_by_target={name: own.fail_on for name, own in settings.items() if own.fail_on}
     )
     codes = {name: _dropped(own, select, ignore) for name, own in settings.items()}
     known = read_known(baseline, write_baseline)
-    measured = partial(check_target, rehearse=not no_rehearsal, probes=not no_probes)
+    measured = partial(
+        check_target,
+        rehearse=not no_rehearsal,
+        probes=not no_probes,
+        arguments=program_arguments(context),
+    )
     try:
         with at_work(quiet=quiet):
             reports = [
@@ -262,11 +277,16 @@ def check_target(
     drop: Collection[str] = frozenset(),
     rehearse: bool = True,
     probes: bool = True,
+    arguments: tuple[str, ...] = (),
 ) -> Report:
     """Load and check a target; output of its code goes to stderr, so that stdout holds only the result.
 
+    A program, with these `arguments`, is run up to its first step and not seeded.
+
     Findings of the checks in `drop` are ignored.
     """
+    if is_program(target):
+        return _check_program(target, arguments, drop, rehearse=rehearse, probes=probes)
     # Imported here so that a wrong target is reported without waiting for torch.
     import torch
 
@@ -289,6 +309,19 @@ def check_target(
     places = dict.fromkeys(("", *OUTSIDE_OF_MODEL), source) if source else {}
     sources = {**places, **report.sources}
     return ignore_checks(replace(report, target=target, sources=sources), drop)
+
+
+def _check_program(
+    target: str, arguments: tuple[str, ...], drop: Collection[str], *, rehearse: bool, probes: bool
+) -> Report:
+    def check_step(case: Case) -> Report:
+        # Imported here because the program may set what torch reads when it is imported.
+        from leadline.checks._diagnosis import check_case, ignore_checks
+
+        report = check_case(case, rehearse=rehearse, probes=probes)
+        return ignore_checks(replace(report, target=target), drop)
+
+    return at_first_step(target, arguments, check_step)
 
 
 def predict_target(

@@ -24,6 +24,7 @@ from leadline.cli.options import (
     progress_bar,
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
+from leadline.cli.program_target import CommandOnPrograms, at_first_step, is_program, program_arguments
 from leadline.errors import LeadlineError
 from leadline.fixes import all_fixes
 from leadline.fixes._engine.source_edits import apply_source_edits
@@ -43,13 +44,15 @@ DEMO = "leadline.lab.demo:deep_mlp"
 
 
 @click.command(
+    cls=CommandOnPrograms,
     epilog=examples(
         "leadline fix train.py:make_case",
+        "leadline fix train.py -- --epochs 3",
         "leadline fix train.py:make_case --budget 5m --diff | git apply",
         "leadline fix my.package:make_case --recipe recipe.json --save repaired.safetensors",
         "leadline fix train.py:make_case --format json --output repair.json --html repair.html",
         f"leadline fix {DEMO}",
-    )
+    ),
 )
 @click.argument("target")
 @click.option(
@@ -82,7 +85,9 @@ DEMO = "leadline.lab.demo:deep_mlp"
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
 @detail_options
 @color_option
+@click.pass_context
 def fix(
+    context: click.Context,
     target: str,
     budget: str,
     diff: bool,
@@ -107,10 +112,17 @@ def fix(
     Exit codes: 0 the model trains after the fix, or needed none; 1 not repaired; 2 wrong usage or error; 3 undecided.
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
-    locate(target)
+    if not is_program(target):
+        locate(target)
+    elif device or dtype:
+        raise click.UsageError("--device and --dtype are for factories: a program builds its own model")
     try:
         with progress_bar(quiet=quiet) as progress:
-            repair = repair_target(target, budget, seed, device, dtype, progress=progress)
+            repair = (
+                repair_program(target, program_arguments(context), budget, progress=progress)
+                if is_program(target)
+                else repair_target(target, budget, seed, device, dtype, progress=progress)
+            )
     except (LeadlineError, click.ClickException):
         raise
     except Exception as error:
@@ -167,6 +179,19 @@ def repair_target(
         return repair(case, budget, fixes=all_fixes(), progress=progress, factory=build, files=files)
 
 
+def repair_program(
+    target: str, arguments: tuple[str, ...], budget: str | None, *, progress: Progress | None = None
+) -> Repair:
+    """Run a program up to its first step, and repair what it trains there."""
+
+    def repair_step(case: Case) -> Repair:
+        from leadline.fixes._engine.repair import repair  # the program has imported torch
+
+        return repair(case, budget, fixes=all_fixes(), progress=progress, files=(Path(target).resolve(),))
+
+    return at_first_step(target, arguments, repair_step)
+
+
 def _save(repair: Repair, path: Path) -> None:
     """Write every entry of the state dict as a separate tensor: safetensors refuses tensors that share memory."""
     from safetensors.torch import save_file  # torch-free start
@@ -211,7 +236,12 @@ def diff_of(target: str, report: RepairReport) -> str:
     code = report.code
     if changed:
         code = put_together(each.other_code for each in report.outcomes if each.kept)
-    if code:
+    if code and is_program(target):
+        say("the diff leaves out this code, which belongs between the model and the loop:")
+        if not changed:
+            return code + "\n"
+        say(code)
+    elif code:
         path, attribute = source_file(target)
         text = "" if path is None else changed.get(path.resolve()) or _read(path)
         place = _factory_return(text, attribute)

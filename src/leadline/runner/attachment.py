@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as replace_step
@@ -28,11 +28,14 @@ from leadline.records import Gap
 from leadline.records.report import Report
 from leadline.records.run import Alert
 from leadline.runner.collectives import forbid_collectives, rank_and_world_size
+from leadline.runner.program import ProgramStop
 from leadline.runner.rates import at_full_rate
+from leadline.runner.step_slice import NotAttributableError
 from leadline.runner.tape import CallStart, Tape
-from leadline.runner.tape_case import NotAttributableError, TapedStep, step_case
+from leadline.runner.tape_case import TapedStep, step_case
 from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_shard
+from leadline.tracer.trace import trace_structure
 
 # Heuristic: steps after which an optimizer that has not stepped yet is no longer waited for.
 MAX_FOLLOWED_STEPS = 16
@@ -42,6 +45,8 @@ MAX_REHEARSAL_SECONDS = 60.0
 MAX_REHEARSAL_PASSES = 65
 # Derived: passes of a check without a rehearsal: one is traced, three measure the step, eight ask questions.
 CHECK_PASSES = 12
+# Derived: a backward pass does about twice the work of a forward pass.
+FORWARDS_PER_PASS = 3
 
 SHARDED = "its parameters are sharded over several processes, and a check runs in one"
 
@@ -88,10 +93,6 @@ class Audience(Protocol):
         """Inside, what the program's code prints is dropped: it runs for Leadline, not for the program."""
 
 
-class ProgramStop(SystemExit):
-    """Ends the program because Leadline was asked to; passes through `except Exception`."""
-
-
 Work = Callable[[Case], Any]
 
 
@@ -105,6 +106,7 @@ class Attachment(LoopListener):
         self.watch: Watch | None = None
         self.result: Any = None
         """What `work` returned."""
+        self.has_worked = False
         self.error: Exception | None = None
         """What `work` raised."""
         self.trouble = ""
@@ -112,6 +114,7 @@ class Attachment(LoopListener):
         self.steps = self.backward_passes = self.module_calls = 0
         self.reasons: list[str] = []
         """Why steps could not be checked."""
+        self.is_closed = False
         self._work = work
         self._process, self._thread = os.getpid(), 0
         self._tape: Tape | None = Tape()
@@ -245,8 +248,9 @@ class Attachment(LoopListener):
         """Check the step that `optimizer` begins, unless it is not known yet which optimizers belong to it."""
         optimizers = self._partners.get(id(optimizer), (optimizer,) if is_closure else None)
         if optimizers is None:
+            candidates = live_optimizers(tape.parameter_ids())
             optimizers = tuple(
-                each for each in live_optimizers() if _has_gradient(each) and id(each) not in self._done
+                each for each in candidates if _has_gradient(each) and id(each) not in self._done
             )
             if len(optimizers) > 1:
                 return  # at its next step it is known which of them step together
@@ -303,11 +307,12 @@ class Attachment(LoopListener):
         try:
             with self._alone(step.optimizers):
                 self.result = None if work is None else work(case)
+            self.has_worked = True
         except Exception as error:
             self.error = error
 
     def _report(self, step: FoundStep, taped: TapedStep) -> None:
-        seconds = self._pass_seconds / max(1, taped.micro_batches)
+        seconds = self._seconds_of_pass(taped)
         is_long = seconds * MAX_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS
         rehearse = self.settings.rehearse and not is_long
         self.audience.checking(step, seconds * (MAX_REHEARSAL_PASSES if rehearse else CHECK_PASSES))
@@ -319,6 +324,16 @@ class Attachment(LoopListener):
         self.reports.append(report)
         self.audience.checked(replace_step(step, notes=tuple(notes)), report)
         self._is_stopping |= self.settings.is_strict and report.verdict == "fails"
+
+    def _seconds_of_pass(self, taped: TapedStep) -> float:
+        """Seconds of one pass of a check; if the real pass was slow, measured again: it may have been compiled."""
+        seconds = self._pass_seconds / max(1, taped.micro_batches)
+        if seconds * MAX_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS:
+            with self._alone(()):
+                start = perf_counter()
+                trace_structure(taped.case)
+            seconds = min(seconds, FORWARDS_PER_PASS * (perf_counter() - start))
+        return seconds
 
     @contextmanager
     def _alone(self, optimizers: Sequence[Optimizer]) -> Iterator[list[str]]:
@@ -340,7 +355,10 @@ class Attachment(LoopListener):
         if tape is not None:
             tape.end_step(keep_from=self._mark)
             self._mark = len(tape.state.calls)
-            waiting = [each for each in live_optimizers() if id(each) not in self._done]
+            used = tape.parameter_ids()
+            waiting = (
+                [each for each in live_optimizers(used) if id(each) not in self._done] if used else [None]
+            )
             if not waiting or self.steps >= MAX_FOLLOWED_STEPS:
                 tape.pause()
                 self._tape = None
@@ -383,7 +401,6 @@ class Attachment(LoopListener):
 
     def _stop(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._is_stopping and not self._is_elsewhere():
-            self._is_stopping = False
             raise ProgramStop(0)
 
     def _give_up(self, error: Exception) -> None:
@@ -394,8 +411,9 @@ class Attachment(LoopListener):
 
     def close(self, error: BaseException | None = None) -> None:
         """Detach from the program; `error` is what ended it."""
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or self.is_closed:
             return
+        self.is_closed = True
         self._subscription.close()
         self._stopper.remove()
         if self._tape is not None:
@@ -405,12 +423,22 @@ class Attachment(LoopListener):
             self.watch.__exit__(None if error is None else type(error), error, None)
 
 
-def live_optimizers() -> list[Optimizer]:
-    """All optimizers of this process, without the wrappers of libraries around them."""
-    return [
+def live_optimizers(parameter_ids: Collection[int] | None = None) -> list[Optimizer]:
+    """The optimizers of this process, without the wrappers of libraries around them.
+
+    If ids of parameters are given, only those that hold one of them: other loops of the process do not count.
+    """
+    optimizers = [
         each
         for each in gc.get_objects()
         if issubclass(type(each), Optimizer) and "_optimizer_step_pre_hooks" in vars(each)
+    ]
+    if parameter_ids is None:
+        return optimizers
+    return [
+        each
+        for each in optimizers
+        if any(id(parameter) in parameter_ids for group in each.param_groups for parameter in group["params"])
     ]
 
 

@@ -21,6 +21,10 @@ from leadline.tracer.sources import OWN_FOLDER
 SOURCE_SUFFIXES = (".py", ".pyw")
 
 
+class ProgramStop(SystemExit):
+    """Ends the program because Leadline was asked to; it passes through `except Exception`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A program and its arguments: the path of a script, or with `is_module` the name of a module."""
@@ -114,7 +118,7 @@ def run_program(program: Program, finish: Callable[[BaseException | None], objec
     """
     become_main(program)
     try:
-        _execute(program)
+        execute(program)
     except SystemExit as stop:
         finish(stop)
         raise
@@ -150,7 +154,8 @@ def become_main(program: Program) -> None:
         sys.path[:1] = [first]
 
 
-def _execute(program: Program) -> None:
+def execute(program: Program) -> None:
+    """Run the code of the program, for which `become_main` has prepared this process."""
     main = sys.modules["__main__"]
     if program.is_module:
         # What `python -m` itself calls: it finds the module, sets `__spec__` and `sys.argv[0]`, and runs it.

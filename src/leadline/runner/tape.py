@@ -138,7 +138,7 @@ class Tape(TorchFunctionMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.state = TapeState()
         self.is_running = False
 
@@ -156,6 +156,16 @@ class Tape(TorchFunctionMode):
     def knows_any(self, tensors: Sequence[Tensor]) -> bool:
         """Whether a call on the tape made one of these tensors."""
         return any(self._find(each) is not None for each in tensors)
+
+    def parameter_ids(self) -> set[int]:
+        """Ids of the trained tensors that the calls on the tape use, in modules and outside of them."""
+        ids: set[int] = set()
+        modules = {id(call.module): call.module for call in self.state.calls if call.module is not None}
+        for module in modules.values():
+            ids.update(id(each) for each in module.parameters() if each.requires_grad)
+        for call in self.state.calls:
+            ids.update(id(each) for each, _ in call.versions if each.requires_grad and each.is_leaf)
+        return ids
 
     def end_step(self, keep_from: int) -> None:
         """Begin the next step. Calls before number `keep_from` and the tensors that they made are forgotten.
@@ -293,7 +303,8 @@ class CallStart:
         self.versions = [_version(each) for each in tensors]
         self.autocast = autocast_state()
         self.has_grad = torch.is_grad_enabled()
-        self.name, self.owner = "", None
+        self.name = ""
+        self.owner: nn.Module | None = None
         self.originals: dict[int, Tensor] = {}
         """By id of a tensor from outside that the call changes: its content before."""
         self._random = _generator_state()
@@ -341,7 +352,7 @@ def settings_of(autocast: Sequence[Autocast], *, has_grad: bool) -> Iterator[Non
     with ExitStack() as stack:
         if now != then:
             for device in now.keys() | then.keys():
-                dtype = then.get(device, now.get(device)).dtype
+                dtype = (then if device in then else now)[device].dtype
                 stack.enter_context(torch.autocast(device, dtype=dtype, enabled=device in then))
         if not has_grad and torch.is_grad_enabled():
             stack.enter_context(torch.no_grad())
@@ -351,7 +362,7 @@ def settings_of(autocast: Sequence[Autocast], *, has_grad: bool) -> Iterator[Non
 def _generator_state() -> Tensor:
     """The states of torch's random number generators, in one tensor."""
     state = torch_random_state()
-    if torch.cuda.is_initialized():  # pragma: no cover  (the tests have no such device)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # pragma: no cover  (the tests have no such device)
         return torch.cat([state, *torch.cuda.get_rng_state_all()])
     return state
 
