@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -146,6 +148,53 @@ def _frozen() -> Case:
     return case_of(model, vectors())
 
 
+def _incomplete() -> Case:
+    model = plain(3, gain=2.0)
+    return case_of(model, vectors(), torch.optim.Adam(model[:2].parameters(), lr=1e-3))
+
+
+class Hidden(nn.Module):
+    """Keeps its layers in a Python list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(2)]
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def _hidden() -> Case:
+    return case_of(Hidden(), vectors())
+
+
+def _broadcast() -> Case:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+    x = vectors()
+    return Case(model, x, x[:, 0].clone(), _squared, torch.optim.Adam(model.parameters(), lr=1e-3))
+
+
+def _squared(output: Tensor, targets: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about this very bug
+        return F.mse_loss(output, targets)
+
+
+def _unnormalized() -> Case:
+    return replace(case_of(plain(2, gain=2.0), vectors()), loss=F.nll_loss)
+
+
+def _negated() -> Case:
+    return replace(case_of(plain(2, gain=2.0), vectors()), loss=_negated_loss)
+
+
+def _negated_loss(output: Tensor, targets: Tensor) -> Tensor:
+    return -F.cross_entropy(output, targets)
+
+
 def _constant() -> Case:
     model = plain(3, gain=2.0)
     nn.init.constant_(model[1][0].weight, 0.05)
@@ -242,6 +291,11 @@ FIX_EXAMPLES: dict[str, tuple[Sick, Sequence[str]]] = {
     "clipping": (_exploding, ("U523", "U502", "U501", "U521")),
     "weight-decay": (_devoured, ("U524",)),
     "thaw": (_frozen, ("B208",)),
+    "complete-optimizer": (_incomplete, ("D914",)),
+    "register-modules": (_hidden, ("D915",)),
+    "match-targets": (_broadcast, ("D908",)),
+    "log-probabilities": (_unnormalized, ("D910",)),
+    "rewire": (_negated, ()),
     "standardise": (lambda: case_of(plain(3, gain=2.0), vectors(1e-3)), ("F109",)),
     "full-precision": (_narrow, ("U506",)),
     "scaled-head": (_head, ("I308",)),

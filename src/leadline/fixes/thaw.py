@@ -8,7 +8,7 @@ from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.records import Edit
 
 
-@fix(name="thaw", answers=("B208",), reach="recipe", since="0.1.0")
+@fix(name="thaw", answers=("B208", "D925"), reach="recipe", since="0.1.0")
 def thaw(context: FixContext) -> Iterator[Plan]:
     r"""Makes every frozen parameter trainable, and gives it to the optimizer.
 
@@ -17,18 +17,20 @@ def thaw(context: FixContext) -> Iterator[Plan]:
     optimizer.
 
     ## Why it works
-    It is tried only where no matrix is trainable, not even that of the head, which cannot be intended.
+    It is tried only where no matrix is trainable, not even that of the head, or where what is frozen was never
+    trained. Neither can be intended.
 
     ## What it costs
     Memory for the gradients and the optimizer state of these parameters.
 
     ## When it does not help
-    If the weights are trained elsewhere (another optimizer, a hypernetwork), there is nothing to repair.
+    If the weights are trained elsewhere (another optimizer, a hypernetwork), there is nothing to repair. If pretrained
+    weights should have been loaded, load them instead.
 
     ## References
     None: `torch.Tensor.requires_grad_`.
     """
     frozen = tuple(each.name for each in context.trace.parameters if each.used and not each.trainable)
-    if frozen and context.findings(("B208",)):
+    if frozen and context.findings(("B208", "D925")):
         edit = Edit(action="train", options={"names": frozen})
         yield Plan(title=f"{len(frozen)} frozen parameters made trainable", edits=(edit,), promise=0.9)

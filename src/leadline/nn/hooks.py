@@ -39,6 +39,26 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class LastAxis:
+    """The module's output without its last axis of length 1 (`kind` is "squeeze"), or with one more ("unsqueeze")."""
+
+    kind: str
+
+    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+        return on_first(output, lambda y: y.squeeze(-1) if self.kind == "squeeze" else y.unsqueeze(-1))
+
+
+@dataclass(frozen=True, slots=True)
+class LogSoftmaxed:
+    """The logarithm of the softmax of the module's output along `dim`."""
+
+    dim: int
+
+    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+        return on_first(output, lambda y: y.log_softmax(self.dim))
+
+
+@dataclass(frozen=True, slots=True)
 class Normed:
     """The module's output through its own submodule `norm`."""
 

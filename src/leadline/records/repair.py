@@ -112,6 +112,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     drift: float | None = None
     """Largest relative change of the outputs in double precision, for fixes that claim to keep the function."""
     trial: Trial | None = None
+    changes_loss: bool = False
+    """The loss means something else with it, so it was judged by its own best constant output."""
     kept: bool = False
     """Whether it is part of the recipe."""
     seconds: float = 0.0

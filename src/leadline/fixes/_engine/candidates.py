@@ -14,6 +14,7 @@ from leadline.fixes._engine.edits import code_of
 from leadline.fixes._engine.fix import Fix, FixContext, Plan
 from leadline.records import Edit, Outcome, Profile, Reach
 from leadline.report.snippet import put_together
+from leadline.report.verdict import is_about_wiring
 
 REACHES: tuple[Reach, ...] = get_args(Reach)
 
@@ -34,6 +35,8 @@ class Candidate:
     code: str
     why: str = ""
     """Why the fix could not propose edits; "" if it could."""
+    changes_loss: bool = False
+    """As in `Plan`."""
 
     @property
     def stage(self) -> tuple[bool, int]:
@@ -50,6 +53,7 @@ class Candidate:
             why=why,
             edits=self.edits,
             code=self.code,
+            changes_loss=self.changes_loss,
         )
 
 
@@ -76,6 +80,20 @@ def needs_author(profile: Profile) -> bool:
     return bool(weights) and all(each.name in cut for each in weights)
 
 
+def is_left_to_author(context: FixContext, fixes: Sequence[Fix]) -> bool:
+    """Whether the network is asked the wrong question, and no fix proposes an edit for that.
+
+    A training would only lower the wrong loss, so that no trial could prove anything.
+    """
+    wrong = {
+        each.code for each in context.report.findings if each.severity == "error" and is_about_wiring(each)
+    }
+    edited = [
+        each for each in find_candidates(context, fixes) if each.edits and wrong.intersection(each.answers)
+    ]
+    return bool(wrong) and not edited
+
+
 def sort_candidates(found: Iterable[Candidate]) -> list[Candidate]:
     return sorted(found, key=lambda each: (each.stage, -each.promise))
 
@@ -98,6 +116,7 @@ def combine(first: Candidate, second: Candidate) -> Candidate:
         promise=second.promise,
         code=put_together((first.code, second.code)),
         why=second.why,
+        changes_loss=first.changes_loss or second.changes_loss,
     )
 
 
@@ -162,6 +181,7 @@ def _candidate(fix: Fix, plan: Plan, answers: tuple[str, ...], *, rooted: bool, 
         promise=plan.promise,
         code=plan.code or code_of(plan.edits),
         why=why,
+        changes_loss=plan.changes_loss,
     )
 
 

@@ -53,6 +53,28 @@ def compare(trial: Trial) -> TrialComparison:
     return TrialComparison(lower=lower, untreated=untreated, treated=treated, why=why)
 
 
+def judge_alone(losses: Sequence[float], constant: float | None) -> TrialComparison:
+    """Whether a training learns whose loss cannot be compared with that of the untreated model.
+
+    It must fall beyond noise and end below the loss of its own best constant output; without one, nothing is proved.
+    """
+    last = final_loss(losses)
+    steps = len(losses)
+    numbers = f"loss {losses[0] if losses else math.nan:.4g} to {last:.4g} in {steps} steps"
+    if constant is None:
+        return TrialComparison(
+            lower=False,
+            untreated=math.nan,
+            treated=last,
+            why=f"{numbers}, and no constant output to compare it with",
+        )
+    is_below = is_stable(losses) and learns(losses) and last < (1 - MIN_RELATIVE_GAIN) * constant
+    place = "below" if is_below else "not clearly below"
+    constant_words = f"that of its best constant output, {constant:.4g}"
+    why = f"the probe is silent, and the new loss is {place} {constant_words} ({numbers})"
+    return TrialComparison(lower=is_below, untreated=math.nan, treated=last, why=why)
+
+
 def final_loss(losses: Sequence[float]) -> float:
     """The interquartile mean of the last quarter; the last loss if it is not finite, NaN if there is none."""
     if not losses:

@@ -55,6 +55,8 @@ class Plan:
     """Replaces the code generated from the edits; for advice, the diff or snippet to paste."""
     reach: Reach | None = None
     """Replaces the reach of the fix where this plan touches less."""
+    changes_loss: bool = False
+    """The loss means something else afterwards, so that it cannot be compared with that of the untreated model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,3 +221,12 @@ def packing_of(trace: Trace, name: str, which: tuple[int, int]) -> Packing | Non
         if name.endswith(endings) and len(shape) == 2 and shape[dim] == 3 * shape[1 - dim]:
             return Packing(parts=3, dim=dim, first=which[0], last=which[1])
     return None
+
+
+def returns_shape(context: FixContext, shape: tuple[int, ...]) -> bool:
+    """Whether the model itself returns a tensor of this shape, and only that."""
+    root = next((each for each in context.trace.modules if not each.path), None)
+    returned = () if root is None else root.returned
+    if len(returned) != 1 or returned[0] is None:
+        return False
+    return context.trace.values[returned[0]].shape == shape

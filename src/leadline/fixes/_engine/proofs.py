@@ -236,7 +236,7 @@ class Prover:
     def is_settled(self, base: BaseState, proof: Proof) -> bool:
         """Whether it comes near the reference, in its longer training if there was one."""
         longer = self._known_longer(base.with_edits(proof.candidate))
-        return self.criterion.has_learned_enough(longer or proof.losses)
+        return (proof.criterion or self.criterion).has_learned_enough(longer or proof.losses)
 
     def train_longer(self, base: BaseState, candidate: Candidate | None = None) -> Losses:
         """Train the base, or the base with a candidate, for longer and with another seed; never cut short."""

@@ -217,6 +217,11 @@ def measure_criterion(context: FixContext, trials: Trials, longer: int) -> Learn
     return LearningCriterion(constant=constant, reference=reference)
 
 
+def own_criterion(context: FixContext, trials: Trials) -> LearningCriterion:
+    """The criterion of a model whose loss means something else: only its own constant output counts."""
+    return LearningCriterion(constant=_constant_loss(context, trials.batches))
+
+
 def _constant_loss(context: FixContext, batches: Batches) -> float | None:
     """$L_c$ over the first batches, from passes of a copy of the model."""
     copied = copy_case(context.case)

@@ -324,6 +324,11 @@ def _notes(result: SearchResult) -> Iterator[str]:
             yield "the factory is random: each new model got the parameters of the first"
     if not result.before.case.model.training:
         yield "the model is in evaluation mode, and was trained in that mode"
+    if any(each.kept and each.changes_loss for each in result.outcomes):
+        yield (
+            "the repair changes what the loss means, so it is not compared with the untreated one: proved is that the "
+            "probe is silent and that the training falls below the loss of its own best constant output"
+        )
     if any(each.kept and not each.answers for each in result.outcomes):
         yield "no finding explained the failure: part of the repair was chosen by how the training failed"
     yield from _criterion_notes(result.criterion)

@@ -33,11 +33,12 @@ from leadline.fixes._engine.candidates import (
     combine,
     find_advice,
     find_candidates,
+    is_left_to_author,
     needs_author,
     sort_candidates,
     stages,
 )
-from leadline.fixes._engine.comparison import compare, final_loss, is_stable, is_unstable, learns
+from leadline.fixes._engine.comparison import compare, final_loss, is_stable, is_unstable, judge_alone, learns
 from leadline.fixes._engine.fix import Fix, FixContext
 from leadline.fixes._engine.proofs import (
     CONFIRMATION_LENGTH,
@@ -177,7 +178,7 @@ class Search:
 
     def run(self) -> SearchResult:
         context = self.untreated.context
-        if needs_author(context.profile):
+        if needs_author(context.profile) or is_left_to_author(context, self.fixes):
             self.outcomes += [each.outcome(ADVICE) for each in find_advice(context, self.fixes)]
             return self._result(None)
         try:
@@ -192,8 +193,10 @@ class Search:
         if not self.sought:
             return self._result(alone)
         self._lengthen_trials()
+        criterion = self.criterion
         for _ in range(MAX_ATTEMPTS):
             self.base, self.ignore_findings = self.untreated, False
+            self.prover.criterion = criterion
             self._repair()
             if not self.base.edits:
                 return self._result(alone)
@@ -356,6 +359,7 @@ class Search:
         self.outcomes = [
             replace_fields(each, kept=True) if each is proof.outcome else each for each in self.outcomes
         ]
+        self.prover.criterion = proof.criterion or self.prover.criterion
         self.base = BaseState(
             context=make_context(treated_case(self.base.context, proof.candidate), proof.report),
             losses=proof.losses,
@@ -366,7 +370,8 @@ class Search:
         """Train the whole repair and the untreated model once more. None if it fails; its edits are then dropped."""
         alone, repaired = (self.prover.train_longer(each) for each in (self.untreated, self.base))
         trial = Trial(untreated=alone, treated=repaired, fresh=self.trials.fresh)
-        comparison = compare(trial)
+        changes_loss = any(each.kept and each.changes_loss for each in self.outcomes)
+        comparison = judge_alone(repaired, self.criterion.constant) if changes_loss else compare(trial)
         if comparison.lower and self.criterion.has_learned(repaired):
             return trial
         if is_unstable(repaired) and self.untreated.context.case.optimizer is not None:

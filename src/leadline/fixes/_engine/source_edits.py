@@ -60,6 +60,12 @@ def edit_source(edit: Edit, context: FixContext, files: Sequence[Path] = ()) -> 
     """
     if edit.action == "rate" and not edit.where:
         return _only(_rate_edits(edit, context, _read_files(context, files)))
+    if edit.action == "train":
+        return _only(_optimizer_edits(context, _read_files(context, files)))
+    if edit.action == "register":
+        return _only(_registered_lists(edit, _read_files(context, files)))
+    if edit.action in ("last-axis", "log-softmax"):
+        return _only(_loss_edits(edit, context))
     if edit.options.get("to") != "identity":
         return None
     if edit.action == "reroute":
@@ -184,6 +190,90 @@ def _without_element(file: SourceFile, elements: Sequence[ast.expr], place: int,
     else:
         end = file.offset(elements[1].lineno, elements[1].col_offset)
     return file.replaced(start, end, "", f"Delete the {kind} in {{place}}")
+
+
+# A list of layers that becomes a container, and an optimizer that gets all parameters.
+
+
+def _registered_lists(edit: Edit, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:
+    """The assignments of a list or dict to the attribute, wrapped into a container of torch."""
+    name, kind = edit.options.get("name"), edit.options.get("kind")
+    literals = ast.List | ast.ListComp | ast.Dict | ast.DictComp
+    for file in files:
+        prefix = "nn" if _imports_nn(file.tree) else "torch.nn"
+        for node in ast.walk(file.tree):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, literals):
+                continue
+            if [ast.unparse(each) for each in node.targets] == [f"self.{name}"]:
+                start, end = _span(file, node.value)
+                new = f"{prefix}.{kind}({file.segment(node.value)})"
+                yield file.replaced(start, end, new, f"Put self.{name} into an nn.{kind} in {{place}}")
+
+
+def _imports_nn(tree: ast.Module) -> bool:
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return any((alias.asname or alias.name) == "nn" for node in imports for alias in node.names)
+
+
+def _optimizer_edits(context: FixContext, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:
+    """Optimizers that are built from a part of a model, `model.head.parameters()`, built from all of it."""
+    optimizer = context.trace.optimizer
+    for file in files:
+        for call in _calls(file.tree):
+            if optimizer is None or _called_name(call) != optimizer.name or not call.args:
+                continue
+            root = _root_of_parameters(call.args[0])
+            if root is not None:
+                start, end = _span(file, call.args[0])
+                says = f"Give all parameters of {root} to {optimizer.name} in {{place}}"
+                yield file.replaced(start, end, f"{root}.parameters()", says)
+
+
+def _root_of_parameters(node: ast.expr) -> str | None:
+    """ "model" for `model.head.parameters()`; None for anything else, also for `model.parameters()`."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.args:
+        return None
+    part = node.func.value
+    if node.func.attr != "parameters" or isinstance(part, ast.Name):
+        return None
+    while isinstance(part, ast.Attribute | ast.Subscript):
+        part = part.value
+    return part.id if isinstance(part, ast.Name) and part.id != "self" else None
+
+
+# The call of a loss, with another argument or another name.
+
+
+def _loss_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
+    """Changes of the one call of a loss op in the user's code."""
+    root = repository_root()
+    for op in context.trace.ops:
+        file = None if op.kind != "loss" or op.source is None else _read(root / op.source.file, root)
+        if file is None or op.source is None:
+            continue
+        for call in _calls(file.tree):
+            is_here = call.lineno <= op.source.line <= (call.end_lineno or call.lineno)
+            if _called_name(call) != op.name or not is_here:
+                continue
+            if edit.action == "last-axis" and call.args and not isinstance(call.args[0], ast.Starred):
+                start, end = _span(file, call.args[0])
+                new = f"{_operand(file, call.args[0])}.{edit.options['kind']}(-1)"
+                yield file.replaced(start, end, new, f"Write {new} in {{place}}")
+            elif edit.action == "log-softmax" and op.name == "nll_loss":
+                start, end = _span(file, call.func)
+                new = file.segment(call.func).replace("nll_loss", "cross_entropy")
+                yield file.replaced(start, end, new, f"Call {new} on the logits in {{place}}")
+
+
+def _operand(file: SourceFile, node: ast.expr) -> str:
+    """The source of an expression, in parentheses where a method call would bind more tightly."""
+    text = file.segment(node)
+    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
+
+
+def _span(file: SourceFile, node: ast.expr) -> tuple[int, int]:
+    start = file.offset(node.lineno, node.col_offset)
+    return start, file.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
 
 # A learning rate that is rewritten.

@@ -31,11 +31,11 @@ from leadline.checks import model_checks
 from leadline.checks._diagnosis import check_case, collect_findings, confidence_of, judge
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes._engine.candidates import Candidate, refusal
-from leadline.fixes._engine.comparison import compare, final_loss
+from leadline.fixes._engine.comparison import compare, final_loss, judge_alone
 from leadline.fixes._engine.copy import RebuildableCase, copy_case
 from leadline.fixes._engine.edits import EditSession, apply_edits
 from leadline.fixes._engine.fix import FixContext
-from leadline.fixes._engine.reference import LearningCriterion
+from leadline.fixes._engine.reference import LearningCriterion, own_criterion
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
 from leadline.readings.symmetry.verification import relative_change
 from leadline.readings.update.probe import outputs_of
@@ -68,6 +68,8 @@ class Proof:
     """Whether it ended lower than the model without it in its trial."""
     losses: Losses = ()
     """Losses of its first trial, which has the same length for all candidates."""
+    criterion: LearningCriterion | None = None
+    """What counts as learning if the candidate changes the loss; None if that of the untreated model applies."""
 
     @property
     def open(self) -> bool:
@@ -123,14 +125,19 @@ def train_treated(
     except Exception as error:  # the untreated model does not raise, so the fix is the cause
         return Proof(candidate=proof.candidate, outcome=_broken_outcome(proof.candidate, error))
     trial = Trial(untreated=control, treated=losses, fresh=trials.fresh)
-    return conclude(replace(proof, losses=losses), context, trial, criterion)
+    own = None
+    if proof.candidate.changes_loss:
+        own = own_criterion(make_context(treated_case(context, proof.candidate), proof.report), trials)
+    return conclude(replace(proof, losses=losses, criterion=own), context, trial, criterion)
 
 
 def conclude(proof: Proof, context: FixContext, trial: Trial, criterion: LearningCriterion) -> Proof:
     """The proof with what a trial says about the fix, and about the findings of the second trace."""
     candidate, report = proof.candidate, proof.report
     assert report is not None  # only what passed the second trace is trained
-    comparison = compare(trial)
+    own = proof.criterion
+    criterion = criterion if own is None else own
+    comparison = compare(trial) if own is None else judge_alone(trial.treated, own.constant)
     report = with_rehearsal(report, _trial_rehearsal(trial, context, criterion))
     objection = _objection(candidate, _findings_before(context), report.findings)
     if comparison.lower and not objection and not criterion.has_learned(trial.treated):
