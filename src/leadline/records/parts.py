@@ -78,8 +78,8 @@ class FrozenWeights(msgspec.Struct, frozen=True, kw_only=True):
     """Their parameters."""
     share: float
     """Of all parameters of the model."""
-    is_front: bool
-    """Everything that learns comes after them, as a head on a backbone does."""
+    feeds_learning: bool
+    """Something that learns reads what they compute, and nothing that learns is between or beside them."""
 
 
 class RepeatedModule(msgspec.Struct, frozen=True, kw_only=True):

@@ -192,6 +192,22 @@ def test_a_head_on_a_trained_backbone_is_not():
     assert named(leadline.check(freeze(model, 4), x, y, F.cross_entropy), "D925") == []
 
 
+def test_a_random_block_that_is_frozen_between_layers_that_learn_is_named():
+    model = backbone_and_head()
+    model[2].requires_grad_(requires_grad=False)
+    report = leadline.check(model, features(), classes(), F.cross_entropy)
+    assert severities(report, "D925") == ["warning"]
+
+
+def test_a_frozen_random_judge_after_the_network_is_a_note():
+    """A generator is trained through a discriminator that is frozen in this step."""
+    torch.manual_seed(0)
+    judge = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), judge.requires_grad_(requires_grad=False))
+    report = leadline.check(model, features(), loss=lambda y: F.softplus(-y).mean())
+    assert severities(report, "D925") == ["info"]
+
+
 class LowRank(nn.Module):
     """A frozen layer with a trained update of low rank."""
 

@@ -14,7 +14,7 @@ MIN_FROZEN_SHARE = 0.5
 
 
 def _example(share: float) -> Profile:
-    weights = FrozenWeights(names=("backbone.0.weight",), count=4096, share=share, is_front=True)
+    weights = FrozenWeights(names=("backbone.0.weight",), count=4096, share=share, feeds_learning=True)
     return with_parts(frozen=weights)
 
 
@@ -33,7 +33,8 @@ def frozen_random_weights(profile: Profile) -> Iterator[Symptom]:
     Whether the entries of frozen matrices are independent, as an initializer leaves them: the mean squares of rows and
     columns scatter no more than chance, no singular value stands out from those of a random matrix, and the tails are
     those of a normal or uniform distribution. Fires if such matrices hold at least half of all parameters. It is a
-    warning where everything that learns comes after them (a head on a backbone), and a note otherwise.
+    warning where something that learns reads their result (a head on a backbone, a frozen block) and nothing that
+    learns is between or beside them, as adapters are. Otherwise it is a note.
 
     ## Why it hurts
     A head on random features learns far less than on trained ones, and adapters of a random base adapt nothing. The
@@ -52,7 +53,7 @@ def frozen_random_weights(profile: Profile) -> Iterator[Symptom]:
     if frozen is None or frozen.share < MIN_FROZEN_SHARE or not profile.backward_ran:
         return
     yield Symptom(
-        severity="warning" if frozen.is_front else "info",
+        severity="warning" if frozen.feeds_learning else "info",
         where=frozen.names[0],
         message=f"{len(frozen.names)} frozen matrices with {100 * frozen.share:.0f} % of all parameters are "
         f"random, not trained: {first_names(list(frozen.names))}",

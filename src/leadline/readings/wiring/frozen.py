@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.records import Parameter, Trace
+from leadline.records import Op, Parameter, Trace
 from leadline.records.parts import FrozenWeights
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import index_model
@@ -48,7 +49,7 @@ def read_frozen_weights(trace: Trace, case: Case) -> FrozenWeights | None:
         names=tuple(each.name for each in frozen),
         count=count,
         share=count / max(sum(each.count for each in trace.parameters), 1),
-        is_front=_is_front(trace, {each.name for each in frozen}),
+        feeds_learning=_feeds_learning(trace, {each.name for each in frozen}),
     )
 
 
@@ -56,12 +57,43 @@ def _is_matrix(parameter: Parameter) -> bool:
     return parameter.kind in ("matrix", "conv", "embedding") and parameter.count >= MIN_ENTRIES
 
 
-def _is_front(trace: Trace, frozen: set[str]) -> bool:
-    """Whether every op with a trainable parameter runs after every op with a frozen matrix."""
+def _feeds_learning(trace: Trace, frozen: set[str]) -> bool:
+    """Whether something that learns reads what the frozen matrices compute, and nothing adapts them.
+
+    Adapters learn between frozen layers, or beside one: they read the same input.
+    """
     trainable = {each.name for each in trace.parameters if each.trainable}
-    learning = [op.index for op in trace.ops if trainable.intersection(op.params)]
-    fixed = [op.index for op in trace.ops if frozen.intersection(op.params)]
-    return bool(learning and fixed) and max(fixed) < min(learning)
+    fixed, learning = _ops_with(trace, frozen), _ops_with(trace, trainable)
+    after = _values_after(trace, fixed)
+    later = [op for op in learning if after.intersection(op.inputs)]
+    after_later = _values_after(trace, later)
+    read = {value for op in fixed for value in op.inputs if trace.values[value].source != "parameter"}
+    is_adapted = any(after_later.intersection(op.inputs) for op in fixed) or any(
+        read.intersection(op.inputs) for op in learning
+    )
+    return bool(later) and not is_adapted
+
+
+def _ops_with(trace: Trace, names: set[str]) -> list[Op]:
+    """The ops that apply these parameters to a signal, also after they were transposed or scaled."""
+    own, ops = set[int](), list[Op]()
+    for op in trace.ops:
+        if not names.intersection(op.params) and not own.intersection(op.inputs):
+            continue
+        if all(each in own or trace.values[each].source in ("parameter", "constant") for each in op.inputs):
+            own.update(op.outputs)
+        else:
+            ops.append(op)
+    return ops
+
+
+def _values_after(trace: Trace, ops: Sequence[Op]) -> set[int]:
+    """The outputs of these ops, and everything that is computed from them."""
+    reached = {value for op in ops for value in op.outputs}
+    for op in trace.ops:
+        if reached.intersection(op.inputs):
+            reached.update(op.outputs)
+    return reached
 
 
 @torch.no_grad()
