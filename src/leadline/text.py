@@ -45,6 +45,11 @@ def quoted(target: str) -> str:
     return shlex.quote(clean(target))
 
 
+def on_batches(batches: int) -> str:
+    """Where the steps of a rehearsal were made: "on this batch", or "on 4 batches in turn"."""
+    return "on this batch" if batches == 1 else f"on {batches} batches in turn"
+
+
 def joined(*parts: str) -> str:
     """Short facts in one line; empty ones are left out."""
     return " · ".join(part for part in parts if part)

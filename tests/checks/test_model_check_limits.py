@@ -263,3 +263,15 @@ def test_a_single_dead_branch_is_not_reported():
     one = replace(healthy, blocks=(sick.blocks[0], *healthy.blocks[1:]))
     assert findings("R404", sick) != []
     assert findings("R404", one) == []
+
+
+def test_coupled_decay_that_outweighs_the_gradient_is_a_warning():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    inputs, targets = torch.randn(64, 8), torch.randn(64, 1)
+    severities = []
+    for decay in (1e-4, 10.0):
+        adam = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=decay)
+        report = leadline.check(model, inputs, targets, nn.functional.mse_loss, adam)
+        severities += [each.severity for each in report.findings if each.code == "W605"]
+    assert severities == ["info", "warning"]

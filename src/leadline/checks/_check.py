@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from leadline.checks._history import History
 from leadline.records import CheckRow, Finding, Margin, OpSite, Profile, Severity, Source
 from leadline.records.run import Alert
+from leadline.text import on_batches
 
 Refutation = Literal["", "learning", "falling"]
 Subject = TypeVar("Subject", Profile, History)
@@ -112,11 +113,12 @@ class Check:
             )
         if rehearsal is None or not self.refuted_by:
             return ""
-        beginning = rehearsal.beginning
-        if not (beginning.learned or (self.refuted_by == "falling" and beginning.falls)):
+        falls = self.refuted_by == "falling" and rehearsal.beginning.falls
+        if not (rehearsal.learned or falls):
             return ""
-        first, last = beginning.losses[0], beginning.losses[-1]
-        return f"yet {beginning.steps} steps on this batch took the loss from {first:.3g} to {last:.3g}"
+        shown = rehearsal.beginning if falls else rehearsal
+        steps = f"{shown.steps} steps {on_batches(shown.batches)}"
+        return f"yet {steps} took the loss from {shown.first:.3g} to {shown.last:.3g}"
 
     def read_margins(self, profile: Profile) -> Iterator[Margin]:
         """How far the profile is from the limits of this check. A non-finite quantity is a finding, not a margin."""

@@ -36,6 +36,7 @@ from leadline.records import (
 )
 from leadline.records.codec import Unsaved
 from leadline.records.report import Report
+from leadline.records.update import MAX_REHEARSAL_STEPS
 from leadline.report.verdict import is_about_wiring, sentence
 from leadline.text import plural
 from leadline.tracer.trace import trace_case
@@ -49,7 +50,7 @@ def check_case(
     *,
     rules: Sequence[Check] = (),
     update: bool | None = None,
-    rehearse: bool = True,
+    rehearse: bool | int = True,
     probes: bool = True,
     rebuild: Rebuild | None = None,
 ) -> Report:
@@ -62,7 +63,8 @@ def check_case(
     if update or (update is None and case.optimizer is not None and trace.loss is not None):
         profile, coverage = _with_update(case, profile, coverage, required=bool(update))
     if rehearse and profile.update is not None:
-        rehearsal = rehearse_steps(case, trace)
+        most = MAX_REHEARSAL_STEPS if rehearse is True else rehearse
+        rehearsal = rehearse_steps(case, trace, steps=most)
         profile = replace(profile, rehearsal=rehearsal, constant_loss=rehearsal.constant)
     elif case.optimizer is None:
         profile = replace(profile, constant_loss=constant_loss_of(case, trace))
@@ -187,15 +189,19 @@ def collect_findings(checks: Sequence[Check], profile: Profile) -> tuple[Finding
 def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
     """An error means "fails", a warning "poor"; without a measured depth axis the verdict is "undecided".
 
-    A warning about the wiring needs no depth axis. A model without weights is decided only if theory predicts every
-    block: a part it cannot follow may matter.
+    A warning about the wiring needs no depth axis, and decides nothing where the rehearsal learned: the network trains,
+    but not as it should. A rehearsal that learned needs no depth axis either. A model without weights is decided only
+    if theory predicts every block: a part it cannot follow may matter.
     """
     if any(finding.severity == "error" for finding in findings):
         return "fails"
     known = [b.forward_ms is not None and b.backward_ms is not None for b in profile.shown.blocks]
     decided = all(known) if profile.predicted else any(known) and coverage.backward
-    warnings = [finding for finding in findings if finding.severity == "warning"]
-    if not decided:
+    learned = profile.rehearsal is not None and profile.rehearsal.learned
+    warnings = [
+        each for each in findings if each.severity == "warning" and not (learned and is_about_wiring(each))
+    ]
+    if not decided and not learned:
         return "poor" if any(is_about_wiring(finding) for finding in warnings) else "undecided"
     return "poor" if warnings else "trains"
 

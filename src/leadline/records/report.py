@@ -59,7 +59,7 @@ class Report(Printable, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """The model is expected to train, and nothing worse than an info was found."""
+        """The model is expected to train. A warning about its wiring may still be among the findings."""
         return self.verdict == "trains"
 
     def to_json(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from statistics import median
 from typing import Literal
 
 import msgspec
@@ -141,7 +143,7 @@ class Update(NotebookCard, frozen=True, kw_only=True):
         return decode(text, cls, UPDATE_SCHEMA)
 
 
-# The rehearsal: the first steps of training, on one batch, undone afterwards.
+# The rehearsal: the first steps of training, on a few batches, undone afterwards.
 
 # Calibrated by benchmarks/verdicts: share of the loss to beat; any value from 0.1 to 0.2 separates the cases as well.
 MIN_LEARNED_PROGRESS = 0.2
@@ -151,37 +153,64 @@ MIN_FALLING_PROGRESS = MIN_LEARNED_PROGRESS / 2
 MAX_START_MULTIPLE = 2.0
 # Heuristic: multiple of the lowest loss so far; a fall is steady if no rise interrupts it by more than a tenth.
 MAX_STEADY_RISE = 1.1
-# Calibrated by benchmarks/verdicts: networks that learned were at most 20 steps from the loss of a constant output.
-MAX_STEPS_TO_CONSTANT = 60.0
 # Calibrated by benchmarks/verdicts: loss over the lowest loss before it; 1.1 to 1.5 separate equally many networks.
 MAX_RISE = 1.3
 # Calibrated by benchmarks/verdicts: steps after which networks that learn have done so, or most failures show.
 MIN_FAILING_STEPS = 16
 # Calibrated by benchmarks/verdicts: 29 of 30 networks that reached their target had learned by then.
-MAX_REHEARSAL_STEPS = 64
-# Calibrated by benchmarks/verdicts: further steps; 41 to 160 separate equally well.
-MAX_STEPS_TO_LEARN = 128.0
+MIN_STUCK_STEPS = 64
+# Heuristic: a loss that still falls after 64 steps is followed for four times as long.
+MAX_REHEARSAL_STEPS = 256
+# Heuristic: share of the loss that the last quarter of the steps must remove for a loss that still falls.
+MIN_MOVING_FALL = 2e-3
+# Heuristic: the loss of earlier steps over that of later ones; less may be the noise of steps that are too long.
+MIN_SETTLING_FALL = 1.3
+# Heuristic: steps at the present pace to the loss of a constant output; no training of this length is called short.
+MAX_STEPS_TO_CONSTANT = 1000.0
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    r"""Losses of one batch while the user's optimizer makes a few steps on it.
+    r"""Losses while the user's optimizer makes a few steps, on each of a few batches in turn.
 
     Learning begins where the outputs depend on the inputs: the loss then falls below that of the best constant output,
-    $L_c$, which belongs to the targets alone (for classes, the entropy of their shares in the batch). Progress is
+    $L_c$, which belongs to the targets alone (for classes, the entropy of their shares). Progress is
     $p = (L_s - L_n) / (L_s - L_f)$ with $L_s = \min(L_0, L_c)$, the loss $L_n$ after the last step and $L_0$ before the
     first. No output has a loss below $L_f$, which is 0 unless targets are uncertain (soft labels, gray pixels).
+    With several batches, $L_0$ and $L_n$ are means over all of them.
     """
 
     losses: tuple[float, ...]
-    """Before the first step and after each step; the last may be NaN."""
+    """Before the first step and after each step, each on the batch whose turn it is; the last may be NaN."""
     constant: float | None = None
     """$L_c$; None if it cannot be derived from the targets."""
     floor: float = 0.0
     """$L_f$."""
+    starts: tuple[float, ...] = ()
+    """Before the first step, on each of several batches that take turns; empty for one batch."""
 
     @property
     def steps(self) -> int:
         return len(self.losses) - 1
+
+    @property
+    def batches(self) -> int:
+        """How many batches take turns."""
+        return max(len(self.starts), 1)
+
+    @property
+    def first(self) -> float:
+        """$L_0$."""
+        return self._mean(self.starts or self.losses[:1])
+
+    @property
+    def last(self) -> float:
+        """$L_n$; NaN if a loss became non-finite."""
+        return self._mean(self.losses[-self.batches :])
+
+    @property
+    def to_beat(self) -> float:
+        """$L_s$."""
+        return self.first if self.constant is None else min(self.first, self.constant)
 
     @property
     def beginning(self) -> Rehearsal:
@@ -191,29 +220,25 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def progress(self) -> float | None:
         """$p$; minus infinity if the loss became non-finite; None if there is no positive loss to beat."""
-        first = self.losses[0]
-        return self._below(first if self.constant is None else min(first, self.constant), self.floor)
+        return self._below(self.to_beat, self.floor)
 
     @property
     def relative_fall(self) -> float | None:
         """Fall of the loss as a share of the first loss."""
-        return self._below(self.losses[0])
+        return self._below(self.first)
 
     @property
     def rise(self) -> float:
-        """The highest loss over the lowest before it; 1 if the loss only falls."""
-        lowest, highest = self.losses[0], 1.0
-        for loss in self.losses:
-            if not math.isfinite(loss):
-                return math.inf
-            highest = max(highest, loss / lowest if lowest > 0 else 1.0)
-            lowest = min(lowest, loss)
-        return highest
+        """The highest loss over the lowest before it on the same batch; 1 if the loss only falls."""
+        return max(_rise(self.losses[each :: self.batches]) for each in range(self.batches))
 
     @property
     def has_spike(self) -> bool:
-        """Some step raised the loss far above the first loss."""
-        return any(not loss <= MAX_START_MULTIPLE * self.losses[0] for loss in self.losses)
+        """Some step raised the loss far above the first loss, and it did not come back for the last quarter."""
+        start = max(self.starts or self.losses[:1])
+        recent = self.losses[-max(len(self.losses) // 4, 1) :]
+        is_back = len(self.losses) > MIN_FAILING_STEPS and all(loss <= start for loss in recent)
+        return not is_back and any(not loss <= MAX_START_MULTIPLE * start for loss in self.losses)
 
     @property
     def learned(self) -> bool:
@@ -228,16 +253,27 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return progress is not None and progress > MIN_FALLING_PROGRESS and self.rise < MAX_STEADY_RISE
 
     @property
+    def pace(self) -> float:
+        """Fall of the loss per step, from the mean of the third quarter of the steps to that of the last."""
+        size = max(len(self.losses) // 4, 1)
+        before, after = self.losses[-2 * size : -size] or self.losses[:1], self.losses[-size:]
+        return (self._mean(before) - self._mean(after)) / size
+
+    @property
+    def is_moving(self) -> bool:
+        """The last quarter of the steps lowered the loss by a part that shows."""
+        return self.pace * self.steps / 4 > MIN_MOVING_FALL * (self.last - self.floor)
+
+    @property
     def steps_to_constant(self) -> float:
         """Steps at this pace until the loss of a constant output is reached; 0 if it is reached, or unknown."""
-        first, last = self.losses[0], self.losses[-1]
-        if self.constant is None or not math.isfinite(last) or last <= self.constant or not self.steps:
+        if self.constant is None or not math.isfinite(self.last) or self.last <= self.constant:
             return 0.0
-        return (last - self.constant) * self.steps / (first - last) if last < first else math.inf
+        return (self.last - self.constant) / self.pace if self.pace > 0 else math.inf
 
     @property
     def is_too_slow(self) -> bool:
-        """It would take hundreds of steps merely to learn how frequent each answer is."""
+        """It would take a thousand steps merely to learn how frequent each answer is."""
         return self.steps_to_constant > MAX_STEPS_TO_CONSTANT
 
     @property
@@ -246,46 +282,78 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_too_slow and self.rise < MAX_STEADY_RISE
 
     @property
+    def settles(self) -> bool:
+        """In spite of its ups and downs the loss is far lower in the last quarter of the steps than in the second."""
+        quarter = len(self.losses) // 4
+        if not quarter or not math.isfinite(self.last):
+            return False
+        return median(self.losses[-quarter:]) * MIN_SETTLING_FALL < median(self.losses[quarter : 2 * quarter])
+
+    @property
     def is_restless(self) -> bool:
-        """Some step raised the loss, and the last loss is no better than that of a constant output."""
+        """Some step raised the loss, and it neither settles nor ends better than that of a constant output."""
         progress = self.progress
-        return progress is not None and self.rise > MAX_RISE and progress < MIN_FALLING_PROGRESS
+        is_rising = progress is not None and self.rise > MAX_RISE and progress < MIN_FALLING_PROGRESS
+        return is_rising and not self.settles
 
     @property
     def steps_to_learn(self) -> float:
         """Further steps until the network has learned, at the pace of the last quarter of the steps."""
-        since, last = 3 * self.steps // 4, self.losses[-1]
-        start = self.losses[0] if self.constant is None else min(self.losses[0], self.constant)
-        pace = (self.losses[since] - last) / max(self.steps - since, 1)
-        missing = last - start + MIN_LEARNED_PROGRESS * (start - self.floor)
+        missing = self.last - self.to_beat + MIN_LEARNED_PROGRESS * (self.to_beat - self.floor)
         if not missing > 0:
             return 0.0
-        return missing / pace if pace > 0 else math.inf
+        return missing / self.pace if self.pace > 0 else math.inf
+
+    @property
+    def approaches(self) -> bool:
+        """At its exponential rate of approach, the loss is near that of a constant output in as many steps."""
+        if self.constant is None or not math.isfinite(self.last):
+            return False
+        size = max(len(self.losses) // 4, 1)
+        before = self._mean(self.losses[-2 * size : -size] or self.losses[:1]) - self.constant
+        after = self._mean(self.losses[-size:]) - self.constant
+        near = MIN_FALLING_PROGRESS * (self.constant - self.floor)
+        return near < after < before and math.log(after / near) <= 4 * math.log(before / after)
 
     @property
     def is_stuck(self) -> bool:
         """After all steps the loss is still that of a constant output (or of the start, if that is unknown).
 
-        At its last pace, the network will not have learned in several times as many steps. A network that begins below
-        the loss of a constant output has learned before.
+        A loss that still moves is stuck only if the longest rehearsal leaves it above that of a constant output, and it
+        does not approach that fast. A network that begins below the loss of a constant output has learned before.
         """
-        last = self.losses[-1]
-        if self.steps < MAX_REHEARSAL_STEPS or not math.isfinite(last) or self.rise > MAX_RISE:
+        if self.steps < MIN_STUCK_STEPS or not math.isfinite(self.last) or self.is_restless:
             return False
-        if self.steps_to_learn <= MAX_STEPS_TO_LEARN:
+        if self.is_moving and (self.steps < MAX_REHEARSAL_STEPS or self.approaches):
             return False
         if self.constant is None:
-            return last >= self.losses[0]
-        return last > self.constant - MIN_FALLING_PROGRESS * (self.constant - self.floor)
+            return self.last >= self.first
+        needed = 0.0 if self.is_moving else MIN_FALLING_PROGRESS
+        return self.last > self.constant - needed * (self.constant - self.floor)
 
     @property
     def is_undecided(self) -> bool:
         """After all steps the loss is not well below that of a constant output."""
         progress = self.progress
-        return self.steps >= MAX_REHEARSAL_STEPS and progress is not None and progress < MIN_FALLING_PROGRESS
+        return self.steps >= MIN_STUCK_STEPS and progress is not None and progress < MIN_FALLING_PROGRESS
+
+    @staticmethod
+    def _mean(losses: Sequence[float]) -> float:
+        return sum(losses) / len(losses)
 
     def _below(self, start: float, floor: float = 0.0) -> float | None:
-        last = self.losses[-1]
+        last = self.last
         if not math.isfinite(start) or start <= floor:
             return None
         return (start - last) / (start - floor) if math.isfinite(last) else -math.inf
+
+
+def _rise(losses: Sequence[float]) -> float:
+    """The highest of these losses over the lowest before it; infinite if one is not finite."""
+    lowest, highest = losses[0], 1.0
+    for loss in losses:
+        if not math.isfinite(loss):
+            return math.inf
+        highest = max(highest, loss / lowest if lowest > 0 else 1.0)
+        lowest = min(lowest, loss)
+    return highest

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from leadline.records import FailOn, Finding, Profile, Rehearsal, RunSummary, severity_rank
 from leadline.report.depth import cliff_names, rates
-from leadline.text import clean, count, factor, first_clause, number, plural
+from leadline.text import clean, count, factor, first_clause, number, on_batches, plural
 
 if TYPE_CHECKING:
     from leadline.records.report import Report
 
 TITLES = {"trains": "TRAINS", "poor": "TRAINS POORLY", "fails": "DOES NOT TRAIN", "undecided": "UNDECIDED"}
+
+WIRING_CODES = frozenset({"B203", "I309"})
+"""Checks of wiring outside the family D: a cut graph, and a squashing function before a loss that has its own."""
 
 
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
@@ -58,15 +61,15 @@ def title(report: Report) -> str:
     """The verdict in capitals. A network that will lower its loss for the wrong reason does not "not train"."""
     errors = [finding for finding in report.findings if finding.severity == "error"]
     rehearsal = report.profile.rehearsal
-    falls = rehearsal is not None and rehearsal.losses[-1] < rehearsal.losses[0]
+    falls = rehearsal is not None and rehearsal.last < rehearsal.first
     if errors and falls and all(is_about_wiring(each) for each in errors):
         return "LEARNS THE WRONG THING"
     return TITLES[report.verdict]
 
 
 def is_about_wiring(finding: Finding) -> bool:
-    """Whether the finding is about what the network is asked, not about whether it can train."""
-    return finding.code.startswith("D")
+    """Whether the finding is about what the network is asked and which parts learn, not about whether it can train."""
+    return finding.code.startswith("D") or finding.code in WIRING_CODES
 
 
 def asked(report: Report) -> str:
@@ -196,10 +199,11 @@ def _evidence_of_health(report: Report) -> str:
 
 def _learned_words(rehearsal: Rehearsal) -> str:
     """What the first steps did to the loss; "" if they did not lower it."""
-    first, last, constant = rehearsal.losses[0], rehearsal.losses[-1], rehearsal.constant
+    first, last, constant = rehearsal.first, rehearsal.last, rehearsal.constant
     if not last < first:
         return ""
-    words = f"{plural(rehearsal.steps, 'step')} on this batch took the loss from {number(first)} to {number(last)}"
+    steps = f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal.batches)}"
+    words = f"{steps} took the loss from {number(first)} to {number(last)}"
     if constant is None or not last < constant:
         return words
     return f"{words}, below the {number(constant)} of a constant output"

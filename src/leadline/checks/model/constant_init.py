@@ -17,6 +17,7 @@ def _example(**fields: object) -> Profile:
     code="I304",
     name="constant-init",
     since="0.1.0",
+    refuted_by="learning",
     explains=("F104", "B201", "B206", "F102", "F106", "I303"),
     sick=_example(),
     healthy=_example(residual=True, last=True, variance=0.0),
@@ -34,7 +35,8 @@ def constant_init(profile: Profile) -> Iterator[Symptom]:
     one unit wide. A zero matrix on the only path passes no gradient to the layers before it.
 
     ## When it is wrong
-    Dropout or noise between two such layers makes units different after all, but slowly. A kernel that is meant to stay
+    Units that read different inputs, or dropout and noise between two such layers, make them different after all. A
+    network that learns in the rehearsal in spite of it gets a note. A kernel that is meant to stay
     constant should not be trainable.
 
     ## References

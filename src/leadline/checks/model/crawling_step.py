@@ -8,6 +8,7 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_step_size
 from leadline.checks._steps import StepSize, is_warming_up, step_size_of
 from leadline.records import Margin, Profile, Rehearsal, Update
+from leadline.text import on_batches
 
 # Calibrated by benchmarks/verdicts: median of update over weight per step, for Adam and similar optimizers.
 MIN_RELATIVE_STEP = 3e-4
@@ -48,9 +49,9 @@ def crawling_step(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     For Adam and similar optimizers, the median over matrices of $\eta / \mathrm{rms}(W)$: fires below
     `MIN_RELATIVE_STEP` = 3e-4 per step. For SGD, the predicted decrease of the first step, $\eta \lVert g \rVert^2 /
-    (1 - \mu)$, over the loss: fires below `MIN_PREDICTED_DECREASE` = 0.2 %. For both, a rehearsal of 16 to 64 steps
-    on the batch: fires if the loss falls without interruption, and at its pace it takes more than
-    `MAX_STEPS_TO_CONSTANT` = 60 steps to reach the loss of the best constant output, before which nothing is learned.
+    (1 - \mu)$, over the loss: fires below `MIN_PREDICTED_DECREASE` = 0.2 %. For both, a rehearsal of 64 to
+    256 steps: fires if the loss falls without interruption, and at its pace it takes more than
+    `MAX_STEPS_TO_CONSTANT` = 1000 steps to reach the loss of the best constant output, before which nothing is learned.
     It is a note during the warm-up of a `torch.optim.lr_scheduler`.
 
     ## Why it hurts
@@ -104,11 +105,12 @@ def _diagnose_step(step: StepSize) -> tuple[str, float | None] | None:
 
 
 def _describe(rehearsal: Rehearsal, update: Update) -> str:
-    first, last = rehearsal.losses[0], rehearsal.losses[-1]
+    first, last = rehearsal.first, rehearsal.last
     more = min(rehearsal.steps_to_constant, MAX_SHOWN_STEPS)
     return (
-        f"{rehearsal.steps} steps of {update.optimizer} at learning rate {update.lr:.3g} lower the loss on this batch "
-        f"only from {first:.3g} to {last:.3g}: it takes at least {more:.0f} more to reach the loss of a constant output"
+        f"{rehearsal.steps} steps of {update.optimizer} at learning rate {update.lr:.3g} lower the loss "
+        f"{on_batches(rehearsal.batches)} only from {first:.3g} to {last:.3g}: it takes at least {more:.0f} more to "
+        "reach the loss of a constant output"
     )
 
 

@@ -12,7 +12,7 @@ from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import lower_rate_action
 from leadline.records import Margin, Profile, Rehearsal, Update
 from leadline.records.update import MAX_RISE
-from leadline.text import plural
+from leadline.text import on_batches, plural
 
 # Heuristic: factor by which to lower the learning rate if no lower rate is known to be safe.
 MIN_RATE_REDUCTION = 10.0
@@ -37,18 +37,20 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     healthy=_rehearsed([2.3, 2.2, 2.4, 2.0, 1.7]),
 )
 def restless_steps(profile: Profile) -> Iterator[Symptom]:
-    r"""A few steps on one batch raise the loss and end no better than a constant output.
+    r"""A few steps raise the loss and end no better than a constant output.
 
     ## What it measures
-    A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 64 steps on this batch, which are undone.
-    Fires if some step takes the loss to more than `MAX_RISE` = 1.3 times the lowest value before it (or to NaN), and
-    the last loss is not `MIN_FALLING_PROGRESS` = 10 % below that of the best constant output (for classes, the entropy
-    of their shares in the batch). It is an error if the loss becomes NaN or more than twice the first loss.
+    A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 256 steps on the batch (or on the first four
+    in turn, if the case has more), which are undone. Fires if some step takes the loss of a batch to more than
+    `MAX_RISE` = 1.3 times its lowest value before (or to NaN), the last loss is not `MIN_FALLING_PROGRESS` = 10 % below
+    that of the best constant output (for classes, the entropy of their shares), and the loss does not settle: its
+    median over the last quarter of the steps is not `MIN_SETTLING_FALL` = 1.3 times below that of the second quarter.
+    It is an error if the loss becomes NaN or more than twice the first loss.
 
     ## Why it hurts
-    Nothing is easier to learn than one repeated batch. Steps that undo each other there are too long for the sharpest
-    direction of the loss; new batches only add noise. Networks that start at zero (ReZero, Fixup) show it only here:
-    their first step moves little, and their branches have opened by the second.
+    Nothing is easier to learn than a few repeated batches. Steps that undo each other there are too long for the
+    sharpest direction of the loss; new batches only add noise. Networks that start at zero (ReZero, Fixup) show it
+    only here: their first step moves little, and their branches have opened by the second.
 
     ## When it is wrong
     The rehearsal uses the present learning rate; a warm-up may start far below it. Adam's first steps are its largest,
@@ -66,11 +68,11 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="error" if rehearsal.has_spike else "warning",
         where="the optimizer",
-        message=f"{plural(rehearsal.steps, 'step')}{setting} on the same batch {_describe(rehearsal)}",
+        message=f"{plural(rehearsal.steps, 'step')}{setting} {on_batches(rehearsal.batches)} {_describe(rehearsal)}",
         action=_action(profile.update),
         evidence={
-            "first": rehearsal.losses[0],
-            "last": rehearsal.losses[-1],
+            "first": rehearsal.first,
+            "last": rehearsal.last,
             "rise": rehearsal.rise,
             "steps": float(rehearsal.steps),
         },
@@ -78,7 +80,7 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
 
 
 def _describe(rehearsal: Rehearsal) -> str:
-    first, last = rehearsal.losses[0], rehearsal.losses[-1]
+    first, last = rehearsal.first, rehearsal.last
     if not all(map(math.isfinite, rehearsal.losses)):
         return f"turned the loss from {first:.3g} into NaN or infinity"
     return (

@@ -1,4 +1,4 @@
-"""U525: many steps on one batch, and still the loss of a constant output."""
+"""U525: many steps, and still the loss of a constant output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import is_warming_up
 from leadline.records import Profile, Rehearsal
-from leadline.records.update import MAX_REHEARSAL_STEPS, MAX_STEADY_RISE
+from leadline.records.update import MAX_STEADY_RISE, MIN_STUCK_STEPS
+from leadline.text import on_batches
 
 # Derived: a dropout rate p adds noise of p / (1 - p) times the power of the signal, here three times.
 MIN_NOISY_DROPOUT = 0.75
@@ -26,23 +27,25 @@ def _rehearsed(losses: Sequence[float]) -> Profile:
     code="U525",
     name="stuck-at-constant",
     since="0.1.0",
-    sick=_rehearsed([2.3, *[2.19] * MAX_REHEARSAL_STEPS]),
-    healthy=_rehearsed([2.3 - 0.008 * step for step in range(MAX_REHEARSAL_STEPS + 1)]),
+    sick=_rehearsed([2.3, *[2.19] * MIN_STUCK_STEPS]),
+    healthy=_rehearsed([2.3 - 0.008 * step for step in range(MIN_STUCK_STEPS + 1)]),
 )
 def stuck_at_constant(profile: Profile) -> Iterator[Symptom]:
-    r"""Many steps on one batch leave the loss at that of a constant output.
+    r"""Many steps on the same few batches leave the loss at that of a constant output.
 
     ## What it measures
-    A rehearsal: the user's optimizer makes `MAX_REHEARSAL_STEPS` = 64 steps on this batch, which are undone. Fires if
-    the last loss is less than `MIN_FALLING_PROGRESS` = 10 % below that of the best output that is the same for every
-    sample (for classes, the entropy of their shares in the batch), and at the pace of the last quarter it takes more
-    than `MAX_STEPS_TO_LEARN` = 128 further steps to get 20 % below it. Where the loss of a constant output is unknown,
-    the last loss must not be below the first. It is a note during the warm-up of a `torch.optim.lr_scheduler`.
+    A rehearsal: the user's optimizer makes 64 to `MAX_REHEARSAL_STEPS` = 256 steps on the batch (or on the first four
+    in turn, if the case has more), which are undone. Fires if the last loss is less than `MIN_FALLING_PROGRESS` = 10 %
+    below that of the best output that is the same for every sample (for classes, the entropy of their shares), and the
+    last quarter of the steps lowered it by less than `MIN_MOVING_FALL` = 0.2 %. A loss that moves more is judged after
+    256 steps: fires if it is above that of a constant output and does not approach it fast. Where the loss of a
+    constant output is unknown, the last loss must not be below the first. It is a note during the warm-up of a
+    `torch.optim.lr_scheduler`.
 
     ## Why it hurts
     A network learns first how frequent each answer is, which takes only the bias of its last layer. What depends on the
-    inputs comes next. One repeated batch can be learned by heart, so a network that does not get there in 64 steps will
-    not do better on new batches. The signal is lost on the way (no skips, no norm, saturated or dead units), drowned in
+    inputs comes next. A few repeated batches can be learned by heart, so a network that does not even begin to will not
+    do better on new ones. The signal is lost on the way (no skips, no norm, saturated or dead units), drowned in
     noise (dropout), absent (inputs that are all alike), or the steps are too short.
 
     ## When it is wrong
@@ -58,13 +61,13 @@ def stuck_at_constant(profile: Profile) -> Iterator[Symptom]:
         return
     rate = None if profile.update is None else profile.update.lr
     setting = "" if rate is None else f" at learning rate {rate:.3g}"
-    first, last, constant = rehearsal.losses[0], rehearsal.losses[-1], rehearsal.constant
+    first, last, constant = rehearsal.first, rehearsal.last, rehearsal.constant
     compared = "" if constant is None else f", where a constant output has {constant:.3g}"
     yield Symptom(
         severity="info" if is_warming_up(profile) else "warning",
         where="the loss",
-        message=f"{rehearsal.steps} steps{setting} on the same batch took the loss only from {first:.3g} to "
-        f"{last:.3g}{compared}",
+        message=f"{rehearsal.steps} steps{setting} {on_batches(rehearsal.batches)} took the loss only from "
+        f"{first:.3g} to {last:.3g}{compared}",
         action=_action(profile, rehearsal),
         evidence={"first": first, "last": last, "steps": float(rehearsal.steps)}
         | ({} if constant is None else {"constant": constant}),

@@ -7,5 +7,5 @@ direction        the direction of the step, and its share per parameter, block a
 limits           the loss along the step, the stability limit, the safe rate and the warm-up
 curvature        the largest curvature, by Lanczos iteration
 reading          all of it as an `Update` record
-rehearsal        a few real steps on one batch
+rehearsal        a few real steps on the first batches
 """

@@ -7,6 +7,9 @@ loss op keep the values they have. So it does not matter where the loss is compu
 
 Classes have $c_k = \ln p_k$, where $p_k$ is the share of class $k$. A loss of single numbers has one constant for each
 output of a sample. It is convex in that output, and a search over an interval finds its minimum.
+
+A loss that is written by hand and called with the outputs has no such op. There the constant is fitted: the outputs of
+all samples become one vector, and a few steps of L-BFGS lower the loss of that vector.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from leadline.case import Case
+from leadline.case import Case, Loss
 from leadline.ops.arguments import argument, value_of
 from leadline.records import Op, Trace
 from leadline.tracer.calls import OpPlan, plan_for
@@ -228,6 +232,75 @@ def _bind(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LossCall:
     bound = inspect.signature(func).bind(*args, **kwargs)
     bound.apply_defaults()
     return LossCall(function=func, arguments=dict(bound.arguments))
+
+
+# Losses without an op that the rules below know.
+
+# Heuristic: steps of L-BFGS; those of a convex loss of a few numbers end earlier.
+FITTING_STEPS = 40
+# Heuristic: multiple of the largest output; a constant that grows beyond it has no minimum.
+MAX_CONSTANT_GROWTH = 1e3
+# Heuristic: a fitted constant that leaves less than this share of the model's own loss fits the targets.
+MIN_FITTED_SHARE = 1e-3
+
+
+def fitted_constant_loss(loss: Loss, batches: Sequence[tuple[Any, Any]]) -> float | None:
+    """The mean loss of the best constant output over `batches`, pairs of the model's output and the targets.
+
+    What is constant is every floating-point tensor with one row per sample. None where there is no such tensor, or
+    where no constant is best because the loss has no minimum.
+    """
+    flat = [tree_flatten(output) for output, _ in batches]
+    size = next((each.shape[0] for each in flat[0][0] if _has_rows(each)), 0)
+    places = [i for i, each in enumerate(flat[0][0]) if _has_rows(each) and each.shape[0] == size]
+    if size < 2 or any(len(leaves) != len(flat[0][0]) for leaves, _ in flat):
+        return None
+    constants = [flat[0][0][i].detach().mean(0, keepdim=True).clone().requires_grad_() for i in places]
+    largest = max(float(each.detach().abs().max()) for each in constants)
+
+    def mean_loss() -> Tensor:
+        losses = []
+        for (leaves, form), (_, targets) in zip(flat, batches, strict=True):
+            filled = list(leaves)
+            for place, constant in zip(places, constants, strict=True):
+                filled[place] = constant.expand(leaves[place].shape[0], *constant.shape[1:])
+            output = tree_unflatten(filled, form)
+            losses.append(loss(*_without_none(output, targets)))
+        return torch.stack([each.float() for each in losses]).mean()
+
+    try:
+        own = sum(float(loss(*_without_none(output, targets))) for output, targets in batches) / len(batches)
+        found = _minimize(mean_loss, constants)
+    except (
+        Exception
+    ):  # a loss that cannot be called with a constant, or not be differentiated, has no such reference
+        return None
+    is_bounded = all(
+        float(each.detach().abs().max()) <= MAX_CONSTANT_GROWTH * (1 + largest) for each in constants
+    )
+    return found if is_bounded and math.isfinite(found) and found > MIN_FITTED_SHARE * abs(own) else None
+
+
+def _without_none(output: Any, targets: Any) -> tuple[Any, ...]:
+    return (output,) if targets is None else (output, targets)
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() > 0
+
+
+def _minimize(value: Callable[[], Tensor], variables: list[Tensor]) -> float:
+    """The lowest value that L-BFGS finds."""
+    optimizer = torch.optim.LBFGS(variables, max_iter=FITTING_STEPS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        result = value()
+        for each, gradient in zip(variables, torch.autograd.grad(result, variables), strict=True):
+            each.grad = gradient
+        return result
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    return float(value().detach())
 
 
 # Which calls are terms of the loss.

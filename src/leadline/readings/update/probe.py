@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from leadline.case import Case
 from leadline.errors import InputError
@@ -54,6 +55,8 @@ class StepProbe:
     """Copies of the parameters before the first step."""
     rewind: Callable[[], object]
     """Restores parameters and optimizer to their state before the first step."""
+    batch: tuple[Any, Any]
+    """Inputs and targets of the next pass; at first those of the case."""
     seed: int | None = None
     """Seed of the random numbers of a pass; None: those that the user's program would draw next."""
 
@@ -62,10 +65,16 @@ class StepProbe:
         self.guard.rewind()
         if self.seed is not None:
             torch.manual_seed(self.seed)
-        inputs, targets = copy_batch((self.case.inputs, self.case.targets))
+        inputs, targets = copy_batch(self.batch)
         output = call_model(self.model, inputs)
         loss = find_loss(output, self.case.loss, targets)
         return loss, outputs_of(output, loss)
+
+    def output(self) -> Any:
+        """What the model returns for the batch, without its graph."""
+        self.guard.rewind()
+        inputs, _ = copy_batch(self.batch)
+        return tree_map_only(Tensor, Tensor.detach, call_model(self.model, inputs))
 
     def evaluate(self) -> tuple[float, Tensors]:
         """The loss and the outputs without their graph.
@@ -179,6 +188,7 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
         guard.before_write(list(_parameters_outside(model_index, parameters)))
         yield StepProbe(
             case=case,
+            batch=(case.inputs, case.targets),
             model=model,
             model_index=model_index,
             guard=guard,

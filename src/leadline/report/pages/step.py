@@ -25,7 +25,7 @@ from leadline.report.page import (
     Title,
     facts,
 )
-from leadline.text import RANGE, joined, layer_label, number, plural, share, signed
+from leadline.text import RANGE, joined, layer_label, number, on_batches, plural, share, signed
 
 # Heuristic: characters of a range of blocks that a row of the bar chart has room for.
 RANGE_CHARACTERS = 24
@@ -83,9 +83,9 @@ def step_section(update: Update | None, rehearsal: Rehearsal | None) -> Section:
 def _rehearsal_facts(rehearsal: Rehearsal | None) -> list[Fact]:
     if rehearsal is None or not rehearsal.steps:
         return []
-    losses = f"loss {number(rehearsal.losses[0])} to {number(rehearsal.losses[-1])}"
+    losses = f"loss {number(rehearsal.first)} to {number(rehearsal.last)}"
     constant = "" if rehearsal.constant is None else f"a constant output gives {number(rehearsal.constant)}"
-    words = joined(f"{plural(rehearsal.steps, 'step')} on this batch: {losses}", constant)
+    words = joined(f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal.batches)}: {losses}", constant)
     return [Fact(label="First steps", value=words, line="training")]
 
 
@@ -177,13 +177,13 @@ def _step_facts(update: Update) -> FactList:
 
 
 def rehearsal_chart(rehearsal: Rehearsal) -> Chart:
-    """The loss over the first steps on one batch, and dashed the loss of the best constant output."""
+    """The loss over the first steps, and dashed the loss of the best constant output."""
     series = [Series(values=rehearsal.losses, label="loss")]
     if rehearsal.constant is not None:
         constant = [rehearsal.constant] * len(rehearsal.losses)
         series.append(Series(values=constant, label="best constant output", tone="theory"))
     return Chart(
-        title=f"The first {rehearsal.steps} steps on this batch",
+        title=f"The first {rehearsal.steps} steps {on_batches(rehearsal.batches)}",
         unit="loss; dashed: the best constant output",
         series=tuple(series),
         kind="linear",
