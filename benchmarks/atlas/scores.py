@@ -1,0 +1,152 @@
+"""How often the verdict on a problem came true, beside the naive baselines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.atlas.problems import Problem, all_problems
+from benchmarks.atlas.truth import SEEDS, Outcome, judge, progress
+from benchmarks.result_files import Results
+
+MIN_NAIVE_FALL = 0.05
+BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
+"""Bounds of the bins of probability in the reliability diagram."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One problem: how it trained, and what was said about it."""
+
+    problem: Problem
+    shares: list[float]
+    facts: dict[str, Any]
+    answer: dict[str, Any]
+
+    @property
+    def outcome(self) -> Outcome:
+        return judge(self.shares)
+
+    @property
+    def fails(self) -> bool:
+        return self.outcome == "fails"
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the verdict is anything but "trains"; an undecided one is no alarm."""
+        return self.answer["verdict"] in ("poor", "fails", "error")
+
+    @property
+    def chance(self) -> float | None:
+        """The stated probability that it trains; None where none is stated."""
+        confidence = self.answer.get("confidence")
+        if confidence is None:
+            return None
+        return confidence if self.answer["verdict"] == "trains" else 1 - confidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Figures of one judge on a set of problems."""
+
+    failed: int
+    caught: int
+    reached: int
+    false_alarms: int
+
+    @property
+    def recall(self) -> float:
+        return self.caught / self.failed if self.failed else math.nan
+
+    @property
+    def false_alarm_rate(self) -> float:
+        return self.false_alarms / self.reached if self.reached else math.nan
+
+    @property
+    def balanced(self) -> float:
+        return (self.recall + 1 - self.false_alarm_rate) / 2
+
+
+def rows(truth: Results, answers: Results) -> list[Row]:
+    """Return a row for each problem with an outcome and an answer."""
+    cases, found = truth["cases"], []
+    for each in all_problems():
+        case, healthy = cases.get(each.name), cases.get(f"{each.family.name} | healthy")
+        answer = answers["cases"].get(each.name)
+        if case and healthy and answer and "error" not in case:
+            seeds = [str(seed) for seed in SEEDS if str(seed) in case and str(seed) in healthy]
+            shares = [progress(case[seed], healthy[seed]) for seed in seeds]
+            found.append(Row(problem=each, shares=shares, facts=case, answer=answer))
+    return found
+
+
+def _fall(row: Row, judge: str) -> float:
+    """What a naive judge saw; -1 if the loss became non-finite."""
+    fall = row.facts[judge]
+    return -1.0 if fall is None else float(fall)
+
+
+JUDGES: dict[str, Callable[[Row], bool]] = {
+    "Leadline": lambda row: row.alarm,
+    "naive: the loss on one batch falls by 5 % in 11 steps": lambda row: (
+        not (row.facts["one_batch"] or -1) >= MIN_NAIVE_FALL
+    ),
+    "naive: it falls at all in 11 steps on fresh batches": lambda row: not (row.facts["fresh"] or -1) > 0,
+}
+
+
+def score(chosen: Iterable[Row], alarms: Callable[[Row], bool]) -> Score:
+    counted = [(row.outcome, alarms(row)) for row in chosen]
+    return Score(
+        failed=sum(outcome == "fails" for outcome, _ in counted),
+        caught=sum(outcome == "fails" and alarm for outcome, alarm in counted),
+        reached=sum(outcome == "reaches" for outcome, _ in counted),
+        false_alarms=sum(outcome == "reaches" and alarm for outcome, alarm in counted),
+    )
+
+
+def brier(chosen: Iterable[Row]) -> float:
+    """The mean squared difference of the stated probability and the outcome."""
+    squares = [
+        (row.chance - (not row.fails)) ** 2
+        for row in chosen
+        if row.chance is not None and row.outcome != "borderline"
+    ]
+    return sum(squares) / len(squares) if squares else math.nan
+
+
+def reliability(chosen: Iterable[Row]) -> list[tuple[float, float, int, float, float]]:
+    """For each bin: its bounds, the number of problems, the mean stated probability, and the share that reached."""
+    counted = [row for row in chosen if row.chance is not None and row.outcome != "borderline"]
+    table = []
+    for low, high in pairwise(BINS):
+        inside = [row for row in counted if low <= row.chance < high or row.chance == high == 1.0]
+        if inside:
+            stated = sum(row.chance for row in inside if row.chance is not None) / len(inside)
+            table.append((low, high, len(inside), stated, sum(not row.fails for row in inside) / len(inside)))
+    return table
+
+
+def summary(chosen: list[Row]) -> str:
+    """Return the figures of both halves as text, without names."""
+    lines = []
+    for half in ("calibration", "held out"):
+        inside = [row for row in chosen if row.problem.half == half]
+        borderline = sum(row.outcome == "borderline" for row in inside)
+        lines.append(f"{half}: {len(inside)} problems, {borderline} of them borderline")
+        for name, alarms in JUDGES.items():
+            got = score(inside, alarms)
+            lines.append(
+                f"  {name}: balanced {got.balanced:.1%}, recall {got.caught}/{got.failed} = {got.recall:.1%}, "
+                f"false alarms {got.false_alarms}/{got.reached} = {got.false_alarm_rate:.1%}"
+            )
+        undecided = sum(row.answer["verdict"] == "undecided" for row in inside)
+        lines.append(f"  undecided {undecided}; Brier {brier(inside):.3f}")
+        for low, high, count, stated, true in reliability(inside):
+            lines.append(
+                f"    {low:.2f} to {high:.2f}: {count} problems, stated {stated:.2f}, came true {true:.2f}"
+            )
+    return "\n".join(lines)
