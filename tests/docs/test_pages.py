@@ -21,6 +21,7 @@ RUN_ELSEWHERE = {
     "explanation/update.md": "readings/update/test_tables.py",
     "howto/ci.md": "docs/test_ci_page.py",
     "howto/integrations.md": "integrations/test_integration_pages.py",
+    "howto/run.md": "runner/test_run_page.py",
     "lab-notes/phase.md": "docs/test_lab_pages.py",
     "lab-notes/race.md": "docs/test_lab_pages.py",
     "reference/alarms.md": "integrations/test_integration_pages.py",

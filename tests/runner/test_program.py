@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.program_runs import process_environment, run_python
+from tests.support.program_runs import allow_interrupts, process_environment, run_python
 
 ENVIRONMENT = """
 import inspect, os, pickle, sys, multiprocessing
@@ -92,6 +92,7 @@ def test_a_signal_ends_the_process_as_without_leadline(tmp_path, number):
             stderr=subprocess.PIPE,
             text=True,
             env=process_environment(),
+            preexec_fn=allow_interrupts,
         ) as process:
             assert process.stdout.readline() == "ready\n"
             time.sleep(0.2)

@@ -33,6 +33,7 @@ PARSED_ONLY = {
     "ssh -L 8765:127.0.0.1:8765 machine leadline view --no-open --port 8765 run.leadline": SERVES,
     "torchrun --nproc-per-node 2 examples/distributed_watch.py": "tests/docs/test_examples.py starts it",
     "torchrun --nproc-per-node 2 examples/distributed_watch.py --shard": "tests/docs/test_examples.py starts it",
+    "leadline run examples/train.py --steps 200": "tests/runner/test_run_page.py runs it",
     "leadline check config.json": "howto/hugging-face.md runs it on the config that it writes",
     "leadline check --no-weights train.py:make_case": "tests/cli/test_no_weights.py runs it on its own program",
     "leadline check events.out.tfevents.1700000000.host": "names a file of another program",
@@ -87,7 +88,8 @@ def check_command(line: str) -> None:
     program, *words = shlex.split(SHELL_OPERATOR.split(line)[0])
     match program:
         case "leadline":
-            parse(leadline, program, words)
+            # What follows -- are the arguments of the user's program.
+            parse(leadline, program, words[: words.index("--")] if "--" in words else words)
         case "ssh":
             check_command(shlex.join(words[words.index("leadline") :]))
         case "make":
@@ -108,7 +110,7 @@ def check_command(line: str) -> None:
 
 def parse(command: click.Command, name: str, words: list[str]) -> None:
     """Parse the words down to the innermost command. Arguments may be missing, and files need not exist."""
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, **command.context_settings)
     if isinstance(command, click.Group) and words and not words[0].startswith("-"):
         inner, subcommand, rest = command.resolve_command(context, list(words))
         assert subcommand is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ def process_environment(**changes: str) -> dict[str, str]:
     """The environment of a process that uses this source tree."""
     own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
     return {**os.environ, **own, **changes}
+
+
+def allow_interrupts() -> None:
+    """For a new process: a shell starts its background jobs with Ctrl-C ignored, and Python keeps it so."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run_python(arguments: list[str], folder: Path, **environment: str) -> ProgramResult:

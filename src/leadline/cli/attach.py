@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import os
 import random
 import sys
 import threading
@@ -74,7 +75,7 @@ def attach(
         "budget": budget,
         "every": every,
     }
-    console = Console(look_for(quiet=quiet), "this program", quiet=quiet)
+    console = Console(look_for(quiet=quiet, stream=sys.stderr), "this program", quiet=quiet)
     attached = attach_with(console, options)
 
     def finish() -> None:
@@ -120,7 +121,7 @@ class Console:
         dist = getattr(torch, "distributed", None)
         if dist is not None and dist.is_available() and dist.is_initialized():
             return bool(dist.get_rank() == 0)
-        return True
+        return os.environ.get("RANK", "0") == "0"  # of torchrun, before and after there is a process group
 
     def checking(self, step: FoundStep, seconds: float) -> None:
         if seconds >= MIN_ANNOUNCED_SECONDS and not self._quiet:
@@ -131,12 +132,11 @@ class Console:
         from leadline.report.formats import FORMATS
 
         text = FORMATS["text"]([report], self._look)
-        if not self._quiet:
-            say("")
         self.say(f"step {step.number} of {self._program}: {describe(step)}")
         for note in step.notes:
             self.say(note)
-        say(text if self._quiet else f"\n{text}")
+        if self._speaks():
+            say(text if self._quiet else f"\n{text}")
         if self._page is not None:
             form = REPORT_SUFFIXES.get(self._page.suffix, "html")
             self._page.write_text(FORMATS[form]([report], replace(self._look, color=False)), encoding="utf-8")

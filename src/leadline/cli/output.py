@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -29,15 +30,21 @@ LIBRARIES_IN_BETWEEN = {"torch", "torchgen", "click"}
 
 
 def look_for(
-    *, quiet: bool = False, verbose: bool = False, no_color: bool = False, fail_on: FailOn = "warning"
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    no_color: bool = False,
+    fail_on: FailOn = "warning",
+    stream: TextIO | None = None,
 ) -> Look:
+    """How to show a result on a stream, which is stdout unless another is given."""
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other: use one of them")
     plain = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return Look(
         width=shutil.get_terminal_size().columns,
         detail="verdict" if quiet else "everything" if verbose else "page",
-        color=sys.stdout.isatty() and not plain,
+        color=(stream or sys.stdout).isatty() and not plain,
         fail_on=fail_on,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from leadline.cli.exit_codes import FAILED
 from leadline.cli.options import examples, file_option
 from leadline.cli.output import look_for
 from leadline.monitor.runfile import SUFFIX
-from leadline.report.look import Look
 from leadline.runner.program import Program, ProgramStop, locate_program, on_import_of_torch, run_program
 
 if TYPE_CHECKING:
@@ -40,6 +38,7 @@ FOLDER = "leadline-runs"
 @click.argument("program", metavar="SCRIPT [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict in one line, alerts, and nothing else.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every block, finding and gap of the report.")
 @click.option(
     "--check-only", is_flag=True, help="Stop the program after the verdict; exit codes as `leadline check`."
 )
@@ -65,6 +64,7 @@ def run(
     program: tuple[str, ...],
     is_module: bool,
     quiet: bool,
+    verbose: bool,
     check_only: bool,
     strict: bool,
     page: Path | None,
@@ -87,23 +87,20 @@ def run(
     """
     target = Program(target=program[0], arguments=program[1:], is_module=is_module)
     locate_program(target)
-    look = look_for(quiet=quiet)
-    console = Console(replace(look, color=_has_colors(look)), target.name, page=page, quiet=quiet)
+    look = look_for(quiet=quiet, verbose=verbose, stream=sys.stderr)
+    console = Console(look, target.name, page=page, quiet=quiet)
     options: dict[str, Any] = {
         "probes": not no_probes,
         "rehearse": not no_rehearsal,
         "is_watched": not (no_watch or check_only),
         "stops_after_check": check_only,
+        "target": "" if is_module else target.target,
         "is_strict": strict,
         "store": None if no_watch or check_only else store or _default_store(target),
         "budget": budget,
         "every": every,
     }
     return ProgramRun(target, console, options)
-
-
-def _has_colors(look: Look) -> bool:
-    return look.color if sys.stdout.isatty() else False
 
 
 def _default_store(program: Program) -> Path:

@@ -21,6 +21,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType, GeneratorType
 from typing import Any
 
@@ -104,6 +105,25 @@ def subscribe(listener: LoopListener) -> Subscription:
     return Subscription(listener)
 
 
+class _OwnWork(threading.local):
+    """Whether this thread runs passes of Leadline itself, which are not the program's."""
+
+    is_running = False
+
+
+_OWN_WORK = _OwnWork()
+
+
+@contextmanager
+def unpublished() -> Iterator[None]:
+    """Publish nothing of what this thread does inside: a check runs passes and steps that the program does not make."""
+    before, _OWN_WORK.is_running = _OWN_WORK.is_running, True
+    try:
+        yield
+    finally:
+        _OWN_WORK.is_running = before
+
+
 def is_published() -> bool:
     """True while somebody listens, so that PyTorch is wrapped."""
     return bool(_PUBLISHER.listeners)
@@ -140,6 +160,8 @@ class _Publisher:
 
     def publish(self, event: str, *args: Any) -> None:
         """Call a method of every listener. Nothing of it is compiled, also when a compiled function called it."""
+        if _OWN_WORK.is_running:
+            return
         frame_callback = set_eval_frame(None)
         try:
             for listener in self.listeners:
@@ -262,6 +284,7 @@ def _overrides(owner: type, name: str, wrap: Callable[[Function], Function]) -> 
 def _subclasses(base: type) -> Iterator[type]:
     found: set[type] = set()
     waiting = [base]
+    each: type
     while waiting:
         for each in type.__subclasses__(waiting.pop()):
             if each not in found:

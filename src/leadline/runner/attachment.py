@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from leadline.case import Case
 from leadline.checks._diagnosis import check_case
 from leadline.joint_optimizer import as_passed
-from leadline.monitor.loop_calls import LoopListener, subscribe
+from leadline.monitor.loop_calls import LoopListener, subscribe, unpublished
 from leadline.monitor.watch import Watch, start_watch
 from leadline.records import Gap
 from leadline.records.report import Report
@@ -62,6 +62,8 @@ class RunSettings:
     stops_after_check: bool = False
     is_strict: bool = False
     """Whether an error finding or alert stops the program."""
+    target: str = ""
+    """The path of the program, if it is a script."""
     store: Path | None = None
     budget: float = 0.01
     every: int | None = None
@@ -258,7 +260,7 @@ class Attachment(LoopListener):
         self._done.update(map(id, optimizers))
         self._is_busy = True
         try:
-            with preserve_process_state():  # also what is imported now may draw random numbers
+            with unpublished(), preserve_process_state():  # also what is imported now may draw random numbers
                 self._check(optimizers, tape)
         except Exception as error:
             self._skip(
@@ -321,6 +323,7 @@ class Attachment(LoopListener):
         if self.settings.rehearse and is_long:
             gap = Gap(what="trial steps", why=f"they would take more than {MAX_REHEARSAL_SECONDS:.0f} s")
             report = replace(report, coverage=replace(report.coverage, gaps=(*report.coverage.gaps, gap)))
+        report = replace(report, target=self.settings.target)
         self.reports.append(report)
         self.audience.checked(replace_step(step, notes=tuple(notes)), report)
         self._is_stopping |= self.settings.is_strict and report.verdict == "fails"

@@ -1,0 +1,114 @@
+"""Run small programs of many shapes with and without `leadline run`: same bits, first verdict, time.
+
+    python -m benchmarks.programs_run
+
+Programs that have a result are skipped; delete one from benchmarks/results/programs.json to measure it again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from typing import Any
+
+from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
+
+PROGRAMS = ROOT / "tests" / "support" / "programs"
+SHAPES = {
+    "classifier": "image classifier with loaders and a schedule",
+    "language_model": "GPT with its own loss, accumulation, warm-up",
+    "language_model --bfloat16": "the same under autocast",
+    "recurrent": "LSTM language model, truncated backpropagation",
+    "vae": "variational autoencoder, loss of three outputs",
+    "gan": "GAN, two optimizers",
+    "dqn": "Q-learning with a target network",
+    "reinforce": "policy gradient over an episode",
+    "parts": "two towers, contrastive loss, loose parameter",
+    "two_optimizers": "Muon and AdamW, a schedule each",
+    "lbfgs": "LBFGS with a closure",
+    "scaled": "GradScaler, autocast, one cycle",
+    "compiled": "torch.compile (aot_eager)",
+    "hugging_face": "Hugging Face Trainer, GPT-2",
+    "lightning_module": "Lightning, network called in training_step",
+    "accelerated": "Accelerate with accumulation",
+    "distributed": "torchrun, two gloo processes",
+}
+VERDICT = re.compile(r"^(TRAINS POORLY|TRAINS|DOES NOT TRAIN|LEARNS THE WRONG THING|UNDECIDED)", re.MULTILINE)
+LAUNCHER = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
+def measure(case: str) -> dict[str, Any]:
+    """The program without and with Leadline: seconds, outputs and verdicts."""
+    name, *arguments = case.split()
+    launcher = LAUNCHER if name == "distributed" else []
+    script = [str(PROGRAMS / f"{name}.py"), *arguments]
+    plain = timed([*launcher, *script])
+    attached = timed([*launcher, "-m", "leadline", "run", *script])
+    return {
+        "same": plain["out"] == attached["out"] and plain["code"] == attached["code"] == 0,
+        "plain_seconds": plain["seconds"],
+        "attached_seconds": attached["seconds"],
+        "verdict_seconds": attached["verdict_seconds"],
+        "verdicts": VERDICT.findall(attached["err"]),
+    }
+
+
+def timed(command: list[str]) -> dict[str, Any]:
+    """Run Python with this command, and note when the first verdict is printed."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as out:
+        start, verdict, lines = time.perf_counter(), None, []
+        with subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            for line in process.stderr or ():
+                lines.append(line)
+                if verdict is None and VERDICT.match(line):
+                    verdict = time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        out.seek(0)
+        text = out.read()
+    return {
+        "code": process.returncode,
+        "seconds": seconds,
+        "verdict_seconds": verdict,
+        "out": text,
+        "err": "".join(lines),
+    }
+
+
+def render(results: Results) -> str:
+    rows = [
+        [
+            SHAPES[name],
+            "yes" if case["same"] else "no",
+            ", ".join(each.lower() for each in case["verdicts"]) or "not checked",
+            f"{case['plain_seconds']:.0f} s",
+            "n/a" if case["verdict_seconds"] is None else f"{case['verdict_seconds']:.0f} s",
+            f"{case['attached_seconds']:.0f} s",
+        ]
+        for name, case in results["cases"].items()
+    ]
+    header = ["program", "same bits", "verdict", "alone", "first verdict after", "with Leadline"]
+    same = sum(case["same"] for case in results["cases"].values())
+    times = "Times include the import of torch, on a machine that other processes used too."
+    return f"{table(header, rows)}\n\n{same} of {len(rows)} programs print the same in every digit. {times}"
+
+
+def main() -> None:
+    results = run_missing("programs", {name: partial(measure, name) for name in SHAPES}, print)
+    fill_file(ROOT / "docs" / "howto" / "run.md", "programs", render(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""`leadline run`, `check` and `fix` on training programs: verdicts, exit codes, stops, kills and run files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from leadline.monitor.runfile import Run
+from tests.support import ROOT
+from tests.support.program_runs import allow_interrupts, own_lines, process_environment, run_python
+
+TRAINS = """
+import sys, time
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+centers = torch.randn(4, 16)
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 8
+for step in range(steps):
+    labels = torch.randint(4, (32,))
+    loss = nn.functional.cross_entropy(model(centers[labels] + 0.5 * torch.randn(32, 16)), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print("step", step, flush=True)
+    time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
+print("end")
+"""
+FAILS = TRAINS.replace(
+    "nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)",
+    "nn.Linear(16, 32), *[m for _ in range(30) for m in (nn.Linear(32, 32), nn.Sigmoid())], nn.Linear(32, 4)",
+)
+
+
+@pytest.fixture
+def leadline(tmp_path):
+    (tmp_path / "trains.py").write_text(TRAINS)
+    (tmp_path / "fails.py").write_text(FAILS)
+
+    def run(*arguments):
+        return run_python(["-m", "leadline", *arguments], tmp_path)
+
+    return run
+
+
+def test_the_verdict_goes_to_stderr_and_the_summary_names_the_run_file(leadline, tmp_path):
+    result = leadline("run", "--report", "report.json", "--store", "run.leadline", "trains.py")
+    assert result.out.splitlines() == [*(f"step {n}" for n in range(8)), "end"]
+    assert "TRAINS" in result.err
+    assert own_lines(result.err)[-1] == "open the run: leadline view run.leadline"
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "trains"
+    with Run(tmp_path / "run.leadline") as run:
+        assert len(run.scalars("loss")[0]) == 7
+
+
+def test_check_only_stops_the_program_and_has_the_exit_codes_of_check(leadline):
+    trains, fails = leadline("run", "--check-only", "trains.py"), leadline("run", "--check-only", "fails.py")
+    assert (trains.code, fails.code) == (0, 1)
+    assert trains.out == fails.out == ""
+    assert "B201" in fails.err
+
+
+def test_strict_stops_the_program_at_an_error_finding(leadline):
+    result = leadline("run", "--strict", "--no-rehearsal", "fails.py")
+    assert result.code == 1
+    assert result.out == ""
+    assert leadline("run", "--strict", "--no-rehearsal", "trains.py").out.endswith("end\n")
+
+
+def test_check_of_a_program_is_a_check_of_its_first_step(leadline):
+    result = leadline("check", "fails.py", "--format", "json", "--", "3")
+    report = json.loads(result.out)
+    assert result.code == 1
+    assert report["target"] == "fails.py"
+    assert "B201" in [finding["code"] for finding in report["findings"]]
+    assert leadline("check", "trains.py", "-q").code == 0
+
+
+@pytest.mark.slow
+def test_fix_of_a_program_repairs_what_its_first_step_trains(leadline):
+    result = leadline("fix", "fails.py", "--budget", "60s")
+    assert result.code == 0, result.err
+    assert result.out.startswith("REPAIRED")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("print(1)", "did not import torch"),
+        ("import torch; torch.nn.Linear(2, 2)(torch.ones(3, 2))", "called a model, but not backward"),
+        ("import torch; torch.nn.Linear(2, 2)(torch.ones(3, 2)).sum().backward()", "no optimizer stepped"),
+        ("import torch", "no model was trained"),
+        ("import sys; sys.exit(5)", "code 5"),
+    ],
+)
+def test_a_program_without_a_step_is_explained(leadline, tmp_path, source, words):
+    (tmp_path / "program.py").write_text(source)
+    result = leadline("check", "program.py")
+    assert result.code == 2
+    assert words in " ".join(result.err.split())
+
+
+def test_an_error_before_the_first_step_is_shown_with_the_line_of_the_program(leadline, tmp_path):
+    (tmp_path / "program.py").write_text("import torch\nraise KeyError('data')")
+    result = leadline("check", "program.py")
+    assert result.code == 2
+    assert "program.py:2" in result.err
+    assert "KeyError: 'data'" in result.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_a_program_that_is_stopped_while_training_leaves_a_readable_run_file(leadline, tmp_path, number):
+    command = [
+        sys.executable,
+        "-m",
+        "leadline",
+        "run",
+        "--store",
+        "run.leadline",
+        "trains.py",
+        "10000",
+        "0.02",
+    ]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=process_environment(),
+        preexec_fn=allow_interrupts,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while "step 40" not in process.stdout.readline():
+            pass
+        time.sleep(1.0)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == -number
+    if number is signal.SIGINT:
+        assert error.count("KeyboardInterrupt") == 1
+        assert "leadline/" not in error
+    with Run(tmp_path / "run.leadline") as run:
+        assert len(run.scalars("loss")[0]) >= 20
+
+
+def test_an_error_of_the_program_in_a_pass_shows_no_frame_of_leadline(leadline, tmp_path):
+    (tmp_path / "program.py").write_text(
+        TRAINS.replace("loss.backward()", "loss.backward() if step < 5 else 1 / 0")
+    )
+    result = leadline("run", "program.py")
+    assert result.code == 1
+    assert "ZeroDivisionError" in result.err
+    assert str(ROOT) not in result.err
+
+
+def test_attach_prints_the_verdict_of_the_loop_that_follows(tmp_path):
+    (tmp_path / "program.py").write_text("import leadline\nleadline.attach()\n" + TRAINS)
+    result = run_python(["program.py"], tmp_path)
+    assert result.out.endswith("end\n")
+    assert "TRAINS" in result.err
+    assert "7 steps watched" in result.err
