@@ -191,6 +191,24 @@ def test_optimizers_that_step_together_are_one_step(attach):
     assert list(attached.result.optimizers) == optimizers
 
 
+def test_an_optimizer_around_another_freezes_nothing_that_the_other_trains(attach):
+    model = small_model()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    outer = torch.optim.Adam(inner.param_groups)  # as sharpness-aware minimization wraps its base
+    attached = attach(lambda case: [each.requires_grad for each in case.model.parameters()])
+    for _ in range(2):
+        step(model(torch.randn(8, 6)).square().mean(), inner)
+    assert all(attached.result)
+    assert outer.param_groups
+
+
+def test_a_loss_without_modules_is_said_to_have_none(attach):
+    weight = torch.randn(6, 1, requires_grad=True)
+    attached = attach()
+    step((torch.randn(8, 6) @ weight).square().mean(), torch.optim.SGD([weight], lr=0.1))
+    assert "calls no module" in attached.audience.reasons[0]
+
+
 def test_labels_that_are_refilled_in_place_keep_the_values_that_the_loss_read(attach):
     model, labels = small_model(), torch.ones(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -41,8 +41,8 @@ from leadline.tracer.trace import trace_structure
 MAX_FOLLOWED_STEPS = 16
 # Heuristic: seconds that trial steps may take before the program goes on.
 MAX_REHEARSAL_SECONDS = 60.0
-# Derived: passes of a rehearsal, at most 64 steps and their last evaluation.
-MAX_REHEARSAL_PASSES = 65
+# Heuristic: nearly all rehearsals are decided after so many steps; the longest take four times as many.
+USUAL_REHEARSAL_PASSES = 65
 # Derived: passes of a check without a rehearsal: one is traced, three measure the step, eight ask questions.
 CHECK_PASSES = 12
 # Derived: a backward pass does about twice the work of a forward pass.
@@ -315,9 +315,9 @@ class Attachment(LoopListener):
 
     def _report(self, step: FoundStep, taped: TapedStep) -> None:
         seconds = self._seconds_of_pass(taped)
-        is_long = seconds * MAX_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS
+        is_long = seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS
         rehearse = self.settings.rehearse and not is_long
-        self.audience.checking(step, seconds * (MAX_REHEARSAL_PASSES if rehearse else CHECK_PASSES))
+        self.audience.checking(step, seconds * (USUAL_REHEARSAL_PASSES if rehearse else CHECK_PASSES))
         with self._alone(step.optimizers) as notes:
             report = check_case(taped.case, rehearse=rehearse, probes=self.settings.probes)
         if self.settings.rehearse and is_long:
@@ -331,7 +331,7 @@ class Attachment(LoopListener):
     def _seconds_of_pass(self, taped: TapedStep) -> float:
         """Seconds of one pass of a check; if the real pass was slow, measured again: it may have been compiled."""
         seconds = self._pass_seconds / max(1, taped.micro_batches)
-        if seconds * MAX_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS:
+        if seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS:
             with self._alone(()):
                 start = perf_counter()
                 trace_structure(taped.case)
@@ -344,7 +344,7 @@ class Attachment(LoopListener):
         with (
             self.audience.silenced(),
             forbid_collectives(),
-            freeze_parameters_of(each for each in live_optimizers() if id(each) not in map(id, optimizers)),
+            freeze_others(optimizers),
             at_full_rate(optimizers) as notes,
         ):
             yield notes
@@ -446,26 +446,31 @@ def live_optimizers(parameter_ids: Collection[int] | None = None) -> list[Optimi
 
 
 @contextmanager
-def freeze_parameters_of(others: Iterable[Optimizer]) -> Iterator[None]:
-    """Freeze what other optimizers train: the gradient of a GAN's generator passes through a discriminator."""
+def freeze_others(optimizers: Sequence[Optimizer]) -> Iterator[None]:
+    """Freeze what only other optimizers train: the gradient of a GAN's generator passes through a discriminator."""
+    own = {id(each) for each in _parameters_of(optimizers)}
     frozen = [
         parameter
-        for optimizer in others
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if parameter.requires_grad and parameter.is_leaf
+        for parameter in _parameters_of(live_optimizers())
+        if parameter.requires_grad and parameter.is_leaf and id(parameter) not in own
     ]
     try:
         for parameter in frozen:
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad = False
         yield
     finally:
         for parameter in frozen:
-            parameter.requires_grad_()
+            parameter.requires_grad = True
+
+
+def _parameters_of(optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
 
 
 def _has_gradient(optimizer: Optimizer) -> bool:
-    return any(each.grad is not None for group in optimizer.param_groups for each in group["params"])
+    return any(each.grad is not None for each in _parameters_of([optimizer]))
 
 
 def _is_training_call(module: nn.Module) -> bool:

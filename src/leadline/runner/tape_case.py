@@ -18,6 +18,8 @@ from leadline.runner.replayed import ReplayedLoss, ReplayedModel, replayed_model
 from leadline.runner.step_slice import NotAttributableError, Outside, SlicedStep, slice_of
 from leadline.runner.tape import Root, TapeState
 
+NO_MODULE = "the program calls no module that is trained: its loss is computed from tensors alone"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapedStep:
@@ -38,6 +40,8 @@ def step_case(state: TapeState, optimizers: Optimizers | None) -> TapedStep:
     """Return the Case of the step whose calls and backward passes are on the tape, or raise NotAttributableError."""
     if state.problem:
         raise NotAttributableError(state.problem)
+    if not any(call.is_trainable for call in state.calls):
+        raise NotAttributableError(NO_MODULE)
     slices = [slice_of(state, [root]) for root in state.roots]
     if len(slices) > 1 and _are_alike(state.roots, slices):
         return _accumulated(state, slices, optimizers)

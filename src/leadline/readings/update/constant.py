@@ -269,7 +269,7 @@ def fitted_constant_loss(loss: Loss, batches: Sequence[tuple[Any, Any]]) -> floa
         return torch.stack([each.float() for each in losses]).mean()
 
     try:
-        own = sum(float(loss(*_without_none(output, targets))) for output, targets in batches) / len(batches)
+        own = sum(loss(*_without_none(output, targets)).item() for output, targets in batches) / len(batches)
         found = _minimize(mean_loss, constants)
     except (
         Exception
