@@ -6,15 +6,17 @@ import argparse
 import multiprocessing
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 
-from benchmarks.result_files import load, save
-from benchmarks.wiring import scores
+from benchmarks.result_files import ROOT, fill_file, load, save
+from benchmarks.wiring import cost, known, page, scores
 from benchmarks.wiring.answers import SEPARATOR, Answer, ask_by_name, names
 from benchmarks.wiring.problem import PROBLEMS
 
 RESULTS = "wiring"
+PAGE = ROOT / "docs" / "lab-notes" / "wiring.md"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         "--half", choices=("calibration", "held-out"), default="calibration", help="default: calibration"
     )
     parser.add_argument("--again", action="store_true", help="also what has a stored answer")
+    parser.add_argument("--packages", default=".", metavar="DIR", help="folder with one folder per version")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     return parser
 
@@ -55,10 +58,7 @@ def run_checks(options: argparse.Namespace) -> None:
     for name, answer in _in_parallel(chosen, options.workers):
         results["cases"][name] = answer
         save(RESULTS, results)
-    known = set(names())
-    results["cases"] = {
-        name: results["cases"][name] for name in names() if name in results["cases"] and name in known
-    }
+    results["cases"] = {name: results["cases"][name] for name in names() if name in results["cases"]}
     save(RESULTS, results)
     print(scores.score(row for row in scores.rows(results["cases"]) if row.half == half))
 
@@ -76,7 +76,37 @@ def show_misses(options: argparse.Namespace) -> None:
             print(scores.line_of(row))
 
 
-COMMANDS = {"list": show_list, "check": run_checks, "misses": show_misses}
+def measure_cost(options: argparse.Namespace) -> None:
+    results = load(RESULTS)
+    for name in cost.PROGRAMS:
+        if options.again or name not in results.setdefault("cost", {}):
+            results["cost"][name] = cost.measure(name)
+            save(RESULTS, results)
+            print(name, results["cost"][name], flush=True)
+
+
+def check_known(options: argparse.Namespace) -> None:
+    """Check published models with known bugs, in the versions that have them and as installed."""
+    results = load(RESULTS)
+    stored = results.setdefault("known", {})
+    for name, answer in known.run_jobs(Path(options.packages), options.only, {} if options.again else stored):
+        stored[name] = answer
+        save(RESULTS, results)
+        print(name, answer.get("verdict", answer.get("error")), flush=True)
+
+
+def render(options: argparse.Namespace) -> None:
+    fill_file(PAGE, RESULTS, page.render(load(RESULTS)))
+
+
+COMMANDS = {
+    "list": show_list,
+    "check": run_checks,
+    "misses": show_misses,
+    "cost": measure_cost,
+    "known": check_known,
+    "render": render,
+}
 
 
 if __name__ == "__main__":

@@ -276,3 +276,50 @@ def test_a_wiring_warning_decides_without_a_depth_axis():
     tokens = torch.zeros(4, 16, dtype=torch.long)
     report = leadline.check(model, tokens, tokens, lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()))
     assert report.verdict != "trains"
+
+
+# Sequences.
+
+
+class Decoder(nn.Module):
+    """An encoder-decoder in small: its inputs are its labels, one position later."""
+
+    def __init__(self, shift: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, 16)
+        self.cell = nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, WORDS)
+        self.shift = shift
+
+    def forward(self, labels):
+        late = torch.cat([torch.zeros_like(labels[:, :1]), labels[:, :-1]], dim=1)
+        logits = self.head(self.cell(self.embed(late))[0])
+        used = logits[:, : labels.size(1) - self.shift]
+        return F.cross_entropy(used.flatten(0, 1), labels[:, self.shift :].flatten()), logits
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_labels_of_a_decoder_are_counted_from_what_a_position_sees(shift):
+    torch.manual_seed(0)
+    labels = torch.randint(1, WORDS, (4, 16))
+    report = leadline.check(Decoder(shift), {"labels": labels}, None, lambda output: output[0])
+    assert wiring_alarms(report) == (["D907"] if shift else [])
+
+
+def test_labels_that_are_rolled_the_wrong_way_ask_for_the_past():
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(WORDS, 16)
+            self.cell = nn.GRU(16, 16, batch_first=True)
+            self.head = nn.Linear(16, WORDS)
+
+        def forward(self, tokens):
+            return self.head(self.cell(self.embed(tokens))[0])
+
+    torch.manual_seed(0)
+    tokens = torch.randint(0, WORDS, (4, 16))
+    report = leadline.check(Plain(), tokens, tokens.roll(1, 1), lambda y, t: F.cross_entropy(y.mT, t))
+    found = finding(report, "D907")
+    assert found is not None
+    assert "before it" in found.message

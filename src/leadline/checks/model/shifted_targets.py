@@ -25,10 +25,10 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The target that the loss uses at each position is the class with the most negative gradient. It is compared with the
-    input at the same position and at the next ones. A language model predicts the next input, at an offset of 1. An
-    offset of 0 counts only if the output changes with the input at its own position: an encoder-decoder makes the
-    inputs of its decoder from the labels, one position later. In a network that also sees later positions it is a
-    note, because that may be an autoencoder.
+    input at the same position, at the next ones and at the one before. A language model predicts the next input, at an
+    offset of 1. It counts from the last input that a position sees: an encoder-decoder makes the inputs of its decoder
+    from the labels, one position later, so its offset from the labels is 0. An offset of 0 or less from what a position
+    sees is a note in a network that also sees later positions, because that may be an autoencoder.
 
     ## Why it hurts
     With an offset of 0 the network learns to copy what it sees: the loss falls to zero and generation repeats its last
@@ -44,26 +44,37 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
     documentation (causal models shift `labels` inside the model).
     """
     offset = profile.question.offset if profile.question else None
-    if offset is None or offset.offset == 1:
+    if offset is None:
         return
-    copies = offset.offset == 0
-    if copies and not _sees_its_own_position(profile):
+    ahead = offset.offset + _lag(profile)
+    seen = ahead <= 0
+    if ahead == 1 or (seen and not _sees_its_own_position(profile)):
         return
-    what = "its own position" if copies else f"{offset.offset} positions ahead"
+    what = (
+        "its own position" if ahead == 0 else "the position before it" if seen else f"{ahead} positions ahead"
+    )
     yield Symptom(
-        severity="info" if copies and not _is_causal(profile) else "error",
+        severity="info" if seen and not _is_causal(profile) else "error",
         where=offset.input,
         message=f"the loss asks each position for the input of {what}, at {100 * offset.share:.0f} % of "
         f"{offset.positions} positions",
         action="Use `inputs = tokens[:, :-1]` and `targets = tokens[:, 1:]`."
-        if copies
+        if seen
         else "Shift the labels once: either in the data or in the model, not in both.",
-        evidence={"offset": float(offset.offset), "share": offset.share},
+        evidence={"offset": float(ahead), "share": offset.share},
     )
 
 
+def _lag(profile: Profile) -> int:
+    """1 if a position sees only the inputs before it, as a decoder does that makes its inputs from the labels."""
+    probe = profile.dependence.of("future") if profile.dependence else None
+    if probe is None or not _is_causal(profile) or len(probe.moved) <= probe.first + 1:
+        return 0
+    return int(probe.moved[probe.first] == 0 and probe.moved[probe.first + 1] > 0)
+
+
 def _sees_its_own_position(profile: Profile) -> bool:
-    """Whether the output at a position changes with the input at that position, which a decoder's labels must not."""
+    """Whether the output at a position changes with the input at that position."""
     probe = profile.dependence.of("future") if profile.dependence else None
     return probe is not None and probe.first < len(probe.moved) and probe.moved[probe.first] > 0
 

@@ -187,7 +187,7 @@ class _Probes:
                 raise NotProbedError(
                     f"{each.name} holds integers that may connect the rows of the other inputs (a graph)"
                 )
-            is_square = each.tensor.shape[:2] == (samples, samples)
+            is_square = each.tensor.dim() < 4 and each.tensor.shape[:2] == (samples, samples)  # not an image
             if is_square and len(layout.tensors) > 1:
                 raise NotProbedError(
                     f"{each.name} has a row and a column for each sample and may connect them"

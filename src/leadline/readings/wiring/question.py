@@ -45,8 +45,9 @@ SQUARED_LOSSES = frozenset(["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss
 MAX_NORMALIZATION_ERROR = 1e-3
 # Derived: the gradient of a softmax cross entropy sums to zero over the classes, up to rounding.
 MAX_GRADIENT_SUM = 1e-3
-# Heuristic: offsets between inputs and targets of a sequence that are tried; labels that are shifted twice have 2.
-OFFSETS = (0, 1, 2, 3)
+# Heuristic: offsets between inputs and targets of a sequence that are tried; labels that are shifted twice have 2, and
+# labels that are rolled the wrong way -1.
+OFFSETS = (-1, 0, 1, 2, 3)
 # Heuristic: fewer positions agree by coincidence.
 MIN_COMPARED_POSITIONS = 8
 # Heuristic: the rest are special tokens (a start token, a padded end).
@@ -435,7 +436,10 @@ def _offsets(used: UsedTargets, source: BatchTensor, axis: int) -> list[TargetOf
 
 
 def _agreement(used: UsedTargets, source: Tensor, axis: int, offset: int) -> Tensor | None:
-    """Whether the target of position t equals the input at t + offset, where counted; None if the layouts differ."""
+    """Whether the target of position t equals the input at t + offset, where counted; None if the layouts differ.
+
+    Outputs may have more positions than the input, such as those of an image before the text; then they come first.
+    """
     values, counted = used.values, used.counted
     if values.dim() == 1 and source.dim() == 2 and source.numel() == values.numel():
         values, counted = values.view(source.shape), counted.view(source.shape)
@@ -443,10 +447,13 @@ def _agreement(used: UsedTargets, source: Tensor, axis: int, offset: int) -> Ten
         return None
     if axis == 0:
         values, counted, source = values.transpose(0, 1), counted.transpose(0, 1), source.transpose(0, 1)
-    length = min(values.size(1), source.size(1) - offset)
+    prefix = max(values.size(1) - source.size(1), 0) or max(-offset, 0)
+    values, counted = values[:, prefix:], counted[:, prefix:]
+    first = max(offset, 0)
+    length = min(values.size(1), source.size(1) - first)
     if length < 1 or len(values) != len(source):
         return None
-    equal = values[:, :length] == source[:, offset : offset + length]
+    equal = values[:, :length] == source[:, first : first + length]
     keep = counted[:, :length]
     if equal.dim() > 2:
         equal, keep = equal.flatten(2).all(-1), keep.flatten(2).any(-1)

@@ -1,0 +1,135 @@
+"""The tables of docs/lab-notes/wiring.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.result_files import Results, table
+from benchmarks.wiring import problems  # noqa: F401  (registers the programs)
+from benchmarks.wiring.known import INSTALLED, KNOWN
+from benchmarks.wiring.scores import Row, Score, rows, score
+
+
+def render(results: Results) -> str:
+    """Return the figures, the costs, the known bugs and every planted bug."""
+    found = rows(results["cases"])
+    return "\n\n".join(
+        [
+            "### How many are named",
+            _figures(found),
+            "### By finding",
+            _by_group("finding", found, lambda row: row.bug.expected[0] if row.bug else ""),
+            "### By kind of network",
+            _by_group("network", found, lambda row: row.problem.network),
+            "### What it costs",
+            _costs(results.get("cost", {})),
+            "### Published models with known bugs",
+            _known(results.get("known", {})),
+            "### Every planted bug",
+            table(
+                ["program", "bug", "half", "expected", "said", "right"],
+                [_line(row) for row in found if row.bug],
+            ),
+        ]
+    )
+
+
+def _figures(found: list[Row]) -> str:
+    header = [
+        "half",
+        "bugs",
+        "named",
+        "with the place",
+        "named without probes",
+        "verdict right",
+        "silent twins",
+    ]
+    halves = ("held out", "calibration")
+    return table(
+        header, [[half, *_counts(score(row for row in found if row.half == half))] for half in halves]
+    )
+
+
+def _counts(figures: Score) -> list[str]:
+    return [
+        str(figures.bugs),
+        *(
+            f"{part} ({100 * part / max(figures.bugs, 1):.0f} %)"
+            for part in (figures.named, figures.located, figures.named_by_baseline, figures.right_verdicts)
+        ),
+        f"{figures.silent} of {figures.twins}",
+    ]
+
+
+def _by_group(title: str, found: list[Row], group_of: Callable[[Row], str]) -> str:
+    groups: dict[str, list[Row]] = {}
+    for row in found:
+        if row.bug is not None:
+            groups.setdefault(group_of(row), []).append(row)
+    lines = []
+    for name, group in sorted(groups.items()):
+        held, other = (
+            score(row for row in group if row.half == half) for half in ("held out", "calibration")
+        )
+        lines.append([name, f"{held.located} of {held.bugs}", f"{other.located} of {other.bugs}"])
+    return table([title, "held out: named with the place", "calibration"], lines)
+
+
+def _costs(costs: dict[str, dict[str, Any]]) -> str:
+    header = [
+        "program",
+        "check without probes",
+        "probes",
+        "forward passes",
+        "memory without probes",
+        "memory",
+    ]
+    return table(
+        header,
+        [
+            [
+                name,
+                f"{each['check_in_steps']} steps",
+                f"{each['probes_in_steps']} steps",
+                str(each["passes"]),
+                f"{each['check_memory_in_steps']} × one step",
+                f"{each['probed_memory_in_steps']} × one step",
+            ]
+            for name, each in costs.items()
+        ],
+    )
+
+
+def _known(answers: dict[str, dict[str, Any]]) -> str:
+    lines = []
+    for name, answer in answers.items():
+        model, _, version = name.partition(" ")
+        alarms = [each["name"] for each in answer.get("findings", ()) if each["severity"] != "info"]
+        wanted = "silence" if version == INSTALLED else KNOWN[model].expected
+        is_right = alarms == [] if version == INSTALLED else wanted in alarms
+        said = answer.get("error") or ", ".join(dict.fromkeys(alarms)) or "silence"
+        lines.append(
+            [
+                model,
+                answer.get("version", version),
+                wanted,
+                said,
+                "yes" if is_right and "error" not in answer else "no",
+            ]
+        )
+    return table(["model", "transformers", "expected", "said", "right"], lines)
+
+
+def _line(row: Row) -> list[str]:
+    assert row.bug is not None
+    said = dict.fromkeys(each["name"] for each in row.answer["findings"] if each["severity"] != "info")
+    mark = "yes" if row.is_located else "place missing" if row.is_named else "no"
+    return [
+        row.problem.name,
+        row.bug.name,
+        row.half,
+        " or ".join(row.bug.expected) + (" (a note)" if row.bug.note else ""),
+        ", ".join([row.answer["verdict"], *said]),
+        mark,
+    ]
