@@ -37,6 +37,7 @@ from benchmarks.first_hour import page as first_hour_page
 from benchmarks.memory import peak_of
 from benchmarks.result_files import fill, load
 from benchmarks.timing import alternate, ratio
+from benchmarks.wiring import page as wiring_page
 from benchmarks.zoo import page as zoo_page
 from benchmarks.zoo import training as zoo_training
 from leadline import Case
@@ -70,6 +71,7 @@ PAGES = [
     ("lab-notes/phase.md", "rate_edge", rate_edge.render),
     ("lab-notes/race.md", "race", race.render),
     ("lab-notes/first-hour.md", "first_hour", first_hour_page.render),
+    ("lab-notes/wiring.md", "wiring", wiring_page.render),
     ("lab-notes/zoo.md", "zoo", zoo_page.render),
     ("lab-notes/zoo.md", "zoo_training", zoo_training.render),
 ]

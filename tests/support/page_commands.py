@@ -49,6 +49,11 @@ PARSED_ONLY = {
     "python -m benchmarks.first_hour check": HOURS,
     "python -m benchmarks.first_hour programs": HOURS,
     "python -m benchmarks.first_hour render": HOURS,
+    "python -m benchmarks.wiring list": MINUTES,
+    "python -m benchmarks.wiring check": MINUTES,
+    "python -m benchmarks.wiring misses": MINUTES,
+    "python -m benchmarks.wiring cost": MINUTES,
+    "python -m benchmarks.wiring render": MINUTES,
     "python -m benchmarks.zoo": HOURS,
     "python -m benchmarks.zoo --only hf/bert": HOURS,
 }

@@ -90,7 +90,7 @@ class WaveNet(nn.Module):
     "wavenet",
     "audio",
     bug("cut on the wrong side", "visible-answer", "dilated.0"),
-    bug("residual path forgotten", "discarded-results or idle-modules or shallow-path", note=True),
+    bug("residual path forgotten", "discarded-results or idle-modules", note=True),
     bug("labels are the inputs", "shifted-targets", "own position"),
     bug("negative log-likelihood of the scores", "unnormalized-scores", "logits"),
 )

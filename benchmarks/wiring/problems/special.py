@@ -49,9 +49,9 @@ def trained_base(features: Tensor, labels: Tensor) -> nn.Sequential:
 @problem(
     "lora",
     "adapters",
-    bug("both factors start at zero", "zero-gradient or dead-gradient", "lora_"),
+    bug("both factors start at zero", "motionless-step", "exactly 0"),
     bug("factors are plain tensors", "unregistered-parameters", "(4, 12)"),
-    bug("adapter added to nothing", "idle-parameters or discarded-results or blocked-path", "lora_A"),
+    bug("adapter added to nothing", "discarded-results or blocked-path", "lora_A"),
     bug("adapter centered over the batch", "mixed-samples", "mean"),
     bug("optimizer got the base instead", "forgotten-parameters", "lora_A"),
 )

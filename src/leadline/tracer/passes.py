@@ -147,9 +147,11 @@ class PassObserver(TorchFunctionMode):
 def fingerprint(tensor: Tensor, axis: int) -> Tensor:
     """One number per index of `axis`, which changes (but for coincidence) if an element at that index does.
 
-    Elements are weighted by their place, because a plain sum would not notice that two of them changed places.
+    Elements are weighted by their place, because a plain sum would not notice that two of them changed places. Two
+    passes add in the same order, so what is equal gives equal numbers in float32, too.
     """
-    rows = tensor.movedim(axis, 0).reshape(tensor.size(axis), -1).double()
+    rows = tensor.movedim(axis, 0).reshape(tensor.size(axis), -1)
+    rows = rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
     place = torch.arange(1, rows.size(1) + 1, dtype=rows.dtype, device=rows.device)
     return rows.nan_to_num() @ place.sqrt()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import leadline
+from leadline.readings.wiring.dependence import read_dependence
 from leadline.records.report import Report
 from tests.support.wiring import Function, TinyGPT, classes, features, mlp, text, token_loss
 
@@ -127,3 +130,19 @@ def test_a_sequence_with_positions_first_has_its_samples_in_the_second_axis():
     assert dependence is not None
     assert (dependence.sample_axis, dependence.position_axis) == (1, 0)
     assert not [each for each in report.findings if each.code.startswith("D")]
+
+
+def test_no_pass_is_held_while_the_next_one_runs():
+    held, alive = [], []
+
+    def note(module, inputs, output):
+        alive.append(sum(each() is not None for each in held))
+        held.append(weakref.ref(output))
+
+    model = mlp()
+    case = leadline.Case(model, features(), classes(), F.cross_entropy)
+    trace = leadline.trace(case)
+    model[0].register_forward_hook(note)
+    read_dependence(case, trace)
+    assert len(alive) >= 3
+    assert not any(alive)

@@ -34,7 +34,7 @@ from leadline.records.wiring import (
     Question,
     TargetOffset,
 )
-from leadline.tracer.passes import Pass, PassRunner, first_difference, open_passes
+from leadline.tracer.passes import OpPrint, Pass, PassRunner, first_difference, open_passes
 from leadline.tracer.values import tensors_in
 
 # Derived: several roundings of the same sum in another order stay within a few units in the last place.
@@ -81,6 +81,21 @@ class _Layout:
         return None if self.offset is None else self.offset.axis
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one pass is compared by: the outputs that the loss reads, without their graph, and the prints of its ops."""
+
+    outputs: list[Tensor]
+    prints: list[OpPrint]
+
+
+def _outcome(one: Pass) -> _Outcome:
+    """The outputs are those of the model if they have elements, else what the loss op was given."""
+    own = [each for each in tensors_in(one.output) if each.is_floating_point() and each.numel() > 1]
+    read = own or [call.predictions for call in one.loss_calls]
+    return _Outcome([each.detach() for each in read], one.prints)
+
+
 class _Probes:
     """The probes of one case, one after the other, on one base pass."""
 
@@ -96,11 +111,7 @@ class _Probes:
         self.padding_counted = 0
 
     def read(self) -> Reading:
-        first = self._run({})
-        if not bool(torch.isfinite(first.loss)):
-            raise NotProbedError("the loss is not finite")
-        visible = [each for each in self.inputs if self._is_visible(each.name)]
-        question, self.used = read_question(self.case, self.trace, first, visible)
+        question, first = self._read_question()
         layout = self._layout(question)
         self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
         self.base = self._run({})
@@ -125,6 +136,15 @@ class _Probes:
         )
         return dependence, question, tuple(self.gaps)
 
+    def _read_question(self) -> tuple[Question, _Outcome]:
+        """What the loss rewards, from a pass whose graph ends here, so that no two passes are held at once."""
+        first = self.runner.run(self.case.inputs, self.case.targets)
+        if not bool(torch.isfinite(first.loss)):
+            raise NotProbedError("the loss is not finite")
+        visible = [each for each in self.inputs if self._is_visible(each.name)]
+        question, self.used = read_question(self.case, self.trace, first, visible)
+        return question, _outcome(first)
+
     def _probe(self, what: str, probe: Any, layout: _Layout) -> None:
         try:
             probe(layout)
@@ -133,9 +153,9 @@ class _Probes:
         except Exception as error:  # the model refuses these inputs
             self.gaps.append(_gap(what, _reason(error)))
 
-    def _run(self, changed: dict[int, Tensor]) -> Pass:
+    def _run(self, changed: dict[int, Tensor]) -> _Outcome:
         inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
-        return self.runner.run(inputs, targets, watch=self.watched)
+        return _outcome(self.runner.run(inputs, targets, watch=self.watched))
 
     def _is_visible(self, name: str) -> bool:
         """Whether the predictions depend on the input; labels that only the loss reads are not visible."""
@@ -307,11 +327,11 @@ class _Probes:
     # Comparison.
 
     def _tolerance(self) -> float:
-        roundings = max((torch.finfo(each.dtype).eps for each in _outputs(self.base)), default=0.0)
+        roundings = max((torch.finfo(each.dtype).eps for each in self.base.outputs), default=0.0)
         return max(MIN_OVER_NOISE * self.noise, MAX_ROUNDINGS * roundings)
 
     def _moved(
-        self, other: Pass, length: int, axis: int, tolerance: float | None = None
+        self, other: _Outcome, length: int, axis: int, tolerance: float | None = None
     ) -> tuple[float, ...]:
         """By index along an axis: the largest relative change of any output, where it exceeds the tolerance.
 
@@ -319,7 +339,7 @@ class _Probes:
         """
         changes = [
             change
-            for before, after in zip(_outputs(self.base), _outputs(other), strict=False)
+            for before, after in zip(self.base.outputs, other.outputs, strict=False)
             if (change := _change_along(before, after, length, axis)) is not None
         ]
         if not changes:
@@ -327,12 +347,6 @@ class _Probes:
         largest = torch.stack(changes).amax(0)
         largest[largest <= (self._tolerance() if tolerance is None else tolerance)] = 0.0
         return tuple(largest.tolist())
-
-
-def _outputs(one: Pass) -> list[Tensor]:
-    """The outputs that the loss reads: those of the model if they have elements, else what the loss op was given."""
-    own = [each for each in tensors_in(one.output) if each.is_floating_point() and each.numel() > 1]
-    return own or [call.predictions for call in one.loss_calls]
 
 
 def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tensor | None:
@@ -358,9 +372,9 @@ def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tens
     return rows.reshape(length, -1).amax(1) / scale if scale else rows.reshape(length, -1).amax(1)
 
 
-def _moved_where(base: Pass, other: Pass, kept: Tensor, tolerance: float) -> Tensor | None:
+def _moved_where(base: _Outcome, other: _Outcome, kept: Tensor, tolerance: float) -> Tensor | None:
     """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
-    for before, after in zip(_outputs(base), _outputs(other), strict=False):
+    for before, after in zip(base.outputs, other.outputs, strict=False):
         if before.dim() >= 2 and before.shape[:2] == kept.shape:
             delta = (after.detach().double() - before.detach().double()).abs().flatten(2).amax(-1)
             moved = delta / float(before.detach().double().abs().max() or 1.0)
@@ -385,10 +399,10 @@ def _padded(mask: BatchTensor, source: BatchTensor) -> Tensor | None:
     return None
 
 
-def _noise(base: Pass, repeated: Pass) -> float:
+def _noise(base: _Outcome, repeated: _Outcome) -> float:
     changes = [
         _change_along(before, after, before.size(0), 0)
-        for before, after in zip(_outputs(base), _outputs(repeated), strict=False)
+        for before, after in zip(base.outputs, repeated.outputs, strict=False)
         if before.dim()
     ]
     return max(
