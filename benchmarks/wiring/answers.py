@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import leadline
 from benchmarks.wiring import problems  # noqa: F401  (registers the programs)
 from benchmarks.wiring.problem import PROBLEMS
+from leadline import Case
+from leadline.checks._diagnosis import check_case
+from leadline.readings.wiring.memory import Rebuild
 
 Answer = dict[str, Any]
 """Verdict and findings with probes, and the same without them as "baseline"."""
@@ -26,17 +30,16 @@ def names() -> list[str]:
 
 def ask_by_name(name: str) -> tuple[str, Answer]:
     problem, _, bug = name.partition(SEPARATOR)
+    build = partial(PROBLEMS[problem].case, bug)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch itself warns about some of these bugs
-        return name, {
-            **_check(PROBLEMS[problem].case(bug), probes=True),
-            "baseline": _check(PROBLEMS[problem].case(bug), probes=False),
-        }
+        return name, {**_check(build, probes=True), "baseline": _check(build, probes=False)}
 
 
-def _check(case: leadline.Case, *, probes: bool) -> Answer:
+def _check(build: Callable[[], Case], *, probes: bool) -> Answer:
+    """Check what a function builds, as `leadline check file.py:function` does."""
     try:
-        report = leadline.check(case, probes=probes)
+        report = check_case(build(), probes=probes, rebuild=Rebuild(make=build, seconds=0.0))
     except Exception as error:  # an exception is an answer, too: the wrong one
         return {"verdict": "error", "findings": [], "error": f"{type(error).__name__}: {error}"}
     findings = [

@@ -102,7 +102,7 @@ def score(chosen: Iterable[Row]) -> Score:
         right_verdicts=sum(row.has_right_verdict for row in sick),
         named_by_baseline=sum(row.is_named_by_baseline for row in sick),
         twins=len(twins),
-        silent=sum(not row.alarms for row in twins),
+        silent=sum(not is_miss(row) for row in twins),
     )
 
 

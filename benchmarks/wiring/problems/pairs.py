@@ -91,7 +91,7 @@ class TwoTowers(nn.Module):
     bug("text tower without gradient", "blocked-path", "detach"),
     bug("images against images", "idle-input or discarded-results", "text", note=True),
     bug("logit scale not in the optimizer", "forgotten-parameters", "logit_scale"),
-    bug("text tower frozen at random weights", "frozen-random-weights", "text"),
+    bug("text tower frozen at random weights", "frozen-random-weights", "text", note=True),
 )
 def clip(bug: str) -> Case:
     model = TwoTowers(bug)
