@@ -77,12 +77,14 @@ def show_misses(options: argparse.Namespace) -> None:
 
 
 def measure_cost(options: argparse.Namespace) -> None:
+    """Measure the cost of the programs that have no figures yet."""
     results = load(RESULTS)
+    stored = results.setdefault("cost", {})
     for name in cost.PROGRAMS:
-        if options.again or name not in results.setdefault("cost", {}):
-            results["cost"][name] = cost.measure(name)
+        if options.again or name not in stored:
+            stored[name] = cost.measure(name)
             save(RESULTS, results)
-            print(name, results["cost"][name], flush=True)
+            print(name, stored[name], flush=True)
 
 
 def check_known(options: argparse.Namespace) -> None:
