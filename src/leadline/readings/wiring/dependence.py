@@ -182,7 +182,7 @@ class _Probes:
         if samples is None or axis is None or samples < 2:
             raise NotProbedError("the batch has fewer than two samples")
         self._refuse_graphs(layout, samples)
-        if any(list(each.shape).count(samples) > 1 for each in _outputs(self.base)):
+        if any(list(each.shape).count(samples) > 1 for each in self.base.outputs):
             raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
         redrawn = range(1, samples, 2)
         data = [each for each in layout.tensors if not each.is_mask] or list(layout.tensors)
