@@ -12,6 +12,7 @@ from leadline.checks import model_checks, run_checks
 from leadline.checks._check import Check
 from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
+from leadline.checks._loop import LOOP_METRICS
 from leadline.records.run import Sample
 from tests.support.check_laws import wording_violations
 
@@ -136,7 +137,7 @@ def rewritten(history: History, change: Callable[[str, float], float], *, shift:
     return fresh
 
 
-NUMBERS = (*sorted(UNITS), "lr", "grad_clip", "loss_scale", "non_finite")
+NUMBERS = (*sorted(UNITS), "lr", "grad_clip", "loss_scale", "non_finite", *LOOP_METRICS)
 VECTORS = (
     "grad_norm",
     "update_norm",

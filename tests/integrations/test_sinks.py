@@ -72,7 +72,7 @@ class Trained:
 
     def __init__(self, depth: int = 4) -> None:
         self.history = history_of(depth)
-        self.alerts: tuple[Alert, ...] = (alert("T801"), alert("T803"))
+        self.alert_changes: tuple[Alert, ...] = (alert("T801"), alert("T803"))
         self.events = (Event(step=1, time=0.0, kind="sample", message="8 ops"),)
 
 
@@ -137,7 +137,7 @@ def test_a_feed_sends_every_so_many_steps_and_each_alert_once():
     for step in range(2, 35):
         watch.history.add(Sample(step=step, scalars={"loss": 1.0}))
         if step == 20:
-            watch.alerts = (*watch.alerts, alert("T801", "cleared", 20))
+            watch.alert_changes = (*watch.alert_changes, alert("T801", "cleared", 20))
         feed.push()
     feed.close()
     assert [step for step, _ in logged] == [2, 12, 22, 32, 34]

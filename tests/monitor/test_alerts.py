@@ -13,6 +13,7 @@ from leadline.checks._check import Check, Symptom, check
 from leadline.checks._examples import constant, scalar_history
 from leadline.checks._history import History
 from leadline.monitor.alerts import RESET_QUIET_PERIODS, AlertTracker
+from leadline.monitor.arguments import merge_alerts
 from leadline.records.run import Alert, Sample
 
 QUIET = scalar_history(1, loss=constant(1.0))
@@ -186,3 +187,22 @@ def test_a_symptom_from_elsewhere_is_raised_once_and_cleared_normally():
     assert tracker.add_symptom("T899", symptom) == []
     history = History().extend([Sample(step=5 + CALM, scalars={"ill": 0.0})])
     assert [each.state for each in tracker.update(history)] == ["cleared"]
+
+
+def test_an_alert_that_was_raised_grew_and_is_over_is_listed_once():
+    def change(code: str, state: str, step: int, severity: str = "warning") -> Alert:
+        return Alert(code=code, name="n", severity=severity, message="m", since=1, step=step, state=state)
+
+    changes = [
+        change("T801", "raised", 5),
+        change("T803", "raised", 6),
+        change("T801", "cleared", 8),
+        change("T801", "raised", 8, "error"),
+        change("T801", "cleared", 20),
+        change("T801", "raised", 90),
+    ]
+    assert [(each.code, each.step, each.severity, each.state) for each in merge_alerts(changes)] == [
+        ("T801", 8, "error", "cleared"),
+        ("T803", 6, "warning", "raised"),
+        ("T801", 90, "warning", "raised"),
+    ]

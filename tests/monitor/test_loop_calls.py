@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grad_value_
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.data import DataLoader
 
-from leadline.monitor import outer_calls
+from leadline.monitor import loop_calls, outer_calls
 from leadline.monitor.loop_calls import LoopListener, is_published, subscribe
 from leadline.monitor.outer_calls import MIN_QUIET_STEPS
 
@@ -42,6 +42,12 @@ class Notes(LoopListener):
 
 for _name in EVENTS:
     setattr(Notes, _name, lambda self, *args, name=_name: self.events.append((name, *args)))
+
+
+@pytest.fixture(autouse=True)
+def nobody_else():
+    """Watches of other tests that were not closed listen no more."""
+    loop_calls._PUBLISHER.remove_all()
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -144,6 +145,25 @@ def drop_escalation_clears(alerts: Sequence[Alert]) -> list[Alert]:
     """Remove "cleared" alerts whose code is raised again at the same step: the problem grew and is not over."""
     raised = {(each.code, each.step) for each in alerts if each.state == "raised"}
     return [each for each in alerts if each.state == "raised" or (each.code, each.step) not in raised]
+
+
+def merge_alerts(changes: Iterable[Alert]) -> tuple[Alert, ...]:
+    """Return each alert once, with its present state, in the order in which they were raised."""
+    alerts: list[Alert] = []
+    places: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    for each in changes:
+        key = (each.code, each.rank)
+        if each.state == "cleared":
+            if key in places:
+                alerts[places[key]] = replace(alerts[places[key]], state="cleared")
+                ends[key] = each.step
+        elif key in places and ends.get(key) == each.step:
+            alerts[places[key]] = each  # it grew more severe
+        else:
+            places[key] = len(alerts)
+            alerts.append(each)
+    return tuple(alerts)
 
 
 def alert_text(alert: Alert) -> str:

@@ -30,6 +30,8 @@ class Ranks:
         self._store: Any = dist.distributed_c10d._get_default_store() if self.world_size > 1 else None
         self._key = self._watch_key()
         self._posted = 0
+        self._uncompared: list[int] = []
+        """Steps at which not all processes have posted their weights yet."""
         self._read = [0] * self.world_size
 
     def _watch_key(self) -> str:
@@ -57,6 +59,27 @@ class Ranks:
         due = torch.tensor([schedule.due[level] for level in levels], dtype=torch.int64, device=self._device)
         dist.broadcast(due, src=0)
         schedule.due = dict(zip(levels, due.tolist(), strict=True))
+
+    def compare(self, step: int, weights: int) -> int | None:
+        """Post what identifies the weights after this step; return how many processes differ from the first.
+
+        None unless this is the first process, and all have come to the last step that it can compare.
+        """
+        if self._store is None:
+            return None
+        self._store.set(f"{self._key}/weights/{step}/{self.rank}", str(weights))
+        self._store.add(f"{self._key}/weights/{step}", 1)
+        if not self.is_writer:
+            return None
+        self._uncompared.append(step)
+        drift = None
+        for each in tuple(self._uncompared):
+            if self._store.add(f"{self._key}/weights/{each}", 0) == self.world_size:
+                self._uncompared.remove(each)
+                keys = [f"{self._key}/weights/{each}/{rank}" for rank in range(self.world_size)]
+                first, *others = [self._store.get(key) for key in keys]
+                drift = sum(other != first for other in others)
+        return drift
 
     def post(self, event: Event) -> None:
         """Send an event to the first process."""

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
+from torch._C._dynamo import eval_frame
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.compiler import is_compiling
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def uncompiled(function: F) -> F:
+    """Mark a function of ours that stands in for one of PyTorch, whose frames the compiler skips.
+
+    It is called from compiled programs where a graph has ended. The compiler would compile it by itself there.
+    """
+    compiler: Any = (
+        eval_frame  # this is what `torch._dynamo.eval_frame.skip_code` does, without loading the compiler
+    )
+    if hasattr(compiler, "skip_code"):  # torch 2.6
+        compiler.skip_code(function.__code__)
+    else:
+        skip = compiler._FrameExecStrategy(compiler._FrameAction.SKIP, compiler._FrameAction.DEFAULT)
+        compiler.set_code_exec_strategy(function.__code__, skip)
+    return function
+
 
 # What a hook is saved as: a method of the standard library that takes anything and returns None. A model or optimizer
 # that was saved whole can be loaded where Leadline is not installed.

@@ -10,7 +10,8 @@ While nobody listens, PyTorch is exactly as it was. While somebody does, a few o
   them.
 - the outermost calls of modules, see `leadline.monitor.outer_calls`.
 
-A wrapper compiles to nothing: in a function that is being compiled it only calls the original.
+A wrapper compiles to nothing: in a function that is being compiled it only calls the original. Elsewhere the compiler
+skips its frames.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FunctionType, GeneratorType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,14 +37,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
-from leadline.monitor.hooks import DetachableHook, EagerHook
+from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
 from leadline.monitor.outer_calls import OuterCalls
+from leadline.tracer.restore import is_own_work
 
 Function = Callable[..., Any]
+_AS_IT_IS = contextlib.nullcontext()
 
 
 class LoopListener:
     """Receives what a training loop calls. Override what you need; an exception ends the subscription only."""
+
+    hides_from_modes: ClassVar[bool] = False
+    """Whether torch function modes of the program, or of a recorder, do not see what this listener computes."""
 
     def before_backward(self, roots: tuple[Tensor, ...]) -> None:
         """A backward pass begins at these tensors; not `torch.autograd.grad`, and none inside another one."""
@@ -105,25 +110,6 @@ def subscribe(listener: LoopListener) -> Subscription:
     return Subscription(listener)
 
 
-class _OwnWork(threading.local):
-    """Whether this thread runs passes of Leadline itself, which are not the program's."""
-
-    is_running = False
-
-
-_OWN_WORK = _OwnWork()
-
-
-@contextmanager
-def unpublished() -> Iterator[None]:
-    """Publish nothing of what this thread does inside: a check runs passes and steps that the program does not make."""
-    before, _OWN_WORK.is_running = _OWN_WORK.is_running, True
-    try:
-        yield
-    finally:
-        _OWN_WORK.is_running = before
-
-
 def is_published() -> bool:
     """True while somebody listens, so that PyTorch is wrapped."""
     return bool(_PUBLISHER.listeners)
@@ -134,6 +120,8 @@ class _Publisher:
 
     def __init__(self) -> None:
         self.listeners: tuple[LoopListener, ...] = ()
+        self._receivers: dict[str, tuple[LoopListener, ...]] = {}
+        """By event, the listeners that override its method."""
         self.calls = OuterCalls(self.publish)
         self._lock = threading.RLock()
         self._wrapped: list[_Wrapped] = []
@@ -142,31 +130,42 @@ class _Publisher:
 
     def add(self, listener: LoopListener) -> None:
         with self._lock:
-            self.listeners = (*self.listeners, listener)
+            self._set_listeners((*self.listeners, listener))
             if not self._wrapped:
                 self._wrap()
 
     def remove(self, listener: LoopListener) -> None:
         with self._lock:
-            self.listeners = tuple(each for each in self.listeners if each is not listener)
+            self._set_listeners(tuple(each for each in self.listeners if each is not listener))
             if not self.listeners:
                 self._unwrap()
 
     def remove_all(self) -> None:
         """Listen no more in a forked process: what it trains is another run."""
         self._lock = threading.RLock()
-        self.listeners = ()
+        self._set_listeners(())
         self._unwrap()
 
+    def _set_listeners(self, listeners: tuple[LoopListener, ...]) -> None:
+        self.listeners = listeners
+        self._receivers = {
+            event: tuple(each for each in listeners if getattr(type(each), event) is not method)
+            for event, method in vars(LoopListener).items()
+            if isinstance(method, FunctionType)
+        }
+
+    @uncompiled
     def publish(self, event: str, *args: Any) -> None:
-        """Call a method of every listener. Nothing of it is compiled, also when a compiled function called it."""
-        if _OWN_WORK.is_running:
+        """Call a method of every listener that has it. Nothing of it is compiled."""
+        receivers = self._receivers.get(event)
+        if not receivers or is_own_work():
             return
         frame_callback = set_eval_frame(None)
         try:
-            for listener in self.listeners:
+            for listener in receivers:
                 try:
-                    getattr(listener, event)(*args)
+                    with torch._C.DisableTorchFunction() if listener.hides_from_modes else _AS_IT_IS:
+                        getattr(listener, event)(*args)
                 except Exception as error:
                     self.remove(listener)
                     _report_failure(listener, error)
@@ -307,6 +306,7 @@ def _method_wrapper(event: str, call: Callable[..., None]) -> Callable[[Function
     """Wrap a method so that `call(self, args, kwargs, result)` follows it; once if an override calls its base."""
 
     def wrap(original: Function) -> Function:
+        @uncompiled
         @functools.wraps(original)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or (event, id(self)) in _BUSY.methods:
@@ -329,19 +329,23 @@ def _after(event: str) -> Callable[[Function], Function]:
     return _method_wrapper(event, lambda self, args, kwargs, result: _PUBLISHER.publish(event, self))
 
 
+@uncompiled
 def _publish_zeroed(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     _PUBLISHER.publish("zeroed", self, bool(kwargs.get("set_to_none", args[0] if args else True)))
 
 
+@uncompiled
 def _publish_scaled(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     _PUBLISHER.publish("scaled", args[0] if args else kwargs.get("outputs"), result)
 
 
+@uncompiled
 def _publish_unscaled(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     if self.is_enabled():
         _PUBLISHER.publish("unscaled", args[0] if args else kwargs.get("optimizer"))
 
 
+@uncompiled
 def _publish_iterated(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     _PUBLISHER.calls.search()
     _PUBLISHER.publish("iterated", self)
@@ -354,6 +358,7 @@ _wrap_unscale = _method_wrapper("unscaled", _publish_unscaled)
 
 
 def _wrap_backward(original: Function) -> Function:
+    @uncompiled
     @functools.wraps(original)
     def run_backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
         is_inside = is_compiling() or not kwargs.get("accumulate_grad") or _is_in_backward()
@@ -365,7 +370,6 @@ def _wrap_backward(original: Function) -> Function:
         _PUBLISHER.publish("after_backward", tensors)
         return result
 
-    run_backward._torchdynamo_disable = True  # type: ignore[attr-defined]  # no backward pass is compiled into a graph
     return run_backward
 
 
@@ -375,6 +379,7 @@ def _is_in_backward() -> bool:
 
 
 def _wrap_read(original: Function) -> Function:
+    @uncompiled
     @functools.wraps(original)
     def load(*args: Any, **kwargs: Any) -> Any:
         content = original(*args, **kwargs)
@@ -385,6 +390,7 @@ def _wrap_read(original: Function) -> Function:
 
 
 def _wrap_clip(original: Function) -> Function:
+    @uncompiled
     @functools.wraps(original)
     def clip(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():

@@ -20,7 +20,8 @@ from torch import nn
 from torch.compiler import is_compiling
 from torch.utils.hooks import RemovableHandle
 
-from leadline.monitor.hooks import DetachableHook, EagerHook
+from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
+from leadline.tracer.live import is_inside_vmap
 
 # Heuristic: steps without a new module after which the search ends; a pattern of several optimizers repeats by then.
 MIN_QUIET_STEPS = 8
@@ -83,6 +84,7 @@ class OuterCalls:
         elif self._steps - self._last_found >= MIN_QUIET_STEPS and not _is_compiler_loaded():
             self._unwrap()
 
+    @uncompiled
     def add(self, module: nn.Module) -> None:
         """Hook a module that is called from outside of other modules."""
         if module in self._roots or len(self._roots) >= MAX_ROOTS or _is_compiler_loaded():
@@ -105,6 +107,7 @@ class OuterCalls:
         original = vars(nn.Module)["__call__"]
         inside = self._inside
 
+        @uncompiled
         @functools.wraps(original)
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or inside.root is not None or self._original is None:
@@ -120,10 +123,11 @@ class OuterCalls:
         if original is not None and wrapper is not None:
             _replace_call(wrapper, original)
 
+    @uncompiled
     def _call_outermost(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if module in self._roots or torch._C._current_graph_task_id() != -1:
+        if module in self._roots or _is_part_of_another():
             return original(module, *args, **kwargs)  # its hooks publish it, or it repeats a pass in backward
         if len(self._roots) < MAX_ROOTS:
             self._last_found = self._steps
@@ -141,7 +145,7 @@ class OuterCalls:
         inside = self._inside
         if inside.root is module:
             inside.depth += 1
-        elif inside.root is None and torch._C._current_graph_task_id() == -1:
+        elif inside.root is None and not _is_part_of_another():
             inside.root, inside.depth = module, 1
             self._publish("before_call", module, args, kwargs)
 
@@ -156,6 +160,11 @@ class OuterCalls:
         inside.root = None
         if len(call) == 3 and call[2] is not None:
             self._publish("after_call", module, *call)
+
+
+def _is_part_of_another() -> bool:
+    """True in a backward pass, which repeats a checkpointed forward pass, and in a transform of `torch.func`."""
+    return bool(torch._C._current_graph_task_id() != -1) or is_inside_vmap()
 
 
 def _is_compiler_loaded() -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from leadline import __version__
-from leadline.checks import run_checks
+from leadline.checks import model_checks, run_checks
 from leadline.checks._check import Check
 from leadline.checks._history import MAX_STEPS, History
+from leadline.checks._loop import LOOP_METRICS, is_comparable
 from leadline.checks.run.loss_above_start import FIRST_STEPS, gradient_growth, rise_action
 from leadline.checks.run.plateau import STUCK_ACTION
 from leadline.monitor.alerts import AlertTracker
@@ -66,7 +67,9 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
         finding.code for finding in report.findings
     }  # a watch turns the findings of its checks into alerts
     new = [finding for finding in findings if finding.code not in known]
-    new = _with_learning(new, learning, norms)
+    new = _refuted(new, learning)
+    new = _with_learning(new, learning, norms) if _has_comparable_losses(run) else new
+    report = replace(report, findings=tuple(_refuted(report.findings, learning)))
     return _with_verdict(_with_course(report, course, recorded), new, drop, learning)
 
 
@@ -92,6 +95,27 @@ def judge_samples(
     findings = _with_learning([*map(_finding, active), *_past_findings(alerts, active)], learning, norms)
     report = _with_course(_without_pass(model, 0, course), course, recorded)
     return _with_verdict(report, findings, drop, learning)
+
+
+def _refuted(findings: Iterable[Finding], learning: Learning) -> list[Finding]:
+    """Return the findings as notes if they say that the network will not learn, and the run has learned."""
+    if learning.state != "learned":
+        return [*findings]
+    refuted = {each.code for each in model_checks() if each.refuted_by}
+    return [
+        replace(each, severity="info", message=f"{each.message}; yet {learning.sentence}")
+        if each.code in refuted and each.severity != "info"
+        else each
+        for each in findings
+    ]
+
+
+def _has_comparable_losses(run: Run) -> bool:
+    """Whether losses of different times can be compared, as the loop ledger of the run shows."""
+    names = [name for name in ("opponents", "moving_targets") if name in run.scalar_names]
+    last = {name: run.scalars(name)[1][-1:] for name in names}
+    numbers: dict[str, float] = {name: values[0] for name, values in last.items() if values}
+    return is_comparable(History().extend([Sample(step=0, scalars=numbers)]))
 
 
 def _with_learning(findings: list[Finding], learning: Learning, norms: Sequence[float]) -> list[Finding]:
@@ -133,6 +157,11 @@ def _last_samples(run: Run) -> list[Sample]:
     for name in run.scalar_names:
         for step, value in zip(*run.scalars(name, steps[0] if steps else 0), strict=True):
             numbers.setdefault(step, {})[name] = value
+    for name in LOOP_METRICS if steps else ():  # recorded only when they change, perhaps long before
+        earlier = run.scalars(name)[1] if name in run.scalar_names and name not in numbers[steps[0]] else []
+        known = sum(name in each for each in numbers.values())
+        if len(earlier) > known:
+            numbers[steps[0]][name] = earlier[len(earlier) - known - 1]
     return [Sample(step=step, scalars=scalars) for step, scalars in sorted(numbers.items())]
 
 

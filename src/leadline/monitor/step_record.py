@@ -40,6 +40,10 @@ class StepRecord:
     read_seconds: float = 0.0
     """Seconds of reading the trace, which belong to the cost of tracing."""
     losses: list[Tensor | float] = field(default_factory=list)
+    root_losses: list[Tensor | float] = field(default_factory=list)
+    """Losses on which `backward` was called, without a loss scale; they add up to the loss of the step."""
+    loop: dict[str, float] = field(default_factory=dict)
+    """Numbers of the loop ledger that changed."""
     unclipped: list[Tensor | float] = field(default_factory=list)
     """Gradient norms before clipping, one per optimizer."""
     costs: dict[Level, float] = field(default_factory=dict)
@@ -56,6 +60,15 @@ class StepRecord:
         now = perf_counter()
         self.costs[level] = self.costs.get(level, 0.0) + now - since
         return now
+
+    def use_root_losses(self) -> None:
+        """Take the loss of the step from its backward passes, unless it is known from elsewhere."""
+        if not self.losses and self.root_losses:
+            total = self.root_losses[0]
+            for each in self.root_losses[1:]:
+                total = total + each
+            self.losses = [total]
+        self.root_losses = []
 
     @property
     def ready(self) -> bool:
@@ -87,7 +100,7 @@ class StepRecord:
             scalars["non_finite"] = sum(not math.isfinite(each) for each in vectors["grad_norm"])
         if loss_scale is not None:
             scalars["loss_scale"] = loss_scale
-        return scalars, vectors
+        return scalars | self.loop, vectors
 
 
 # Closures given to an optimizer: they compute the gradients, and often the loss, during the step.
@@ -135,6 +148,8 @@ class LightSteps:
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, float, Losses, float | None, float]] = []
+        self._loop: dict[int, dict[str, float]] = {}
+        """By step, the numbers of the loop ledger that changed."""
         self._charged = 0
 
     def __len__(self) -> int:
@@ -149,6 +164,10 @@ class LightSteps:
     ) -> None:
         """Add a step that ended at `end` by `perf_counter`, of which the watch took `watch_seconds`."""
         self._rows.append((step, end, losses, rate, watch_seconds))
+
+    def add_loop(self, step: int, numbers: dict[str, float]) -> None:
+        """Add numbers of the loop ledger to a step that was added."""
+        self._loop[step] = numbers
 
     def mark_charged(self) -> None:
         """Note that all present steps are charged to the budget, or will be elsewhere."""
@@ -175,7 +194,10 @@ class LightSteps:
         self._charged = max(0, self._charged - size)
         steps, ends, losses, rates, _ = zip(*taken, strict=True) if taken else ((), (), (), (), ())
         clock_offset = time.time() - time.perf_counter()
-        columns = {"loss": tuple(map(mean_loss, losses)), "lr": rates}
+        columns: dict[str, tuple[float | None, ...]] = {"loss": tuple(map(mean_loss, losses)), "lr": rates}
+        loop = {step: self._loop.pop(step) for step in steps if step in self._loop} if self._loop else {}
+        for name in {name for each in loop.values() for name in each}:
+            columns[name] = tuple(loop.get(step, {}).get(name) for step in steps)
         times = tuple(clock_offset + each for each in ends)
         known = {name: each for name, each in columns.items() if each.count(None) < size}
         return ScalarColumns(steps, times, known)

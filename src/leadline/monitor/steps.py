@@ -11,12 +11,16 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from leadline.checks import run_checks
+from leadline.checks._history import History
 from leadline.monitor import parameters as per_parameter
 from leadline.monitor.block_exits import BlockExits
 from leadline.monitor.budget import MIN_PAUSE_STEPS, PLAN_INTERVAL, Level, MeasurementSchedule
 from leadline.monitor.clipping import Intervention, RawGradients
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import AXIS, move_layout
+from leadline.monitor.loop_gradients import fingerprint
+from leadline.monitor.loop_ledger import LoopLedger
 from leadline.monitor.mixed_precision import has_overflow, pending_scale
 from leadline.monitor.parameters import (
     ParameterMeasurements,
@@ -28,7 +32,7 @@ from leadline.monitor.sampler import NOT_CALLED, Sampler, Samples, is_compiled
 from leadline.monitor.step_problems import StepProblems
 from leadline.monitor.step_record import Call, LightSteps, StepRecord, mean_loss, to_number, wrap_closure
 from leadline.records import Trace
-from leadline.records.run import Alert
+from leadline.records.run import Alert, Sample
 
 # Derived: light steps that are charged together; as many as lie between two plans.
 LIGHT_STEPS_PER_CHARGE = PLAN_INTERVAL
@@ -54,6 +58,7 @@ class TrainingSteps:
         schedule.unavailable.add(Level.BLOCKS)
         self.problems = StepProblems(model, journal)
         self.scaler, self.stall = self.problems.scaler, self.problems.stall
+        self.ledger = LoopLedger(optimizers, self)
         self.intervention: Intervention | None = None
         self.new_alerts: list[Alert] = []
         """Alerts that were not yet passed to the user."""
@@ -63,6 +68,10 @@ class TrainingSteps:
         """The previous step, if a device still computed its measurements when it ended."""
         self._writer_seconds = 0.0
         self._missed_samples = 0
+        self._has_own_losses = False
+        """Whether the user passes losses; those of backward passes are then not recorded."""
+        self._root_loss: Tensor | float | None = None
+        """The loss of the current backward pass."""
         self._next_charge = schedule.first_step
         """The step at which light steps are charged to the budget."""
         self.is_light = False
@@ -101,6 +110,7 @@ class TrainingSteps:
 
     def loss(self, loss: Tensor | float) -> None:
         start = perf_counter()
+        self._has_own_losses = True
         value, losses = to_number(loss), self.current.losses
         losses.append(value)
         if type(value) is float and not math.isfinite(value):
@@ -109,6 +119,34 @@ class TrainingSteps:
             self.new_alerts += self.problems.report_stall(self.current.step)
             del losses[:-1]
         self.current.loss_seconds += perf_counter() - start
+
+    def note_root_loss(self, loss: Tensor, root: Tensor) -> None:
+        """Note the loss of a backward pass that begins; of a closure that is evaluated several times, the first."""
+        self._root_loss = None
+        if self._has_own_losses or (self.current.stepped and self.current.root_losses):
+            return
+        start = perf_counter()
+        self._root_loss = value = to_number(loss)
+        if type(value) is float and not math.isfinite(value):
+            self.problems.locate_non_finite(self.current.step, root)
+        self.current.loss_seconds += perf_counter() - start
+
+    def add_root_loss(self) -> None:
+        """Count the loss that was noted, because its backward pass has reached watched parameters."""
+        if self._root_loss is not None:
+            self.current.root_losses.append(self._root_loss)
+
+    def compare_replicas(self, step: int) -> None:
+        """Compare the weights with those of the other processes, as far as these have come to the same step."""
+        ranks = self.journal.ranks
+        if ranks.world_size > 1 and not ranks.sharded:
+            drift = ranks.compare(step, fingerprint(self.model.parameters()))
+            if drift is not None:
+                self.ledger.set_number("replica_drift", drift)
+
+    def lose_ledger(self, error: Exception) -> None:
+        message = f"the loop is no longer followed after an internal error: {type(error).__name__}: {error}"
+        self.journal.add_event(self.current.step, "warning", message)
 
     def unclipped(self, norm: Tensor | float) -> None:
         self.current.unclipped.append(to_number(norm))
@@ -171,7 +209,11 @@ class TrainingSteps:
         """Record the loss. Everything else is done for several light steps together."""
         now, record = perf_counter(), self.current
         rate = max_learning_rate(self.optimizers)
+        if record.root_losses:
+            record.use_root_losses()
         self._light_steps.add(record.step, now, record.losses, rate, record.loss_seconds)
+        if self.ledger.changes:
+            self._check_loop(record.step)
         if record.losses:
             self._check_loss(record)
             self.stall.add_step()
@@ -180,6 +222,22 @@ class TrainingSteps:
         record.loss_seconds = perf_counter() - now  # charged to the next step, which has just begun
         if record.step >= self._next_charge or now >= self.journal.next_flush:
             self._charge_light_steps(record)
+
+    def _check_loop(self, step: int) -> None:
+        """Record what changed in the loop with a light step, and look at it unless all is well."""
+        numbers = self.ledger.take()
+        self._light_steps.add_loop(step, numbers)
+        if any(numbers.values()):
+            self.flush()
+            self.new_alerts += self.journal.update_alerts()
+
+    def see_other_steps(self) -> None:
+        """Look at a loop in which no watched optimizer steps, so that nothing else of it is recorded."""
+        step = self.current.step
+        history = History().extend([Sample(step=step, scalars=self.ledger.take())])
+        for check in run_checks():
+            for symptom in check.look(history) if any(map(history.has, check.needs)) else ():
+                self.new_alerts += self.journal.add_symptom(check.code, symptom)
 
     def _charge_light_steps(self, record: StepRecord) -> None:
         """Charge light steps to the budget, flush them if it is time, and decide what the next step needs.
@@ -265,6 +323,7 @@ class TrainingSteps:
         self.sampler.end_pass()
         self._disarm_others()
         record = self.current
+        record.use_root_losses()
         if not record.losses and self.sampler.model_loss is not None:
             record.losses.append(to_number(self.sampler.model_loss))
         loss = mean_loss(record.losses)
@@ -280,6 +339,7 @@ class TrainingSteps:
     def _end(self) -> None:
         """End the step: charge it to the budget, record it, and open the next one."""
         record = self.current
+        record.use_root_losses()
         self.stall.add_step()
         if record.level >= Level.TRACE:
             self._take_sample(None, perf_counter())
@@ -290,12 +350,16 @@ class TrainingSteps:
             record.training_seconds = max(record.seconds - record.watch_seconds, 0.0)
         if record.level is Level.LOSS:
             self._light_steps.add(record.step, start, record.losses, max_learning_rate(self.optimizers))
+            if self.ledger.changes:
+                self._check_loop(record.step)
             if record.losses:
                 self._check_loss(record)
-        elif record.ready:
-            self._finish(record)
         else:
-            self._unfinished = record
+            record.loop = self.ledger.take()
+            if record.ready:
+                self._finish(record)
+            else:
+                self._unfinished = record
         end = perf_counter()
         record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + end - start - record.read_seconds
         self._charge(record)

@@ -71,7 +71,7 @@ class Feed:
         self._send(lambda sink: sink.close())
 
     def _push_numbers(self, step: int) -> None:
-        active = active_alerts(self._watch.alerts)
+        active = active_alerts(self._watch.alert_changes)
         summary = summary_numbers(self._watch.history, overhead=self._watch.overhead, alerts=len(active))
         values = {PREFIX + name: value for name, value in summary.items()}
         self._last_step = step
@@ -87,7 +87,7 @@ class Feed:
             self._send(lambda sink: sink.picture(step, image))
 
     def _push_alerts(self) -> None:
-        for alert in _alerts_after(self._watch.alerts, self._last_alert):
+        for alert in _alerts_after(self._watch.alert_changes, self._last_alert):
             self._last_alert = alert
             self._send(partial(_send_alert, alert=alert))
 

@@ -24,6 +24,7 @@ from leadline.monitor.arguments import (
     OnAlert,
     drop_escalation_clears,
     handle_alert,
+    merge_alerts,
     require_number,
     validate_budget,
     validate_every,
@@ -36,6 +37,7 @@ from leadline.monitor.clipping import Intervention, InterventionKind
 from leadline.monitor.distributed import Ranks
 from leadline.monitor.hooks import DetachableHook
 from leadline.monitor.journal import Journal
+from leadline.monitor.loop_calls import subscribe
 from leadline.monitor.non_finite import last_values
 from leadline.monitor.sampler import Sampler, sampling_obstacle
 from leadline.monitor.steps import TrainingSteps
@@ -83,6 +85,8 @@ class Watch:
                 schedule.first_step,
                 f"no step can be sampled because {obstacle}. Run `leadline.check` before",
             )
+        self._loop = subscribe(self._steps.ledger)
+        self._loop.add_root(model)
         self._handles: list[RemovableHandle] = []
         self._hooks: list[DetachableHook] = []
         for each in optimizers:
@@ -109,6 +113,15 @@ class Watch:
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
+        """Every alert so far, once: its step is the one at which it was raised, and its state "cleared" if it is over.
+
+        An alert that grew more severe is the severe one, since the step at which it began.
+        """
+        return merge_alerts(self._journal.alerts)
+
+    @property
+    def alert_changes(self) -> tuple[Alert, ...]:
+        """Alerts in the order in which they were raised and cleared."""
         return tuple(self._journal.alerts)
 
     @property
@@ -176,7 +189,7 @@ class Watch:
         state = f"gave up ({self.trouble})" if self.trouble else "open"
         if self.closed:
             state = "closed"
-        return f"<leadline.Watch at step {self.step}, {state}, {len(self._journal.alerts)} alerts>"
+        return f"<leadline.Watch at step {self.step}, {state}, {len(self.alerts)} alerts>"
 
     def __enter__(self) -> Watch:
         if self.closed:
@@ -235,6 +248,7 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._loop.close()
         self._steps.disarm()
 
     def _record_crash(self, error: BaseException) -> None:

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from leadline.case import Case
 from leadline.checks._diagnosis import check_case
 from leadline.joint_optimizer import as_passed
-from leadline.monitor.loop_calls import LoopListener, subscribe, unpublished
+from leadline.monitor.loop_calls import LoopListener, subscribe
 from leadline.monitor.watch import Watch, start_watch
 from leadline.records import Gap
 from leadline.records.report import Report
@@ -260,7 +260,7 @@ class Attachment(LoopListener):
         self._done.update(map(id, optimizers))
         self._is_busy = True
         try:
-            with unpublished(), preserve_process_state():  # also what is imported now may draw random numbers
+            with preserve_process_state():  # also what is imported now may draw random numbers
                 self._check(optimizers, tape)
         except Exception as error:
             self._skip(

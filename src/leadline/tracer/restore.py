@@ -195,10 +195,35 @@ def preserve_state(indexes: Sequence[ModelIndex]) -> Iterator[WriteGuard]:
         yield guard
 
 
+class _OwnWork(threading.local):
+    """How many pieces of Leadline's own work this thread is inside of."""
+
+    depth = 0
+
+    def begin(self) -> None:
+        self.depth += 1
+
+    def end(self) -> None:
+        self.depth -= 1
+
+
+_OWN_WORK = _OwnWork()
+
+
+def is_own_work() -> bool:
+    """True while this thread runs the user's model for Leadline and not for the user."""
+    return _OWN_WORK.depth > 0
+
+
 @atomic_contextmanager
 def preserve_process_state() -> Iterator[None]:
-    """Restore random number generators, the default dtype and the default device on exit."""
+    """Restore random number generators, the default dtype and the default device on exit.
+
+    Everything inside is Leadline's own work, which a monitor of the user's loop does not count.
+    """
     with ExitStack() as stack:
+        stack.callback(_OWN_WORK.end)
+        _OWN_WORK.begin()
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
         stack.callback(restore_random, random_states())
         yield

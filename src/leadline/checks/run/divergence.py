@@ -9,7 +9,9 @@ from statistics import median
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import falling, noisy, scalar_history
 from leadline.checks._history import MAX_STEPS, History
+from leadline.checks._loop import incomparable_clause, is_comparable
 from leadline.checks._statistics import MEDIAN_ERROR_RATIO, medians, noise, relative_slope
+from leadline.records import Severity
 
 # Heuristic: three parts of 32 steps, whose medians stand out from the noise of single batches.
 WINDOW = 96
@@ -54,7 +56,9 @@ def divergence(history: History) -> Iterator[Symptom]:
     first spike removed.
 
     ## When it is wrong
-    A loss whose meaning changes (a curriculum, a penalty that grows, harder negatives) rises without harm.
+    A loss whose meaning changes (a curriculum, a penalty that grows, harder negatives) rises without harm. It is a note
+    where the loop shows that losses cannot be compared: another optimizer trains against this one, or a network that
+    learns makes the targets or the data of each step.
 
     ## References
     Cohen et al., "Gradient descent on neural networks typically occurs at the edge of stability", 2021 (where steps
@@ -83,12 +87,14 @@ def _symptom(history: History, best: float, now: float, error: float) -> Symptom
     trend = relative_slope(losses.steps[-WINDOW:], losses.values[-WINDOW:], now)
     doubles = trend * MAX_FORECAST_STEPS > math.log(2)
     since = _last_best_step(losses.steps, losses.values, best)
+    severity: Severity = "error" if now > start else "warning"
     return Symptom(
-        severity="error" if now > start else "warning",
+        severity=severity if is_comparable(history) else "info",
         where="the loss",
         since=since,
         message=f"the loss has risen from {best:.4g} to {now:.4g}"
-        + (", above its start" if now > start else ""),
+        + (", above its start" if now > start else "")
+        + incomparable_clause(history),
         action=f"Go back to a checkpoint from before step {since} and continue with a smaller learning rate.",
         trend=trend,
         forecast=f"doubles in about {math.log(2) / trend:.0f} steps" if doubles else "",

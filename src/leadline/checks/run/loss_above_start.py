@@ -8,6 +8,7 @@ from statistics import median
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import falling, noisy, scalar_history
 from leadline.checks._history import START_STEPS, History
+from leadline.checks._loop import incomparable_clause, is_comparable
 from leadline.checks._statistics import finite, noise, relative_slope, rise_scale
 
 # Heuristic: losses of the beginning; more would count what was learned in them.
@@ -53,8 +54,10 @@ def loss_above_start(history: History) -> Iterator[Symptom]:
     steps may be added up because `optimizer.zero_grad()` is missing.
 
     ## When it is wrong
-    A loss whose meaning changes (a curriculum, a penalty that grows, a generator against its critic) rises without
-    harm. After a jump in the first steps some runs recover and end well; the alert is then over.
+    A loss whose meaning changes (a curriculum, a penalty that grows) rises without harm. It is a note where the loop
+    shows that losses cannot be compared: another optimizer trains against this one, as in a game of generator and
+    critic, or a network that learns makes the targets or the data of each step. After a jump in the first steps some
+    runs recover and end well; the alert is then over.
 
     ## References
     Goyal et al., "Accurate, large minibatch SGD", 2017, section 2.2 (large rates in the first steps, and warm-up).
@@ -70,11 +73,12 @@ def loss_above_start(history: History) -> Iterator[Symptom]:
         return
     growth = _gradient_growth(history)
     yield Symptom(
-        severity="error",
+        severity="error" if is_comparable(history) else "info",
         where="the loss",
         since=losses.steps[-RECENT_STEPS] if len(losses) > START_STEPS else losses.steps[0],
         message=f"the last {RECENT_STEPS} losses are above the first ones: {median(recent):.4g} after {start:.4g}"
-        + (f", and the gradient norm has grown {growth:.0f} times" if growth >= MIN_GRADIENT_GROWTH else ""),
+        + (f", and the gradient norm has grown {growth:.0f} times" if growth >= MIN_GRADIENT_GROWTH else "")
+        + incomparable_clause(history),
         action=rise_action(growth),
         trend=relative_slope(losses.steps[-RECENT_STEPS:], losses.values[-RECENT_STEPS:], median(recent)),
         evidence={"loss": median(recent), "start": start, "noise": spread, "gradient_growth": growth},

@@ -8,6 +8,7 @@ from statistics import median
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import constant, falling, noisy, scalar_history
 from leadline.checks._history import START_STEPS, History
+from leadline.checks._loop import is_comparable
 from leadline.checks._statistics import MEDIAN_ERROR_RATIO, finite, medians, noise, relative_slope
 
 # Heuristic: long enough that one percent of progress stands out from the noise of small batches.
@@ -75,7 +76,7 @@ def plateau(history: History) -> Iterator[Symptom]:
     stuck = parts[-1] > begin - MAX_STUCK_FALL * abs(begin)
     progress = f": {_progress(parts[-1], begin)}" if stuck else f" (it began at {begin:.4g})"
     yield Symptom(
-        severity="warning" if stuck else "info",
+        severity="warning" if stuck and is_comparable(history) else "info",
         where="the loss",
         since=losses.steps[0],
         message=f"the loss has stayed at {parts[-1]:.4g} for {losses.steps[-1] - losses.steps[0]} steps{progress}",

@@ -1,0 +1,1 @@
+"""Loop bugs planted in small training programs, and healthy programs of many kinds."""

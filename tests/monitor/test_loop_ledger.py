@@ -1,0 +1,179 @@
+"""The ledger sees mistakes of a loop, in the programs of the benchmark, and not what is done on purpose."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import leadline
+from benchmarks.loop.bugs import BUGS
+from benchmarks.loop.healthy import HEALTHY
+from benchmarks.loop.programs import PROGRAMS, train
+from leadline.checks._loop import LOOP_METRICS
+from leadline.monitor import loop_calls
+from leadline.monitor.distributed import Ranks
+from leadline.monitor.loop_gradients import fingerprint
+from leadline.monitor.loop_ledger import LoopLedger
+from leadline.monitor.past_run import judge_run
+from leadline.monitor.runfile import Run
+
+
+@pytest.mark.parametrize("bug", [each for each in BUGS if each not in ("copies from workers",)])
+def test_a_planted_bug_is_named(bug):
+    program = "mixed precision" if "mixed precision" in BUGS[bug].programs else BUGS[bug].programs[0]
+    torch.manual_seed(0)
+    watch = train(PROGRAMS[program](), bug, leadline.watch)
+    named = [each.step for each in watch.alerts if each.code in BUGS[bug].codes]
+    assert named
+    assert min(named) - BUGS[bug].visible <= 50
+    assert watch._steps.ledger.trouble is None
+
+
+@pytest.mark.parametrize(
+    "kind", ["gradient accumulation", "generator and critic", "sharpness-aware (SAM)", "trainer"]
+)
+def test_what_is_done_on_purpose_raises_no_alarm(kind, monkeypatch):
+    monkeypatch.setattr("benchmarks.loop.healthy.STEPS", 200)
+    torch.manual_seed(0)
+    for watch in HEALTHY[kind](leadline.watch):
+        assert not [each for each in watch.alerts if each.code >= "T816" and each.severity != "info"]
+        assert watch._steps.ledger.trouble is None
+
+
+def small(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def batches(count: int):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(count):
+        x = torch.randn(16, 4, generator=generator)
+        yield x, (x[:, 0] > 0).long()
+
+
+def test_the_loss_comes_from_backward_if_it_is_not_given_and_never_twice():
+    expected, recorded = [], []
+    for given in (False, True):
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with leadline.watch(model, optimizer, budget=1e-6) as w:
+            for x, y in batches(60):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                (w.loss(loss) if given else loss).backward()
+                if not given:
+                    expected.append(loss.item())
+                optimizer.step()
+        recorded.append(w.history.scalars("loss").values)
+    assert recorded[0] == recorded[1] == pytest.approx(expected)
+
+
+def test_the_parts_of_a_step_add_up_and_a_loss_scale_is_removed():
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    losses = []
+    with leadline.watch(model, optimizer) as w:
+        for number, (x, y) in enumerate(batches(40)):
+            loss = F.cross_entropy(model(x), y) / 2
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            if number % 2:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+    sums = [a + b for a, b in zip(losses[::2], losses[1::2], strict=True)]
+    assert w.history.scalars("loss").values == pytest.approx(sums)
+
+
+def test_numbers_are_recorded_only_when_they_change_and_are_in_the_run_file(tmp_path):
+    path = tmp_path / "run.leadline"
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with leadline.watch(model, optimizer, store=path) as w:
+        for step, (x, y) in enumerate(batches(200)):
+            if step < 100:
+                optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    stale = w.history.scalars("stale_gradients")
+    assert stale.values[0] == 0
+    assert len(stale) < 10
+    assert 100 <= stale.steps[1] <= 103
+    with Run(path) as run:
+        assert (
+            {"stale_gradients", "same_batch"} <= set(run.scalar_names) <= {*run.scalar_names, *LOOP_METRICS}
+        )
+        report = judge_run(run)
+    assert "T816" in {each.code for each in report.findings}
+    assert report.verdict == "fails"
+
+
+def test_the_ledger_leaves_nothing_in_the_model_and_training_is_bitwise_the_same():
+    states = []
+    for watched in (False, True):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        w = leadline.watch(model, optimizer, budget=1e-6) if watched else None
+        for x, y in batches(150):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+        if w is not None:
+            w.close()
+        states.append([*model.state_dict().values(), torch.get_rng_state()])
+        assert not model._forward_hooks
+        assert not model._forward_pre_hooks
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+    assert not loop_calls.is_published()
+
+
+def test_an_error_in_the_ledger_ends_the_ledger_and_not_the_watch(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("mine")
+
+    monkeypatch.setattr(LoopLedger, "after_backward", broken)
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with leadline.watch(model, optimizer) as w:
+        for x, y in batches(5):
+            w.loss(F.cross_entropy(model(x), y)).backward()
+            optimizer.step()
+    assert (w.step, w.trouble) == (5, "")
+    assert str(w._steps.ledger.trouble) == "mine"
+    assert [each.message for each in w.events if each.kind == "warning"] == [
+        "the loop is no longer followed after an internal error: RuntimeError: mine"
+    ]
+
+
+def test_a_check_during_training_is_not_part_of_the_loop():
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with leadline.watch(model, optimizer) as w:
+        for x, y in batches(10):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        before = w._steps.ledger.steps
+        other = copy.deepcopy(model)
+        leadline.check(other, x, y, F.cross_entropy, torch.optim.Adam(other.parameters(), lr=1e-3))
+        assert w._steps.ledger.steps == before
+
+
+def test_replicas_with_other_weights_are_counted_when_all_have_come_to_the_step():
+    store, ranks = torch.distributed.HashStore(), []
+    for rank in range(3):
+        ranks.append(Ranks(small()))
+        ranks[rank].rank, ranks[rank].world_size, ranks[rank]._store = rank, 3, store
+    assert ranks[0].compare(8, 1) is None
+    assert [ranks[1].compare(8, 1), ranks[2].compare(8, 2)] == [None, None]
+    assert ranks[0].compare(16, 5) == 1
+    assert fingerprint(small().parameters()) == fingerprint(small().parameters())
+    assert fingerprint(small().parameters()) != fingerprint(small(1).parameters())
