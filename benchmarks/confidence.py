@@ -1,13 +1,13 @@
 """Measure how often each verdict is right: the origin of CONFIDENCE in leadline.checks._diagnosis.
 
-The confidence of a verdict is the share of really trained networks for which it came true (trains: the network reached
-the target; poor and fails: it did not), with one case added on either side (Laplace's rule), so that few cases never
-give certainty. Reports quote the shares of the calibration half. The shares of the held-out half show how far those can
-be trusted: the calibration half also chose the thresholds of the checks, so its shares are optimistic.
+The confidence of a verdict is the share of the problems of the atlas for which it came true (trains: the network
+reached; poor and fails: it did not), with one case added on either side (Laplace's rule), so that few cases never give
+certainty. Reports quote the shares of the families that were held out, because the rules were made with the others and
+are better there.
 
-    python -m benchmarks.confidence     use the verdicts as last published, write CONFIDENCE into checks/_diagnosis.py
+    python -m benchmarks.confidence     use the stored answers, write CONFIDENCE into checks/_diagnosis.py
 
-Run `python -m benchmarks.verdicts.evaluation --publish` first. The result goes to benchmarks/results/confidence.json.
+Run `python -m benchmarks.atlas check` first. The result goes to benchmarks/results/confidence.json.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from benchmarks.atlas.scores import Row, rows
 from benchmarks.result_files import ROOT, load, save
-from benchmarks.verdicts.cases import Labels, Verdicts, load_labels, load_verdicts
-from benchmarks.verdicts.problem import Half
 
 NAME = "confidence"
 SOURCE = ROOT / "src" / "leadline" / "checks" / "_diagnosis.py"
 DECIDED_VERDICTS = ("trains", "poor", "fails")
-HALVES: tuple[Half, ...] = ("calibration", "held-out")
+HALVES = ("calibration", "held out")
 
 Shares = dict[str, dict[str, float]]
 """For each verdict: the number of `cases`, how many of them were `right`, and the resulting `confidence`."""
@@ -43,16 +42,17 @@ def shares(cases: Iterable[tuple[str, bool]]) -> Shares:
     }
 
 
-def by_half(labels: Labels, verdicts: Verdicts) -> dict[str, Shares]:
-    """Return the shares on each half. Borderline cases are left out because their outcome is not decided."""
+def by_half(measured: Iterable[Row]) -> dict[str, Shares]:
+    """Return the shares on each half. Borderline problems are left out because their outcome is not decided."""
+    counted = [row for row in measured if row.outcome != "borderline"]
     return {
-        half: shares(
-            (verdicts[key].verdict, case.label == "reached")
-            for key, case in labels.items()
-            if case.problem.half == half and case.label != "borderline" and key in verdicts
-        )
+        half: shares((row.answer["verdict"], not row.fails) for row in counted if row.half == half)
         for half in HALVES
     }
+
+
+def stored_rows() -> list[Row]:
+    return rows(load("atlas_truth"), load("atlas"))
 
 
 def write_confidence(source: str, measured: Shares) -> str:
@@ -68,9 +68,9 @@ def write_confidence(source: str, measured: Shares) -> str:
 
 
 def main() -> None:
-    measured = by_half(load_labels(), load_verdicts())
+    measured = by_half(stored_rows())
     save(NAME, load(NAME) | {"cases": measured})
-    SOURCE.write_text(write_confidence(SOURCE.read_text(), measured["calibration"]))
+    SOURCE.write_text(write_confidence(SOURCE.read_text(), measured["held out"]))
     for half, each in measured.items():
         print(half, each)
 

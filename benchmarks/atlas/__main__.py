@@ -60,10 +60,10 @@ def show_misses(options: argparse.Namespace) -> None:
     """Print the wrong verdicts on the calibration families."""
     for row in scores.rows(load(TRUTH), load(ANSWERS)):
         is_wrong = row.outcome != "borderline" and row.alarm != row.fails
-        if row.problem.half == "calibration" and is_wrong and options.only in row.problem.name:
+        if row.half == "calibration" and is_wrong and options.only in row.name:
             shares = " ".join(f"{share:.2f}" for share in row.shares)
             codes = " ".join(f"{code}:{severity}" for code, severity in row.answer["codes"].items())
-            print(f"{row.problem.name}: {row.outcome} ({shares}) | {row.answer['verdict']} {codes}")
+            print(f"{row.name}: {row.outcome} ({shares}) | {row.answer['verdict']} {codes}")
 
 
 def show_scores(options: argparse.Namespace) -> None:

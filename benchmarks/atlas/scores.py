@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.atlas.problems import Problem, all_problems
+from benchmarks.atlas.problem import Half, half_of
 from benchmarks.atlas.truth import SEEDS, Outcome, judge, progress
 from benchmarks.result_files import Results
 
@@ -21,10 +21,19 @@ BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 class Row:
     """One problem: how it trained, and what was said about it."""
 
-    problem: Problem
+    family: str
+    flaw: str
     shares: list[float]
     facts: dict[str, Any]
     answer: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.family} | {self.flaw}"
+
+    @property
+    def half(self) -> Half:
+        return half_of(self.family)
 
     @property
     def outcome(self) -> Outcome:
@@ -73,13 +82,13 @@ class Score:
 def rows(truth: Results, answers: Results) -> list[Row]:
     """Return a row for each problem with an outcome and an answer."""
     cases, found = truth["cases"], []
-    for each in all_problems():
-        case, healthy = cases.get(each.name), cases.get(f"{each.family.name} | healthy")
-        answer = answers["cases"].get(each.name)
-        if case and healthy and answer and "error" not in case:
+    for name, case in cases.items():
+        family, _, flaw = name.partition(" | ")
+        healthy, answer = cases.get(f"{family} | healthy"), answers["cases"].get(name)
+        if healthy and answer and "error" not in case:
             seeds = [str(seed) for seed in SEEDS if str(seed) in case and str(seed) in healthy]
             shares = [progress(case[seed], healthy[seed]) for seed in seeds]
-            found.append(Row(problem=each, shares=shares, facts=case, answer=answer))
+            found.append(Row(family=family, flaw=flaw, shares=shares, facts=case, answer=answer))
     return found
 
 
@@ -134,7 +143,7 @@ def summary(chosen: list[Row]) -> str:
     """Return the figures of both halves as text, without names."""
     lines = []
     for half in ("calibration", "held out"):
-        inside = [row for row in chosen if row.problem.half == half]
+        inside = [row for row in chosen if row.half == half]
         borderline = sum(row.outcome == "borderline" for row in inside)
         lines.append(f"{half}: {len(inside)} problems, {borderline} of them borderline")
         for name, alarms in JUDGES.items():

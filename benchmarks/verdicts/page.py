@@ -6,12 +6,11 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 
-from benchmarks.confidence import DECIDED_VERDICTS, HALVES, by_half
 from benchmarks.result_files import table
 from benchmarks.verdicts.baselines import NAMES
 from benchmarks.verdicts.cases import LABELS, FiredBaselines, Labels, Verdicts
 from benchmarks.verdicts.problem import FAMILIES
-from benchmarks.verdicts.score import HEADER, Score, figures, percent, row, score, settle
+from benchmarks.verdicts.score import HEADER, Score, figures, row, score, settle
 from benchmarks.verdicts.truth import TARGET
 
 Render = Callable[[Labels, Verdicts, FiredBaselines], str]
@@ -144,20 +143,6 @@ def render_cost(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> st
     return f"{len(labels)} problems were trained in {minutes:.0f} minutes of one core; the median took {middle:.1f} s."
 
 
-def render_confidence(labels: Labels, verdicts: Verdicts, fired: FiredBaselines) -> str:
-    """Compare the confidence in a report with how often the verdict was right on the held-out half."""
-    said, seen = (by_half(labels, verdicts)[half] for half in HALVES)
-    rows = [
-        [
-            verdict,
-            percent(said[verdict]["confidence"]),
-            f"{seen[verdict]['right']:.0f} of {seen[verdict]['cases']:.0f}",
-        ]
-        for verdict in DECIDED_VERDICTS
-    ]
-    return table(["verdict", "confidence", "right on the held-out half"], rows)
-
-
 TABLES: dict[str, Render] = {
     "verdict-figures": render_figures,
     "verdict-families": render_families,
@@ -167,5 +152,4 @@ TABLES: dict[str, Render] = {
     "verdict-misses": render_misses,
     "verdict-labels": render_labels,
     "verdict-cost": render_cost,
-    "verdict-confidence": render_confidence,
 }

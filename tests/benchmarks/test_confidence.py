@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.confidence import DECIDED_VERDICTS, NAME, SOURCE, by_half, shares, write_confidence
+from benchmarks.confidence import (
+    DECIDED_VERDICTS,
+    NAME,
+    SOURCE,
+    by_half,
+    shares,
+    stored_rows,
+    write_confidence,
+)
 from benchmarks.result_files import load
-from benchmarks.verdicts.cases import load_labels, load_verdicts
 from leadline.checks._diagnosis import CONFIDENCE
 
 
-def test_reports_quote_the_confidence_measured_on_the_calibration_half():
-    measured = load(NAME)["cases"]["calibration"]
+def test_reports_quote_the_confidence_measured_on_families_that_were_held_out():
+    measured = load(NAME)["cases"]["held out"]
     assert {verdict: round(measured[verdict]["confidence"], 2) for verdict in DECIDED_VERDICTS} == CONFIDENCE
 
 
-def test_the_stored_shares_follow_from_the_published_verdicts():
-    assert load(NAME)["cases"] == by_half(load_labels(), load_verdicts())
+def test_the_stored_shares_follow_from_the_answers_of_the_atlas():
+    assert load(NAME)["cases"] == by_half(stored_rows())
 
 
 def test_few_cases_never_give_certainty():

@@ -101,16 +101,20 @@ def test_a_network_that_has_learned_refutes_forecasts_unless_an_optimizer_is_to_
     assert [each.severity for each in check(untrained)] == [each.severity for each in check(plain)]
 
 
-def test_learning_that_begins_late_refutes_too():
+def test_learning_that_begins_late_refutes_only_on_several_batches():
     late = Rehearsal(losses=(2.3, *[2.2] * MIN_FAILING_STEPS, 1.0), constant=2.2)
+    assert late.learned
+    several = replace(late, losses=(*late.losses, 1.0, 1.0, 1.0), starts=(2.3, 2.3, 2.3, 2.3))
     for check in FORECASTS:
-        assert set(severities(check, late)) == {"info"}
+        assert severities(check, late) == severities(check, None)
+        assert set(severities(check, several)) == {"info"}
 
 
 def test_a_loss_that_comes_back_from_a_spike_and_goes_on_has_learned():
     spike = (2.3, 60.0, 20.0, *[2.0 - 0.05 * step for step in range(20)])
-    assert Rehearsal(losses=spike, constant=2.2).learned
-    assert not Rehearsal(losses=spike[:4], constant=2.2).learned
+    assert Rehearsal(losses=spike, starts=(2.3, 2.3), constant=2.2).learned
+    assert not Rehearsal(losses=spike[:4], starts=(2.3, 2.3), constant=2.2).learned
+    assert not Rehearsal(losses=spike, constant=2.2).learned  # one batch can be learned by heart
 
 
 def test_a_loss_that_approaches_a_constant_output_from_above_is_not_stuck():
@@ -133,6 +137,7 @@ def test_with_several_batches_each_loss_is_compared_with_its_own_batch():
     assert two.rise == 1
     assert (two.first, two.last) == (2.5, 1.75)
     assert not two.has_spike
+    assert Rehearsal(losses=(math.nan,), starts=(math.nan, 1.0)).rise == math.inf
 
 
 def test_no_rehearsal_that_ends_above_its_start_passes():

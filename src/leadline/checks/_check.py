@@ -114,9 +114,9 @@ class Check:
         if rehearsal is None or not self.refuted_by:
             return ""
         falls = self.refuted_by == "falling" and rehearsal.beginning.falls
-        if not (rehearsal.learned or falls):
+        if not (rehearsal.shows_learning or falls):
             return ""
-        shown = rehearsal.beginning if falls else rehearsal
+        shown = rehearsal if rehearsal.batches > 1 and rehearsal.learned else rehearsal.beginning
         steps = f"{shown.steps} steps {on_batches(shown.batches)}"
         return f"yet {steps} took the loss from {shown.first:.3g} to {shown.last:.3g}"
 

@@ -230,14 +230,20 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rise(self) -> float:
         """The highest loss over the lowest before it on the same batch; 1 if the loss only falls."""
-        return max(_rise(self.losses[each :: self.batches]) for each in range(self.batches))
+        if not self.starts:
+            return _rise(self.losses)
+        return max(_rise((start, *self.losses[i :: self.batches])) for i, start in enumerate(self.starts))
 
     @property
     def has_spike(self) -> bool:
-        """Some step raised the loss far above the first loss, and it did not come back for the last quarter."""
+        """Some step raised the loss far above the first loss, and it did not come back for the last quarter.
+
+        One batch can be learned by heart with steps that are far too long, so coming back counts only on several.
+        """
         start = max(self.starts or self.losses[:1])
         recent = self.losses[-max(len(self.losses) // 4, 1) :]
-        is_back = len(self.losses) > MIN_FAILING_STEPS and all(loss <= start for loss in recent)
+        is_long = self.batches > 1 and len(self.losses) > MIN_FAILING_STEPS
+        is_back = is_long and all(loss <= start for loss in recent)
         return not is_back and any(not loss <= MAX_START_MULTIPLE * start for loss in self.losses)
 
     @property
@@ -245,6 +251,11 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         """The loss fell well below that of a constant output, without a spike."""
         progress = self.progress
         return progress is not None and progress > MIN_LEARNED_PROGRESS and not self.has_spike
+
+    @property
+    def shows_learning(self) -> bool:
+        """It learned on several batches, or in the first steps on one: with more steps, one can be learned by heart."""
+        return self.learned if self.batches > 1 else self.beginning.learned
 
     @property
     def falls(self) -> bool:
