@@ -27,6 +27,7 @@ from leadline.monitor.watch import Watch, start_watch
 from leadline.records import Gap
 from leadline.records.report import Report
 from leadline.records.run import Alert
+from leadline.records.update import MAX_REHEARSAL_STEPS
 from leadline.runner.collectives import forbid_collectives, rank_and_world_size
 from leadline.runner.program import ProgramStop
 from leadline.runner.rates import at_full_rate
@@ -317,9 +318,14 @@ class Attachment(LoopListener):
         seconds = self._seconds_of_pass(taped)
         is_long = seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS
         rehearse = self.settings.rehearse and not is_long
+        affordable = int(MAX_REHEARSAL_SECONDS / seconds) if seconds else MAX_REHEARSAL_STEPS
         self.audience.checking(step, seconds * (USUAL_REHEARSAL_PASSES if rehearse else CHECK_PASSES))
         with self._alone(step.optimizers) as notes:
-            report = check_case(taped.case, rehearse=rehearse, probes=self.settings.probes)
+            report = check_case(
+                taped.case,
+                rehearse=rehearse and min(affordable, MAX_REHEARSAL_STEPS),
+                probes=self.settings.probes,
+            )
         if self.settings.rehearse and is_long:
             gap = Gap(what="trial steps", why=f"they would take more than {MAX_REHEARSAL_SECONDS:.0f} s")
             report = replace(report, coverage=replace(report.coverage, gaps=(*report.coverage.gaps, gap)))
