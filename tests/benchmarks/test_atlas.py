@@ -13,7 +13,8 @@ from benchmarks.atlas.families.dense import numbers_of
 from benchmarks.atlas.flaws import FLAWS
 from benchmarks.atlas.problem import FAMILIES, Batch, Recipe, Setup, constant_score, half_of, score
 from benchmarks.atlas.problems import Problem
-from benchmarks.atlas.scores import rows
+from benchmarks.atlas.scores import JUDGES, rows
+from benchmarks.atlas.scores import score as score_of
 from benchmarks.atlas.truth import judge, naive_facts, outcome_of, progress
 from benchmarks.result_files import ROOT, load
 
@@ -75,6 +76,13 @@ def test_an_optimizer_gets_only_the_parameters_that_were_chosen():
 def test_data_are_drawn_anew_for_every_batch():
     draw, generator = numbers_of(4, 2), torch.Generator().manual_seed(0)
     assert not torch.equal(draw(generator).inputs[0], draw(generator).inputs[0])
+
+
+def test_the_readme_quotes_the_figures_of_the_families_that_were_held_out():
+    found = [row for row in rows(load("atlas_truth"), load("atlas")) if row.half == "held out"]
+    readme = (ROOT / "README.md").read_text()
+    for judge_name in list(JUDGES)[:2]:
+        assert f"{100 * score_of(found, JUDGES[judge_name]).balanced:.1f} %" in readme
 
 
 def test_the_tables_of_the_page_follow_from_the_stored_results():

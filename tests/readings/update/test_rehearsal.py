@@ -175,3 +175,13 @@ def test_the_rehearsal_is_optional():
     assert leadline.check(mlp_case(lr=0.1)).profile.rehearsal is not None
     assert leadline.check(mlp_case(lr=0.1), rehearse=False).profile.rehearsal is None
     assert leadline.check(mlp_case(lr=0.1), update=False).profile.rehearsal is None
+
+
+def test_an_optimizer_that_holds_only_frozen_tensors_trains_nothing():
+    case = mlp_case(lr=0.1)
+    case.model[0].requires_grad_(requires_grad=False)
+    sgd = torch.optim.SGD(case.model[0].parameters(), lr=0.1)
+    report = leadline.check(replace(case, optimizer=sgd))
+    assert report.verdict == "fails"
+    assert "D914" in {finding.code for finding in report.findings}
+    assert any("2 frozen ones" in gap.why for gap in report.coverage.gaps)

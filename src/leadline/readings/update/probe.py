@@ -229,6 +229,12 @@ def _check_optimizer(optimizer: Any) -> Optimizer:
 
 
 def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> None:
+    if parameters and not any(parameter.requires_grad for parameter in parameters):
+        raise InputError(
+            expected="an optimizer with a parameter that requires a gradient",
+            got=f"{len(parameters)} frozen ones, such as {names[0]}",
+            fix="pass the parameters that you train: [p for p in model.parameters() if p.requires_grad]",
+        )
     for name, parameter in zip(names, parameters, strict=True):
         reason = stats.unobservable(parameter)
         if reason:
