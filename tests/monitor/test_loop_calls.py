@@ -131,7 +131,7 @@ def test_the_calls_of_a_step_come_in_their_order(notes):
 
 @pytest.mark.parametrize("compiler", [False, True], ids=["by hooks", "by the wrapper"])
 def test_only_the_outermost_call_of_a_module_is_published_also_after_the_search(notes, compiler, monkeypatch):
-    monkeypatch.setattr(outer_calls, "_is_compiler_loaded", lambda: compiler)
+    monkeypatch.setattr(outer_calls, "_has_compiled", lambda: compiler)
     model, loss = small(), nn.MSELoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3 * MIN_QUIET_STEPS):
@@ -158,7 +158,7 @@ def test_an_evaluation_by_another_module_is_found_when_its_loader_starts(notes):
 
 @pytest.mark.parametrize("compiler", [False, True], ids=["by hooks", "by the wrapper"])
 def test_a_module_that_raises_or_calls_itself_does_not_confuse_later_calls(notes, compiler, monkeypatch):
-    monkeypatch.setattr(outer_calls, "_is_compiler_loaded", lambda: compiler)
+    monkeypatch.setattr(outer_calls, "_has_compiled", lambda: compiler)
 
     class Countdown(nn.Module):
         def forward(self, n):

@@ -123,7 +123,7 @@ class BatchLedger:
     @property
     def is_dense(self) -> bool:
         """True if the batch of this step is looked at."""
-        return self.step < DENSE_STEPS or self.same > 0 or self.step % BURST_SPACING < BURST
+        return self.step < DENSE_STEPS or 0 < self.same < DENSE_STEPS or self.step % BURST_SPACING < BURST
 
     def train(self, turn: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, look: bool) -> None:
         """Look at the inputs of the first training pass of a turn; passes of the same turn are compared.

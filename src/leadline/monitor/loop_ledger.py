@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from leadline.monitor.loop_batches import BatchLedger, class_labels
+from leadline.monitor.loop_batches import DENSE_STEPS, BatchLedger, class_labels
 from leadline.monitor.loop_calls import LoopListener
 from leadline.monitor.loop_gradients import OptimizerRecord, Tally
 from leadline.monitor.loop_phases import Cycle, LossScale, Modes, ModuleFacts, Resume, Schedules
@@ -26,6 +26,8 @@ MIN_IDLE_OPTIMIZER_STEPS = 64
 MIN_UNSEEN_STEPS = 8
 # Heuristic: steps after which replicas are compared; by then those that began alike have drifted.
 MIN_COMPARED_STEP = 8
+# Heuristic: steps between two looks at the numbers, after the first steps.
+UPDATE_INTERVAL = 8
 # Heuristic: steps between two looks at modules and groups that may have changed.
 REFRESH_STEPS = 256
 # Heuristic: of the last STEP_WINDOW steps, those of another optimizer with a backward pass of its own that make a game.
@@ -227,7 +229,8 @@ class LoopLedger(LoopListener):
         self._schedules.end_step(optimizer)
         passes = self._cycle.summed_passes
         self._cycle.end(id(optimizer))
-        self._update(record, passes)
+        if self.steps <= DENSE_STEPS or self.steps % UPDATE_INTERVAL == 0:
+            self._update(record, passes)
         if self.steps >= FIRST_AUDIT_STEP and self.steps.bit_count() == 1:
             self._audit()
         if self.steps % REFRESH_STEPS == 0:

@@ -2,7 +2,7 @@
 
 The wrapper sees every module, so it would cost something for each layer of each pass. A module that was called from
 outside of other modules gets two hooks of its own, and the search ends when it finds nothing new. It starts again
-when an iteration over a loader begins, such as an evaluation. If the compiler is loaded the wrapper stays instead:
+when an iteration over a loader begins, such as an evaluation. Once something was compiled the wrapper stays instead:
 hooks would have it compile again, and compiled layers do not come through the wrapper.
 """
 
@@ -79,15 +79,15 @@ class OuterCalls:
         self._steps += 1
         self._inside.root = None  # an interrupt inside of a call may have left it
         if self._original is None:
-            if _is_compiler_loaded():
+            if _has_compiled():
                 self._wrap()
-        elif self._steps - self._last_found >= MIN_QUIET_STEPS and not _is_compiler_loaded():
+        elif self._steps - self._last_found >= MIN_QUIET_STEPS and not _has_compiled():
             self._unwrap()
 
     @uncompiled
     def add(self, module: nn.Module) -> None:
         """Hook a module that is called from outside of other modules."""
-        if module in self._roots or len(self._roots) >= MAX_ROOTS or _is_compiler_loaded():
+        if module in self._roots or len(self._roots) >= MAX_ROOTS or _has_compiled():
             return
         if getattr(module, "_compiled_call_impl", None) is not None or isinstance(
             module, torch.jit.ScriptModule
@@ -167,8 +167,10 @@ def _is_part_of_another() -> bool:
     return bool(torch._C._current_graph_task_id() != -1) or is_inside_vmap()
 
 
-def _is_compiler_loaded() -> bool:
-    return "torch._dynamo.eval_frame" in sys.modules
+def _has_compiled() -> bool:
+    """True once something was compiled. Optimizers load the compiler without using it."""
+    utilities: Any = sys.modules.get("torch._dynamo.utils")
+    return utilities is not None and bool(utilities.counters.get("frames"))
 
 
 def _replace_call(old: Callable[..., Any], new: Callable[..., Any]) -> None:
