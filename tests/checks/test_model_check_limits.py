@@ -275,3 +275,15 @@ def test_coupled_decay_that_outweighs_the_gradient_is_a_warning():
         report = leadline.check(model, inputs, targets, nn.functional.mse_loss, adam)
         severities += [each.severity for each in report.findings if each.code == "W605"]
     assert severities == ["info", "warning"]
+
+
+def test_no_more_than_all_weights_are_the_same_after_a_step():
+    """In half precision the norm of a small gradient is zero, although its entries are not."""
+    profile = stack_with_update()
+    first, *others = profile.update.parameters
+    lost = replace(first, swallowed=1.0, grad_norm=0.0, count=10 * first.count)
+    profile = replace(profile, update=replace(profile.update, parameters=(lost, *others)))
+    (found,) = [
+        each for check in model_checks() if check.name == "swallowed-update" for each in check(profile)
+    ]
+    assert found.evidence["swallowed"] <= 1

@@ -47,7 +47,8 @@ def swallowed_update(profile: Profile) -> Iterator[Symptom]:
     if profile.update is None or not profile.update.lr:
         return
     counted = [each for each in profile.update.parameters if each.swallowed is not None]
-    total = sum(each.count for each in profile.update.parameters if each.grad_norm > 0)
+    moved = [each for each in profile.update.parameters if each.grad_norm > 0 or each.swallowed is not None]
+    total = sum(each.count for each in moved)
     unchanged = sum((each.swallowed or 0.0) * each.count for each in counted)
     if total and unchanged > MAX_UNCHANGED_SHARE * total:
         worst = max(counted, key=lambda each: (each.swallowed or 0.0) * each.count)
