@@ -15,7 +15,8 @@ from leadline.checks._history import ABSENT, FROZEN
 def test_every_flaw_has_an_alarm_that_reports_it_and_every_alarm_except_one_has_a_flaw():
     assert set(NAMING_ALARMS) == set(FLAWS)
     told = {code for codes in NAMING_ALARMS.values() for code in codes}
-    assert {each.code for each in run_checks()} - told == {
+    of_the_loop = {each.code for each in run_checks() if each.code >= "T816"}  # planted by benchmarks.loop
+    assert {each.code for each in run_checks()} - told - of_the_loop == {
         "T806"
     }  # needs many thousands of steps to be wrong
 

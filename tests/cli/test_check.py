@@ -103,7 +103,7 @@ def test_the_type_reaches_model_and_batch(run):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nets.py"], "expected a target of the form"),
+        (["nets.py"], "expected a program with a training step"),
         (["nest.py:healthy"], "did you mean nets.py?"),
         (["nets.py:helthy"], "did you mean healthy?"),
         (["nets.py:healthy", "--dtype", "int8"], "'int8'"),

@@ -75,7 +75,8 @@ def test_outputs_are_given_the_shape_of_their_targets():
     repair = leadline.fix(model, x, x[:, 0].clone(), F.mse_loss, adam(model.parameters()), budget=BUDGET)
     assert (repair.verdict_before, repair.report.result) == ("fails", "repaired")
     (outcome,) = [each for each in repair.outcomes if each.kept]
-    assert (outcome.fix, outcome.changes_loss, outcome.gone) == ("match-targets", True, ("D908",))
+    assert (outcome.fix, outcome.changes_loss) == ("match-targets", True)
+    assert "D908" in outcome.gone
     assert "below that of its best constant output" in outcome.why
     assert any("changes what the loss means" in note for note in repair.report.notes)
     assert repair.model(x).shape == (256,)

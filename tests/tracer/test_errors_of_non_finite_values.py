@@ -47,7 +47,7 @@ def refuse_number(y: Tensor, target: Tensor) -> Tensor:
 LOSSES = {
     "a distribution": (
         LogOfNegative,
-        lambda y, t: -torch.distributions.Categorical(logits=y).log_prob(t).mean(),
+        lambda y, t: -torch.distributions.Categorical(logits=y, validate_args=True).log_prob(t).mean(),
     ),
     "a range": (LogOfNegative, lambda y, t: F.binary_cross_entropy(y.sigmoid(), F.one_hot(t, 2).float())),
     "linear algebra": (LogOfNegative, lambda y, t: torch.linalg.svd(y)[1].sum()),
@@ -104,7 +104,8 @@ def test_the_command_line_shows_it(run, tmp_path, monkeypatch):
         "class Net(nn.Module):\n"
         "    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(4, 2)\n"
         "    def forward(self, x):\n        return self.a(x).log()\n"
-        "def loss(y, t):\n    return -torch.distributions.Categorical(logits=y).log_prob(t).mean()\n"
+        "def loss(y, t):\n    found = torch.distributions.Categorical(logits=y, validate_args=True)\n"
+        "    return -found.log_prob(t).mean()\n"
         "def make():\n    return Net(), torch.randn(8, 4), torch.randint(0, 2, (8,)), loss\n"
     )
     done = run("check", "net.py:make")

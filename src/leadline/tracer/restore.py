@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -195,16 +196,20 @@ def preserve_state(indexes: Sequence[ModelIndex]) -> Iterator[WriteGuard]:
         yield guard
 
 
+class _PieceOfWork:
+    """Lives as long as the frame in which the work is done."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _OwnWork(threading.local):
-    """How many pieces of Leadline's own work this thread is inside of."""
+    """The pieces of Leadline's own work that this thread is inside of.
 
-    depth = 0
+    They are held weakly: if an interrupt ends a piece before it can say so, it is gone with its frame.
+    """
 
-    def begin(self) -> None:
-        self.depth += 1
-
-    def end(self) -> None:
-        self.depth -= 1
+    def __init__(self) -> None:
+        self.pieces: weakref.WeakSet[_PieceOfWork] = weakref.WeakSet()
 
 
 _OWN_WORK = _OwnWork()
@@ -212,7 +217,7 @@ _OWN_WORK = _OwnWork()
 
 def is_own_work() -> bool:
     """True while this thread runs the user's model for Leadline and not for the user."""
-    return _OWN_WORK.depth > 0
+    return len(_OWN_WORK.pieces) > 0
 
 
 @atomic_contextmanager
@@ -222,8 +227,9 @@ def preserve_process_state() -> Iterator[None]:
     Everything inside is Leadline's own work, which a monitor of the user's loop does not count.
     """
     with ExitStack() as stack:
-        stack.callback(_OWN_WORK.end)
-        _OWN_WORK.begin()
+        piece = _PieceOfWork()
+        stack.callback(_OWN_WORK.pieces.discard, piece)
+        _OWN_WORK.pieces.add(piece)
         stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
         stack.callback(restore_random, random_states())
         yield

@@ -53,7 +53,4 @@ def _is_refuted(profile: Profile) -> bool:
     rows = profile.ledger.rows if profile.ledger else ()
     if any(row.trainable and row.reached and row.kind not in ("bias", "norm", "scalar") for row in rows):
         return True
-    rehearsal = profile.rehearsal
-    return (
-        rehearsal is not None and rehearsal.constant is not None and rehearsal.losses[-1] < rehearsal.constant
-    )
+    return profile.rehearsal is not None and profile.rehearsal.shows_learning
