@@ -293,7 +293,7 @@ def _subclasses(base: type) -> Iterator[type]:
 
 
 class _Busy(threading.local):
-    """The methods that this thread is inside of: an override that calls the method it overrides is one call."""
+    """The methods that this thread runs: an override that calls the method it overrides is one call."""
 
     def __init__(self) -> None:
         self.methods: set[tuple[str, int]] = set()

@@ -108,7 +108,7 @@ class Modes:
         self.train_mode_passes = 0
         self.train_mode_noise = 0.0
         self._noise_of_step: float | None = None
-        """Of the last call before a backward pass: None without noise, 0 in train mode, else what is switched off."""
+        """The noise that eval mode switched off in the last call before a backward pass; None if the model has none."""
         self._last_call: float | None = None
         self._evaluated: set[int] = set()
         self._unread = 0

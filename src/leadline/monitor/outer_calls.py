@@ -34,7 +34,7 @@ Publish = Callable[..., None]
 
 
 class _Inside(threading.local):
-    """The outermost module that this thread is inside of, and how often if it calls itself."""
+    """The outermost module that this thread runs, and how often if it calls itself."""
 
     def __init__(self) -> None:
         self.root: nn.Module | None = None
@@ -77,7 +77,7 @@ class OuterCalls:
     def add_step(self) -> None:
         """Count a step of an optimizer; the search ends when it has found nothing for some."""
         self._steps += 1
-        self._inside.root = None  # an interrupt inside of a call may have left it
+        self._inside.root = None  # an interrupt in a call may have left it
         if self._original is None:
             if _has_compiled():
                 self._wrap()

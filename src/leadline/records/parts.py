@@ -42,7 +42,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     load: tuple[int, ...]
     """How many tokens of the batch chose each expert."""
     gradient: GradientState
-    """Of the weight."""
+    """The gradient of its weight."""
     trainable: bool = True
     is_balanced: bool = False
     """The loss contains something that depends on the load or the mean score of the experts."""
@@ -77,7 +77,7 @@ class FrozenWeights(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     """Their parameters."""
     share: float
-    """Of all parameters of the model."""
+    """Their share of all parameters of the model."""
     feeds_learning: bool
     """Something that learns reads what they compute, and nothing that learns is between or beside them."""
 

@@ -252,7 +252,7 @@ def _check(calls: Mapping[int, TapeCall]) -> None:
         raise NotAttributableError(f"the step calls modules {len(modules)} times, as a rollout does")
     for call in calls.values():
         if not call.has_grad and any(each.grad_fn is not None for each in call.outputs):
-            raise NotAttributableError(UNSEEN_VALUE)  # made inside of a custom autograd.Function
+            raise NotAttributableError(UNSEEN_VALUE)  # made inside a custom autograd.Function
         for tensor, version in call.versions:
             if tensor.grad_fn is not None:
                 raise NotAttributableError(UNSEEN_VALUE)

@@ -314,7 +314,7 @@ class CallStart:
         """None if the arguments cannot be read."""
         try:
             return cls([each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)])
-        except Exception:
+        except Exception:  # a container of the user may raise when it is opened, and the program must go on
             return None
 
     @classmethod

@@ -203,7 +203,7 @@ class _PieceOfWork:
 
 
 class _OwnWork(threading.local):
-    """The pieces of Leadline's own work that this thread is inside of.
+    """The pieces of Leadline's own work that this thread is doing.
 
     They are held weakly: if an interrupt ends a piece before it can say so, it is gone with its frame.
     """

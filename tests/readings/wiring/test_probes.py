@@ -146,3 +146,24 @@ def test_no_pass_is_held_while_the_next_one_runs():
     read_dependence(case, trace)
     assert len(alive) >= 3
     assert not any(alive)
+
+
+def cox(risk: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """The partial likelihood of survival analysis: each event is compared with all that outlive it."""
+    order = seen[:, 0].argsort(descending=True)
+    ranked, events = risk.squeeze(1)[order], seen[:, 1][order]
+    return -((ranked - torch.logcumsumexp(ranked, 0)) * events).sum() / events.sum()
+
+
+def test_a_survival_loss_compares_samples_on_purpose_and_a_column_against_a_row_does_not():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Linear(32, 1))
+    inputs = torch.randn(64, 5)
+    times = torch.stack([torch.rand(64), (torch.rand(64) < 0.7).float()], 1)
+    by_loss = [
+        leadline.check(model, inputs, times, cox),
+        leadline.check(model, inputs, inputs[:, 0], lambda out, y: (out - y).square().mean()),
+    ]
+    found = [[each.severity for each in report.findings if each.code == "D908"] for report in by_loss]
+    assert found[1] == ["error"]
+    assert "error" not in found[0]

@@ -60,7 +60,7 @@ def foreign_optimizer(profile: Profile) -> Iterator[Symptom]:
 
 
 def _idle_members(optimizer: Optimizer | None) -> Iterator[Symptom]:
-    """Of several optimizers, those that hold no parameter of the model: they may train another part of the program."""
+    """A note about those of several optimizers that hold no parameter of the model: they may train something else."""
     groups = () if optimizer is None else optimizer.groups
     for member in sorted({group.member for group in groups}):
         own = [group for group in groups if group.member == member]

@@ -10,6 +10,8 @@ from leadline.records import Profile, Question
 
 # Heuristic: the own share of a target may be small in a contrastive loss, where all samples count for all others.
 MIN_FOREIGN_GRADIENT = 0.05
+# Derived: in a table of N by N, a target changes the gradient of every output alike: a share of 1, far above half.
+MIN_TABLE_GRADIENT = 0.5
 
 
 @check(
@@ -34,8 +36,9 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     compared with targets of other positions.
 
     ## When it is wrong
-    Contrastive and ranking losses compare samples with each other on purpose. Without a difference of shapes it is
-    therefore only a note.
+    Contrastive, ranking and survival losses compare samples with each other on purpose. Without a difference of shapes
+    it is a note, unless a column of outputs gets the same change of its gradient at every sample, as a table of N by N
+    gives it (more than `MIN_TABLE_GRADIENT` = 0.5 of the sample's own change).
 
     ## References
     PyTorch, the warning of `torch.nn.functional.mse_loss` about a target size that differs from the input size.
@@ -54,8 +57,9 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     foreign = question.foreign_gradient or 0.0
     if shapes is None and foreign < MIN_FOREIGN_GRADIENT:
         return
+    is_table = _is_column(question) and foreign > MIN_TABLE_GRADIENT
     yield Symptom(
-        severity="error" if shapes is not None or _is_column(question) else "info",
+        severity="error" if shapes is not None or is_table else "info",
         where="the loss",
         message=f"the loss compares each output with the targets of all samples: shapes {shapes} broadcast"
         f"{in_op(broadcast.site if broadcast else None)}"

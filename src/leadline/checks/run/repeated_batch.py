@@ -48,8 +48,8 @@ def repeated_batch(history: History) -> Iterator[Symptom]:
 
     ## What it measures
     Steps in a row whose inputs are equal, known by some of their elements. A warning at `MIN_SAME_STEPS` = 8 if a
-    DataLoader of several batches was started again in most of these steps, which is what `next(iter(loader))` inside of
-    the loop does; else a note at `MIN_SAME_STEPS_BY_CHOICE` = 64.
+    DataLoader of several batches was started again in most of these steps, which is what `next(iter(loader))` in the
+    loop does; else a note at `MIN_SAME_STEPS_BY_CHOICE` = 64.
 
     Where inputs were not recorded (a log of losses, batches on another device) there are two other signs. First, loss
     and gradient norm are equal to the last bit in the last `EQUAL_STEPS` = 8 steps: the batch is the same and nothing

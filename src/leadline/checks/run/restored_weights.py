@@ -49,7 +49,7 @@ def restored_weights(history: History) -> Iterator[Symptom]:
         where="the weights",
         since=since(history, "restored_weights"),
         message=f"{steps:.0f} of the last {STEP_WINDOW} steps were undone before the next step began",
-        action="Look for a `load_state_dict` or a copy of old weights inside of the loop.",
+        action="Look for a `load_state_dict` or a copy of old weights in the loop.",
         forecast="nothing that is learned stays",
         evidence={"steps": steps},
     )

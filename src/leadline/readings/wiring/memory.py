@@ -57,7 +57,7 @@ def read_unwritten(
 
 
 def unwritten_without_weights(trace: Trace) -> tuple[UnwrittenTensor, ...]:
-    """The same of a model that was built without weights: its initializers were followed and left these out."""
+    """The tensors that no initializer wrote, of a model that was built without weights."""
     return tuple(
         UnwrittenTensor(name=each.name, count=each.count, is_read=each.used)
         for each in trace.parameters

@@ -288,7 +288,7 @@ def _unless_refused(measure: Callable[[Case, Pass], float | None], case: Case, b
     """
     try:
         return measure(case, base)
-    except Exception:
+    except Exception:  # the user's loss may raise anything for targets that it never sees in training
         return None
 
 
