@@ -40,6 +40,8 @@ DERIVED = {  # exponents that the theory derives: (SGD, Adam)
     "deepnorm-adam": (-1.0, 0.0),
     "fixup": (0.0, 0.5),
 }
+# The schemes whose branches are added with a weight. The depth atlas (benchmarks/depth_atlas.py) has all schemes.
+MEASURED = tuple(name for name, row in SCHEMES.items() if row.is_weighted_sum)
 STEPS: dict[str, Callable[[Tensor], Tensor]] = {"sgd": lambda g: g, "adam": torch.sign}
 
 
@@ -87,6 +89,8 @@ def branch_matrices(model: nn.Module) -> list[nn.Parameter]:
     for residual in (module for module in model.modules() if isinstance(module, Residual)):
         found += [p for p in residual.branch.parameters() if p.ndim > 1]
         found += [p for p in (residual.weight, residual.skip_weight) if p is not None]
+        if residual.connection is not None:
+            found += residual.connection.parameters()
     return found
 
 
@@ -115,7 +119,7 @@ def measure(scheme: str, rule: str, *, moved: Moved, seeds: int, depths: tuple[i
 def run(seeds: int = SEEDS, depths: tuple[int, ...] = DEPTHS) -> dict[str, Any]:
     """Measure every scheme with both step rules and the three sets of parameters."""
     started, rows = time.perf_counter(), {}
-    for scheme in SCHEMES:
+    for scheme in MEASURED:
         rows[scheme] = {
             f"{rule}_{moved}": measure(scheme, rule, moved=moved, seeds=seeds, depths=depths)
             for rule in STEPS

@@ -21,7 +21,7 @@ def test_every_scheme_makes_an_mlp_whose_blocks_all_get_gradients(name):
 
 
 @pytest.mark.parametrize("version", ["pre", "v1"])
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [name for name, row in SCHEMES.items() if not row.has_several_streams])
 def test_every_scheme_makes_a_resnet_with_finite_outputs_and_gradients(name, version):
     model = ResNet(3, 4, 6, 5, scheme=name, version=version, generator=torch.Generator().manual_seed(0))
     out = model(images)
@@ -29,6 +29,11 @@ def test_every_scheme_makes_a_resnet_with_finite_outputs_and_gradients(name, ver
     assert out.shape == (4, 5)
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
     assert all(isinstance(block, Residual) for block in model.blocks)
+
+
+def test_a_resnet_refuses_a_scheme_with_several_streams():
+    with pytest.raises(InputError, match="one stream"):
+        ResNet(3, 4, 6, 5, scheme="mhc")
 
 
 def test_the_default_v1_resnet_is_the_original_block():

@@ -84,6 +84,59 @@ def test_completep_scales_rate_decay_and_epsilon_with_width():
     assert bias["lr"] == pytest.approx(0.1)
 
 
+def test_muon_gets_the_matrices_of_the_branches_and_adamw_all_else():
+    model = LanguageModel(11, 16, 2, 3, scheme="residual-linear")
+    groups = param_groups(model, None, "muon", lr=0.01, weight_decay=0.1)
+    named = {id(p): name for name, p in model.named_parameters()}
+    muon = {named[id(p)] for group in groups.muon for p in group["params"]}
+    adamw = {named[id(p)] for group in groups.adamw for p in group["params"]}
+    assert muon | adamw == set(named.values())
+    assert not muon & adamw
+    assert muon == {n for n, p in model.named_parameters() if ".branch." in n and p.ndim == 2}
+    torch.optim.AdamW(groups.adamw)
+    if hasattr(torch.optim, "Muon"):
+        torch.optim.Muon(groups.muon)
+
+
+def muon_change(width: int, depth: int, scheme: str, adamw_lr: float | None) -> float:
+    """The change of the last hidden layer by one Muon step at the rates of `param_groups`."""
+    generator = torch.Generator().manual_seed(0)
+    model = MLP(8, width, depth, 8, scheme=scheme, generator=generator)
+    base = Base(sublayers=4, width=32)
+    groups = param_groups(model, None, "muon", lr=1e-5, base=base, adamw_lr=adamw_lr).muon
+    hidden: list[Tensor] = []
+    model.output.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0].detach()))
+    x, readout = torch.randn(16, 8, generator=generator), torch.randn(16, 8, generator=generator)
+    (model(x) * readout).sum().backward()
+    with torch.no_grad():
+        for group in groups:
+            for p in group["params"]:
+                left, _, right = torch.linalg.svd(p.grad, full_matrices=False)
+                size = (
+                    0.2 * max(p.shape) ** 0.5
+                    if adamw_lr is None
+                    else max(1.0, p.shape[0] / p.shape[1]) ** 0.5
+                )
+                p.sub_(left @ right, alpha=group["lr"] * size)
+        model(x)
+    return float((hidden[1] - hidden[0]).square().mean().sqrt())
+
+
+@pytest.mark.parametrize("adamw_lr", [None, 1e-3])
+def test_the_step_of_muon_at_its_rates_depends_neither_on_width_nor_on_depth(adamw_lr):
+    for scheme in ("residual-linear", "residual-sqrt"):
+        small, wide = (muon_change(width, 8, scheme, adamw_lr) for width in (32, 256))
+        deep = muon_change(32, 64, scheme, adamw_lr)
+        assert wide / small == pytest.approx(1, abs=0.35)
+        assert deep / small == pytest.approx(1, abs=0.35)
+
+
+def test_a_rate_for_adamw_is_refused_without_muon():
+    model = MLP(2, 4, 2, 1, scheme="pre")
+    with pytest.raises(InputError, match="muon"):
+        param_groups(model, None, "adamw", lr=0.1, adamw_lr=0.1)
+
+
 def test_the_two_stacks_of_a_pair_have_their_own_depth():
     model = EncoderDecoder(10, 16, 2, 4, decoder_depth=2, scheme="residual-sqrt")
     groups = rates(model, param_groups(model, None, "adam", lr=1.0))

@@ -51,7 +51,7 @@ def by_hand(name: str, f: nn.Module) -> torch.Tensor:
     }[name]()
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [name for name, row in SCHEMES.items() if row.is_weighted_sum])
 def test_wiring_is_the_published_formula(name):
     residual = Residual(branch(), scheme=name, index=4, depth=9)
     torch.testing.assert_close(residual(x), by_hand(name, residual.branch))

@@ -18,7 +18,9 @@ NAMES = {
     frozenset({"pre", "out"}): "sandwich",
     frozenset({"pre", "post"}): "pre+post",
 }
-RESIDUAL = [name for name, scheme in SCHEMES.items() if scheme.has_skip and not scheme.block_bypass]
+RESIDUAL = [
+    name for name, row in SCHEMES.items() if row.is_weighted_sum and row.has_skip and not row.block_bypass
+]
 
 
 def placements(scheme: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from leadline.ops.optimizers import Family, family_of
+from leadline.ops.optimizers import Family, decay_share, family_of, momentum_gain
 from leadline.records import ParamGroup, Profile, ScaledTensor, Severity, Update
 
 HALF_PRECISION = ("float16", "bfloat16")
@@ -37,8 +37,9 @@ MAX_SHARE_OF_ONE_BLOCK = 0.5
 class StepSize:
     r"""How far an optimizer step moves the weights, and by how much it should lower the loss.
 
-    The first step of a fresh optimizer with momentum $\mu$ is its smallest: once momentum has built up, steps along a
-    steady gradient are $1/(1-\mu)$ times as long. `relative` and `predicted_decrease` describe these later steps.
+    The first step of a fresh optimizer that sums gradients in a momentum $\mu$ (SGD) is its smallest: once momentum has
+    built up, steps along a steady gradient are $1/(1-\mu)$ times as long. `relative` and `predicted_decrease` describe
+    these later steps.
     """
 
     family: Family
@@ -65,13 +66,13 @@ def step_size_of(profile: Profile) -> StepSize | None:
     names = {weight.name for weight in profile.facts.weights} if profile.facts else set()
     moved = [step for step in update.parameters if step.name in names and step.grad_norm > 0]
     ratios = [ratio for step in moved if (ratio := step.update_ratio)]
-    momentum_gain = 1 / (1 - _largest_momentum(profile)) if update.steps == 0 else 1.0
+    gain = _largest_momentum_gain(profile) if update.steps == 0 else 1.0
     size = StepSize(
         family=family,
         optimizer=update.optimizer,
         lr=update.lr or 0.0,
-        relative=median(ratios) * momentum_gain if ratios else math.nan,
-        predicted_decrease=-update.predicted_loss_change / update.loss * momentum_gain,
+        relative=median(ratios) * gain if ratios else math.nan,
+        predicted_decrease=-update.predicted_loss_change / update.loss * gain,
         measured=-update.measured_loss_change / update.loss,
     )
     return size if math.isfinite(size.relative) and math.isfinite(size.predicted_decrease) else None
@@ -90,9 +91,10 @@ def is_warming_up(profile: Profile) -> bool:
 
 def decay_per_step(profile: Profile) -> float:
     """The largest share of a weight that weight decay alone removes in one step; 0 without an optimizer."""
-    groups = profile.optimizer.groups if profile.optimizer else ()
-    shares = ((group.lr or 0.0) * group.weight_decay / (1 - _momentum(group)) for group in groups)
-    return max(shares, default=0.0)
+    optimizer = profile.optimizer
+    if optimizer is None:
+        return 0.0
+    return max((decay_share(optimizer, group) for group in optimizer.groups), default=0.0)
 
 
 def decayed_tensors(profile: Profile) -> Iterator[tuple[ParamGroup, ScaledTensor]]:
@@ -177,11 +179,8 @@ def step_evidence(update: Update) -> dict[str, float]:
     return {key: value for key, value in numbers.items() if value is not None and abs(value) < math.inf}
 
 
-def _largest_momentum(profile: Profile) -> float:
-    groups = profile.optimizer.groups if profile.optimizer else ()
-    return max((_momentum(group) for group in groups), default=0.0)
-
-
-def _momentum(group: ParamGroup) -> float:
-    momentum = group.options.get("momentum", 0.0)
-    return float(momentum) if isinstance(momentum, int | float) and 0 <= momentum < 1 else 0.0
+def _largest_momentum_gain(profile: Profile) -> float:
+    optimizer = profile.optimizer
+    if optimizer is None:
+        return 1.0
+    return max((momentum_gain(optimizer, group) for group in optimizer.groups), default=1.0)

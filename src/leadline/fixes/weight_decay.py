@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.fixes._engine.fix import FixContext, Plan, fix
+from leadline.ops.optimizers import decay_share
 from leadline.records import Edit
 
 # Heuristic: share of a weight that decay removes per step; a twentieth of the limit of check U524.
@@ -39,8 +40,12 @@ def weight_decay(context: FixContext) -> Iterator[Plan]:
     decay = max(group.weight_decay for group in optimizer.groups)
     exempt = tuple(_exempt_names(context))
     if context.findings(("U524", "U507")):
-        rate = max(group.lr or 0.0 for group in optimizer.groups)
-        lowered = float(f"{min(decay, TARGET_DECAY_PER_STEP / rate):.2g}") if rate else decay
+        per_decay = max(
+            decay_share(optimizer, group) / group.weight_decay
+            for group in optimizer.groups
+            if group.weight_decay
+        )
+        lowered = float(f"{min(decay, TARGET_DECAY_PER_STEP / per_decay):.2g}") if per_decay else decay
         yield _plan(f"weight decay {decay:.3g} lowered to {lowered:.3g}", lowered, (), 0.9)
         decay = lowered
     if exempt:

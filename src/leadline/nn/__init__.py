@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from leadline.nn.clipping import StableAdamW, adaptive_clip_, clip_norm_, z_loss
     from leadline.nn.conv import ResNet
     from leadline.nn.encoder_decoder import EncoderDecoder
+    from leadline.nn.experts import MixtureOfExperts, balance_loss
     from leadline.nn.language import LanguageModel
     from leadline.nn.mlp import MLP
-    from leadline.nn.optim import Base, param_groups
+    from leadline.nn.optim import Base, MuonGroups, param_groups
     from leadline.nn.options import Options
     from leadline.nn.residual import Residual, profile_admin_
     from leadline.nn.schedules import schedule
@@ -30,9 +31,12 @@ _MODULES = {
     "z_loss": "leadline.nn.clipping",
     "ResNet": "leadline.nn.conv",
     "EncoderDecoder": "leadline.nn.encoder_decoder",
+    "MixtureOfExperts": "leadline.nn.experts",
+    "balance_loss": "leadline.nn.experts",
     "LanguageModel": "leadline.nn.language",
     "MLP": "leadline.nn.mlp",
     "Base": "leadline.nn.optim",
+    "MuonGroups": "leadline.nn.optim",
     "param_groups": "leadline.nn.optim",
     "Options": "leadline.nn.options",
     "Residual": "leadline.nn.residual",
@@ -54,6 +58,8 @@ __all__ = [
     "EncoderDecoder",
     "LanguageModel",
     "Layout",
+    "MixtureOfExperts",
+    "MuonGroups",
     "Options",
     "Place",
     "ResNet",
@@ -61,6 +67,7 @@ __all__ = [
     "Scheme",
     "StableAdamW",
     "adaptive_clip_",
+    "balance_loss",
     "clip_norm_",
     "init",
     "param_groups",

@@ -99,18 +99,23 @@ class SelfAttention(nn.Module):
     Q, K and V come from one packed matrix, O is the output matrix and $d_h$ the width of a head.
 
     `qk_norm` normalizes queries and keys over the features of a head (Dehghani et al. 2023, arXiv
-    2302.05442), which bounds the logits; `inner_norm` normalizes before the output matrix (Magneto).
+    2302.05442), which bounds the logits; `qkv_norm` normalizes the values too (HybridNorm); `inner_norm` normalizes
+    before the output matrix (Magneto).
     """
 
-    def __init__(self, width: int, heads: int, *, options: Options, inner_norm: bool = False) -> None:
+    def __init__(
+        self, width: int, heads: int, *, options: Options, inner_norm: bool = False, qkv_norm: bool = False
+    ) -> None:
         super().__init__()
         self.width, self.heads = width, heads
         self.head_width = check_heads(width, heads)
         self.dropout = options.dropout
         self.qkv = make_linear(width, 3 * width, bias=options.bias)
         self.output = make_linear(width, width, bias=options.bias)
-        self.norm_query = options.make_norm(self.head_width) if options.qk_norm else None
-        self.norm_key = options.make_norm(self.head_width) if options.qk_norm else None
+        has_norms = options.qk_norm or qkv_norm
+        self.norm_query = options.make_norm(self.head_width) if has_norms else None
+        self.norm_key = options.make_norm(self.head_width) if has_norms else None
+        self.norm_value = options.make_norm(self.head_width) if qkv_norm else None
         self.norm_inner = options.make_norm(width) if inner_norm else None
 
     def forward(self, x: Tensor | Recomputed, context: Context = NO_CONTEXT) -> Tensor:
@@ -119,6 +124,8 @@ class SelfAttention(nn.Module):
         query, key, value = (_split_heads(part, self.heads) for part in packed.chunk(3, dim=-1))
         if self.norm_query is not None and self.norm_key is not None:
             query, key = self.norm_query(query), self.norm_key(key)
+        if self.norm_value is not None:
+            value = self.norm_value(value)
         if context.rotation is not None:
             query, key = rotate(query, *context.rotation), rotate(key, *context.rotation)
         if context.cache is not None:

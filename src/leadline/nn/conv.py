@@ -15,6 +15,7 @@ from leadline.nn.residual import Residual
 from leadline.nn.roles import RoleWeight, fill_branch_
 from leadline.nn.scheme import Scheme, check_depth
 from leadline.nn.schemes import find_scheme
+from leadline.nn.streams import make_scheme_norm
 from leadline.nn.uninitialized import make_conv, make_linear
 
 Version = Literal["pre", "v1"]
@@ -96,11 +97,13 @@ class ResNet(nn.Module):
                 expected="version: pre or v1", got=f"version={version!r}", fix="pass one of these names"
             )
         self.scheme = find_scheme(V1_SCHEME if scheme is None and version == "v1" else scheme, depth)
+        check_one_stream(self.scheme)
         self.version = version
         self.stem = make_conv(inputs, width, 3)
         self.blocks = nn.ModuleList(_blocks(self.scheme, width, depth, version, generator))
         last = width * 2 ** ((depth - 1) * STAGES // depth)
-        self.final_norm = nn.BatchNorm2d(last) if self.scheme.final_norm else None
+        make_norm = make_scheme_norm(self.scheme, nn.BatchNorm2d)
+        self.final_norm = make_norm(last) if self.scheme.final_norm else None
         self.output = make_linear(last, outputs, bias=True)
         self._fill_ends(generator)
 
@@ -121,6 +124,16 @@ class ResNet(nn.Module):
             x = F.relu(x)
         y: Tensor = self.output(x.mean((2, 3)))
         return y
+
+
+def check_one_stream(scheme: Scheme) -> None:
+    """Raise if the scheme has several streams, which cannot change their width from stage to stage."""
+    if scheme.has_several_streams:
+        raise InputError(
+            expected="a scheme with one stream: a ResNet changes the width of its stream",
+            got=f"scheme={scheme.name!r}",
+            fix="use this scheme in an MLP, Encoder, EncoderDecoder or LanguageModel",
+        )
 
 
 def _blocks(

@@ -49,6 +49,17 @@ class LastAxis:
 
 
 @dataclass(frozen=True, slots=True)
+class Affine:
+    """The module's output times `factor` plus `offset`: outputs of unit size in the unit of the targets."""
+
+    factor: float
+    offset: float
+
+    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+        return on_first(output, lambda y: y * self.factor + self.offset)
+
+
+@dataclass(frozen=True, slots=True)
 class LogSoftmaxed:
     """The logarithm of the softmax of the module's output along `dim`."""
 
@@ -56,6 +67,43 @@ class LogSoftmaxed:
 
     def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
         return on_first(output, lambda y: y.log_softmax(self.dim))
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedOutput:
+    """The module's output `steps` positions later along `axis`: position t holds what belonged to t + steps.
+
+    Positions that have no such output get zeros, which no weight can change.
+    """
+
+    steps: int
+    axis: int
+
+    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+        return on_first(output, lambda y: shifted(y, self.steps, self.axis, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedLabels:
+    """The module's argument `name`, class labels, `steps` positions earlier along `axis`; -100, which losses ignore, is
+    put where there are none.
+    """
+
+    name: str
+    steps: int
+    axis: int
+
+    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return arguments, {**named, self.name: shifted(named[self.name], -self.steps, self.axis, -100)}
+
+
+def shifted(values: Tensor, steps: int, axis: int, fill: float) -> Tensor:
+    """A tensor whose index t along `axis` holds what was at t + steps, and `fill` where there was nothing."""
+    length = values.size(axis)
+    moved = values.roll(-steps, axis)
+    place = torch.arange(length, device=values.device) + steps
+    outside = ((place < 0) | (place >= length)).view(-1, *[1] * (values.dim() - 1 - axis))
+    return moved.masked_fill(outside, fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +208,38 @@ def _changed(x: Any, change: Any) -> Any:
 Forward = Callable[..., Any]
 
 
+class ScaledCall:
+    """A module's forward in which the result of one torch call is multiplied by `factor`.
+
+    It is the call number `place` among those of the function named `calls`, counted from 0; calls in submodules do not
+    count. Assign it to `module.forward`.
+    """
+
+    def __init__(self, module: nn.Module, calls: str, place: int, factor: float) -> None:
+        self.module, self.calls, self.place, self.factor = module, calls, place, factor
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        mode = _ScaledCallMode(self.calls, self.place, self.factor)
+        with _paused_inside(self.module, mode), mode:
+            return type(self.module).forward(self.module, *arguments, **named)
+
+
+class _ScaledCallMode(TorchFunctionMode):
+    def __init__(self, calls: str, place: int, factor: float) -> None:
+        super().__init__()
+        self.calls, self.place, self.factor = calls, place, factor
+        self.depth, self.seen = 0, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **kwargs or {})
+        if self.depth or getattr(func, "__name__", "") != self.calls:
+            return result
+        self.seen += 1
+        return result * self.factor if self.seen == self.place + 1 else result
+
+
 class Rerouted:
     """A module's forward that replaces calls of the torch function named `calls` by `to`.
 
@@ -192,7 +272,7 @@ class _Rerouting(TorchFunctionMode):
 
 
 @contextmanager
-def _paused_inside(module: nn.Module, mode: _Rerouting) -> Iterator[None]:
+def _paused_inside(module: nn.Module, mode: _Rerouting | _ScaledCallMode) -> Iterator[None]:
     def enter(child: nn.Module, arguments: Any) -> None:
         mode.depth += 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Generator, Tensor, nn
 
 from leadline.nn import init
@@ -10,6 +12,7 @@ from leadline.nn.residual import Residual
 from leadline.nn.roles import RoleWeight, fill_branch_
 from leadline.nn.scheme import Scheme, check_depth
 from leadline.nn.schemes import find_scheme
+from leadline.nn.streams import make_scheme_norm, make_stream_end, open_stream
 from leadline.nn.uninitialized import make_linear
 
 
@@ -83,7 +86,9 @@ class MLP(nn.Module):
         self.scheme = find_scheme(scheme, depth)
         self.input = make_linear(inputs, width, bias=True)
         self.blocks = nn.ModuleList(self._block(i, width, depth, activation, generator) for i in range(depth))
-        self.final_norm = nn.LayerNorm(width) if self.scheme.final_norm else None
+        make_norm = make_scheme_norm(self.scheme, nn.LayerNorm)
+        self.stream_end = make_stream_end(self.scheme, width, make_norm)
+        self.final_norm = make_norm(width) if self.scheme.final_norm else None
         self.output = make_linear(width, outputs, bias=True)
         self._fill_ends(generator)
 
@@ -106,8 +111,9 @@ class MLP(nn.Module):
             nn.init.zeros_(self.output.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.input(x)
+        state = open_stream(self.scheme, self.input(x))
         for block in self.blocks:
-            x = block(x)
-        y: Tensor = self.output(x if self.final_norm is None else self.final_norm(x))
+            state = block(state)
+        stream: Any = state if self.stream_end is None else self.stream_end(state)
+        y: Tensor = self.output(stream if self.final_norm is None else self.final_norm(stream))
         return y

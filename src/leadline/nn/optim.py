@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, overload
 
 import torch
 from torch import nn
@@ -28,6 +28,10 @@ FAMILIES: dict[str, Family] = {
     "rmsprop": "adam",
     "adafactor": "adam",
     "lion": "adam",
+    "sophia": "adam",
+    "soap": "adam",
+    "shampoo": "adam",
+    "muon": "adam",
     "sign": "adam",
     "stableadamw": "adam",
 }
@@ -49,6 +53,30 @@ class Base:
 TWO_BLOCKS = Base()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MuonGroups:
+    """The groups of the two optimizers that train a model together.
+
+    `muon` are the matrices inside residual branches, for `torch.optim.Muon`; `adamw` is everything else, and the
+    routers of experts, whose outputs are scores and no hidden layer.
+    """
+
+    muon: list[dict[str, Any]]
+    adamw: list[dict[str, Any]]
+
+
+@overload
+def param_groups(  # type: ignore[overload-overlap]  # "muon" is a str, and comes first
+    model: nn.Module,
+    scheme: str | Scheme | None,
+    optimizer: Literal["muon"],
+    lr: float,
+    weight_decay: float = 0.0,
+    *,
+    base: Base = TWO_BLOCKS,
+    adamw_lr: float | None = None,
+) -> MuonGroups: ...
+@overload
 def param_groups(
     model: nn.Module,
     scheme: str | Scheme | None,
@@ -57,7 +85,17 @@ def param_groups(
     weight_decay: float = 0.0,
     *,
     base: Base = TWO_BLOCKS,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]: ...
+def param_groups(  # noqa: PLR0913  (the settings of two optimizers)
+    model: nn.Module,
+    scheme: str | Scheme | None,
+    optimizer: str | type[torch.optim.Optimizer],
+    lr: float,
+    weight_decay: float = 0.0,
+    *,
+    base: Base = TWO_BLOCKS,
+    adamw_lr: float | None = None,
+) -> list[dict[str, Any]] | MuonGroups:
     r"""Groups for a torch optimizer: rates by the depth law inside residuals; no decay on norms, biases and scalars.
 
     A step on a parameter whose change reaches the stream damped like $S^{-e}$ ($S$ residual sub-layers)
@@ -76,15 +114,68 @@ def param_groups(
 
     `scheme` must be the scheme of the model's `Residual`s (None takes it from them); `optimizer` is a name or a torch
     optimizer class.
+
+    With `"muon"` the result is a `MuonGroups`: matrices inside branches for Muon, all else for AdamW. Muon's depth law
+    is Adam's, because its step ignores the gradient's scale too. Its width law is not. All singular values of a step
+    are $\eta\,s$, and a step that changes the output of a matrix by an amount that does not depend on width has a
+    constant largest singular value (the spectral condition for matrices of fixed proportions). Without `adamw_lr`, one
+    rate serves both optimizers and Muon's `adjust_lr_fn` is `match_rms_adamw`, $s = 0.2\sqrt{\max(n, m)}$ for an
+    $m \times n$ matrix, so that the rate is $\eta\,m_N^{-1/2}$. With it, `lr` is Muon's own, `adjust_lr_fn` is
+    `original`, $s = \sqrt{\max(1, m/n)}$, and width has no part in the rate. In both cases the decay is multiplied by
+    what width divides the rate by, so that $\eta\lambda$ stays.
     """
     family = find_family(optimizer)
     residuals = [module for module in model.modules() if isinstance(module, Residual)]
     _check_scheme(residuals, scheme)
+    _check_adamw_lr(optimizer, adamw_lr)
     settings = _GroupSettings(family=family, lr=lr, weight_decay=weight_decay, base=base)
+    if optimizer == "muon":
+        return _muon_groups(model, residuals, settings, adamw_lr)
+    return _collected(_grouped_parameters(model, residuals, settings))
+
+
+def _collected(parameters: Iterable[tuple[nn.Parameter, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """One group for the parameters with equal values."""
     groups: dict[tuple[object, ...], dict[str, Any]] = {}
-    for parameter, group in _grouped_parameters(model, residuals, settings):
+    for parameter, group in parameters:
         groups.setdefault(tuple(group.values()), {**group, "params": []})["params"].append(parameter)
     return list(groups.values())
+
+
+def _muon_groups(
+    model: nn.Module, residuals: list[Residual], settings: _GroupSettings, adamw_lr: float | None
+) -> MuonGroups:
+    routers = {id(part.weight) for r in residuals for part in role_weights(r.branch) if part.role == "router"}
+    owners = {
+        parameter: residual
+        for residual in residuals
+        for parameter in residual.branch.parameters()
+        if parameter.ndim == 2 and parameter.requires_grad and id(parameter) not in routers
+    }
+    dampings = {residual: _dampings(residual) for residual in residuals}
+    names = {p: name for residual in residuals for name, p in residual.named_parameters()}
+    hidden = (
+        (p, _spectral(settings, residual, dampings[residual].get(names[p]), adamw_lr is None))
+        for p, residual in owners.items()
+    )
+    rest = replace(settings, lr=settings.lr if adamw_lr is None else adamw_lr)
+    others = ((p, group) for p, group in _grouped_parameters(model, residuals, rest) if p not in owners)
+    return MuonGroups(muon=_collected(hidden), adamw=_collected(others))
+
+
+def _spectral(
+    settings: _GroupSettings, residual: Residual, damping: float | None, matches_adamw: bool
+) -> dict[str, Any]:
+    """The group of a matrix that Muon steps."""
+    width = _width_factor(settings.base, residual) ** 0.5 if matches_adamw else 1.0
+    rate = settings.lr / width
+    if damping is not None and residual.scheme.exponent is not None:
+        rate *= (residual.place.total / settings.base.sublayers) ** rate_power(damping, "adam")
+    return {
+        "lr": rate,
+        "weight_decay": settings.weight_decay * width,
+        "adjust_lr_fn": "match_rms_adamw" if matches_adamw else "original",
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +252,16 @@ def find_family(optimizer: str | type[torch.optim.Optimizer]) -> Family:
             fix="name the family it steps like: 'sgd' (linear in the gradient) or 'adam' (scale-free)",
         )
     return FAMILIES[name]
+
+
+def _check_adamw_lr(optimizer: str | type[torch.optim.Optimizer], adamw_lr: float | None) -> None:
+    is_class = not isinstance(optimizer, str) and optimizer.__name__.lower() == "muon"
+    if is_class or (adamw_lr is not None and optimizer != "muon"):
+        raise InputError(
+            expected='optimizer="muon" for the groups of Muon and AdamW, with adamw_lr or without',
+            got=f"optimizer={optimizer!r}, adamw_lr={adamw_lr}",
+            fix='pass the name "muon", which returns the groups of both optimizers, or leave adamw_lr out',
+        )
 
 
 def _check_scheme(residuals: list[Residual], scheme: str | Scheme | None) -> None:

@@ -28,7 +28,8 @@ class Options:
     `hidden` is the hidden width of the feed-forward (None: 4 x width, or 8/3 x width for `swiglu`). `checkpoint_every`
     is the number of blocks that the backward pass recomputes at a time (0: it recomputes none). `lean` saves memory: it
     stores the attention's matrix products and recomputes norms and the inside of the feed-forward. `tie` uses the
-    embedding as output matrix too.
+    embedding as output matrix too. With `experts`, every feed-forward is a `MixtureOfExperts` with this many, of which
+    each token passes `experts_per_token`.
     """
 
     positions: Positions = "rotary"
@@ -41,12 +42,22 @@ class Options:
     tie: bool = False
     checkpoint_every: int = 0
     lean: bool = False
+    experts: int = 0
+    experts_per_token: int = 2
 
     def __post_init__(self) -> None:
         _one_of("positions", self.positions, get_args(Positions))
         _one_of("feed_forward", self.feed_forward, get_args(FeedForwardKind))
         _one_of("norm", self.norm, get_args(NormKind))
         _at_least("checkpoint_every", self.checkpoint_every, 0)
+        _at_least("experts", self.experts, 0)
+        _at_least("experts_per_token", self.experts_per_token, 1)
+        if self.experts and self.lean:
+            raise InputError(
+                expected="experts or lean, not both",
+                got=f"experts={self.experts}, lean=True",
+                fix="use checkpoint_every to save memory in a model with experts",
+            )
         if self.hidden is not None:
             _at_least("hidden", self.hidden, 1)
         if not 0.0 <= self.dropout < 1.0:

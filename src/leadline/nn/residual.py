@@ -14,6 +14,7 @@ from leadline.nn.lean import Recomputed
 from leadline.nn.roles import apply_gains_, role_weights
 from leadline.nn.scheme import Layout, Place, Scheme
 from leadline.nn.schemes import find_scheme
+from leadline.nn.streams import State, make_connection, make_scheme_norm
 
 ALONE = Layout()
 
@@ -31,8 +32,8 @@ class Residual(nn.Module):
 
     Fixed weights cost nothing, because they are part of the add; learned ones are the parameter `weight` (or
     `skip_weight`). Keys of the state dict: `branch.*`, `norm_pre.*`, `norm_out.*`, `norm_post.*`, `weight`,
-    `skip_weight`, `bias_in`, `bias_out`, `shortcut.*`, each present only if the scheme needs it. The `inner` norm of a
-    scheme belongs to the branch.
+    `skip_weight`, `bias_in`, `bias_out`, `shortcut.*`, `norm_entry.*`, `connection.*`, each present only if the scheme
+    needs it. The `inner` norm of a scheme belongs to the branch.
     """
 
     def __init__(  # noqa: PLR0913  (the names of the public contract, and three ways to adapt it)
@@ -52,13 +53,17 @@ class Residual(nn.Module):
         self.branch = branch
         self.shortcut = shortcut
         self.lean = False
+        norm = make_scheme_norm(self.scheme, norm)
         self._add_norms(norm)
         self._add_weights()
+        width = width_of(branch) if self.scheme.join != "sum" else 0
+        self.connection = make_connection(self.scheme, self.place, width, norm)
         apply_gains_(branch, self.scheme, self.place)
 
     def _add_norms(self, norm: Callable[[int], nn.Module]) -> None:
         positions = set(self.scheme.norms_at(self.place)) - {"inner"}
         width = width_of(self.branch) if positions else 0
+        self.norm_entry = norm(getattr(self.branch, "inputs", width)) if "entry" in positions else None
         self.norm_pre = norm(getattr(self.branch, "inputs", width)) if "pre" in positions else None
         self.norm_out = norm(width) if "out" in positions else None
         self.norm_post = norm(width) if "post" in positions else None
@@ -75,8 +80,15 @@ class Residual(nn.Module):
         self.bias_in = nn.Parameter(torch.zeros(())) if scheme.scalar_biases else None
         self.bias_out = nn.Parameter(torch.zeros(())) if scheme.scalar_biases else None
 
-    def forward(self, x: Tensor, *arguments: Any, bypass: Tensor | None = None) -> Tensor:
-        """The stream after this sub-layer; `bypass` is added before the last norm (B2T connection)."""
+    def forward(self, x: Any, *arguments: Any, bypass: Tensor | None = None) -> Any:
+        """The stream after this sub-layer; `bypass` is added before the last norm (B2T connection).
+
+        In a scheme with several streams, `x` and the result are the state of `leadline.nn.streams`.
+        """
+        if self.connection is not None:
+            return self._connect(x, *arguments)
+        if self.norm_entry is not None:
+            x = self.norm_entry(x)
         h = Recomputed(self._feed, x) if self.lean and self.norm_pre is not None else self._feed(x)
         y = self.branch(h, *arguments)
         if self.norm_out is not None:
@@ -85,6 +97,15 @@ class Residual(nn.Module):
         if bypass is not None:
             y = y + bypass
         return y if self.norm_post is None else self.norm_post(y)
+
+    def _connect(self, state: State, *arguments: Any) -> State:
+        connection: Any = self.connection
+        read = connection.read(state)
+        y = self.branch(self._feed(read), *arguments)
+        if self.shortcut is not None:  # a stream of one tensor, whose shape changes here
+            state = self.shortcut(state)
+        written: State = connection.write(state, y)
+        return written
 
     def _feed(self, x: Tensor) -> Tensor:
         h = x if self.norm_pre is None else self.norm_pre(x)

@@ -17,12 +17,14 @@ from leadline.nn.scheme import Place, Role, Scheme
 class RoleWeight:
     """One logical matrix: its role, the (slice of a) parameter that holds it, and the second moment of its input.
 
-    `second_moment` is the second moment of the matrix's input when the branch gets a unit signal.
+    `second_moment` is the second moment of the matrix's input when the branch gets a unit signal. `is_parallel` says
+    that another matrix of the same role already counts for the length of the path: experts lie side by side.
     """
 
     role: Role
     weight: Tensor
     second_moment: float = 1.0
+    is_parallel: bool = False
 
 
 @runtime_checkable
@@ -94,7 +96,9 @@ def apply_gains_(branch: nn.Module, scheme: Scheme, place: Place) -> None:
     if not scheme.gain_roles and not scheme.zero_roles:
         return
     parts = role_weights(branch)
-    residual_path = sum(part.role not in ("query", "key") for part in parts)
+    residual_path = sum(
+        part.role not in ("query", "key", "router") and not part.is_parallel for part in parts
+    )
     gain = scheme.gain(replace(place, layout=replace(place.layout, matrices=residual_path)))
     for part in parts:
         if part.role in scheme.zero_roles:

@@ -8,8 +8,9 @@ from typing import Literal
 
 from leadline.errors import InputError
 
-NormPosition = Literal["pre", "inner", "out", "post"]
-Role = Literal["query", "key", "value", "output", "fc1", "fc2"]
+NormPosition = Literal["entry", "pre", "inner", "out", "post"]
+Join = Literal["sum", "attenuated", "sphere", "depth-attention", "dual", "hyper", "mhc", "mhc-lite"]
+Role = Literal["query", "key", "value", "output", "fc1", "fc2", "router"]
 Family = Literal["sgd", "adam"]
 
 # Cited: Mix-LN, arXiv 2412.13795: share of the blocks that use a scheme's `early_norms`.
@@ -81,6 +82,11 @@ class Scheme:
     `base` is the initialization that the gain multiplies: `unit` (a branch with a unit input has a unit output, see
     `leadline.nn.init`) or `xavier`.
 
+    `join` says how the output of the branch joins the stream, if not by this sum; see `leadline.nn.streams`. A norm at
+    `entry` replaces the stream itself, skip and branch. `attention_norms` are those of the sub-layers before the last
+    one of a block, if they differ; `qkv_norm` normalizes queries, keys and values. `norm` is the kind of the norms:
+    the model's own, or `DynamicTanh`.
+
     `exponent` is the $a$ for which a step on the branch's matrices reaches the stream damped by $S^{-a}$, where $S$ is
     the number of residual sub-layers. `bias_exponent` is the same for the bias after the last matrix, which no initial
     gain damps (None: equal to `exponent`).
@@ -90,6 +96,10 @@ class Scheme:
     summary: str
     norms: tuple[NormPosition, ...]
     early_norms: tuple[NormPosition, ...] | None = None
+    attention_norms: tuple[NormPosition, ...] | None = None
+    qkv_norm: bool = False
+    norm: Literal["own", "tanh"] = "own"
+    join: Join = "sum"
     skip: Law = one
     branch: Law = one
     norm_scale: Law = one
@@ -116,9 +126,21 @@ class Scheme:
 
     def norms_at(self, place: Place) -> tuple[NormPosition, ...]:
         """The norms of the sub-layer at `place`: `early_norms`, if any, in the first quarter of the blocks."""
+        if self.attention_norms is not None and place.layout.position < place.layout.sublayers - 1:
+            return self.attention_norms
         if self.early_norms is not None and place.index < EARLY_SHARE * place.depth:
             return self.early_norms
         return self.norms
+
+    @property
+    def is_weighted_sum(self) -> bool:
+        """Whether every sub-layer is the formula above with the model's own norms: a branch added with a weight."""
+        return self.join == "sum" and self.norm == "own" and "entry" not in self.norms
+
+    @property
+    def has_several_streams(self) -> bool:
+        """Whether the state between two sub-layers is more than one tensor of the stream's width."""
+        return self.join in ("depth-attention", "dual", "hyper", "mhc", "mhc-lite")
 
 
 def check_depth(depth: int) -> None:

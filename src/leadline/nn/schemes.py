@@ -8,12 +8,27 @@ and $l$ is the number of a block, from 1. Papers count blocks or sub-layers: `Sc
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from leadline.errors import InputError
-from leadline.nn.scheme import Place, Role, Scheme
+from leadline.nn.depth_laws import (
+    admin_skip,
+    deepnorm_gain,
+    deepnorm_skip,
+    fixup_gain,
+    inverse_sqrt_block_number,
+    inverse_sqrt_sublayers,
+    inverse_sublayers,
+    layerscale_start,
+    magneto_gain,
+    sqrt_sublayers,
+    sublayers,
+    t_fixup_embedding_gain,
+    t_fixup_gain,
+    zero,
+)
+from leadline.nn.scheme import Role, Scheme
 
 # All matrices except query and key.
 MATRICES: tuple[Role, ...] = ("value", "output", "fc1", "fc2")
@@ -21,89 +36,6 @@ LAST: tuple[Role, ...] = ("output", "fc2")
 INNER: tuple[Role, ...] = ("value", "fc1")
 # Cited: the depth of GPT-2 small and BERT base, at which plain pre-norm is common practice.
 MAX_SHALLOW_BLOCKS = 12
-
-
-def deepnorm_skip(place: Place) -> float:
-    r"""$\alpha = S^{1/4}$; in the encoder of a pair $0.81\,(N^4 M)^{1/16}$."""
-    if place.layout.stack == "encoder" and place.layout.partner is not None:
-        return float(0.81 * (place.depth**4 * place.layout.partner) ** (1 / 16))
-    return float(place.total**0.25)
-
-
-def deepnorm_gain(place: Place) -> float:
-    r"""$\beta = (4S)^{-1/4}$, so that $S \cdot 2\beta^2/\alpha^2 = 1$; in the encoder of a pair $0.87\,(N^4
-    M)^{-1/16}$."""
-    if place.layout.stack == "encoder" and place.layout.partner is not None:
-        return float(0.87 * (place.depth**4 * place.layout.partner) ** (-1 / 16))
-    return float((4 * place.total) ** -0.25)
-
-
-def sublayers(place: Place) -> float:
-    """$S$."""
-    return float(place.total)
-
-
-def sqrt_sublayers(place: Place) -> float:
-    r"""$\sqrt{S}$."""
-    return math.sqrt(place.total)
-
-
-def inverse_sqrt_sublayers(place: Place) -> float:
-    r"""$1/\sqrt{S}$."""
-    return 1 / math.sqrt(place.total)
-
-
-def inverse_sublayers(place: Place) -> float:
-    """$1/S$."""
-    return 1 / place.total
-
-
-def inverse_sqrt_block_number(place: Place) -> float:
-    r"""$1/\sqrt{l}$, where $l$ is the number of the block from 1."""
-    return 1 / math.sqrt(place.index + 1)
-
-
-def zero(place: Place) -> float:
-    """0."""
-    return 0.0
-
-
-def layerscale_start(place: Place) -> float:
-    r"""$0.1$ up to 18 blocks, $10^{-5}$ up to 24, $10^{-6}$ deeper."""
-    if place.depth <= 18:
-        return 0.1
-    return 1e-5 if place.depth <= 24 else 1e-6
-
-
-def fixup_gain(place: Place) -> float:
-    r"""$S^{-1/(2m-2)}$, where $m$ is the number of weight matrices in a branch."""
-    return float(place.total ** (-1 / max(2 * place.layout.matrices - 2, 1)))
-
-
-def t_fixup_gain(place: Place) -> float:
-    r"""$0.67\,N^{-1/4}$ in an encoder; $(3S)^{-1/4}$ in a decoder, which is $(9M)^{-1/4}$ with
-    cross-attention."""
-    if place.layout.stack == "decoder":
-        return float((3 * place.total) ** -0.25)
-    return float(0.67 * place.depth**-0.25)
-
-
-def t_fixup_embedding_gain(place: Place) -> float:
-    r"""$(9N)^{-1/4}$."""
-    return float((9 * place.depth) ** -0.25)
-
-
-def magneto_gain(place: Place) -> float:
-    r"""$\sqrt{\ln S}$; in the encoder of a pair $\sqrt{\tfrac13 \ln(3M)\ln(2N)}$."""
-    if place.layout.stack == "encoder" and place.layout.partner is not None:
-        return math.sqrt(math.log(3 * place.layout.partner) * math.log(place.total) / 3)
-    return math.sqrt(math.log(max(place.total, 2)))
-
-
-def admin_skip(place: Place) -> float:
-    r"""$\omega_i = \sqrt{i}$, where $i$ is the number of the sub-layer: the value before profiling, which assumes that
-    every branch has variance 1."""
-    return math.sqrt(place.number)
 
 
 _ROWS = (
@@ -343,6 +275,81 @@ _ROWS = (
         final_norm=False,
         paper="Takase et al. 2022, B2T connection, arXiv 2206.00330",
         where="the B2T connection; the authors' code also starts all weights times N^(-1/2), left out here",
+    ),
+    Scheme(
+        name="hybrid",
+        summary="x + attention(x) with normalized Q, K and V; then n + f(n) with n = LN(x).",
+        norms=("entry",),
+        attention_norms=(),
+        qkv_norm=True,
+        paper="Zhuo et al. 2025, HybridNorm, arXiv 2503.04598",
+        where="QKV-norm in the attention and post-norm in the feed-forward, written as the norm before its skip",
+    ),
+    Scheme(
+        name="dyt",
+        summary="x + f(DyT(x)) with DyT(x) = g tanh(a x) + b in place of every norm.",
+        norms=("pre",),
+        norm="tanh",
+        paper="Zhu et al. 2025, Transformers without normalization, arXiv 2503.10622",
+        where="Dynamic Tanh, a = 0.5 at the start",
+    ),
+    Scheme(
+        name="gpas",
+        summary="s - SiLU(a) sg(s) with s = x + f(LN(x)), a learned, 0 at the start.",
+        norms=("pre",),
+        join="attenuated",
+        paper="Chen et al. 2025, Gradient-preserving activation scaling, arXiv 2506.22049",
+        where="the method applied to Pre-LN",
+    ),
+    Scheme(
+        name="ngpt",
+        summary="N(x + a (N(f(x)) - x)) with N(x) = x / rms(x), a learned, 0.05 at the start.",
+        norms=(),
+        join="sphere",
+        final_norm=False,
+        paper="Loshchilov et al. 2024, nGPT: normalized Transformer, arXiv 2410.01131",
+        where="the update of the hidden state; normalizing the matrices after each step is left to the training loop",
+    ),
+    Scheme(
+        name="dual",
+        summary="x' = LN(x + f(x)) beside d' = d + f(x); x + LN(d) at the end.",
+        norms=(),
+        join="dual",
+        final_norm=False,
+        paper="Xie et al. 2023, ResiDual: Transformer with dual residual connections, arXiv 2304.14802",
+        where="the two residual connections of Pre-Post-LN",
+    ),
+    Scheme(
+        name="attention-residuals",
+        summary="f(LN(h)) with h = sum_i softmax_i(w RMSNorm(v_i)) v_i over all earlier outputs, w = 0 at the start.",
+        norms=("pre",),
+        join="depth-attention",
+        paper="Kimi Team 2026, Attention Residuals, arXiv 2603.15031",
+        where="full attention residuals, one query per sub-layer",
+    ),
+    Scheme(
+        name="hyper-connections",
+        summary="X' = A X + b f(LN(c X)) for 4 streams X; A = I, b = 1 and c one stream in turn at the start.",
+        norms=("pre",),
+        join="hyper",
+        paper="Zhu et al. 2024, Hyper-connections, arXiv 2409.19606",
+        where="static hyper-connections and their initialization",
+    ),
+    Scheme(
+        name="mhc",
+        summary="Hyper-connections with a doubly stochastic A by Sinkhorn iterations, c and b from sigmoids.",
+        norms=("pre",),
+        join="mhc",
+        paper="Xie et al. 2025, mHC: manifold-constrained hyper-connections, arXiv 2512.24880",
+        where="the three maps and their constraints; the biases at the start are chosen here to give pre-norm",
+    ),
+    Scheme(
+        name="mhc-lite",
+        summary="Hyper-connections with A a mean of all permutations, weighted by a softmax.",
+        norms=("pre",),
+        join="mhc-lite",
+        paper="Yang and Gao 2026, mHC-lite, arXiv 2601.05732",
+        where="the exact parametrization by permutation matrices; the start as for mhc",
     ),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,12 +24,14 @@ from leadline.nn.attention import (
     rotary_tables,
     sinusoidal_table,
 )
+from leadline.nn.experts import MixtureOfExperts
 from leadline.nn.lean import Recomputed, lean_feed_forward, lean_linear
 from leadline.nn.options import Options
 from leadline.nn.residual import Residual
 from leadline.nn.roles import RoleWeight, fill_branch_
 from leadline.nn.scheme import Layout, Scheme, check_depth
 from leadline.nn.schemes import find_scheme
+from leadline.nn.streams import State, make_scheme_norm, make_stream_end, open_stream
 from leadline.nn.uninitialized import make_linear
 
 
@@ -86,13 +89,11 @@ class TransformerBlock(nn.Module):
         self.feed_forward = feed_forward
         self.bypass = feed_forward.scheme.block_bypass
 
-    def forward(
-        self, x: Tensor, context: Context = NO_CONTEXT, memory: Sequence[Tensor | None] = ()
-    ) -> Tensor:
+    def forward(self, x: State, context: Context = NO_CONTEXT, memory: Sequence[Tensor | None] = ()) -> State:
         y = self.attention(x, context)
         if self.cross is not None:
             y = self.cross(y, *memory)
-        out: Tensor = self.feed_forward(y, bypass=x) if self.bypass else self.feed_forward(y)
+        out: State = self.feed_forward(y, bypass=x) if self.bypass else self.feed_forward(y)
         return out
 
 
@@ -100,11 +101,14 @@ class Stack(nn.Module):
     """Blocks and the final norm, if the scheme has one, with optional checkpointing and caches."""
 
     def __init__(
-        self, blocks: Sequence[TransformerBlock], final_norm: nn.Module | None, options: Options
+        self, blocks: Sequence[TransformerBlock], scheme: Scheme, options: Options, width: int
     ) -> None:
         super().__init__()
+        self.scheme = scheme
         self.blocks = nn.ModuleList(blocks)
-        self.final_norm = final_norm
+        make_norm = make_scheme_norm(scheme, options.make_norm)
+        self.stream_end = make_stream_end(scheme, width, make_norm)
+        self.final_norm = make_norm(width) if scheme.final_norm else None
         self.checkpoint_every, self.is_random = options.checkpoint_every, options.dropout > 0
 
     def forward(
@@ -114,6 +118,18 @@ class Stack(nn.Module):
         memory: Sequence[Tensor | None] = (),
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Tensor:
+        state = self._run_blocks(open_stream(self.scheme, x), context, memory, caches)
+        y: Any = state if self.stream_end is None else self.stream_end(state)
+        out: Tensor = y if self.final_norm is None else self.final_norm(y)
+        return out
+
+    def _run_blocks(
+        self,
+        x: State,
+        context: Context,
+        memory: Sequence[Tensor | None],
+        caches: Sequence[KeyValueCache] | None,
+    ) -> State:
         if caches is not None:
             for block, cache in zip(self.blocks, caches, strict=True):
                 x = block(x, context._replace(cache=cache), memory)
@@ -122,9 +138,9 @@ class Stack(nn.Module):
         else:
             for block in self.blocks:
                 x = block(x, context, memory)
-        return x if self.final_norm is None else self.final_norm(x)
+        return x
 
-    def _run_checkpointed(self, x: Tensor, context: Context, memory: Sequence[Tensor | None]) -> Tensor:
+    def _run_checkpointed(self, x: State, context: Context, memory: Sequence[Tensor | None]) -> State:
         """Run segments with checkpoints, except the last, which would be recomputed at once."""
         *earlier, last = range(0, len(self.blocks), self.checkpoint_every)
         for start in earlier:
@@ -140,7 +156,7 @@ class Stack(nn.Module):
             )
         return self._run(x, last, context, memory)
 
-    def _run(self, x: Tensor, start: int, context: Context, memory: Sequence[Tensor | None]) -> Tensor:
+    def _run(self, x: State, start: int, context: Context, memory: Sequence[Tensor | None]) -> State:
         for i in range(start, min(start + self.checkpoint_every, len(self.blocks))):
             x = self.blocks[i](x, context, memory)
         return x
@@ -199,7 +215,7 @@ def build_stack(
     width, _, depth = size
     check_depth(depth)
     blocks = [_build_block(size, index, scheme, options, layout, generator) for index in range(depth)]
-    return Stack(blocks, options.make_norm(width) if scheme.final_norm else None, options)
+    return Stack(blocks, scheme, options, width)
 
 
 def _build_block(
@@ -222,12 +238,22 @@ def _build_block(
         residual.lean = options.lean
         return residual
 
-    attention = residual_on(SelfAttention(width, heads, options=options, inner_norm=inner), 0)
+    self_attention = SelfAttention(width, heads, options=options, inner_norm=inner, qkv_norm=scheme.qkv_norm)
+    attention = residual_on(self_attention, 0)
     cross = None
     if layout.sublayers == 3:
         cross = residual_on(CrossAttention(width, heads, options=options, inner_norm=inner), 1)
-    feed_forward = FeedForward(width, options=options, inner_norm=inner)
+    feed_forward = _make_feed_forward(width, options, inner_norm=inner)
     return TransformerBlock(attention, cross, residual_on(feed_forward, layout.sublayers - 1))
+
+
+def _make_feed_forward(width: int, options: Options, *, inner_norm: bool) -> nn.Module:
+    if not options.experts:
+        return FeedForward(width, options=options, inner_norm=inner_norm)
+    experts: list[nn.Module] = [
+        FeedForward(width, options=options, inner_norm=inner_norm) for _ in range(options.experts)
+    ]
+    return MixtureOfExperts(width, experts, chosen=options.experts_per_token)
 
 
 class Encoder(nn.Module):

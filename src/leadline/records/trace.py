@@ -230,6 +230,8 @@ class ParamGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Class of the optimizer that holds the group; "" in records of older versions."""
     member: int = 0
     """Place of that optimizer among those that were passed."""
+    known_as: str = ""
+    """A parent class that Leadline knows, if it does not know the class itself."""
 
 
 class Optimizer(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from leadline.joint_optimizer import members_of
-from leadline.ops.optimizers import joint_name
+from leadline.ops.optimizers import (
+    DECOUPLING_OPTIONS,
+    FIXED_DECAY_OPTIONS,
+    OptimizerRule,
+    find_rule,
+    joint_name,
+    row_name,
+)
 from leadline.records import Optimizer, ParamGroup
 from leadline.records.codec import spell_float
 from leadline.tracer.names import ModelIndex
@@ -24,7 +31,7 @@ def read_optimizer(optimizer: torch.optim.Optimizer, model_index: ModelIndex) ->
     return Optimizer(
         name=joint_name(type(member).__name__ for member in members),
         groups=tuple(
-            _group(group, names, type(member).__name__, place)
+            _group(group, names, member, place)
             for place, member in enumerate(members)
             for group in member.param_groups
         ),
@@ -32,18 +39,42 @@ def read_optimizer(optimizer: torch.optim.Optimizer, model_index: ModelIndex) ->
     )
 
 
-def _group(group: Mapping[str, Any], names: Mapping[int, str], kind: str, member: int) -> ParamGroup:
+def rule_of(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> OptimizerRule | None:
+    """What a step of a live optimizer does with one of its groups; None if that is not known."""
+    name = _known_parent(optimizer) or type(optimizer).__name__
+    return find_rule(name, {**_decay_attributes(optimizer), **group})
+
+
+def _group(
+    group: Mapping[str, Any], names: Mapping[int, str], optimizer: torch.optim.Optimizer, member: int
+) -> ParamGroup:
     lr = group.get("lr")
+    options = {**_decay_attributes(optimizer), **group}
     return ParamGroup(
         parameters=tuple(names.get(id(parameter), "?") for parameter in group["params"]),
         lr=None if lr is None else float(lr),
         weight_decay=float(group.get("weight_decay") or 0.0),
         options={
-            key: _as_json(item) for key, item in group.items() if key not in _NOT_OPTIONS and _is_json(item)
+            key: _as_json(item) for key, item in options.items() if key not in _NOT_OPTIONS and _is_json(item)
         },
-        optimizer=kind,
+        optimizer=type(optimizer).__name__,
         member=member,
+        known_as=_known_parent(optimizer),
     )
+
+
+def _decay_attributes(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
+    """How decay is applied, where the optimizer says so for all groups in an attribute of its own."""
+    attributes = vars(optimizer)
+    names = (*DECOUPLING_OPTIONS, *FIXED_DECAY_OPTIONS)
+    return {name: bool(attributes[name]) for name in names if isinstance(attributes.get(name), bool | int)}
+
+
+def _known_parent(optimizer: torch.optim.Optimizer) -> str:
+    own, *parents = (each.__name__ for each in type(optimizer).__mro__)
+    if row_name(own) is not None:
+        return ""
+    return next((each for each in parents if row_name(each) is not None), "")
 
 
 def _steps(state: Mapping[str, Any]) -> int:

@@ -131,13 +131,35 @@ def test_a_step_of_several_optimizers_is_the_step_of_the_users_loop():
         (lambda model: [], "leave it out if there is none"),
         (lambda model: [torch.optim.SGD(model.parameters(), lr=0.1), "AdamW"], "with str"),
         (lambda model: {"all": torch.optim.SGD(model.parameters(), lr=0.1)}, "a list of the optimizers"),
-        (lambda model: [torch.optim.SGD(model.parameters(), lr=0.1) for _ in "ab"], "moves it twice"),
     ],
 )
 def test_optimizers_that_cannot_be_used_together_are_refused(make, words):
     model, (x, y) = net(), batch()
     with pytest.raises(InputError, match=words):
         leadline.check(model, x, y, functional.cross_entropy, make(model))
+
+
+def test_a_parameter_in_two_optimizers_is_a_finding_and_everything_is_restored():
+    model, (x, y) = net(), batch()
+    optimizers = [
+        torch.optim.AdamW(model.parameters(), lr=1e-3),
+        torch.optim.SGD(model[0].parameters(), lr=0.1),
+    ]
+    before = deepcopy([model.state_dict(), *(each.state_dict() for each in optimizers)])
+    report = leadline.check(model, x, y, functional.cross_entropy, optimizers)
+    after = [model.state_dict(), *(each.state_dict() for each in optimizers)]
+    (finding,) = [each for each in report.findings if each.name == "doubled-parameters"]
+    assert "0.weight" in finding.message
+    assert finding.severity == "warning"
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
+def test_a_parameter_twice_in_one_optimizer_is_a_finding():
+    model, (x, y) = net(), batch()
+    optimizer = torch.optim.SGD([*model.parameters(), model[0].weight], lr=0.1)
+    report = leadline.check(model, x, y, functional.cross_entropy, optimizer)
+    assert "doubled-parameters" in {each.name for each in report.findings}
 
 
 def test_a_fix_for_several_optimizers_is_proved_applied_undone_and_written_as_code():

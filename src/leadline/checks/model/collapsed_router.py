@@ -40,7 +40,9 @@ def collapsed_router(profile: Profile) -> Iterator[Symptom]:
     mean that is much larger than their differences, starts collapsed.
 
     ## When it is wrong
-    If all tokens of the batch are equal, or the batch is from one domain and the experts have specialized.
+    If all tokens of the batch are equal, or the batch is from one domain and the experts have specialized. A router of
+    zeros whose load something balances (an auxiliary loss, or a bias per expert) spreads as soon as it learns: that is
+    a note.
 
     ## References
     Shazeer et al., "Outrageously large neural networks", 2017, section 4; Fedus et al., "Switch Transformers", 2022,
@@ -74,7 +76,7 @@ def _collapse(collapsed: Sequence[Router], routers: int) -> Symptom:
     used = [str(expert) for expert, tokens in enumerate(first.load) if tokens]
     experts = f"expert {used[0]}" if len(used) == 1 else f"experts {', '.join(used)}"
     return Symptom(
-        severity="warning",
+        severity="info" if all(_spreads_later(each) for each in collapsed) else "warning",
         where=first.site.module or "the model",
         message=f"{len(collapsed)} of {routers} routers send all tokens to the same experts: all {first.tokens} "
         f"tokens of the batch go to {experts} of {first.experts}",
@@ -83,3 +85,8 @@ def _collapse(collapsed: Sequence[Router], routers: int) -> Symptom:
         source=first.site.source,
         evidence={"experts": float(first.experts), "used": float(first.used), "tokens": float(first.tokens)},
     )
+
+
+def _spreads_later(router: Router) -> bool:
+    """Whether it is undecided between all experts, learns, and something balances their load."""
+    return router.is_zero and router.gradient == "finite" and (router.is_balanced or router.is_corrected)

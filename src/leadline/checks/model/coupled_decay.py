@@ -7,11 +7,8 @@ from statistics import median
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_decay
-from leadline.readings.symmetry.equilibrium import is_decoupled
+from leadline.ops.optimizers import OptimizerRule, group_rule
 from leadline.records import ParamGroup, Profile
-
-# They divide the gradient of each parameter by a running measure of its size.
-RESCALING_OPTIMIZERS = frozenset({"Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta"})
 
 # Derived: beyond it, the sum of gradient and decay points toward zero weights more than down the loss.
 MAX_DECAY_PULL = 1.0
@@ -48,11 +45,9 @@ def coupled_decay(profile: Profile) -> Iterator[Symptom]:
     if optimizer is None:
         return
     coupled = [
-        (kind, group)
+        (optimizer.kind_of(group), group)
         for group in optimizer.groups
-        if (kind := optimizer.kind_of(group)) in RESCALING_OPTIMIZERS
-        and group.weight_decay > 0
-        and not is_decoupled(kind, group)
+        if group.weight_decay > 0 and _rescales_decay(group_rule(optimizer, group))
     ]
     for kind in dict.fromkeys(kind for kind, _ in coupled):
         groups = [group for each, group in coupled if each == kind]
@@ -71,6 +66,10 @@ def coupled_decay(profile: Profile) -> Iterator[Symptom]:
             evidence={"weight_decay": decay, "groups": float(len(groups))}
             | ({} if pull is None else {"decay_pull": pull}),
         )
+
+
+def _rescales_decay(rule: OptimizerRule | None) -> bool:
+    return rule is not None and rule.step == "rescaled" and rule.decay == "coupled"
 
 
 def _decay_pull(profile: Profile, groups: Sequence[ParamGroup]) -> float | None:

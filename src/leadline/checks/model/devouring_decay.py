@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_step_size
 from leadline.checks._steps import decay_per_step
+from leadline.ops.optimizers import decay_share
 from leadline.records import Profile
 
 # Calibrated by benchmarks/verdicts: share of a weight per step; usual recipes have 1e-6 to 1e-3.
@@ -24,8 +25,9 @@ def devouring_decay(profile: Profile) -> Iterator[Symptom]:
     r"""Weight decay removes more than 2 % of every weight in every step.
 
     ## What it measures
-    The largest product of learning rate and weight decay over the optimizer's groups, divided by $1 - \mu$ for momentum
-    $\mu$. Fires above `MAX_DECAY_PER_STEP` = 0.02.
+    The largest share of a weight that decay alone removes per step, over the optimizer's groups: learning rate times
+    weight decay. SGD adds decay to the gradient, so that its momentum $\mu$ sums it too, and the product is divided by
+    $1 - \mu$. Decoupled decay (AdamW, Lion, Muon) is not summed. Fires above `MAX_DECAY_PER_STEP` = 0.02.
 
     ## Why it hurts
     Decay alone leaves $(1 - \eta\lambda)^t$ of a weight after $t$ steps, which learning must replace all the time. At
@@ -37,14 +39,14 @@ def devouring_decay(profile: Profile) -> Iterator[Symptom]:
     ## References
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
     """
-    decay = decay_per_step(profile)
-    if decay > MAX_DECAY_PER_STEP and profile.optimizer is not None:
-        largest = max(group.weight_decay for group in profile.optimizer.groups)
+    optimizer, decay = profile.optimizer, decay_per_step(profile)
+    if decay > MAX_DECAY_PER_STEP and optimizer is not None:
+        largest = max(optimizer.groups, key=lambda group: decay_share(optimizer, group)).weight_decay
         yield Symptom(
             severity="warning",
             where="the optimizer",
             message=f"weight decay removes {100 * decay:.3g} % of every weight in every step of "
-            f"{profile.optimizer.name}",
+            f"{optimizer.name}",
             action=f"Lower `weight_decay` from {largest:.3g} to at most {largest * MAX_DECAY_PER_STEP / decay:.2g}.",
             evidence={"decay_a_step": decay},
         )

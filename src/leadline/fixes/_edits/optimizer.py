@@ -1,4 +1,4 @@
-"""Edits of the optimizer: weight decay, gradient clipping, learning rate and warm-up."""
+"""Edits of the optimizer: weight decay, gradient clipping, learning rate, its other options, and warm-up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 
-from leadline.fixes._engine.edits import Action, EditSession, integer, names, number, optimizer_of, word
+from leadline.fixes._engine.edits import (
+    Action,
+    EditSession,
+    integer,
+    names,
+    number,
+    optimizer_of,
+    word,
+)
 from leadline.joint_optimizer import members_of
 from leadline.nn.schedules import FULL_LR, WARMED_STEPS, AdaptiveClip, Clip, warm_up
 from leadline.records import Edit
@@ -105,6 +113,39 @@ def _rate_code(edit: Edit) -> Iterator[str]:
 
 
 rate = Action(name="rate", apply=_apply_rate, code=_rate_code)
+
+
+# Set options such as momentum, betas and eps in every group that has them.
+
+OPTIONS = ("momentum", "eps")
+BETAS = ("beta1", "beta2")
+
+
+def _chosen_options(edit: Edit) -> dict[str, float | tuple[float, ...]]:
+    """The options of the edit; both betas are one option of a group."""
+    chosen: dict[str, float | tuple[float, ...]] = {
+        name: number(edit, name) for name in OPTIONS if name in edit.options
+    }
+    if BETAS[0] in edit.options:
+        chosen["betas"] = tuple(number(edit, name) for name in BETAS)
+    return chosen
+
+
+def _apply_options(session: EditSession, edit: Edit) -> None:
+    for group in optimizer_of(session, "options").param_groups:
+        for name, value in _chosen_options(edit).items():
+            if name in group:
+                session.add_undo(partial(group.__setitem__, name, group[name]))
+                group[name] = value
+
+
+def _options_code(edit: Edit) -> Iterator[str]:
+    yield "for group in optimizer.param_groups:"
+    for name, value in _chosen_options(edit).items():
+        yield f'    group["{name}"] = {value!r}'
+
+
+options = Action(name="options", apply=_apply_options, code=_options_code)
 
 
 # Warm the learning rate up linearly, by hooks on the optimizer's step.

@@ -154,7 +154,7 @@ def _terms(networks: StackedModels, cell: Settings) -> list[ParameterTerms]:
     """Return the settings of each parameter in the order of the stacks; empty if all have the same rate."""
     if not find_variant(cell["scheme"]).grouped:
         return []
-    groups = param_groups(networks.template, None, cell["optimizer"], lr=1.0)
+    groups = param_groups(networks.template, None, str(cell["optimizer"]), lr=1.0)
     by_parameter = {
         parameter: ParameterTerms(factor=group["lr"], eps=group.get("eps", EPS))
         for group in groups

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leadline.ops.optimizers import find_rule
 from leadline.records import ParamGroup
 
 
@@ -54,7 +55,8 @@ def equilibrium(optimizer: str, group: ParamGroup, *, count: int, radius: float 
     if optimizer in ("Adam", "AdamW"):
         memory = _betas(group.options)[0]
         root = math.sqrt(count * (1 - memory) / (1 + memory))
-        if is_decoupled(optimizer, group):
+        rule = find_rule(optimizer, group.options)
+        if rule is not None and rule.decay == "decoupled":
             norm = math.sqrt(rate * count / (2 * decay))
             return Equilibrium(norm=norm, angle=rate * root / norm, steps=1 / (rate * decay))
         if not radius:
@@ -63,11 +65,6 @@ def equilibrium(optimizer: str, group: ParamGroup, *, count: int, radius: float 
         steps = radius / (rate * decay * norm * math.sqrt(count))
         return Equilibrium(norm=norm, angle=rate * root / norm, steps=steps)
     return None
-
-
-def is_decoupled(optimizer: str, group: ParamGroup) -> bool:
-    """Whether decay is applied to the weights directly, not added to the gradient (where Adam rescales it)."""
-    return optimizer == "AdamW" or bool(group.options.get("decoupled_weight_decay"))
 
 
 def _sgd(rate: float, decay: float, momentum: float, radius: float | None) -> Equilibrium | None:

@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from leadline.joint_optimizer import members_of
 from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.probe import StepProbe
+from leadline.tracer.optimizer import rule_of
 
 # Calibrated by benchmarks/update.py: the top eigenvalue is then within a few percent.
 LANCZOS_ITERATIONS = 8
@@ -138,8 +139,9 @@ def _root_of(
     state = optimizer.state.get(parameter, {})
     square = state.get("max_exp_avg_sq", state.get("exp_avg_sq", state.get("square_avg", state.get("sum"))))
     if square is None:
-        is_plain = name in ("SGD", "ASGD") or not state
-        return 1.0 if is_plain else f"this version does not know how {name} scales a gradient"
+        rule = rule_of(optimizer, group)
+        is_plain = not state if rule is None or rule.step == "rescaled" else rule.step == "linear"
+        return 1.0 if is_plain else f"{name} does not scale each entry of a gradient by a known number"
     if not isinstance(square, Tensor) or square.shape != parameter.shape:
         return f"the state of {name} does not hold one number per entry of the parameter"
     if steps < MIN_STEPS_FOR_METRIC:

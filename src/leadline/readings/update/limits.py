@@ -13,14 +13,17 @@ Adam).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch.optim import Optimizer
 
+from leadline.joint_optimizer import members_of
+from leadline.ops.optimizers import OptimizerRule, summed_gradients
 from leadline.records import LinePoint
 from leadline.records.update import Confidence, SharpnessKind
+from leadline.tracer.optimizer import rule_of
 
 # Derived: along a step a quadratic loss deviates from the linear prediction by half exactly at its minimum.
 PARTING_DEVIATION = 0.5
@@ -237,24 +240,39 @@ def largest_lr(optimizer: Optimizer) -> float | None:
     return max(rates, default=None)
 
 
-def momentum_factor(group: Mapping[str, Any]) -> float:
+def momentum_factor(group: Mapping[str, Any], rule: OptimizerRule | None) -> float:
     """The factor $m$ of the stability limit."""
     if "betas" in group:
         beta = float(group["betas"][0])
         return (1 + beta) / (1 - beta) if beta < 1 else math.inf
+    if rule is not None and not rule.sums_momentum:
+        return 1.0
     beta = float(group.get("momentum") or 0.0)
     return (1 + beta) / (1 + 2 * beta) if group.get("nesterov") else 1 + beta
 
 
-def first_step_share(group: Mapping[str, Any], steps: int) -> float:
+def first_step_share(optimizer: Optimizer, steps: int) -> float:
     r"""The first step over a sustained one: heavy-ball momentum $\beta$ sums gradients to $1/(1-\beta)$ of one.
 
     Dampening $d$ weakens all but the first gradient by $1 - d$. A running mean of gradients, as in Adam, is corrected
-    for its start, so that its first step is a whole one.
+    for its start, and a step that only keeps the direction of its momentum, as Muon's, has one length: there the first
+    step is a whole one. Of several groups the one with the smallest share counts.
     """
-    beta = 0.0 if "betas" in group or steps else float(group.get("momentum") or 0.0)
-    undamped = 1 - float(group.get("dampening") or 0.0)
-    return min((1 - beta) / undamped, 1.0) if undamped > 0 else 1.0
+    if steps:
+        return 1.0
+    gains = (_sustained_gain(group, rule) for group, rule in _groups(optimizer))
+    return 1 / max(gains, default=1.0)
+
+
+def _sustained_gain(group: Mapping[str, Any], rule: OptimizerRule | None) -> float:
+    sums = "betas" not in group if rule is None else rule.sums_momentum
+    return summed_gradients(group) if sums else 1.0
+
+
+def _groups(optimizer: Optimizer) -> Iterator[tuple[Mapping[str, Any], OptimizerRule | None]]:
+    for member in members_of(optimizer):
+        for group in member.param_groups:
+            yield group, rule_of(member, group)
 
 
 def find_rate_limits(
@@ -263,7 +281,7 @@ def find_rate_limits(
     """Limits in the units of the user's largest rate; None for a limit that cannot be derived."""
     stability = None
     if sharpness is not None and sharpness.value > 0:
-        factor = momentum_factor(optimizer.param_groups[0]) if sharpness.kind == "lanczos" else 1.0
+        factor = momentum_factor(*next(_groups(optimizer))) if sharpness.kind == "lanczos" else 1.0
         stability = 2 * factor / sharpness.value
     if lr is None or line.parting is None:
         return RateLimits(
@@ -274,7 +292,7 @@ def find_rate_limits(
             confidence="low",
             why=_why_no_safe_rate(line, lr),
         )
-    parting = line.parting * lr * first_step_share(optimizer.param_groups[0], steps)
+    parting = line.parting * lr * first_step_share(optimizer, steps)
     safe = min(parting, stability or math.inf)
     confidence, why = _confidence(line, sharpness, steps)
     return RateLimits(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.wiring.ledger import gradient_state, needed_ops
 from leadline.records import Op, Parameter, Trace, Value
 from leadline.records.parts import Router
@@ -61,6 +62,7 @@ def _router(
         load=indices.choices,
         gradient=gradient_state(weight),
         trainable=weight.trainable,
+        is_zero=weight.norm == 0,
         is_balanced=_is_balanced(trace, [*scores, indices], experts, needed),
         is_corrected=any(_adds_bias(trace, trace.values[each.id], experts) for each in scores[:-1]),
     )
@@ -126,5 +128,12 @@ def _adds_bias(trace: Trace, value: Value, experts: int) -> bool:
     op = None if value.op is None else trace.ops[value.op]
     if op is None or op.kind not in ("add", "bias"):
         return False
-    held = [trace.values[each] for each in op.inputs if trace.values[each].source in ("buffer", "parameter")]
-    return any(math.prod(each.shape) == experts for each in held)
+    held = [_before_layout(trace, trace.values[each]) for each in op.inputs]
+    return any(each.source in ("buffer", "parameter") and math.prod(each.shape) == experts for each in held)
+
+
+def _before_layout(trace: Trace, value: Value) -> Value:
+    """The value that only changes of shape or dtype lead to this one from."""
+    while value.op is not None and trace.ops[value.op].kind in LAYOUT_KINDS and trace.ops[value.op].inputs:
+        value = trace.values[trace.ops[value.op].inputs[0]]
+    return value

@@ -1,0 +1,62 @@
+"""Recognizes pretrained weights: matrices that no initializer draws."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leadline.case import Case
+from leadline.readings.wiring.frozen import MAX_MATRICES, MIN_ENTRIES, MIN_SIDE, is_random
+from leadline.records import Parameter, Trace
+from leadline.tracer.inputs import unwrap
+from leadline.tracer.names import index_model
+
+# Heuristic: fewer matrices do not show a pretrained network.
+MIN_MATRICES = 3
+# Derived: entries that are equal up to rounding have no pattern that training could have left.
+MIN_RELATIVE_SPREAD = 1e-6
+
+
+# Derived: queries, keys and values in one matrix are three; keys and values, or a gate and a value, are two.
+PACKED = (2, 3)
+
+
+def read_trained_share(trace: Trace, case: Case) -> float | None:
+    """The share of the larger matrices of the pass that show training; None if there are too few, or no values.
+
+    An initializer leaves independent entries around one mean: rows and columns of one size, and no direction that
+    stands out (see `is_random`). Matrices of equal entries, such as zeros, are left out: they show neither. A network
+    that training has moved by less than its initial weights still looks fresh.
+    """
+    tensors = {each.names[0]: each.item for each in index_model(unwrap(case.model)).parameters.values()}
+    matrices = [each for each in trace.parameters if each.name in tensors and _can_be_judged(each)]
+    step = max(-(-len(matrices) // MAX_MATRICES), 1)
+    signs = [_shows_training(tensors[each.name]) for each in matrices[::step]]
+    known = [each for each in signs if each is not None]
+    return sum(known) / len(known) if len(known) >= MIN_MATRICES else None
+
+
+def _can_be_judged(parameter: Parameter) -> bool:
+    is_matrix = parameter.kind in ("matrix", "conv") and len(parameter.shape) > 1
+    if not (is_matrix and parameter.used and parameter.count >= MIN_ENTRIES and not parameter.unobserved):
+        return False
+    return min(parameter.shape[0], parameter.count // parameter.shape[0]) >= MIN_SIDE
+
+
+@torch.no_grad()
+def _shows_training(weight: Tensor) -> bool | None:
+    """Whether a matrix was trained; None if its entries are equal or not finite."""
+    if not weight.is_floating_point() or weight.is_meta or not bool(torch.isfinite(weight).all()):
+        return None
+    parts = [each - each.mean() for each in _unpacked(weight.detach().flatten(1).float())]
+    spread = [
+        each for each in parts if bool(each.square().mean() > MIN_RELATIVE_SPREAD**2 * weight.square().mean())
+    ]
+    return any(not is_random(each) for each in spread) if spread else None
+
+
+def _unpacked(matrix: Tensor) -> tuple[Tensor, ...]:
+    """The matrices of a packed one (queries, keys and values), which may be drawn with different variances."""
+    rows, columns = matrix.shape
+    packed = rows // columns if rows % columns == 0 and rows // columns in PACKED else 1
+    return matrix.chunk(packed)
