@@ -7,14 +7,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.atlas import scores
-from benchmarks.atlas.jobs import check, in_parallel, train
-from benchmarks.atlas.page import RENDERERS
+from benchmarks.atlas import fit, scores
+from benchmarks.atlas.jobs import check, in_parallel, mend, train
+from benchmarks.atlas.page import ONE_BATCH_RENDERERS, RENDERERS, render_repairs
 from benchmarks.atlas.problems import Problem, all_problems
 from benchmarks.atlas.truth import SEEDS
+from benchmarks.figures import accuracy
 from benchmarks.result_files import ROOT, fill_file, load, save
 
-TRUTH, ANSWERS = "atlas_truth", "atlas"
+TRUTH, ANSWERS, ONE_BATCH_ANSWERS, REPAIRS = "atlas_truth", "atlas", "atlas_one_batch", "atlas_repair"
+HEALTHY_PER_FAILED = 3
+"""For each failed problem, how many are skipped before one that reaches is given to `fix` too."""
 PAGE = ROOT / "docs" / "lab-notes" / "atlas.md"
 SAVE_INTERVAL = 20
 """Problems between two writes of the results."""
@@ -34,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--half", choices=("calibration", "held out"), help="only families of this half")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="only the first N problems")
     parser.add_argument("--again", action="store_true", help="also problems that have a result")
+    parser.add_argument("--one-batch", action="store_true", help="give `check` no further batches")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
     return parser
 
@@ -51,9 +55,22 @@ def run_truth(options: argparse.Namespace) -> None:
 
 
 def run_checks(options: argparse.Namespace) -> None:
-    cases = load(ANSWERS)["cases"]
+    """Ask about every chosen problem, with four batches or with one, which users have more often."""
+    results, batches = (ONE_BATCH_ANSWERS, 1) if options.one_batch else (ANSWERS, 4)
+    cases = load(results)["cases"]
     names = [each.name for each in _chosen(options) if options.again or each.name not in cases]
-    _fill(ANSWERS, check, names, options)
+    _fill(results, check, [(name, batches) for name in names], options)
+
+
+def run_repairs(options: argparse.Namespace) -> None:
+    """Search for repairs of failed problems, and of some that reach."""
+    cases = load(REPAIRS)["cases"]
+    rows = {row.name: row for row in scores.rows(load(TRUTH), load(ANSWERS))}
+    chosen = [rows[each.name] for each in _chosen(options) if each.name in rows]
+    failed = [row.name for row in chosen if row.fails]
+    reached = [row.name for row in chosen if row.outcome == "reaches"][: len(failed) // HEALTHY_PER_FAILED]
+    names = [name for name in (*failed, *reached) if options.again or name not in cases]
+    _fill(REPAIRS, mend, names, options)
 
 
 def show_misses(options: argparse.Namespace) -> None:
@@ -67,13 +84,32 @@ def show_misses(options: argparse.Namespace) -> None:
 
 
 def show_scores(options: argparse.Namespace) -> None:
-    print(scores.summary(scores.rows(load(TRUTH), load(ANSWERS))))
+    for title, answers in (("four batches", ANSWERS), ("one batch", ONE_BATCH_ANSWERS)):
+        print(f"== {title}\n{scores.summary(scores.rows(load(TRUTH), load(answers)))}")
+    for half in ("calibration", "held out"):
+        print(f"repairs, {half}: {scores.repair_score(load(TRUTH), load(REPAIRS), half)}")
+
+
+def run_fit(options: argparse.Namespace) -> None:
+    """Fit the probability to the calibration families, and write it into the package."""
+    rows = fit.usable(row for each in (ANSWERS, ONE_BATCH_ANSWERS) for row in _calibration_rows(each))
+    fit.write(fit.fit(rows))
+    print(fit.summary(rows))
+
+
+def _calibration_rows(answers: str) -> list[scores.Row]:
+    return [row for row in scores.rows(load(TRUTH), load(answers)) if row.half == "calibration"]
 
 
 def render(options: argparse.Namespace) -> None:
-    rows = scores.rows(load(TRUTH), load(ANSWERS))
+    truth = load(TRUTH)
+    rows, one_batch = (scores.rows(truth, load(each)) for each in (ANSWERS, ONE_BATCH_ANSWERS))
     for mark, make in RENDERERS.items():
         fill_file(PAGE, mark, make(rows))
+    for mark, make in ONE_BATCH_RENDERERS.items():
+        fill_file(PAGE, mark, make(one_batch))
+    fill_file(PAGE, "atlas-repairs", render_repairs(truth, load(REPAIRS)))
+    fill_file(ROOT / "README.md", "accuracy", accuracy())
 
 
 def _fill(
@@ -97,6 +133,8 @@ def _chosen(options: argparse.Namespace) -> list[Problem]:
 COMMANDS = {
     "truth": run_truth,
     "check": run_checks,
+    "fit": run_fit,
+    "repair": run_repairs,
     "misses": show_misses,
     "score": show_scores,
     "render": render,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.atlas.problems import Problem, all_problems
+from benchmarks.atlas.repair import repair
 from benchmarks.atlas.truth import SEEDS, naive_facts, outcome_of
 from benchmarks.atlas.verdict import ask
 
@@ -21,14 +22,20 @@ def train(job: tuple[str, int]) -> tuple[str, dict[str, Any]]:
     try:
         found = {str(seed): outcome_of(problem, seed)}
         return name, found | (naive_facts(problem) if seed == SEEDS[0] else {})
-    except (
-        RuntimeError
-    ) as error:  # such as a network that cannot run in half precision: no problem of this kind
+    except (RuntimeError, ValueError) as error:
+        # Such as a network that cannot run in half precision, or a flaw that leaves nothing to train: no problem.
         return name, {str(seed): None, "error": str(error)[:200]}
 
 
-def check(name: str) -> tuple[str, Any]:
-    return name, ask(_by_name(name))
+def check(job: tuple[str, int]) -> tuple[str, Any]:
+    """Ask about one problem with so many batches."""
+    name, batches = job
+    return name, ask(_by_name(name), batches)
+
+
+def mend(name: str) -> tuple[str, Any]:
+    """Search for a repair of one problem."""
+    return name, repair(_by_name(name))
 
 
 _PROBLEMS: dict[str, Problem] = {}

@@ -6,17 +6,19 @@ import math
 from collections.abc import Callable, Iterable
 
 from benchmarks.atlas.flaws import FLAWS
-from benchmarks.atlas.scores import JUDGES, Row, brier, reliability, score
-from benchmarks.confidence import DECIDED_VERDICTS, HALVES, by_half
-from benchmarks.result_files import table
+from benchmarks.atlas.problem import Half
+from benchmarks.atlas.scores import JUDGES, Row, brier, reliability, repair_score, score
+from benchmarks.result_files import Results, table
+from leadline.checks._probability import fitted_model
 
+HALVES: tuple[Half, ...] = ("held out", "calibration")
 HEADER = ["", "problems", "balanced accuracy", "failures caught", "false alarms"]
 
 
 def render_figures(rows: list[Row]) -> str:
     """Leadline and the naive judges on both halves."""
     parts = []
-    for half in ("held out", "calibration"):
+    for half in HALVES:
         chosen = [row for row in rows if row.half == half]
         lines = [_line(name, chosen, alarms) for name, alarms in JUDGES.items()]
         borderline = sum(row.outcome == "borderline" for row in chosen)
@@ -59,21 +61,22 @@ def render_reliability(rows: list[Row]) -> str:
     return f"{table(header, lines)}\n\nBrier score: {brier(chosen):.3f}."
 
 
-def render_confidence(rows: list[Row]) -> str:
-    """The confidence in a report, and how often the verdict was right on either half."""
-    measured = by_half(rows)
-    lines = [
-        [
-            f"`{verdict}`",
-            f"{measured['held out'][verdict]['confidence']:.2f}",
-            *(
-                f"{measured[half][verdict]['right']:.0f} of {measured[half][verdict]['cases']:.0f}"
-                for half in HALVES
-            ),
-        ]
-        for verdict in DECIDED_VERDICTS
-    ]
-    return table(["verdict", "stated confidence", *(f"right, families {half}" for half in HALVES)], lines)
+def render_repairs(truth: Results, repairs: Results) -> str:
+    """What `leadline fix` did to problems that failed and to some that reach, on both halves."""
+    header = ["families", "failed", "repaired", "something recommended", "made worse", "healthy left alone"]
+    lines = []
+    for half in HALVES:
+        got = repair_score(truth, repairs, half)
+        counts = (got.failed, got.repaired, got.changed, got.worse)
+        lines.append([half, *map(str, counts), f"{got.left_alone} of {got.healthy}"])
+    return table(header, lines)
+
+
+def render_model(rows: list[Row]) -> str:
+    """The quantities and their weights, as the package has them."""
+    model = fitted_model()
+    lines = [[name, f"{weight:+.2f}"] for name, weight in model.weights.items()]
+    return table(["quantity", "log odds per unit"], [["bias", f"{model.bias:+.2f}"], *lines])
 
 
 RENDERERS: dict[str, Callable[[list[Row]], str]] = {
@@ -81,7 +84,11 @@ RENDERERS: dict[str, Callable[[list[Row]], str]] = {
     "atlas-flaws": render_flaws,
     "atlas-families": render_families,
     "atlas-reliability": render_reliability,
-    "atlas-confidence": render_confidence,
+    "atlas-model": render_model,
+}
+ONE_BATCH_RENDERERS: dict[str, Callable[[list[Row]], str]] = {
+    "atlas-one-batch": render_figures,
+    "atlas-one-batch-reliability": render_reliability,
 }
 
 

@@ -61,6 +61,8 @@ class Setup:
     steps: int = 300
     evaluate: Loss | None = None
     """For a family of the kind "own": the loss by which it is judged, which flaws leave alone."""
+    optimizer: Optimizer | None = None
+    """Trains instead of the one of the recipe: the optimizer of a repair."""
 
     def case(self, seed: int = 0, batches: int = 4) -> leadline.Case:
         """The problem as a user would pass it to Leadline, with a few further batches."""

@@ -9,10 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.atlas.problem import Half, half_of
-from benchmarks.atlas.truth import SEEDS, Outcome, judge, progress
+from benchmarks.atlas.truth import MAX_FAILED, MIN_REACHED, SEEDS, Outcome, judge, progress
 from benchmarks.result_files import Results
+from leadline.checks._diagnosis import MIN_TRAINING_PROBABILITY
+from leadline.checks._probability import fitted_model, predict
 
 MIN_NAIVE_FALL = 0.05
+MAX_LOST = 0.1
+"""Progress that a repair may lose before it counts as made worse."""
 BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 """Bounds of the bins of probability in the reliability diagram."""
 
@@ -44,17 +48,24 @@ class Row:
         return self.outcome == "fails"
 
     @property
-    def alarm(self) -> bool:
-        """Whether the verdict is anything but "trains"; an undecided one is no alarm."""
-        return self.answer["verdict"] in ("poor", "fails", "error")
+    def asks_wrongly(self) -> bool:
+        """Whether an error about the question or about numbers decides the verdict, and not the first steps."""
+        codes = self.answer["codes"].items()
+        return any(severity == "error" and code[0] in "DN" for code, severity in codes)
 
     @property
     def chance(self) -> float | None:
-        """The stated probability that it trains; None where none is stated."""
-        confidence = self.answer.get("confidence")
-        if confidence is None:
-            return None
-        return confidence if self.answer["verdict"] == "trains" else 1 - confidence
+        """The probability that it trains, by the model of the package; None where no rehearsal gave one."""
+        measured = self.answer.get("quantities")
+        return predict(measured, fitted_model()).probability if measured and not self.asks_wrongly else None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the verdict is anything but "trains"; an undecided one is no alarm."""
+        chance = self.chance
+        if chance is None:
+            return self.answer["verdict"] in ("poor", "fails", "error")
+        return chance < MIN_TRAINING_PROBABILITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +109,11 @@ def _fall(row: Row, judge: str) -> float:
     return -1.0 if fall is None else float(fall)
 
 
-JUDGES: dict[str, Callable[[Row], bool]] = {
-    "Leadline": lambda row: row.alarm,
+Judge = Callable[[Row], bool]
+"""Whether a judge raises an alarm."""
+OWN_JUDGE = "Leadline"
+JUDGES: dict[str, Judge] = {
+    OWN_JUDGE: lambda row: row.alarm,
     "naive: the loss on one batch falls by 5 % in 11 steps": lambda row: (
         not (row.facts["one_batch"] or -1) >= MIN_NAIVE_FALL
     ),
@@ -137,6 +151,48 @@ def reliability(chosen: Iterable[Row]) -> list[tuple[float, float, int, float, f
             stated = sum(row.chance for row in inside if row.chance is not None) / len(inside)
             table.append((low, high, len(inside), stated, sum(not row.fails for row in inside) / len(inside)))
     return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairScore:
+    """What `leadline fix` did to problems that failed and to problems that reached."""
+
+    failed: int
+    repaired: int
+    changed: int
+    """Failed problems for which it recommended something."""
+    worse: int
+    healthy: int
+    left_alone: int
+
+    def __str__(self) -> str:
+        return (
+            f"repaired {self.repaired} of {self.failed} that failed (something recommended for {self.changed}), "
+            f"made worse {self.worse}; left alone {self.left_alone} of {self.healthy} that reach"
+        )
+
+
+def repair_score(truth: Results, repairs: Results, half: Half) -> RepairScore:
+    """Count what came of the repairs on one half. A repaired problem recovers as much as one that reaches."""
+    cases, failed, healthy = truth["cases"], [], []
+    for name, answer in repairs["cases"].items():
+        family, reference = name.partition(" | ")[0], f"{name.partition(' | ')[0]} | healthy"
+        if half_of(family) != half or "error" in answer:
+            continue
+        before = progress(cases[name]["0"], cases[reference]["0"])
+        outcome = answer.get("outcome")
+        after = progress(outcome, cases[reference]["0"]) if outcome else None
+        (failed if before < MAX_FAILED else healthy).append((before, after))
+    changed = [(before, after) for before, after in failed if after is not None]
+    altered = [*changed, *((before, after) for before, after in healthy if after is not None)]
+    return RepairScore(
+        failed=len(failed),
+        repaired=sum(after >= MIN_REACHED for _, after in changed),
+        changed=len(changed),
+        worse=sum(after < min(before, 1.0) - MAX_LOST for before, after in altered),
+        healthy=len(healthy),
+        left_alone=sum(after is None for _, after in healthy),
+    )
 
 
 def summary(chosen: list[Row]) -> str:

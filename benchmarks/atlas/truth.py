@@ -21,7 +21,7 @@ NAIVE_STEPS = 11
 def train(setup: Setup, seed: int) -> tuple[float, list[float]]:
     """Train on fresh batches; return the score afterwards and some losses on the way."""
     generator = torch.Generator().manual_seed(seed)
-    optimizer = setup.recipe.build(setup.model)
+    optimizer = setup.optimizer or setup.recipe.build(setup.model)
     setup.model.train()
     losses = []
     for _ in range(setup.steps):
@@ -44,7 +44,10 @@ def held_out(setup: Setup) -> list[Batch]:
 
 def outcome_of(problem: Problem, seed: int) -> dict[str, Any]:
     """Train once; the score before and after, that of a constant, and the losses at some steps."""
-    setup = problem.setup(seed)
+    return outcome_of_setup(problem.setup(seed), seed)
+
+
+def outcome_of_setup(setup: Setup, seed: int) -> dict[str, Any]:
     before = score(setup, held_out(setup))
     constant = constant_score(setup, held_out(setup))
     after, losses = train(setup, seed)

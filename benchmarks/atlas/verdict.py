@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 import leadline
 from benchmarks.atlas.problems import Problem
+from leadline.checks._probability import quantities
+from leadline.records import Rehearsal
 
 
-def ask(problem: Problem) -> dict[str, Any]:
-    """Check the problem as a user would: model, batch, loss, optimizer and a few more batches."""
+def ask(problem: Problem, batches: int = 4) -> dict[str, Any]:
+    """Check the problem as a user would: model, batch, loss and optimizer, and further batches if there are any."""
     began = time.process_time()
     try:
-        report = leadline.check(problem.setup(0).case())
+        report = leadline.check(problem.setup(0).case(batches=batches))
     except (leadline.LeadlineError, RuntimeError, ValueError) as error:
         return {"verdict": "error", "reason": str(error)[:300], "codes": {}}
     codes = {each.code: each.severity for each in report.findings}
@@ -24,12 +27,31 @@ def ask(problem: Problem) -> dict[str, Any]:
         "codes": codes,
         "seconds": round(time.process_time() - began, 2),
     }
+    answer["quantities"] = _rounded(quantities(report.profile))
     rehearsal = report.profile.rehearsal
     if rehearsal is not None:
-        answer["rehearsal"] = {
-            "losses": [float(f"{each:.5g}") for each in rehearsal.losses],
-            "constant": rehearsal.constant,
-            "floor": rehearsal.floor,
-            "starts": rehearsal.starts,
-        }
+        answer["rehearsal"] = _rounded(_summary(rehearsal))
     return answer
+
+
+def _summary(rehearsal: Rehearsal) -> dict[str, Any]:
+    """The rehearsal without the losses on its way, which would fill megabytes."""
+    return {
+        "steps": rehearsal.steps,
+        "first": rehearsal.first,
+        "last": rehearsal.last,
+        "constant": rehearsal.constant,
+        "held_out": rehearsal.held_out,
+        "references": {
+            "reset" if run.is_reset else "own": rehearsal.end_of(run) for run in rehearsal.references
+        },
+    }
+
+
+def _rounded(value: Any) -> Any:
+    """The same data with five significant digits, which is more than a judge needs."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.nn import SCHEMES, Encoder, Options, Scheme
+from leadline.nn.depth_laws import deepnorm_gain, deepnorm_skip
 from leadline.nn.scheme import Place
-from leadline.nn.schemes import deepnorm_gain, deepnorm_skip
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,

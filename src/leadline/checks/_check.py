@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from leadline.checks._history import History
-from leadline.records import CheckRow, Finding, Margin, OpSite, Profile, Severity, Source
+from leadline.records import CheckRow, Finding, Margin, OpSite, Profile, Rehearsal, Severity, Source
 from leadline.records.run import Alert
 from leadline.text import on_batches
 
@@ -103,9 +103,11 @@ class Check:
         """A clause that says how the rehearsal, or what was learned before, contradicts this check; "" if neither does.
 
         Without an optimizer, a network that has learned shows that it can be trained. With one, only the rehearsal
-        tells whether these settings go on.
+        tells whether these settings go on. Rules about initialization do not apply to weights that were trained before.
         """
         rehearsal = profile.rehearsal
+        if self.code.startswith("I") and self.refuted_by and profile.is_pretrained:
+            return "yet the weights were trained before, as their singular values show: no initializer is at work"
         if rehearsal is None and profile.optimizer is None and self.refuted_by and profile.has_learned:
             return (
                 f"yet the loss of {profile.loss:.3g} is already below {profile.constant_loss:.3g}, that of the best "
@@ -116,9 +118,7 @@ class Check:
         falls = self.refuted_by == "falling" and rehearsal.beginning.falls
         if not (rehearsal.shows_learning or falls):
             return ""
-        shown = rehearsal if rehearsal.batches > 1 and rehearsal.learned else rehearsal.beginning
-        steps = f"{shown.steps} steps {on_batches(shown.batches)}"
-        return f"yet {steps} took the loss from {shown.first:.3g} to {shown.last:.3g}"
+        return refutation_clause(rehearsal)
 
     def read_margins(self, profile: Profile) -> Iterator[Margin]:
         """How far the profile is from the limits of this check. A non-finite quantity is a finding, not a margin."""
@@ -207,3 +207,12 @@ def check(  # noqa: PLR0913  (the fields of a Check, each by name)
         )
 
     return make
+
+
+def refutation_clause(rehearsal: Rehearsal) -> str:
+    """What the first steps did to the loss, as a clause to follow a finding that they refute."""
+    shown = rehearsal if rehearsal.batches > 1 and rehearsal.learned else rehearsal.beginning
+    if not shown.last < shown.first:
+        shown = rehearsal
+    steps = f"{shown.steps} steps {on_batches(shown.batches)}"
+    return f"yet {steps} took the loss from {shown.first:.3g} to {shown.last:.3g}"

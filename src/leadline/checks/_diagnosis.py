@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
@@ -9,7 +10,8 @@ from msgspec.structs import replace
 from leadline import __version__
 from leadline.case import Case
 from leadline.checks import model_checks
-from leadline.checks._check import Check
+from leadline.checks._check import Check, refutation_clause
+from leadline.checks._probability import read_outlook
 from leadline.checks.model.non_finite import anomaly_action, describe_anomaly
 from leadline.errors import InputError, add_first_advice
 from leadline.readings.anomalies import find_anomaly_before
@@ -28,6 +30,7 @@ from leadline.records import (
     Finding,
     Gap,
     NetworkParts,
+    Outlook,
     Profile,
     Source,
     Trace,
@@ -41,8 +44,10 @@ from leadline.report.verdict import is_about_wiring, sentence
 from leadline.text import plural
 from leadline.tracer.trace import trace_case
 
-# Calibrated by benchmarks/confidence.py: the share of such verdicts that came true.
-CONFIDENCE: dict[Verdict, float] = {"trains": 0.86, "poor": 0.80, "fails": 0.81}
+# Derived: more likely than not.
+MIN_TRAINING_PROBABILITY = 0.5
+# Heuristic: standard deviations of the log odds; beyond it the case is unlike all that the probability was fitted to.
+MAX_LOG_ODDS_DEVIATION = 3.0
 
 
 def check_case(
@@ -125,14 +130,16 @@ def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
 def make_report(trace: Trace, profile: Profile, coverage: Coverage, rules: Sequence[Check] = ()) -> Report:
     """Run every model check, and `rules` too, on the profile, and judge. A weightless model is judged by prediction."""
     checks = (*model_checks(), *rules)
-    findings = collect_findings(checks, profile.shown)
+    outlook = read_outlook(profile)
+    findings = collect_findings(checks, profile.shown, outlook)
     if profile.predicted:
         findings = tuple(replace(each, message=f"{each.message} (predicted)") for each in findings)
     report = Report(
         leadline=__version__,
-        verdict=judge(profile, coverage, findings),
+        verdict=judge(profile, coverage, findings, outlook),
         findings=findings,
         profile=profile,
+        outlook=outlook,
         coverage=coverage,
         rules=tuple(each.row(findings) for each in checks),
         margins=tuple(margin for each in checks for margin in each.read_margins(profile.shown)),
@@ -163,18 +170,23 @@ def ignore_checks(report: Report, codes: Collection[str]) -> Report:
         report,
         findings=counted,
         ignored=(*report.ignored, *ignored),
-        verdict=judge(report.profile, report.coverage, counted),
+        verdict=judge(report.profile, report.coverage, counted, report.outlook),
     )
     return _with_reason(judged)
 
 
-def collect_findings(checks: Sequence[Check], profile: Profile) -> tuple[Finding, ...]:
+def collect_findings(
+    checks: Sequence[Check], profile: Profile, outlook: Outlook | None = None
+) -> tuple[Finding, ...]:
     """The findings of all checks, worst first, each linked to the finding that causes it.
 
     Non-finite findings sort first among those of one severity because they cause others; then come those about what
-    the network is asked, because they make the others pointless.
+    the network is asked, because they make the others pointless. Where the first steps show that the training works,
+    what would keep it from working is a note.
     """
     findings = [finding for check in checks for finding in check(profile)]
+    if outlook is not None and outlook.probability >= MIN_TRAINING_PROBABILITY:
+        findings = [_overruled(finding, profile) for finding in findings]
     findings.sort(
         key=lambda each: (
             -severity_rank(each.severity),
@@ -186,44 +198,67 @@ def collect_findings(checks: Sequence[Check], profile: Profile) -> tuple[Finding
     return link_causes(findings, checks)
 
 
-def judge(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
-    """An error means "fails", a warning "poor"; without a measured depth axis the verdict is "undecided".
+def _overruled(finding: Finding, profile: Profile) -> Finding:
+    """The finding as a note, unless it is about numbers, or about what is asked, which no fall of the loss refutes."""
+    rehearsal = profile.rehearsal
+    if rehearsal is None or not _is_about_training(finding):
+        return finding
+    return replace(finding, severity="info", message=f"{finding.message}; {refutation_clause(rehearsal)}")
 
-    A warning about the wiring needs no depth axis, and decides nothing where the rehearsal learned: the network trains,
-    but not as it should. A rehearsal that learned needs no depth axis either. A model without weights is decided only
-    if theory predicts every block: a part it cannot follow may matter.
+
+def _is_about_training(finding: Finding) -> bool:
+    """Whether it is worse than a note because of what it does to the training, and not to the question or numbers."""
+    return finding.severity != "info" and not is_about_wiring(finding) and not finding.code.startswith("N")
+
+
+def judge(
+    profile: Profile, coverage: Coverage, findings: Sequence[Finding], outlook: Outlook | None = None
+) -> Verdict:
+    """What the first steps and the findings say together.
+
+    Errors about the question or about numbers decide. Otherwise a rehearsal gives a probability that the training
+    works, which decides, unless the case is unlike all trainings behind it. Without a rehearsal an error means "fails",
+    a warning "poor", and a network without a measured depth axis is "undecided". A model without weights is decided
+    only if theory predicts every block: a part it cannot follow may matter.
     """
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if outlook is None:
+        return _judge_by_findings(profile, coverage, findings)
+    if any(not _is_about_training(each) for each in errors):
+        return "fails"
+    if math.sqrt(outlook.variance) > MAX_LOG_ODDS_DEVIATION:
+        return "undecided"
+    if outlook.probability >= MIN_TRAINING_PROBABILITY:
+        return "trains"
+    return "fails" if errors else "poor"
+
+
+def _judge_by_findings(profile: Profile, coverage: Coverage, findings: Sequence[Finding]) -> Verdict:
     if any(finding.severity == "error" for finding in findings):
         return "fails"
     known = [b.forward_ms is not None and b.backward_ms is not None for b in profile.shown.blocks]
     decided = all(known) if profile.predicted else any(known) and coverage.backward
-    learned = profile.rehearsal is not None and profile.rehearsal.shows_learning
-    warnings = [
-        each for each in findings if each.severity == "warning" and not (learned and is_about_wiring(each))
-    ]
-    if not decided and not learned:
+    warnings = [each for each in findings if each.severity == "warning"]
+    if not decided:
         return "poor" if any(is_about_wiring(finding) for finding in warnings) else "undecided"
     return "poor" if warnings else "trains"
 
 
 def _with_reason(report: Report) -> Report:
     """The report with the sentence that decided the verdict, and its confidence."""
-    confidence = confidence_of(report.verdict, report.profile, report.findings)
+    confidence = confidence_of(report.verdict, report.outlook, report.findings)
     return replace(report, reason=sentence(report), confidence=confidence)
 
 
-def confidence_of(verdict: Verdict, profile: Profile, findings: Sequence[Finding]) -> float | None:
-    """The share of such verdicts that came true; None where it does not apply.
+def confidence_of(verdict: Verdict, outlook: Outlook | None, findings: Sequence[Finding]) -> float | None:
+    """The probability that the verdict is right; None where nothing gives one.
 
-    It was measured on networks whose optimizer was known and which were asked the right question, so a step is needed,
-    and the wiring must not decide. "trains" has no confidence where a rehearsal of full length did not show that the
-    network learns.
+    It is that of the training, so it does not apply where an error about the question or about numbers decides.
     """
-    decides = any(each.severity != "info" and is_about_wiring(each) for each in findings)
-    is_undecided = profile.rehearsal is not None and profile.rehearsal.is_undecided
-    if profile.update is None or decides or (verdict == "trains" and is_undecided):
+    decides = any(each.severity == "error" and not _is_about_training(each) for each in findings)
+    if outlook is None or decides or verdict == "undecided":
         return None
-    return CONFIDENCE.get(verdict)
+    return outlook.probability if verdict == "trains" else 1 - outlook.probability
 
 
 def _with_update(
@@ -237,6 +272,13 @@ def _with_update(
             raise
         gap = Gap(what="one step of the optimizer", why=f"it needs {error.expected}; got {error.got}")
         return profile, replace(coverage, gaps=(*coverage.gaps, gap))
+
+
+UNSPECIFIC_CODES = {
+    "U530": frozenset({"U530", "U531", "U509", "U525"}),
+    "U531": frozenset({"U531"}),
+}
+"""Checks that only say how far the first steps came, and what does not explain them; whatever else was found does."""
 
 
 # Root causes: consequences are put under their cause, so that a report names one root.
@@ -263,6 +305,8 @@ def link_causes(findings: Sequence[Finding], checks: Sequence[Check]) -> tuple[F
 
 
 def _explains(cause: Finding, effect: Finding, explains: dict[str, set[str]]) -> bool:
+    if effect.code in UNSPECIFIC_CODES:
+        return cause.code not in UNSPECIFIC_CODES[effect.code] and cause.severity != "info"
     if effect.code not in explains.get(cause.code, ()):
         return False
     if cause.severity == "info" and effect.severity != "info":

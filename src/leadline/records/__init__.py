@@ -31,6 +31,8 @@ from leadline.records.finding import (
     Finding,
     LimitLevel,
     Margin,
+    Outlook,
+    OutlookTerm,
     Severity,
     Verdict,
     severity_rank,
@@ -70,6 +72,7 @@ from leadline.records.profile import (
     Symmetry,
     Theory,
 )
+from leadline.records.rate_scan import RATES_SCHEMA, RateScan
 from leadline.records.repair import (
     RECIPE_SCHEMA,
     Edit,
@@ -109,6 +112,7 @@ from leadline.records.update import (
     DepthRange,
     LinePoint,
     ParameterStep,
+    ReferenceRun,
     Rehearsal,
     Update,
 )
@@ -132,6 +136,7 @@ __all__ = [
     "FORECAST_SCHEMA",
     "LAB_SCHEMA",
     "LOSS_BLOCK",
+    "RATES_SCHEMA",
     "RECIPE_SCHEMA",
     "RUN_SCHEMA",
     "SEVERITIES",
@@ -194,6 +199,8 @@ __all__ = [
     "Optimizer",
     "Option",
     "Outcome",
+    "Outlook",
+    "OutlookTerm",
     "ParamGroup",
     "Parameter",
     "ParameterStep",
@@ -208,9 +215,11 @@ __all__ = [
     "PredictionCheck",
     "Profile",
     "Question",
+    "RateScan",
     "Reach",
     "Recipe",
     "Recurrence",
+    "ReferenceRun",
     "Rehearsal",
     "RepeatedModule",
     "ResidualAdd",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -34,6 +34,11 @@ class Printable(NotebookCard, frozen=True):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from _display().rich_lines(self, options.max_width)
+
+
+def write_picture(path: str | PathLike[str], record: Any, form: Literal["svg", "png"]) -> None:
+    """Write the one picture of `record`."""
+    Path(path).write_bytes(_display().picture(record, form))
 
 
 def write_html(path: str | PathLike[str], record: Any, **extra: Any) -> None:

@@ -47,6 +47,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Code of the finding that this one is a consequence of; "" if it is a root."""
 
 
+class OutlookTerm(msgspec.Struct, frozen=True, kw_only=True):
+    """One quantity of an outlook."""
+
+    name: str
+    value: float
+    log_odds: float
+    """What it adds to the logarithm of the odds that the training works."""
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """The probability that a training works, and what it comes from."""
+
+    probability: float
+    bias: float
+    """Log odds without any quantity."""
+    terms: tuple[OutlookTerm, ...]
+    variance: float
+    """Variance of the log odds, from the finite number of trainings behind them."""
+
+
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     """One check that ran, whether or not it found something."""
 

@@ -11,6 +11,8 @@ class AttentionProduct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     r"""The product of queries and keys behind a softmax, $q \cdot k$ over `width` features."""
 
     site: OpSite
+    op: int | None = None
+    """The product in `Trace.ops`."""
     width: int
     """Features of one head, over which the product sums."""
     keys: int
@@ -46,6 +48,8 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trainable: bool = True
     is_balanced: bool = False
     """The loss contains something that depends on the load or the mean score of the experts."""
+    is_zero: bool = False
+    """All scores are zero before training, so the first experts are chosen by their place."""
     is_corrected: bool = False
     """A bias per expert is added before the choice, as in balancing without an auxiliary loss."""
 
@@ -113,3 +117,5 @@ class NetworkParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     frozen: FrozenWeights | None = None
     unwritten: tuple[UnwrittenTensor, ...] | None = None
     """None: not known, because the model could not be built a second time."""
+    trained: float | None = None
+    """Share of the larger matrices that no initializer draws: training left its marks; None if there are too few."""

@@ -20,6 +20,10 @@ FactorKind = Literal[
 LOSS_BLOCK = -1
 """The block index of factors after the last block, which belong to the loss."""
 
+# Heuristic, see tests/readings/test_pretrained.py: fresh networks show almost no trained matrix, a small language model
+# shows more than this after a hundred steps from GPT-2's small weights.
+MIN_TRAINED_SHARE = 0.2
+
 
 class Factor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     r"""The effect of one kind of op on the signal within one block.
@@ -361,6 +365,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         if self.loss is None or self.constant_loss is None:
             return False
         return self.loss < (1 - MIN_LEARNED_PROGRESS) * self.constant_loss
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Most matrices have been trained before, so that rules about initialization do not apply."""
+        trained = None if self.parts is None else self.parts.trained
+        return trained is not None and trained >= MIN_TRAINED_SHARE
 
     @property
     def predicted(self) -> bool:

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from leadline.records.codec import Unsaved, decode, encode
-from leadline.records.display import Printable, write_html
-from leadline.records.finding import CheckRow, Finding, Margin, Verdict, severity_rank
+from leadline.records.display import Printable, write_html, write_picture
+from leadline.records.finding import CheckRow, Finding, Margin, Outlook, Verdict, severity_rank
 from leadline.records.forecast import Forecast
 from leadline.records.profile import Coverage, Profile
 from leadline.records.run import RunSummary
@@ -34,7 +34,9 @@ class Report(Printable, frozen=True, kw_only=True):
     reason: str = ""
     """One sentence with the number that decided the verdict."""
     confidence: float | None = None
-    """How often this verdict was right on networks that were really trained; None where that is not known."""
+    """The probability that this verdict is right; None where that is not known."""
+    outlook: Outlook | None = None
+    """The probability that the training works, from its first steps; None without a rehearsal."""
     target: str = ""
     """What was checked, as the command line names it; "" if the check was called from Python."""
     rules: tuple[CheckRow, ...] = ()
@@ -75,6 +77,14 @@ class Report(Printable, frozen=True, kw_only=True):
         With a `forecast` of the model's family, the page shows its depth law and rate map too.
         """
         write_html(path, self, forecast=forecast)
+
+    def to_svg(self, path: str | PathLike[str]) -> None:
+        """Write one picture to share as SVG: the verdict, its cause, one number, and the signal along the depth."""
+        write_picture(path, self, "svg")
+
+    def to_png(self, path: str | PathLike[str]) -> None:
+        """Write the same picture as PNG; needs the extra `png`."""
+        write_picture(path, self, "png")
 
     def __repr__(self) -> str:
         model, blocks = self.profile.model, len(self.profile.blocks)

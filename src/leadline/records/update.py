@@ -147,8 +147,12 @@ class Update(NotebookCard, frozen=True, kw_only=True):
 
 # Calibrated by benchmarks/verdicts: share of the loss to beat; any value from 0.1 to 0.2 separates the cases as well.
 MIN_LEARNED_PROGRESS = 0.2
+# Heuristic: half of the loss to beat is gone; more steps would not change the answer.
+CLEAR_PROGRESS = 0.5
 # Heuristic: half-way to having learned is enough for a loss that falls without interruption.
 MIN_FALLING_PROGRESS = MIN_LEARNED_PROGRESS / 2
+# Heuristic: a reference that learns less than this says nothing about what can be learned.
+MIN_REFERENCE_PROGRESS = 0.05
 # Heuristic: multiple of the first loss, far above the noise of a batch; 1.2 separates the cases as well.
 MAX_START_MULTIPLE = 2.0
 # Heuristic: multiple of the lowest loss so far; a fall is steady if no rise interrupts it by more than a tenth.
@@ -169,6 +173,18 @@ MIN_SETTLING_FALL = 1.3
 MAX_STEPS_TO_CONSTANT = 1000.0
 
 
+class ReferenceRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The same network trained on the same batches by a plain recipe: Adam on all parameters, without decay."""
+
+    losses: tuple[float, ...]
+    """Before the first step and after each step, each on the batch whose turn it is."""
+    lr: float
+    is_reset: bool
+    """Its layers were initialized anew, as torch does it; otherwise it starts from the user's weights."""
+    held_out: float | None = None
+    """Loss at the end on the batch that it is not trained on."""
+
+
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     r"""Losses while the user's optimizer makes a few steps, on each of a few batches in turn.
 
@@ -187,6 +203,10 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """$L_f$."""
     starts: tuple[float, ...] = ()
     """Before the first step, on each of several batches that take turns; empty for one batch."""
+    held_out: float | None = None
+    """Loss at the end on a batch that the steps do not see; None if the case has fewer than three batches."""
+    references: tuple[ReferenceRun, ...] = ()
+    """What plain recipes reach in a few steps; empty if the answer was clear without them."""
 
     @property
     def steps(self) -> int:
@@ -215,17 +235,53 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def beginning(self) -> Rehearsal:
         """The first steps, after which most networks that learn have done so."""
-        return msgspec.structs.replace(self, losses=self.losses[: MIN_FAILING_STEPS + 1])
+        return self.after(MIN_FAILING_STEPS)
 
     @property
     def progress(self) -> float | None:
         """$p$; minus infinity if the loss became non-finite; None if there is no positive loss to beat."""
-        return self._below(self.to_beat, self.floor)
+        return self.progress_at(self.last)
+
+    @property
+    def held_out_progress(self) -> float | None:
+        """Progress on the batch that the steps do not see; None without one."""
+        return None if self.held_out is None else self.progress_at(self.held_out)
+
+    def progress_at(self, loss: float) -> float | None:
+        """The progress of a training that ends with this loss; None if there is no positive loss to beat."""
+        start, floor = self.to_beat, self.floor
+        if not math.isfinite(start) or start <= floor:
+            return None
+        return (start - loss) / (start - floor) if math.isfinite(loss) else -math.inf
+
+    def end_of(self, run: ReferenceRun) -> float:
+        """The loss of a reference at its end, over all batches; NaN if it became non-finite."""
+        return self._mean(run.losses[-self.batches :])
+
+    @property
+    def best_reference(self) -> ReferenceRun | None:
+        """The reference that ends lowest; None if none was trained, or none stayed finite."""
+        finite = [each for each in self.references if math.isfinite(self.end_of(each))]
+        return min(finite, key=self.end_of, default=None)
+
+    def share_of(self, run: ReferenceRun) -> float | None:
+        """The progress over that of a reference after as many steps; None if the reference learned nothing either."""
+        reached, progress = self.progress_at(self.end_of(run)), self.after(len(run.losses) - 1).progress
+        if reached is None or progress is None or not reached > MIN_REFERENCE_PROGRESS:
+            return None
+        return progress / reached
+
+    def after(self, steps: int) -> Rehearsal:
+        """The rehearsal as it was after so many steps; the losses at its end are not known then."""
+        return msgspec.structs.replace(self, losses=self.losses[: steps + 1], held_out=None, references=())
 
     @property
     def relative_fall(self) -> float | None:
-        """Fall of the loss as a share of the first loss."""
-        return self._below(self.first)
+        """Fall of the loss as a share of the first loss; None if that is not positive."""
+        first, last = self.first, self.last
+        if not 0 < first < math.inf:
+            return None
+        return (first - last) / first if math.isfinite(last) else -math.inf
 
     @property
     def rise(self) -> float:
@@ -251,6 +307,12 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         """The loss fell well below that of a constant output, without a spike."""
         progress = self.progress
         return progress is not None and progress > MIN_LEARNED_PROGRESS and not self.has_spike
+
+    @property
+    def is_clear(self) -> bool:
+        """It learned so much that neither more steps nor a comparison could change the answer."""
+        progress = self.progress
+        return progress is not None and progress > CLEAR_PROGRESS and not self.has_spike
 
     @property
     def shows_learning(self) -> bool:
@@ -351,12 +413,6 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def _mean(losses: Sequence[float]) -> float:
         return sum(losses) / len(losses)
-
-    def _below(self, start: float, floor: float = 0.0) -> float | None:
-        last = self.last
-        if not math.isfinite(start) or start <= floor:
-            return None
-        return (start - last) / (start - floor) if math.isfinite(last) else -math.inf
 
 
 def _rise(losses: Sequence[float]) -> float:

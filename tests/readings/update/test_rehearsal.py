@@ -71,14 +71,17 @@ def test_reading_further_batches_leaves_the_random_numbers_alone():
     )
     case = replace(mlp_case(lr=0.05), batches=loader)
     before = torch.get_rng_state()
-    assert rehearsed(case, steps=2).batches == 3
+    found = rehearsed(case, steps=2)
+    assert found.batches == 2
+    assert found.held_out is not None
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_it_ends_after_enough_progress_but_not_before_momentum_has_built_up():
     found = rehearsed(mlp_case(lr=1.0))
-    assert found.learned
-    assert found.steps == MIN_REHEARSAL_STEPS
+    assert found.is_clear
+    assert not found.after(found.steps - 1).is_clear
+    assert rehearsed(mlp_case(lr=30.0), steps=MIN_REHEARSAL_STEPS).steps == MIN_REHEARSAL_STEPS
 
 
 def test_it_ends_at_the_first_non_finite_loss():
@@ -185,3 +188,61 @@ def test_an_optimizer_that_holds_only_frozen_tensors_trains_nothing():
     assert report.verdict == "fails"
     assert "D914" in {finding.code for finding in report.findings}
     assert any("2 frozen ones" in gap.why for gap in report.coverage.gaps)
+
+
+def slow_case(lr: float = 1e-3) -> Case:
+    """A network that learns, with a recipe that hardly moves it, and three batches of the same task."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    batches = [(x := torch.randn(32, 8), x[:, :4].argmax(1)) for _ in range(3)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    return Case(model, *batches[0], F.cross_entropy, optimizer, batches=batches[1:])
+
+
+def test_a_slow_recipe_is_compared_with_a_plain_one_that_learns_far_more():
+    found = rehearsed(slow_case())
+    best = found.best_reference
+    assert best is not None
+    assert found.share_of(best) < 0.2
+    assert {each.is_reset for each in found.references} == {False, True}
+
+
+def test_a_network_that_learns_fast_needs_no_comparison():
+    assert rehearsed(slow_case(lr=1.0)).references == ()
+
+
+def test_references_leave_weights_frozen_parameters_and_optimizer_as_they_were():
+    case = slow_case()
+    case.model[0].weight.requires_grad = False
+    before = footprint(case)
+    assert rehearsed(case).references
+    assert differences(before, footprint(case)) == []
+    assert not case.model[0].weight.requires_grad
+
+
+def test_new_weights_learn_where_initial_values_are_to_blame():
+    case = slow_case(lr=0.3)
+    with torch.no_grad():
+        case.model[2].weight.mul_(0)
+        case.model[0].weight.mul_(0)
+    found = rehearsed(case)
+    own, reset = sorted(found.references, key=lambda run: run.is_reset)
+    assert found.end_of(reset) < found.end_of(own) / 2
+
+
+def test_a_model_that_refuses_the_plain_recipe_has_no_references():
+    case = slow_case()
+    case.model[0].weight.requires_grad = False
+    refusing = RefusesGradient(case.model)
+    assert rehearsed(replace(case, model=refusing)).references == ()
+
+
+class RefusesGradient(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.inner[0].weight.requires_grad:
+            raise RuntimeError("the first layer must stay frozen")
+        return self.inner(x)

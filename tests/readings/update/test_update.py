@@ -16,6 +16,7 @@ import leadline
 from leadline import Case, Update
 from leadline.checks._examples import geometric
 from leadline.nn import MLP
+from leadline.ops.optimizers import find_rule
 from leadline.readings.update.direction import repeated_blocks
 from leadline.readings.update.limits import (
     MAX_FORWARD_PASSES,
@@ -251,10 +252,12 @@ def test_a_nan_loss_is_reported_as_nan():
 def test_momentum_lowers_the_safe_rate_to_that_of_a_sustained_step():
     plain, heavy = (read(sgd(residual_case(), lr=0.1, momentum=beta)).safe_lr for beta in (0.0, 0.9))
     assert heavy == pytest.approx(plain / 10, rel=0.01)
-    assert first_step_share({"momentum": 0.9, "dampening": 0.9}, 0) == pytest.approx(1)
-    assert first_step_share({"betas": (0.9, 0.999)}, 0) == 1
-    assert momentum_factor({"momentum": 0.9}) == pytest.approx(1.9)
-    assert momentum_factor({"betas": (0.9, 0.999)}) == pytest.approx(19)
+    weight = [torch.nn.Parameter(torch.ones(2, 2))]
+    assert first_step_share(torch.optim.SGD(weight, momentum=0.9, dampening=0.9), 0) == pytest.approx(1)
+    assert first_step_share(torch.optim.Adam(weight), 0) == 1
+    assert momentum_factor({"momentum": 0.9}, find_rule("SGD")) == pytest.approx(1.9)
+    assert momentum_factor({"betas": (0.9, 0.999)}, find_rule("Adam")) == pytest.approx(19)
+    assert momentum_factor({"momentum": 0.9}, find_rule("Muon")) == 1
 
 
 @pytest.mark.parametrize("curvature", [1e-3, 0.1, 1.0, 30.0, 1e4])

@@ -65,7 +65,7 @@ def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
     that has grown before it.
 
     ## When it is wrong
-    A trained model on other data may have any loss.
+    A trained model on other data may have any loss: it is a note if most matrices were trained before.
 
     ## References
     Andrej Karpathy, "A recipe for training neural networks", 2019 ("verify loss at init").

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 
 from leadline.case import Case
 from leadline.errors import InputError
-from leadline.joint_optimizer import needs_closure
+from leadline.joint_optimizer import members_of, needs_closure
 from leadline.readings.update.optimizer_state import preserve_optimizer, suspend_step_hooks
 from leadline.tracer import stats
 from leadline.tracer.inputs import (
@@ -35,6 +35,9 @@ from leadline.tracer.values import tensors_in
 Tensors = list[Tensor]
 Gradients = tuple[Tensor | None, ...]
 BeforeStep = Callable[[], object]
+# Cited: Liu et al., "On the variance of the adaptive learning rate and beyond", 2020: with the usual second moments of
+# 0.999 the variance is not tractable in the first five steps, which RAdam may leave out.
+MAX_IDLE_STEPS = 6
 # Part of the message with which torch refuses `autograd.grad` inside a reentrant checkpoint.
 REENTRANT_CHECKPOINT_ERROR = "compatible with .grad()"
 
@@ -59,6 +62,8 @@ class StepProbe:
     """Inputs and targets of the next pass; at first those of the case."""
     seed: int | None = None
     """Seed of the random numbers of a pass; None: those that the user's program would draw next."""
+    overwrites_gradients: bool = False
+    """The last step, or what ran before it, changed the gradients in place, as clipping and some optimizers do."""
 
     def forward(self) -> tuple[Tensor, Tensors]:
         """The loss and the outputs at the current parameters."""
@@ -111,13 +116,44 @@ class StepProbe:
 
     def step(self, before_step: BeforeStep | None) -> None:
         """Make one real step of the user's optimizer with the gradients that `gradient` left in `.grad`."""
+        versions = [_version(parameter.grad) for parameter in self.parameters]
         if before_step is not None:
             before_step()
         with suspend_step_hooks(self.optimizer), torch.no_grad():
             if needs_closure(self.optimizer):
                 self.optimizer.step(self._closure(before_step))
             else:
-                self.optimizer.step()
+                self._step_without_closure()
+        self.overwrites_gradients = versions != [_version(parameter.grad) for parameter in self.parameters]
+
+    def _step_without_closure(self) -> None:
+        try:
+            self.optimizer.step()
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise InputError(
+                expected="an optimizer that can step after a plain backward pass",
+                got=f"{type(error).__name__} in its step: {reason}",
+                fix="make one step of it in your loop, or pass update=False",
+            ) from error
+
+    def first_moving_step(self, before_step: BeforeStep | None) -> None:
+        """Make the first step that moves a parameter.
+
+        Some optimizers only collect statistics in their first steps (SOAP in one, RAdam in five). They get the same
+        gradient again, so that what is measured is a step.
+        """
+        self.step(before_step)
+        for _ in range(MAX_IDLE_STEPS):
+            if needs_closure(self.optimizer) or self._has_moved():
+                return
+            if self.overwrites_gradients:
+                self.gradient()
+            self.step(before_step)
+
+    def _has_moved(self) -> bool:
+        pairs = zip(self.parameters, self.start, strict=True)
+        return any(p.grad is not None and not torch.equal(p.detach(), start) for p, start in pairs)
 
     def step_at(self, factor: float) -> bool:
         """Repeat the first step at `factor` times the rates; False if the optimizer cannot.
@@ -128,12 +164,14 @@ class StepProbe:
         groups = [group for group in self.optimizer.param_groups if group.get("lr") is not None]
         if not groups or needs_closure(self.optimizer):
             return False
+        if self.overwrites_gradients:
+            self.gradient()
         rates = [group["lr"] for group in groups]
         try:
             for group, rate in zip(groups, rates, strict=True):
                 group["lr"] = rate * factor
-            self.step(None)
-        except RuntimeError:
+            self.first_moving_step(None)
+        except (RuntimeError, InputError):
             self.rewind()
             return False
         finally:
@@ -220,12 +258,26 @@ def _split_parameters(optimizer: Optimizer, model_index: ModelIndex) -> tuple[li
 
 def _check_optimizer(optimizer: Any) -> Optimizer:
     if isinstance(optimizer, Optimizer):
+        _check_mode(optimizer)
         return optimizer
     raise InputError(
         expected="the optimizer that trains the model (a torch.optim.Optimizer)",
         got="none" if optimizer is None else type(optimizer).__qualname__,
         fix="pass optimizer=torch.optim.AdamW(model.parameters(), lr=...), or set the fifth field of the Case",
     )
+
+
+def _check_mode(optimizer: Optimizer) -> None:
+    """Raise if a schedule-free optimizer holds averaged weights, with which it refuses to step."""
+    for member in members_of(optimizer):
+        if any(group.get("train_mode") is False for group in member.param_groups) and hasattr(
+            member, "train"
+        ):
+            raise InputError(
+                expected=f"{type(member).__name__} in training mode",
+                got="its evaluation mode, in which it cannot step",
+                fix="call optimizer.train() before the step, and optimizer.eval() before an evaluation",
+            )
 
 
 def _check_parameters(names: Sequence[str], parameters: Sequence[Tensor]) -> None:
@@ -252,6 +304,10 @@ def outputs_of(output: Any, loss: Tensor | None = None) -> Tensors:
         return [logits]
     floating = [each for each in tensors_in(output) if each.is_floating_point() or each.is_complex()]
     return [each for each in floating if each.numel() > 1] or floating or ([] if loss is None else [loss])
+
+
+def _version(grad: Tensor | None) -> int | None:
+    return None if grad is None else grad._version
 
 
 def _dense(grad: Tensor | None, parameter: Tensor) -> Tensor:

@@ -121,9 +121,12 @@ def _measure_step(
     probe: StepProbe, profile: Profile | None, before_step: BeforeStep | None, *, responses: bool
 ) -> _Measurement:
     loss, outputs, grads = probe.gradient()
-    probe.step(before_step)
+    probe.first_moving_step(before_step)
     deltas = sums.differences(probe.parameters, probe.start)
     first, outputs_after = probe.evaluate()
+    if probe.overwrites_gradients:
+        probe.rewind()
+        grads = probe.gradient()[2]
     slope = sum(sums.inner_products(grads, deltas))
     change = sums.root_mean_square(_differences(outputs_after, outputs))
     size = sums.root_mean_square(outputs)

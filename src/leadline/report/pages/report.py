@@ -34,9 +34,9 @@ from leadline.report.pages.coverage import coverage_section
 from leadline.report.pages.limits import MAX_DEPTH_NAMED, limits_section, margins_section
 from leadline.report.pages.profiles import departure, profiles_of
 from leadline.report.pages.signal import block_table, signal_elements
-from leadline.report.pages.step import rate_advice, step_section
+from leadline.report.pages.step import outlook_section, rate_advice, step_section
 from leadline.report.pages.symmetry import symmetry_section
-from leadline.report.pages.wiring import ledger_section, question_section
+from leadline.report.pages.wiring import ledger_section, parts_section, question_section
 from leadline.report.place import place_of
 from leadline.report.verdict import asked, by_severity, rooted, sentence, steps_of, title
 from leadline.text import count, factor, joined, layer_label, number, plural, quoted, share
@@ -86,8 +86,10 @@ def page_with(
             _theory_section(report),
             chain_rule_section(profile),
             step_section(profile.update, profile.rehearsal),
+            outlook_section(report.outlook),
             question_section(profile),
             ledger_section(profile.ledger),
+            parts_section(profile.parts),
             symmetry_section(profile.symmetry),
             _findings_section(report),
             limits_section(report, forecast),
@@ -105,7 +107,7 @@ def _facts(report: Report) -> FactList:
     rows = _course_facts(report.course)
     if report.course is None or report.coverage.ops:
         rows += _model_facts(profile)
-    certainty = "" if sure is None else f"{share(sure)} of such verdicts came true, for what was asked"
+    certainty = "" if sure is None else f"{share(sure)}, for what was asked"
     return facts(*rows, Fact(label="Confidence", value=certainty))
 
 
@@ -219,7 +221,7 @@ def next_commands(report: Report) -> list[Command]:
             if report.verdict == "undecided"
             else "shows every measurement and note"
         )
-        return [Command(line=f"{_checking_command(report)} -v", purpose=purpose)] if report.target else []
+        return [Command(line=f"{checking_command(report)} -v", purpose=purpose)] if report.target else []
     commands = [
         Command(line=f"leadline explain {shlex.quote(code)}", purpose="explains this finding")
         for code in codes
@@ -230,7 +232,8 @@ def next_commands(report: Report) -> list[Command]:
     return commands
 
 
-def _checking_command(report: Report) -> str:
+def checking_command(report: Report) -> str:
+    """The command that checks the same target again."""
     flags = " --no-weights" if report.profile.predicted and not report.target.endswith(".json") else ""
     return f"leadline check {quoted(report.target)}{flags}"
 
@@ -238,7 +241,7 @@ def _checking_command(report: Report) -> str:
 def reproducing_code(report: Report) -> str:
     """The command or the code that makes the HTML page again."""
     if report.target:
-        return f"{_checking_command(report)} --html report.html"
+        return f"{checking_command(report)} --html report.html"
     if report.profile.predicted:
         return 'report = leadline.predict(build)\nreport.to_html("report.html")'
     arguments = "model, inputs, targets, loss" + (", optimizer" if report.profile.optimizer else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from leadline.records import DepthRange, Rehearsal, Update
+from leadline.records import DepthRange, Outlook, Rehearsal, Update
 from leadline.report.names import shorten_name
 from leadline.report.page import (
     Bar,
@@ -77,6 +77,25 @@ def step_section(update: Update | None, rehearsal: Rehearsal | None) -> Section:
         "range was moved (gray). One batch, with the same random numbers before and after; the step was undone.",
         brief=(facts(*_rehearsal_facts(rehearsal)), *_folded_step(update)),
         body=() if update is None else _body(update, rehearsal),
+    )
+
+
+def outlook_section(outlook: Outlook | None) -> Section:
+    """The probability that the training works, and what each quantity of the first steps adds to its log odds."""
+    if outlook is None:
+        return Section(key="outlook", title="Chance that it trains")
+    rows = [_bar(f"{term.name} {term.value:.2g}", term.log_odds) for term in outlook.terms]
+    bias = _bar("before anything is known", outlook.bias, quiet=True)
+    words = [f"{term.name} {term.value:.2g} ({term.log_odds:+.1f})" for term in outlook.terms]
+    fact = Fact(label="Chance", value=f"{share(outlook.probability)}: {', '.join(words)}", line="chance")
+    return Section(
+        key="outlook",
+        title="Chance that it trains",
+        link="Chance",
+        lead=f"{share(outlook.probability)} of trainings that begin like this one reached most of what a healthy "
+        "network of their kind reaches. Each bar is what a quantity adds to the logarithm of the odds.",
+        brief=(Details(title="Chance that it trains", items=(facts(fact),)),),
+        body=(BarChart(rows=(bias, *rows), label="Parts of the log odds that the training works"),),
     )
 
 
