@@ -8,11 +8,15 @@ from textwrap import dedent
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import leadline
-from leadline.cli.fix import diff_of
-from leadline.records import Recipe, Source, SourceEdit
+from leadline.cli.fix import diff_for_agents, diff_of, named_after
+from leadline.records import Optimizer, Recipe, Source, SourceEdit
 from leadline.records.repair import RepairReport
+from leadline.report.formats import REPAIR_FORMATS
+from leadline.report.look import Look
+from tests.support import reports as samples
 from tests.support.repairs import outcome, repair
 
 TARGET = """
@@ -22,7 +26,7 @@ import torch
 
 def make():
     torch.manual_seed(0)
-    stack = [part for _ in range(14) for part in (nn.Linear(24, 24), nn.ReLU())]
+    stack = [part for _ in range(20) for part in (nn.Linear(24, 24), nn.ReLU())]
     model = nn.Sequential(*stack, nn.Linear(24, 4))
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
     print("made")
@@ -93,7 +97,7 @@ def test_the_record_is_saved_and_shown_again_in_its_formats_and_in_no_other(sick
     assert sick("report", "repair.json").out.startswith("REPAIRED: DOES NOT TRAIN → TRAINS, loss ")
     refused = sick("report", "repair.json", "--format", "sarif")
     assert refused.code == 2
-    assert "choose one of text, json, md, html" in refused.err
+    assert "choose one of text, agent, json, md, html" in refused.err
 
 
 def test_a_healthy_network_needs_nothing(run):
@@ -205,3 +209,70 @@ def test_where_the_factory_is_not_that_simple_the_code_alone_is_printed(tmp_path
     (tmp_path / "nets.py").write_text(dedent(text))
     assert diff_of("nets.py:make", with_code(CODE)) == CODE + "\n"
     assert "no diff: the factory is not a function with a single, final return" in capsys.readouterr().err
+
+
+def of_program(code: str = CODE, model: str = "Net") -> RepairReport:
+    """A repair of a program whose optimizer is Adam."""
+    before = samples.sick()
+    optimizer = Optimizer(name="Adam", groups=(), steps=0)
+    profile = replace(before.profile, optimizer=optimizer, model=model)
+    return repair(outcomes=(outcome(kept=True),), code=code, before=replace(before, profile=profile))
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (
+            "import torch\nmodel = Net()\noptimizer = torch.optim.Adam(model.parameters(), lr=1)\ntrain()\n",
+            "import torch\nimport math\nmodel = Net()\noptimizer = torch.optim.Adam(model.parameters(), lr=1)\n"
+            "model.weight.data.mul_(2)\ntrain()\n",
+        ),
+        (
+            "import torch\ndef main():\n    net = Net()\n    opt = Adam(\n        net.parameters())\n    train()\n",
+            "import torch\nimport math\ndef main():\n    net = Net()\n    opt = Adam(\n        net.parameters())\n"
+            "    model = net\n    model.weight.data.mul_(2)\n    train()\n",
+        ),
+    ],
+)
+def test_code_for_a_program_follows_the_statement_that_makes_its_optimizer(
+    tmp_path, monkeypatch, program, expected
+):
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "train.py").write_text(program)
+    code = "import math\nmodel.weight.data.mul_(2)"
+    subprocess.run(
+        ["git", "apply"], cwd=tmp_path, input=diff_of("train.py", of_program(code)), text=True, check=True
+    )
+    assert (tmp_path / "train.py").read_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "model"),
+    [
+        ("a = Adam(m.parameters())\nb = Adam(n.parameters())\n", "Net"),
+        ("optimizer = Adam([p for p in m.parameters()])\n", "Net"),
+        ("optimizer = SGD(m.parameters())\n", "Net"),
+        ("model = 1\nopt = Adam(m.parameters())\n", "Net"),
+        ("optimizer = Adam(model.parameters())\n", "ReplayedModel"),
+        ("optimizer = Adam(\n", "Net"),
+    ],
+)
+def test_where_a_program_has_no_single_such_statement_the_code_alone_is_printed(
+    tmp_path, monkeypatch, capsys, program, model
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(program)
+    assert diff_of("train.py", of_program(model=model)) == CODE + "\n"
+    assert "no diff: no single statement of the program makes an optimizer" in capsys.readouterr().err
+
+
+def test_a_repair_for_an_agent_names_its_target_and_ends_with_the_diff(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("model = Net()\noptimizer = Adam(model.parameters())\n")
+    record = named_after("train.py", of_program())
+    text = REPAIR_FORMATS["agent"](record, Look()) + diff_for_agents("train.py", record)
+    keys = [line.partition(": ")[0] for line in text.partition("\ndiff:\n")[0].splitlines()]
+    assert keys[:3] == ["target", "result", "verdict"]
+    assert {"change", "recheck", "apply"} <= {*keys}
+    assert "\ndiff:\n--- a/train.py\n+++ b/train.py\n" in text

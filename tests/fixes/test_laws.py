@@ -81,7 +81,10 @@ def picture(case: Case) -> dict[str, Any]:
             (name, len(m._forward_hooks), len(m._forward_pre_hooks)) for name, m in case.model.named_modules()
         ],
         "flags": [
-            (name, sorted(k for k in vars(m) if not k.startswith("_")))
+            (
+                name,
+                sorted(f"{k} {v}" if isinstance(v, float) else k for k, v in vars(m).items() if k[0] != "_"),
+            )
             for name, m in case.model.named_modules()
         ],
         "trained": [(name, p.requires_grad) for name, p in case.model.named_parameters()],
@@ -108,7 +111,8 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def outputs(case: Case) -> torch.Tensor:
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
         found = call_model(case.model, case.inputs)
     assert isinstance(found, torch.Tensor)
     return found

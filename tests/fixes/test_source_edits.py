@@ -128,3 +128,29 @@ def test_where_two_lines_could_be_meant_none_is_changed(load):
         edit_source(Edit(action="rate", options={"factor": 0.1}), make_context(load(text, "Function")))
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("lr=RATE))", "lr=1e-2))", "lr=0.001))"),
+        ("lr=RATE))", "1e-2))", "0.001))"),
+        ("def make(build):", "def make(build, RATE=1e-2):", "RATE=0.001):"),
+    ],
+)
+def test_a_learning_rate_is_changed_where_it_is_an_argument_or_a_default(load, old, new, expected):
+    text = NETS.replace("RATE = 1e-2\n", "").replace(old, new)
+    text = text if "RATE=" in new else text.replace("RATE", "1e-2")
+    change = edit_source(
+        Edit(action="rate", options={"factor": 0.1}), make_context(load(text, "Function")), [Path("nets.py")]
+    )
+    assert expected in change.new
+
+
+def test_a_weight_decay_is_changed_where_it_is_written(load):
+    text = NETS.replace("lr=RATE))", "lr=RATE, weight_decay=5))")
+    context = make_context(load(text, "Function"))
+    change = edit_source(Edit(action="decay", options={"most": 0.1, "spared": ()}), context)
+    assert change.says.startswith("Set the weight decay to 0.1 in nets.py:")
+    assert "weight_decay=0.1))" in change.new
+    assert edit_source(Edit(action="decay", options={"most": 0.1, "spared": ("a",)}), context) is None

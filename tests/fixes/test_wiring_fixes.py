@@ -16,6 +16,7 @@ import leadline
 from leadline.fixes import all_fixes
 from leadline.fixes._engine.candidates import find_candidates
 from leadline.fixes._engine.comparison import judge_alone
+from leadline.fixes._engine.edits import EditSession, temporary_edits
 from leadline.fixes._engine.repair import Repair
 from leadline.fixes._engine.source_edits import apply_source_edits, edit_source
 from leadline.fixes._engine.verify import make_context
@@ -61,12 +62,12 @@ def test_missing_parameters_are_added_and_the_recipe_can_be_undone():
     assert len(optimizer.param_groups[0]["params"]) == 2
 
 
-def test_a_frozen_random_backbone_is_thawed():
+def test_random_features_that_a_head_learns_from_are_left_alone():
     model, (x, y) = net(), batch()
     for layer in (model[0], model[2]):
         layer.requires_grad_(requires_grad=False)
     repair = leadline.fix(model, x, y, F.cross_entropy, adam(model[4].parameters()), budget=BUDGET)
-    assert "thaw" in kept(repair)
+    assert (repair.verdict_before, repair.report.result) == ("trains", "nothing to fix")
 
 
 def test_outputs_are_given_the_shape_of_their_targets():
@@ -143,6 +144,81 @@ class Net(nn.Module):
         return self.head(self.body(x).relu())
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(64, 64) for _ in range(3))
+        for layer in (self.q, self.k):
+            nn.init.normal_(layer.weight, std=0.125)
+
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        weights = q @ k.transpose(-2, -1)
+        return x + weights.softmax(-1) @ v
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Attention() for _ in range(2))
+        self.head = nn.Linear(64, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(12, 32)
+        self.rnn = nn.GRU(32, 64, batch_first=True)
+        self.head = nn.Linear(64, 12)
+
+    def forward(self, tokens, labels=None):
+        logits = self.head(self.rnn(self.embed(tokens))[0])
+        if labels is None:
+            return logits
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return {"loss": loss, "logits": logits}
+
+
+def not_shifted(logits, targets):
+    return F.cross_entropy(logits.view(-1, 12), targets.view(-1))
+
+
+def shifted(logits, targets):
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
+
+
+def text():
+    return (torch.randint(0, 12, (32, 1)) + 5 * torch.arange(17)) % 12
+
+
+def attention():
+    model = Reader()
+    x, y = torch.randn(64, 12, 64), torch.arange(64) % 4
+    return leadline.Case(model, x, y, F.cross_entropy, torch.optim.Adam(model.parameters(), lr=1e-3))
+
+
+def own_position():
+    model, tokens = Recurrent(), text()[:, :-1]
+    return leadline.Case(model, tokens, tokens.clone(), not_shifted, torch.optim.Adam(model.parameters(), lr=1e-2))
+
+
+def shifted_twice():
+    model, tokens = Recurrent(), text()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    return leadline.Case(model, tokens[:, :-1], tokens[:, 1:].clone(), shifted, optimizer)
+
+
+def labels_shifted_twice():
+    model, tokens = Recurrent(), text()
+    batch = {"tokens": tokens[:, :-1].clone(), "labels": tokens[:, 1:].clone()}
+    return leadline.Case(model, batch, optimizer=torch.optim.Adam(model.parameters(), lr=1e-2))
+
+
 def squared(output, targets):
     return F.mse_loss(output, targets)
 
@@ -205,6 +281,14 @@ def load(tmp_path, monkeypatch):
         ("part", "complete-optimizer", "D914", "torch.optim.AdamW(net.parameters(), lr=1e-2)"),
         ("column", "match-targets", "D908", "F.mse_loss(output.squeeze(-1), targets)"),
         ("logits", "log-probabilities", "D910", "F.cross_entropy(output, targets)"),
+        (
+            "own_position",
+            "shift-targets",
+            "D907",
+            "(logits[:, :-1].reshape(-1, 12), targets[:, 1:].reshape(-1))",
+        ),
+        ("shifted_twice", "shift-targets", "D907", "(logits.flatten(0, 1), targets.flatten())"),
+        ("attention", "scale-logits", "D921", "weights = q @ k.transpose(-2, -1) * 64 ** -0.5"),
     ],
 )
 def test_the_fix_is_a_change_of_the_users_own_line_after_which_the_finding_is_gone(
@@ -218,3 +302,30 @@ def test_the_fix_is_a_change_of_the_users_own_line_after_which_the_finding_is_go
     assert new in change.new
     edited = make_context(load(apply_source_edits(NETS, [change]), name))
     assert not edited.findings((code,))
+
+
+@pytest.mark.parametrize("name", ["own_position", "labels_shifted_twice"])
+def test_each_position_is_asked_for_the_next_input(load, name):
+    repair = leadline.fix(load(NETS, name), budget=BUDGET)
+    assert (repair.verdict_before, repair.report.result, kept(repair)) == (
+        "fails",
+        "repaired",
+        "shift-targets",
+    )
+    (outcome,) = [each for each in repair.outcomes if each.kept]
+    assert "D907" in outcome.gone
+    assert "below that of its best constant output" in outcome.why
+
+
+def test_the_logits_of_every_attention_are_scaled_and_the_recipe_can_be_undone(load):
+    case = load(NETS, "attention")
+    context = make_context(case)
+    (candidate,) = [each for each in find_candidates(context, all_fixes()) if each.fix == "scale-logits"]
+    assert [edit.where for edit in candidate.edits] == ["layers.0", "layers.1"]
+    x, layer = case.inputs, case.model.layers[0]
+    expected = x + (layer.q(x) @ layer.k(x).mT / 8).softmax(-1) @ layer.v(x)
+    before = layer(x)
+    with temporary_edits(EditSession(model=case.model), candidate.edits):
+        torch.testing.assert_close(layer(x), expected)
+        assert not make_context(case).findings(("D921",))
+    torch.testing.assert_close(layer(x), before, rtol=0, atol=0)

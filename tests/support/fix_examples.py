@@ -177,6 +177,50 @@ def _broadcast() -> Case:
     return Case(model, x, x[:, 0].clone(), _squared, torch.optim.Adam(model.parameters(), lr=1e-3))
 
 
+class Unscaled(nn.Module):
+    """Attention without the factor of its logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(64, 64) for _ in range(3))
+        for layer in (self.query, self.key):
+            nn.init.normal_(layer.weight, std=0.125)
+        self.head = nn.Linear(64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = (self.query(x) @ self.key(x).transpose(-2, -1)).softmax(-1)
+        return self.head((x + weights @ self.value(x)).mean(1))
+
+
+def _unscaled() -> Case:
+    model = Unscaled()
+    x, y = torch.randn(16, 8, 64), torch.arange(16) % 4
+    return Case(model, x, y, nn.functional.cross_entropy, torch.optim.Adam(model.parameters(), lr=1e-3))
+
+
+class NextToken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.rnn, self.head = (
+            nn.Embedding(12, 16),
+            nn.GRU(16, 16, batch_first=True),
+            nn.Linear(16, 12),
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.rnn(self.embed(tokens))[0])
+
+
+def _own_position() -> Case:
+    model, tokens = NextToken(), torch.randint(0, 12, (8, 12))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    return Case(model, tokens, tokens.clone(), _token_loss, optimizer)
+
+
+def _token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
 def _squared(output: Tensor, targets: Tensor) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about this very bug
@@ -247,6 +291,31 @@ def _float_loss(output: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(output.float(), targets)
 
 
+def _huge_init() -> Case:
+    model = plain(4)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.mul_(30)
+    return case_of(model, vectors())
+
+
+def _wound_up() -> Case:
+    case = case_of(plain(3, gain=2.0), vectors())
+    sgd = torch.optim.SGD(case.model.parameters(), lr=0.1, momentum=0.999)
+    return Case(case.model, case.inputs, case.targets, case.loss, sgd)
+
+
+def _dropped() -> Case:
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Dropout(0.98)) for _ in range(4)]
+    return case_of(nn.Sequential(*layers, nn.Linear(WIDTH, 7)), vectors())
+
+
+def _far_targets() -> Case:
+    model, x = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)), vectors()
+    targets = 500 + 100 * x[:, :1]
+    return Case(model, x, targets, F.mse_loss, torch.optim.Adam(model.parameters(), lr=1e-3))
+
+
 def _half() -> Case:
     model = plain(16, gain=0.8).to(torch.float16)
     case = case_of(model, vectors().to(torch.float16))
@@ -295,7 +364,13 @@ FIX_EXAMPLES: dict[str, tuple[Sick, Sequence[str]]] = {
     "register-modules": (_hidden, ("D915",)),
     "match-targets": (_broadcast, ("D908",)),
     "log-probabilities": (_unnormalized, ("D910",)),
+    "scale-logits": (_unscaled, ("D921",)),
+    "shift-targets": (_own_position, ("D907",)),
     "rewire": (_negated, ()),
+    "default-init": (_huge_init, ("U530", "F101", "U531")),
+    "usual-options": (_wound_up, ("U504", "U521", "U523", "U509", "U530", "U531")),
+    "lower-dropout": (_dropped, ("U509", "U525", "U531", "F110")),
+    "scaled-targets": (_far_targets, ("D913",)),
     "standardise": (lambda: case_of(plain(3, gain=2.0), vectors(1e-3)), ("F109",)),
     "full-precision": (_narrow, ("U506",)),
     "scaled-head": (_head, ("I308",)),

@@ -25,7 +25,7 @@ class Clock:
         return self.now
 
 
-def deep(layers: int = 14, width: int = 24, *, optimizer: bool = True) -> Case:
+def deep(layers: int = 20, width: int = 24, *, optimizer: bool = True) -> Case:
     """A ReLU network that is too deep for PyTorch's default initialization."""
     torch.manual_seed(0)
     stack = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]

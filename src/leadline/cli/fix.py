@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace as struct_replace
 
 from leadline.cli.exit_codes import FAILED, FINE, FOUND, UNDECIDED
 from leadline.cli.options import (
@@ -131,8 +133,9 @@ def fix(
     # Imported here because the renderers are slow to import, and --help needs none.
     from leadline.report.formats import REPAIR_FORMATS
 
+    record = named_after(target, repair.report)
     if page is not None:
-        emit(REPAIR_FORMATS["html"](repair.report, look), page)
+        emit(REPAIR_FORMATS["html"](record, look), page)
     if recipe is not None:
         emit(repair.recipe.to_json() + "\n", recipe)
     if save is not None:
@@ -142,8 +145,23 @@ def fix(
         say(
             f"No diff, because there is no change to make: {outcome.strip()}\nWithout --diff, you see what was tried."
         )
-    emit(diff_of(target, repair.report) if diff else REPAIR_FORMATS[form](repair.report, look), output)
-    return exit_code(repair.report)
+    if diff:
+        emit(diff_of(target, record), output)
+    else:
+        after = diff_for_agents(target, record) if form == "agent" else ""
+        emit(REPAIR_FORMATS[form](record, look) + after, output)
+    return exit_code(record)
+
+
+def named_after(target: str, report: RepairReport) -> RepairReport:
+    """The report, which knows its target now."""
+    return struct_replace(report, before=struct_replace(report.before, target=target))
+
+
+def diff_for_agents(target: str, report: RepairReport) -> str:
+    """The last key of `--format agent`: the change as a diff, so that nothing is searched twice."""
+    text = diff_of(target, report) if report.code or report.source else ""
+    return f"apply: git apply, with the lines below\ndiff:\n{text}" if text else ""
 
 
 def exit_code(report: RepairReport) -> int:
@@ -205,6 +223,8 @@ def _save(repair: Repair, path: Path) -> None:
 
 # The diff of the user's own code.
 
+REPLAYED_MODEL = "ReplayedModel"
+"""The model of a program that calls several modules, or one in a way that a Case cannot express."""
 # Derived: from the order of the fields of a Case.
 FIELD_POSITIONS = {"model": 0, "optimizer": 4}
 """Positions in the tuple of a Case's fields."""
@@ -212,10 +232,10 @@ FIELD_POSITIONS = {"model": 0, "optimizer": 4}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactoryReturn:
-    """The only return statement of a factory, and the names of its model and optimizer there."""
+    """Where code is added, before the only return of a factory, and the names of model and optimizer there."""
 
     line: int
-    """First line of the return statement, from 1."""
+    """First line of the return statement, from 1; of a program the line that follows, and `last` is before it."""
     last: int
     indent: str
     names: dict[str, str]
@@ -225,9 +245,11 @@ class FactoryReturn:
 
 
 def diff_of(target: str, report: RepairReport) -> str:
-    """A diff for `git apply` or `patch -p1`: changed lines, and code before the return of the factory.
+    """A diff for `git apply` or `patch -p1`: changed lines, and code that is added.
 
-    If the factory has no single, final return, the code alone is printed instead, and stderr says why.
+    Code is added before the return of a factory, and in a program after the statement that makes its optimizer. If the
+    factory has no single, final return, or the program no single such statement, the code alone is printed instead,
+    and stderr says why.
     """
     changes: dict[Path, list[SourceEdit]] = {}
     for change in report.source:
@@ -236,20 +258,62 @@ def diff_of(target: str, report: RepairReport) -> str:
     code = report.code
     if changed:
         code = put_together(each.other_code for each in report.outcomes if each.kept)
-    if code and is_program(target):
-        say("the diff leaves out this code, which belongs between the model and the loop:")
-        if not changed:
-            return code + "\n"
-        say(code)
-    elif code:
-        path, attribute = source_file(target)
+    if code:
+        path, attribute = (Path(target), "") if is_program(target) else source_file(target)
         text = "" if path is None else changed.get(path.resolve()) or _read(path)
-        place = _factory_return(text, attribute)
-        if path is None or place is None:
-            say("no diff: the factory is not a function with a single, final return; add this code to yours")
+        place = _program_place(text, report) if is_program(target) else _factory_return(text, attribute)
+        if path is not None and place is not None:
+            changed[path.resolve()] = patched(text, place, code)
+        elif changed:
+            say(f"the diff leaves out this code, which belongs between the model and the loop:\n{code}")
+        else:
+            say(f"no diff: {PROGRAM_WITHOUT_PLACE if is_program(target) else FACTORY_WITHOUT_PLACE}")
             return code + "\n"
-        changed[path.resolve()] = patched(text, place, code)
     return "".join(_file_diff(path, text) for path, text in changed.items())
+
+
+PROGRAM_WITHOUT_PLACE = (
+    "no single statement of the program makes an optimizer from the parameters of one model; add this code between the "
+    "model and the loop"
+)
+FACTORY_WITHOUT_PLACE = "the factory is not a function with a single, final return; add this code to yours"
+
+
+def _program_place(text: str, report: RepairReport) -> FactoryReturn | None:
+    """After the only statement that makes the optimizer from `model.parameters()`, where both have names."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    if report.before.profile.model == REPLAYED_MODEL:  # its parts have other names in the program
+        return None
+    optimizer = report.before.profile.optimizer
+    kind = "" if optimizer is None else optimizer.name
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    made = [(node, names) for node in statements if (names := _made_optimizer(node, kind))]
+    if len(made) != 1:
+        return None
+    node, names = made[0]
+    used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    if any(name != own and name in used for name, own in names.items()):  # an alias would overwrite it
+        return None
+    end = node.end_lineno or node.lineno
+    return FactoryReturn(line=end + 1, last=end, indent=" " * node.col_offset, names=names, value="")
+
+
+def _made_optimizer(node: ast.Assign, kind: str) -> dict[str, str]:
+    """The names of model and optimizer in `optimizer = Adam(model.parameters(), ...)`; {} for anything else."""
+    if not (isinstance(node.value, ast.Call) and node.value.args):
+        return {}
+    target, call = node.targets[0], node.value
+    parameters = re.fullmatch(r"(\w+)\.parameters\(\)", ast.unparse(call.args[0]))
+    if (
+        not isinstance(target, ast.Name)
+        or ast.unparse(call.func).rpartition(".")[2] != kind
+        or not parameters
+    ):
+        return {}
+    return {"model": parameters[1], "optimizer": target.id}
 
 
 def _file_diff(path: Path, after: str) -> str:

@@ -33,7 +33,7 @@ def log_probabilities(context: FixContext) -> Iterator[Plan]:
     question = context.profile.question
     if question is None or not context.findings(("D910",)):
         return
-    is_logits = question.scores == "logits" and question.expects == "log-probabilities"
+    is_logits = question.scores == "logits" and question.scores_loss == "nll_loss"
     if is_logits and len(question.predictions) > 1 and returns_shape(context, question.predictions):
         edit = Edit(action="log-softmax", options={"dim": 1})
         yield Plan(

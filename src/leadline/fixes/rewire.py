@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leadline.fixes._engine.fix import FixContext, Plan, fix
 
-ANSWERS = tuple(f"D9{number:02}" for number in range(1, 29) if number not in (14, 15, 20, 25))
+ANSWERS = tuple(f"D9{number:02}" for number in range(1, 30) if number not in (14, 15, 20, 25))
 """Findings about wiring that no edit of weights, optimizer or modules can repair."""
 
 

@@ -1,4 +1,4 @@
-"""Replace or remove an activation: a module, or the calls that a module's own code makes."""
+"""Replace or remove an activation, or scale the result of a call: in a module, or in the calls of its own code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from torch import nn
 
 from leadline.errors import InputError
-from leadline.fixes._engine.edits import Action, EditSession, choice, module_at, word
+from leadline.fixes._engine.edits import Action, EditSession, choice, integer, module_at, number, word
 from leadline.nn.activations import ACTIVATIONS
-from leadline.nn.hooks import Rerouted
+from leadline.nn.hooks import Rerouted, ScaledCall
 from leadline.records import Edit
 
 MODULES = {
@@ -61,4 +61,30 @@ reroute = Action(
     apply=_apply_reroute,
     code=_reroute_code,
     before=("from leadline.nn.hooks import Rerouted",),
+)
+
+
+def _apply_scale_call(session: EditSession, edit: Edit) -> None:
+    module, place = module_at(session, edit), integer(edit, "place")
+    if "forward" in vars(module):
+        raise InputError(
+            expected=f"a module at {edit.where!r} whose forward is that of its class",
+            got="one with a forward of its own",
+            fix="apply the recipe to a model built by the same code",
+        )
+    scaled = ScaledCall(module, word(edit, "calls"), place, number(edit, "factor"))
+    session.set_attribute(module, "forward", scaled)
+
+
+def _scale_call_code(edit: Edit) -> Iterator[str]:
+    owner = f'model.get_submodule("{edit.where}")' if edit.where else "model"
+    calls, place, factor = word(edit, "calls"), integer(edit, "place"), number(edit, "factor")
+    yield f'{owner}.forward = ScaledCall({owner}, "{calls}", {place}, {factor!r})'
+
+
+scale_call = Action(
+    name="scale-call",
+    apply=_apply_scale_call,
+    code=_scale_call_code,
+    before=("from leadline.nn.hooks import ScaledCall",),
 )

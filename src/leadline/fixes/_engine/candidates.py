@@ -163,7 +163,7 @@ def _as_fresh(context: FixContext) -> FixContext:
 def _mark_fresh_plan(plan: Plan, fix: Fix, steps: int) -> Plan:
     """A plan for a fresh model, offered to a trained one; the title says what it discards."""
     reach = plan.reach or fix.reach
-    if any(edit.action == "draw" for edit in plan.edits):
+    if any(edit.action in ("draw", "reset") for edit in plan.edits):
         return replace(plan, title=f"{plan.title} (discards {steps} steps of training)", promise=0.0)
     if reach in ("init", "architecture"):
         return replace(plan, title=f"{plan.title} (on weights trained for {steps} steps without it)")

@@ -26,6 +26,9 @@ MIN_GAIN_SIGMAS = 2.0
 # Derived: distance between the quartiles of a normal distribution, in standard deviations.
 QUARTILE_DISTANCE = 1.349
 
+# Heuristic: a loss that halves falls beyond its noise, also if it does so within the first quarter.
+MAX_SHARE_AFTER_FALL = 0.5
+
 # Derived: of two equals, one is lower five times in a row in 3 % of cases.
 MIN_ALWAYS_LOWER_STEPS = 5
 
@@ -68,7 +71,8 @@ def judge_alone(losses: Sequence[float], constant: float | None) -> TrialCompari
             treated=last,
             why=f"{numbers}, and no constant output to compare it with",
         )
-    is_below = is_stable(losses) and learns(losses) and last < (1 - MIN_RELATIVE_GAIN) * constant
+    falls = learns(losses) or last < MAX_SHARE_AFTER_FALL * losses[0]
+    is_below = is_stable(losses) and falls and last < (1 - MIN_RELATIVE_GAIN) * constant
     place = "below" if is_below else "not clearly below"
     constant_words = f"that of its best constant output, {constant:.4g}"
     why = f"the probe is silent, and the new loss is {place} {constant_words} ({numbers})"

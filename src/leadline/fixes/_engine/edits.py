@@ -158,7 +158,7 @@ def code_of(edits: Iterable[Edit]) -> str:
 
 # The code of an edit is about one `optimizer`; a loop with several calls them `optimizers`.
 
-EACH_OPTIMIZER = frozenset({"decay", "clip", "rate", "warm-up"})
+EACH_OPTIMIZER = frozenset({"decay", "clip", "rate", "options", "warm-up"})
 """Actions that change every optimizer; others give new parameters to one of them."""
 _VECTOR_OPTIMIZER = """\
 optimizer = next(  # the one that trains vectors

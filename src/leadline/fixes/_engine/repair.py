@@ -264,14 +264,14 @@ def _make_report(result: SearchResult, trials: Trials, files: Sequence[Path]) ->
 def _with_source(result: SearchResult, files: Sequence[Path]) -> tuple[Outcome, ...]:
     """The outcomes; those that are kept with their changes of the user's own files.
 
-    Two edits that change the same line, such as two factors on one rate, stay code; so does everything where several
-    optimizers share a loop.
+    Two edits that change the same line differently, such as two factors on one rate, stay code; so does everything
+    where several optimizers share a loop. Layers of one class share their code, and one change of it is theirs.
     """
     if len(result.before.case.optimizers) > 1:
         return result.outcomes
     wanted = [edit for outcome in result.outcomes if outcome.kept for edit in outcome.edits]
     changes = [edit_source(edit, result.before, files) for edit in wanted]
-    lines = Counter(each.source for each in changes if each is not None)
+    lines = Counter(each.source for each in {change for change in changes if change is not None})
     found = {
         id(edit): change
         for edit, change in zip(wanted, changes, strict=True)
@@ -281,7 +281,7 @@ def _with_source(result: SearchResult, files: Sequence[Path]) -> tuple[Outcome, 
 
 
 def _outcome_with_source(outcome: Outcome, found: Mapping[int, SourceEdit]) -> Outcome:
-    source = tuple(found[id(edit)] for edit in outcome.edits if id(edit) in found)
+    source = tuple(dict.fromkeys(found[id(edit)] for edit in outcome.edits if id(edit) in found))
     others = [edit for edit in outcome.edits if id(edit) not in found]
     if not source:
         return replace_fields(outcome, other_code=outcome.code)

@@ -61,6 +61,7 @@ from leadline.fixes._engine.reference import LearningCriterion, measure_criterio
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
 from leadline.fixes._engine.verify import ADVICE, Proof, make_context, treated_case
 from leadline.records import Outcome, Trial
+from leadline.records.report import Report
 
 # Heuristic: repairs that may fail their confirmation before the search gives up.
 MAX_ATTEMPTS = 4
@@ -207,7 +208,7 @@ class Search:
 
     def _needs_repair(self) -> bool:
         """Whether something was found, or the model does not learn even in a longer training."""
-        if self.untreated.context.report.verdict != "trains":
+        if not _is_clean(self.untreated.context.report):
             return True
         if self.criterion.has_learned_enough(self.untreated.losses):
             return False
@@ -238,7 +239,7 @@ class Search:
         """Rounds until the model is expected to train and does, or nothing helps any more."""
         carried: list[Proof] = []
         for _ in range(MAX_ROUNDS):
-            expected = self.base.context.report.verdict == "trains"
+            expected = _is_clean(self.base.context.report)
             if expected and self.base.edits and self._has_learned(self.base):
                 return
             self.ignore_findings = self.ignore_findings or expected
@@ -407,6 +408,11 @@ class Search:
             criterion=self.criterion,
             sought=self.sought,
         )
+
+
+def _is_clean(report: Report) -> bool:
+    """Whether the model is expected to train, and nothing is worse than a note: parts that do not learn are."""
+    return report.verdict == "trains" and all(each.severity == "info" for each in report.findings)
 
 
 def _without(proofs: Sequence[Proof], removed: Sequence[Proof]) -> list[Proof]:

@@ -17,6 +17,8 @@ from leadline.records import Edit, Op, Source, SourceEdit
 from leadline.tracer.sources import repository_root
 
 SEQUENTIAL = "torch.nn.modules.container.Sequential"
+PRODUCTS = frozenset(["matmul", "bmm", "einsum"])
+"""Functions that multiply queries by keys; `@` does the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +62,18 @@ def edit_source(edit: Edit, context: FixContext, files: Sequence[Path] = ()) -> 
     """
     if edit.action == "rate" and not edit.where:
         return _only(_rate_edits(edit, context, _read_files(context, files)))
+    if edit.action == "decay" and not edit.options.get("spared"):
+        return _only(_decay_edits(edit, context, _read_files(context, files)))
     if edit.action == "train":
         return _only(_optimizer_edits(context, _read_files(context, files)))
     if edit.action == "register":
         return _only(_registered_lists(edit, _read_files(context, files)))
     if edit.action in ("last-axis", "log-softmax"):
         return _only(_loss_edits(edit, context))
+    if edit.action == "shift":
+        return _only(_shift_edits(edit, context))
+    if edit.action == "scale-call":
+        return _only(_scaled_products(edit, context))
     if edit.options.get("to") != "identity":
         return None
     if edit.action == "reroute":
@@ -244,8 +252,8 @@ def _root_of_parameters(node: ast.expr) -> str | None:
 # The call of a loss, with another argument or another name.
 
 
-def _loss_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
-    """Changes of the one call of a loss op in the user's code."""
+def _loss_calls(context: FixContext) -> Iterator[tuple[Op, SourceFile, ast.Call]]:
+    """The calls of loss ops in the user's code."""
     root = repository_root()
     for op in context.trace.ops:
         file = None if op.kind != "loss" or op.source is None else _read(root / op.source.file, root)
@@ -253,16 +261,100 @@ def _loss_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
             continue
         for call in _calls(file.tree):
             is_here = call.lineno <= op.source.line <= (call.end_lineno or call.lineno)
-            if _called_name(call) != op.name or not is_here:
+            if _called_name(call) == op.name and is_here:
+                yield op, file, call
+
+
+def _loss_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
+    """Changes of the one call of a loss op in the user's code."""
+    for op, file, call in _loss_calls(context):
+        if edit.action == "last-axis" and call.args and not isinstance(call.args[0], ast.Starred):
+            start, end = _span(file, call.args[0])
+            new = f"{_operand(file, call.args[0])}.{edit.options['kind']}(-1)"
+            yield file.replaced(start, end, new, f"Write {new} in {{place}}")
+        elif edit.action == "log-softmax" and op.name == "nll_loss":
+            start, end = _span(file, call.func)
+            new = file.segment(call.func).replace("nll_loss", "cross_entropy")
+            yield file.replaced(start, end, new, f"Call {new} on the logits in {{place}}")
+
+
+def _shift_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
+    """Calls of a loss of classes in which the slices of logits and targets are added (step -1) or removed (step 1)."""
+    axis, steps = edit.options.get("axis"), edit.options.get("steps")
+    before = ":, " if axis == 1 else ""
+    slices = (f"[{before}:-1]", f"[{before}1:]")
+    for _, file, call in _loss_calls(context):
+        given = call.args[:2]
+        roots = [_sliced_root(each) for each in given]
+        if len(given) < 2 or any(isinstance(each, ast.Starred) for each in given) or steps not in (-1, 1):
+            continue
+        texts = [file.segment(root) for root in roots]
+        if steps == 1:
+            if not all(text.endswith(end) for text, end in zip(texts, slices, strict=True)):
                 continue
-            if edit.action == "last-axis" and call.args and not isinstance(call.args[0], ast.Starred):
-                start, end = _span(file, call.args[0])
-                new = f"{_operand(file, call.args[0])}.{edit.options['kind']}(-1)"
-                yield file.replaced(start, end, new, f"Write {new} in {{place}}")
-            elif edit.action == "log-softmax" and op.name == "nll_loss":
-                start, end = _span(file, call.func)
-                new = file.segment(call.func).replace("nll_loss", "cross_entropy")
-                yield file.replaced(start, end, new, f"Call {new} on the logits in {{place}}")
+            shifted = [text.removesuffix(end) for text, end in zip(texts, slices, strict=True)]
+            says = "Compare whole sequences in {place}: the targets are shifted already"
+        else:
+            if any(isinstance(root, ast.Subscript) for root in roots):
+                continue
+            shifted = [f"{text}{end}" for text, end in zip(texts, slices, strict=True)]
+            says = f"Compare {shifted[0]} with {shifted[1]} in {{place}}"
+        arguments = [
+            _with_root(file, each, root, text) for each, root, text in zip(given, roots, shifted, strict=True)
+        ]
+        start, end = _span(file, given[0])[0], _span(file, given[1])[1]
+        between = file.text[_span(file, given[0])[1] : _span(file, given[1])[0]]
+        yield file.replaced(start, end, between.join(arguments), says)
+
+
+def _sliced_root(node: ast.expr) -> ast.expr:
+    """The tensor on which methods are called: `logits[:, :-1]` in `logits[:, :-1].flatten(0, 1).float()`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return node
+
+
+def _with_root(file: SourceFile, node: ast.expr, root: ast.expr, text: str) -> str:
+    """The source of an argument with another root. A slice is not contiguous, so `view` becomes `reshape`."""
+    (start, end), inner = _span(file, node), _span(file, root)
+    methods = file.text[inner[1] : end].replace(".view(", ".reshape(")
+    return file.text[start : inner[0]] + text + methods
+
+
+# The product of queries and keys, with a factor.
+
+
+def _scaled_products(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
+    """The products in the line of the scaled call, with its factor; its width is known from the factor."""
+    factor, calls, place = (edit.options.get(name) for name in ("factor", "calls", "place"))
+    alike = [
+        op
+        for op in context.trace.ops
+        if op.module == edit.where and op.callable.rpartition(".")[2] == calls and op.call == 0
+    ]
+    if not isinstance(factor, float) or not isinstance(place, int) or place >= len(alike):
+        return
+    source, root = alike[place].source, repository_root()
+    file = None if source is None else _read(root / source.file, root)
+    if file is None or source is None:
+        return
+    whole = {id(node.value) for node in ast.walk(file.tree) if isinstance(node, ast.Assign | ast.Return)}
+    for node in ast.walk(file.tree):
+        if (
+            isinstance(node, ast.expr)
+            and _is_product(node)
+            and node.lineno <= source.line <= (node.end_lineno or 0)
+        ):
+            start, end = _span(file, node)
+            new = f"{file.segment(node)} * {round(factor**-2)} ** -0.5"
+            new = new if id(node) in whole else f"({new})"
+            yield file.replaced(start, end, new, "Scale the attention logits in {place}")
+
+
+def _is_product(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    return isinstance(node, ast.Call) and _called_name(node) in PRODUCTS
 
 
 def _operand(file: SourceFile, node: ast.expr) -> str:
@@ -276,35 +368,76 @@ def _span(file: SourceFile, node: ast.expr) -> tuple[int, int]:
     return start, file.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
 
-# A learning rate that is rewritten.
+# A learning rate or a weight decay that is rewritten.
 
 
 def _rate_edits(edit: Edit, context: FixContext, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:
-    """Changes of the number that is given as `lr` somewhere, directly or by the name of a constant."""
+    """Changes of the number that is given as `lr`, or as the second argument of the optimizer."""
     optimizer, factor = context.trace.optimizer, edit.options.get("factor")
-    rates = {group.lr for group in optimizer.groups} if optimizer is not None else set()
-    if len(rates) != 1 or not isinstance(factor, int | float):
+    if optimizer is None or not isinstance(factor, int | float):
         return
+    rates = {group.lr for group in optimizer.groups}
     rate = rates.pop()
+    if rates or rate is None:
+        return
     for file in files:
         given = [each.value for call in _calls(file.tree) for each in call.keywords if each.arg == "lr"]
-        numbers = {id(node): node for value in given for node in _numbers(file.tree, value)}
-        for node in numbers.values():
-            if rate is not None and node.value == rate:
-                start = file.offset(node.lineno, node.col_offset)
-                end = file.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
-                new = f"{rate * factor:.4g}"
-                yield file.replaced(start, end, new, f"Set the learning rate to {new} in {{place}}")
+        given += [
+            call.args[1]
+            for call in _calls(file.tree)
+            if _called_name(call) == optimizer.name and len(call.args) > 1
+        ]
+        new = f"{rate * factor:.4g}"
+        yield from _number_edits(file, given, rate, new, f"Set the learning rate to {new} in {{place}}")
+
+
+def _decay_edits(edit: Edit, context: FixContext, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:
+    """Changes of the number that is given as `weight_decay`."""
+    optimizer, most = context.trace.optimizer, edit.options.get("most")
+    decays = {group.weight_decay for group in optimizer.groups} if optimizer is not None else set()
+    if len(decays) != 1 or not isinstance(most, int | float):
+        return
+    decay = decays.pop()
+    for file in files:
+        given = [
+            each.value for call in _calls(file.tree) for each in call.keywords if each.arg == "weight_decay"
+        ]
+        new = f"{most:.4g}"
+        yield from _number_edits(file, given, decay, new, f"Set the weight decay to {new} in {{place}}")
+
+
+def _number_edits(
+    file: SourceFile, given: Sequence[ast.expr], old: float, new: str, says: str
+) -> Iterator[SourceEdit]:
+    """Changes of each number among the expressions that is `old`, each once."""
+    numbers = {id(node): node for value in given for node in _numbers(file.tree, value)}
+    for node in numbers.values():
+        if node.value == old:
+            yield file.replaced(*_span(file, node), new, says)
 
 
 def _numbers(tree: ast.Module, value: ast.expr) -> Iterator[ast.Constant]:
-    """The number itself, or the one that its name is assigned if it is assigned once."""
+    """The number itself, or the only one that its name is assigned or has as the default of an argument."""
     if isinstance(value, ast.Name):
-        assigned = [
-            node.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == [value.id]
-        ]
-        value = assigned[0] if len(assigned) == 1 else value
+        named = [*_assigned(tree, value.id), *_defaults(tree, value.id)]
+        value = named[0] if len(named) == 1 else value
     if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
         yield value
+
+
+def _assigned(tree: ast.Module, name: str) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == [name]:
+            yield node.value
+
+
+def _defaults(tree: ast.Module, name: str) -> Iterator[ast.expr]:
+    """What a parameter of this name has as its default, in each function that has one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arguments):
+            positional = [*node.posonlyargs, *node.args]
+            pairs = [
+                *zip(positional[len(positional) - len(node.defaults) :], node.defaults, strict=True),
+                *zip(node.kwonlyargs, node.kw_defaults, strict=True),
+            ]
+            yield from (default for arg, default in pairs if arg.arg == name and default is not None)

@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_map_only
 from leadline.case import Case
 from leadline.checks import model_checks
 from leadline.checks._diagnosis import check_case, collect_findings, confidence_of, judge
+from leadline.checks._probability import read_outlook
 from leadline.errors import InputError, LeadlineError
 from leadline.fixes._engine.candidates import Candidate, refusal
 from leadline.fixes._engine.comparison import compare, final_loss, judge_alone
@@ -247,11 +248,12 @@ def _broken_outcome(candidate: Candidate, error: Exception) -> Outcome:
 def with_rehearsal(report: Report, rehearsal: Rehearsal | None) -> Report:
     """The report as it would be after this rehearsal; None: before any training."""
     profile = replace_fields(report.profile, rehearsal=rehearsal)
-    findings = collect_findings(model_checks(), profile.shown)
-    verdict = judge(profile, report.coverage, findings)
-    confidence = confidence_of(verdict, profile, findings)
+    outlook = read_outlook(profile)
+    findings = collect_findings(model_checks(), profile.shown, outlook)
+    verdict = judge(profile, report.coverage, findings, outlook)
+    confidence = confidence_of(verdict, outlook, findings)
     judged = replace_fields(
-        report, profile=profile, findings=findings, verdict=verdict, confidence=confidence
+        report, profile=profile, findings=findings, verdict=verdict, confidence=confidence, outlook=outlook
     )
     return replace_fields(judged, reason=sentence(judged))
 
