@@ -29,7 +29,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--only", default="", metavar="TEXT", help="only names that contain this text")
     parser.add_argument(
-        "--half", choices=("calibration", "held-out"), default="calibration", help="default: calibration"
+        "--part",
+        choices=("calibration", "held-out", "second-set"),
+        default="calibration",
+        help="default: calibration",
     )
     parser.add_argument("--again", action="store_true", help="also what has a stored answer")
     parser.add_argument("--packages", default=".", metavar="DIR", help="folder with one folder per version")
@@ -39,28 +42,30 @@ def _parser() -> argparse.ArgumentParser:
 
 def show_list(options: argparse.Namespace) -> None:
     for problem in PROBLEMS.values():
-        print(f"{problem.name} ({problem.network}, {problem.half})")
+        print(f"{problem.name} ({problem.network}, {problem.part})")
         for bug in problem.bugs:
             print(f"    {bug.name}: {' or '.join(bug.expected)}")
 
 
 def run_checks(options: argparse.Namespace) -> None:
-    """Check the chosen programs that have no answer yet, and print the figures of their half."""
+    """Check the chosen programs that have no answer yet, and print the figures of their part."""
     results = load(RESULTS)
-    half = options.half.replace("-", " ")
+    part = options.part.replace("-", " ")
     chosen = [
         name
         for name in names()
         if options.only in name
-        and PROBLEMS[name.partition(SEPARATOR)[0]].half == half
+        and PROBLEMS[name.partition(SEPARATOR)[0]].part == part
         and (options.again or name not in results["cases"])
     ]
     for name, answer in _in_parallel(chosen, options.workers):
         results["cases"][name] = answer
+        if part == "second set":  # its first answers came before anything was changed by them
+            results.setdefault("first", {}).setdefault(name, answer)
         save(RESULTS, results)
     results["cases"] = {name: results["cases"][name] for name in names() if name in results["cases"]}
     save(RESULTS, results)
-    print(scores.score(row for row in scores.rows(results["cases"]) if row.half == half))
+    print(scores.score(row for row in scores.rows(results["cases"]) if row.part == part))
 
 
 def _in_parallel(chosen: list[str], workers: int) -> Iterable[tuple[str, Answer]]:
@@ -70,9 +75,9 @@ def _in_parallel(chosen: list[str], workers: int) -> Iterable[tuple[str, Answer]
 
 
 def show_misses(options: argparse.Namespace) -> None:
-    """Print the wrong answers of the calibration half."""
+    """Print the wrong answers of a part."""
     for row in scores.rows(load(RESULTS)["cases"]):
-        if row.half == "calibration" and options.only in row.name and scores.is_miss(row):
+        if row.part == options.part.replace("-", " ") and options.only in row.name and scores.is_miss(row):
             print(scores.line_of(row))
 
 
@@ -85,6 +90,16 @@ def measure_cost(options: argparse.Namespace) -> None:
             stored[name] = cost.measure(name)
             save(RESULTS, results)
             print(name, stored[name], flush=True)
+
+
+def measure_memory(options: argparse.Namespace) -> None:
+    """Measure the memory of the programs again; the times stay."""
+    results = load(RESULTS)
+    for name, stored in results.setdefault("cost", {}).items():
+        if options.only in name:
+            stored |= cost.measure_memory(name)
+            save(RESULTS, results)
+            print(name, stored, flush=True)
 
 
 def check_known(options: argparse.Namespace) -> None:
@@ -106,6 +121,7 @@ COMMANDS = {
     "check": run_checks,
     "misses": show_misses,
     "cost": measure_cost,
+    "memory": measure_memory,
     "known": check_known,
     "render": render,
 }

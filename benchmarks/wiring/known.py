@@ -22,9 +22,10 @@ from typing import Any
 
 import torch
 
-import leadline
 from benchmarks.result_files import ROOT
 from leadline import Case
+from leadline.checks._diagnosis import check_case
+from leadline.readings.wiring.memory import Rebuild
 
 INSTALLED = "installed"
 VOCABULARY = 50
@@ -93,6 +94,24 @@ def git() -> Case:
     return Case(model, {**inputs, "pixel_values": images})
 
 
+def llama4() -> Case:
+    """Two layers, the second with experts; only the text model."""
+    transformers = importlib.import_module("transformers")
+    config = transformers.Llama4TextConfig(
+        **SIZES,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size_mlp=64,
+        num_local_experts=4,
+        interleave_moe_layer_step=2,
+        attention_chunk_size=32,
+        use_cache=False,
+    )
+    model = transformers.Llama4ForCausalLM(config)
+    ids = torch.randint(3, VOCABULARY, (3, 16))
+    return Case(model, {"input_ids": ids, "labels": ids.clone()})
+
+
 def _text(model: str, expected: str, versions: tuple[str, ...], issue: str, **fields: Any) -> KnownBug:
     return KnownBug(
         model=f"{model}ForCausalLM",
@@ -136,6 +155,7 @@ KNOWN = {
             build=git,
             issue="huggingface/transformers#47394",
         ),
+        KnownBug(model="Llama4ForCausalLM", expected="uninitialized-memory", versions=(OLDER,), build=llama4),
         _text(
             "JetMoe",
             "shifted-targets",
@@ -177,7 +197,8 @@ def ask(model: str) -> dict[str, Any]:
     """The findings of family D at warning or above, with the version that was checked."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    report = leadline.check(KNOWN[model].build())
+    build = KNOWN[model].build
+    report = check_case(build(), rebuild=Rebuild(make=build, seconds=0.0))
     question = report.profile.question
     offset = question.offset if question is not None else None
     return {

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.result_files import Results, table
 from benchmarks.wiring import problems  # noqa: F401  (registers the programs)
 from benchmarks.wiring.known import INSTALLED, KNOWN
+from benchmarks.wiring.problem import Part
 from benchmarks.wiring.scores import Row, Score, rows, score
 
 
@@ -17,7 +18,7 @@ def render(results: Results) -> str:
     return "\n\n".join(
         [
             "### How many are named",
-            _figures(found),
+            _figures(found, rows(results.get("first", {}))),
             "### By finding",
             _by_group("finding", found, lambda row: row.bug.expected[0] if row.bug else ""),
             "### By kind of network",
@@ -28,16 +29,19 @@ def render(results: Results) -> str:
             _known(results.get("known", {})),
             "### Every planted bug",
             table(
-                ["program", "bug", "half", "expected", "said", "right"],
+                ["program", "bug", "part", "expected", "said", "right"],
                 [_line(row) for row in found if row.bug],
             ),
         ]
     )
 
 
-def _figures(found: list[Row]) -> str:
+PARTS: tuple[Part, ...] = ("second set", "held out", "calibration")
+
+
+def _figures(found: list[Row], first: list[Row]) -> str:
     header = [
-        "half",
+        "part",
         "bugs",
         "named",
         "with the place",
@@ -45,10 +49,9 @@ def _figures(found: list[Row]) -> str:
         "verdict right",
         "silent twins",
     ]
-    halves = ("held out", "calibration")
-    return table(
-        header, [[half, *_counts(score(row for row in found if row.half == half))] for half in halves]
-    )
+    lines = [["second set, first answers", *_counts(score(first))]]
+    lines += [[part, *_counts(score(row for row in found if row.part == part))] for part in PARTS]
+    return table(header, lines)
 
 
 def _counts(figures: Score) -> list[str]:
@@ -69,11 +72,9 @@ def _by_group(title: str, found: list[Row], group_of: Callable[[Row], str]) -> s
             groups.setdefault(group_of(row), []).append(row)
     lines = []
     for name, group in sorted(groups.items()):
-        held, other = (
-            score(row for row in group if row.half == half) for half in ("held out", "calibration")
-        )
-        lines.append([name, f"{held.located} of {held.bugs}", f"{other.located} of {other.bugs}"])
-    return table([title, "held out: named with the place", "calibration"], lines)
+        figures = [score(row for row in group if row.part == part) for part in PARTS]
+        lines.append([name, *(f"{each.located} of {each.bugs}" for each in figures)])
+    return table([title, "second set: named with the place", *PARTS[1:]], lines)
 
 
 def _costs(costs: dict[str, dict[str, Any]]) -> str:
@@ -82,8 +83,10 @@ def _costs(costs: dict[str, dict[str, Any]]) -> str:
         "check without probes",
         "probes",
         "forward passes",
-        "memory without probes",
-        "memory",
+        "memory of one step",
+        "trace",
+        "check without probes",
+        "check",
     ]
     return table(
         header,
@@ -93,12 +96,21 @@ def _costs(costs: dict[str, dict[str, Any]]) -> str:
                 f"{each['check_in_steps']} steps",
                 f"{each['probes_in_steps']} steps",
                 str(each["passes"]),
-                f"{each['check_memory_in_steps']} × one step",
-                f"{each['probed_memory_in_steps']} × one step",
+                *_memory(each),
             ]
             for name, each in costs.items()
         ],
     )
+
+
+def _memory(figures: dict[str, Any]) -> list[str]:
+    if "step_megabytes" not in figures:
+        return ["not measured"] * 4
+    ways = ("pass", "check", "probed")
+    return [
+        f"{figures['step_megabytes']} MB",
+        *(f"{figures[f'{way}_memory_in_steps']} × one step" for way in ways),
+    ]
 
 
 def _known(answers: dict[str, dict[str, Any]]) -> str:
@@ -128,7 +140,7 @@ def _line(row: Row) -> list[str]:
     return [
         row.problem.name,
         row.bug.name,
-        row.half,
+        row.part,
         " or ".join(row.bug.expected) + (" (a note)" if row.bug.note else ""),
         ", ".join([row.answer["verdict"], *said]),
         mark,

@@ -12,7 +12,7 @@ import torch
 
 from leadline import Case
 
-Half = Literal["calibration", "held out"]
+Part = Literal["calibration", "held out", "second set"]
 Build = Callable[[str], Case]
 """Builds the program with the bug of this name; "" is the healthy twin."""
 
@@ -39,11 +39,8 @@ class Problem:
     """The kind of network."""
     bugs: tuple[Bug, ...]
     build: Build
-
-    @property
-    def half(self) -> Half:
-        """One bit of a hash of the name: all bugs of a program and their twin are in the same half."""
-        return "held out" if hashlib.sha256(self.name.encode()).digest()[0] & 1 else "calibration"
+    part: Part
+    """All bugs of a program and their twin are in the same part."""
 
     def case(self, bug: str = "") -> Case:
         """The program with this bug, from the same random numbers each time."""
@@ -59,13 +56,18 @@ def bug(name: str, expected: str, *says: str, note: bool = False) -> Bug:
 PROBLEMS: dict[str, Problem] = {}
 
 
-def problem(name: str, network: str, *bugs: Bug) -> Callable[[Build], Build]:
-    """Register the program that the decorated function builds."""
+def problem(name: str, network: str, *bugs: Bug, part: Part | None = None) -> Callable[[Build], Build]:
+    """Register the program that the decorated function builds. Without a part, its name decides about the half."""
 
     def register(build: Build) -> Build:
         if name in PROBLEMS or len({each.name for each in bugs}) < len(bugs):
             raise ValueError(f"two problems or two bugs of one problem are called the same: {name}")
-        PROBLEMS[name] = Problem(name=name, network=network, bugs=bugs, build=build)
+        PROBLEMS[name] = Problem(name=name, network=network, bugs=bugs, build=build, part=part or _half(name))
         return build
 
     return register
+
+
+def _half(name: str) -> Part:
+    """One bit of a hash of the name."""
+    return "held out" if hashlib.sha256(name.encode()).digest()[0] & 1 else "calibration"

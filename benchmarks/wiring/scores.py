@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.wiring.answers import SEPARATOR, Answer
-from benchmarks.wiring.problem import PROBLEMS, Bug, Half, Problem
+from benchmarks.wiring.problem import PROBLEMS, Bug, Part, Problem
 from leadline.checks import model_checks
 from leadline.records import severity_rank
 
@@ -25,8 +25,8 @@ class Row:
         return f"{self.problem.name}{SEPARATOR}{self.bug.name if self.bug else ''}"
 
     @property
-    def half(self) -> Half:
-        return self.problem.half
+    def part(self) -> Part:
+        return self.problem.part
 
     @property
     def is_named(self) -> bool:

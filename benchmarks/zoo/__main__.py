@@ -5,8 +5,9 @@
     python -m benchmarks.zoo --again crashed  measure again those with this status, finding or verdict
     python -m benchmarks.zoo --show           only fill the page
 
-The results are stored in benchmarks/results/zoo.json. Install the packages with pip install -e '.[zoo]' and
-pip install --no-deps -r benchmarks/zoo/no-deps.txt; architectures of packages that are not installed are skipped.
+The results are stored in benchmarks/results/zoo.json. Install the packages with
+pip install -r benchmarks/zoo/requirements.txt and pip install --no-deps -r benchmarks/zoo/no-deps.txt; architectures of
+packages that are not installed are skipped.
 """
 
 from __future__ import annotations

@@ -38,6 +38,15 @@ def language_case(model: nn.Module) -> Case:
     return Case(model, text, text.clone(), next_token_loss)
 
 
+def encoder_case(model: nn.Module) -> Case:
+    """A token at each place that the text does not tell: an encoder sees the next ones, so it is not asked for them."""
+    return Case(model, torch.randint(0, WORDS, (BATCH, TIME)), labels(WORDS, BATCH, TIME), token_loss)
+
+
+def token_loss(logits: Tensor, target: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten())
+
+
 def image_case(model: nn.Module, side: int = SIDE) -> Case:
     return Case(model, torch.randn(BATCH, 3, side, side), labels(CLASSES, BATCH), nn.functional.cross_entropy)
 
@@ -114,7 +123,8 @@ def _scale_stack(names: dict[str, Any], side: str, options: dict[str, Any]) -> C
     stack_config = getattr(config, f"{side.title()}Config")(
         vocab_size=WORDS, no_output_layer=True, **sizes, **{f"{side}_layers": DEPTH}, **options
     )
-    return language_case(TokenModel(getattr(stack, side.title())(stack_config), encoder=side == "encoder"))
+    model = TokenModel(getattr(stack, side.title())(stack_config), encoder=side == "encoder")
+    return encoder_case(model) if side == "encoder" else language_case(model)
 
 
 def _retnet() -> Case:

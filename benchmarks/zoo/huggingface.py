@@ -94,6 +94,7 @@ def parameter_count(kind: type, config: Any) -> int:
 
 REQUIRED_FIELDS: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "bert-generation": {"is_decoder": True},
     "esm": {"vocab_size": 99},
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
 }

@@ -6,10 +6,14 @@ import multiprocessing
 import os
 import resource
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 
-from benchmarks.zoo.measure import Cell
+from benchmarks.zoo.architecture import Architecture
+from benchmarks.zoo.measure import Cell, measure, set_up_process
+
+Measurement = Callable[[Architecture], Cell]
+"""A function of a module, because it is sent to a new process by its name."""
 
 # Heuristic: a typical architecture takes one or two seconds.
 MAX_PROCESSOR_SECONDS = 40
@@ -23,9 +27,9 @@ MAX_MEASUREMENTS_PER_PROCESS = 40
 WARM_UP_ARCHITECTURE = "torch/lstm"
 
 
-def measure_all(names: Iterable[str]) -> Iterator[tuple[str, Cell]]:
+def measure_all(names: Iterable[str], measurement: Measurement = measure) -> Iterator[tuple[str, Cell]]:
     """Yield the cell of each architecture in order, as soon as it is measured."""
-    worker = WorkerProcess()
+    worker = WorkerProcess(measurement)
     try:
         for name in names:
             yield name, worker.measure(name)
@@ -36,7 +40,8 @@ def measure_all(names: Iterable[str]) -> Iterator[tuple[str, Cell]]:
 class WorkerProcess:
     """One child process at a time, started when needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, measurement: Measurement) -> None:
+        self._measurement = measurement
         self._process: multiprocessing.Process | None = None
         self._measurements = 0
 
@@ -66,7 +71,7 @@ class WorkerProcess:
         self.stop()
         context = multiprocessing.get_context("spawn")
         self._connection, child_connection = context.Pipe()
-        self._process = context.Process(target=serve, args=(child_connection,), daemon=True)
+        self._process = context.Process(target=serve, args=(child_connection, self._measurement), daemon=True)
         self._process.start()
         child_connection.close()
         self._measurements = 0
@@ -82,21 +87,20 @@ class WorkerProcess:
         return {"status": "crashed", "reason": f"its process ended with {code}", "where": ""}
 
 
-def serve(connection: Connection) -> None:
+def serve(connection: Connection, measurement: Measurement) -> None:
     """Measure each name that arrives until the connection closes. SIGPROF ends a process that is too slow."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="critical")
     from benchmarks.zoo.collection import find_architecture
-    from benchmarks.zoo.measure import measure, set_up_process
 
     set_up_process()
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    measure(find_architecture(WARM_UP_ARCHITECTURE))
+    measurement(find_architecture(WARM_UP_ARCHITECTURE))
     while True:
         try:
             name = connection.recv()
         except EOFError:
             return
         signal.setitimer(signal.ITIMER_PROF, MAX_PROCESSOR_SECONDS)
-        cell = measure(find_architecture(name))
+        cell = measurement(find_architecture(name))
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.send(cell)

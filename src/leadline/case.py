@@ -215,7 +215,7 @@ def _only_element(part: Any) -> Any:
 
 
 def _check_optimizers(optimizer: Any) -> None:
-    """Raise InputError for a collection that is not a list of optimizers with different parameters."""
+    """Raise InputError for a collection that is not a list of optimizers."""
     if not isinstance(optimizer, list | tuple | Mapping | set | frozenset):
         return  # one optimizer is checked together with the model
     parts = list(optimizer.values() if isinstance(optimizer, Mapping) else optimizer)
@@ -228,16 +228,6 @@ def _check_optimizers(optimizer: Any) -> None:
             got=f"{describe(optimizer)}{f', with {describe(wrong[0])}' if wrong else ''}",
             fix="pass optimizer=[muon, adamw], or leave it out if there is none",
         )
-    owners: dict[int, int] = {}
-    for place, member in enumerate(members_of(optimizer)):
-        for parameter in (each for group in member.param_groups for each in group["params"]):
-            if owners.setdefault(id(parameter), place) != place:
-                raise InputError(
-                    expected="optimizers that hold different parameters",
-                    got=f"a parameter of shape {tuple(parameter.shape)} that is in optimizers "
-                    f"{owners[id(parameter)]} and {place} ({type(member).__name__}), so one step moves it twice",
-                    fix="remove it from one of them, or pass only the optimizer that steps after this loss",
-                )
 
 
 def describe(thing: Any) -> str:

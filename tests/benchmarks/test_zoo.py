@@ -138,7 +138,7 @@ class DeadProcess:
     ("code", "status"), [(-signal.SIGPROF, "too slow"), (-signal.SIGSEGV, "crashed"), (1, "crashed")]
 )
 def test_an_architecture_that_kills_its_process_gets_a_cell(code, status):
-    process = worker.WorkerProcess()
+    process = worker.WorkerProcess(worker.measure)
     process._process, process._connection = DeadProcess(code), BrokenConnection(code)
     assert process.measure("any")["status"] == status
     assert process._process is None

@@ -100,7 +100,7 @@ class Experts(nn.Module):
         self.gate = nn.Linear(width, experts, bias=False)
         self.bodies = nn.ModuleList(nn.Sequential(nn.Linear(width, 32), nn.GELU()) for _ in range(experts))
         self.out = nn.Linear(32, width)
-        self.register_buffer("correction", torch.zeros(experts))
+        self.register_buffer("correction", torch.zeros(1, experts))
         if routing == "zero":
             nn.init.zeros_(self.gate.weight)
 
@@ -116,7 +116,7 @@ class Experts(nn.Module):
             best, chosen = logits.topk(self.chosen, -1)
             weights = best.softmax(-1)
         elif self.routing == "corrected":
-            chosen = (logits.sigmoid() + self.correction).topk(self.chosen, -1).indices
+            chosen = (logits.sigmoid() + self.correction.squeeze(0)).topk(self.chosen, -1).indices
             weights = logits.sigmoid().gather(-1, chosen)
         else:
             weights, chosen = scores.topk(self.chosen, -1)

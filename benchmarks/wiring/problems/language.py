@@ -126,7 +126,7 @@ def nanogpt(bug: str) -> Case:
     "one-layer-gpt",
     "language model",
     bug("positions are never added", "order-blind", "19"),
-    bug("positions fed to the optimizer twice", "forgotten-parameters", "wpe.weight"),
+    bug("positions fed to the optimizer twice", "doubled-parameters", "wpe.weight"),
     bug("block frozen at random weights", "frozen-random-weights", "h.0", note=True),
 )
 def one_layer_gpt(bug: str) -> Case:

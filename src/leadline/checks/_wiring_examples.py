@@ -15,6 +15,8 @@ from leadline.records import (
     LedgerRow,
     NetworkParts,
     OpSite,
+    Optimizer,
+    ParamGroup,
     Perturbation,
     Profile,
     Question,
@@ -53,6 +55,13 @@ def asked(**fields: Any) -> Profile:
 def ledger_with(*rows: LedgerRow, **fields: Any) -> Profile:
     """A healthy stack with these rows in its ledger."""
     return _with(ledger=Ledger(rows=rows, **fields))
+
+
+def ledger_of_optimizer(name: str, *rows: LedgerRow) -> Profile:
+    """A healthy stack with these rows, all of which the optimizer of this name steps."""
+    group = ParamGroup(parameters=tuple(row.name for row in rows), lr=1e-3, weight_decay=0.0, options={})
+    optimizer = Optimizer(name=name, groups=(group,), steps=0)
+    return replace(ledger_with(*rows, optimizers=(name,)), optimizer=optimizer)
 
 
 def learner(index: int = 0, **fields: Any) -> LedgerRow:

@@ -6,7 +6,7 @@ two passes differ only because of their inputs. Afterwards everything is restore
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ from leadline.tracer.values import tensors_in
 MAX_PRINTED_AXES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ObservedLoss:
     """One call of a loss op, with the tensors that it read; they still have their graph."""
 
@@ -45,7 +45,10 @@ class ObservedLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpPrint:
-    """A fingerprint of one op's output: one number per index of each axis that has a watched length."""
+    """A fingerprint of one op's output: one number per index of each axis that has a watched length.
+
+    Where no axis has that length, the axes that may hold it together with another one are watched.
+    """
 
     name: str
     module: str
@@ -69,6 +72,8 @@ class Pass:
     loss: Tensor
     loss_calls: list[ObservedLoss] = field(default_factory=list)
     prints: list[OpPrint] = field(default_factory=list)
+    print_of: Mapping[Tensor, int] = field(default_factory=dict)
+    """By tensor: the place in `prints` of the op that made it or wrote to it last."""
 
 
 class PassObserver(TorchFunctionMode):
@@ -82,7 +87,7 @@ class PassObserver(TorchFunctionMode):
         self._guard = guard
         self._lengths = lengths
         self._plans: dict[Any, OpPlan | None] = {}
-        self._makers = WeakIdKeyDictionary()
+        self.print_of = WeakIdKeyDictionary()
         self._call_sites = CallSites(repository_root())
 
     def __torch_function__(
@@ -104,7 +109,7 @@ class PassObserver(TorchFunctionMode):
         if plan.kind == "loss":
             self._note_loss(plan, args, kwargs)
         if self._lengths:
-            self._print(plan, (args, kwargs), result)
+            self._print(plan, (args, kwargs), tensors_in(result) or list(written))
         return result
 
     def _note_loss(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -121,18 +126,18 @@ class PassObserver(TorchFunctionMode):
                 )
             )
 
-    def _print(self, plan: OpPlan, arguments: Any, result: Any) -> None:
-        tensors = [each for each in tensors_in(result) if each.is_floating_point() and each.numel()]
+    def _print(self, plan: OpPlan, arguments: Any, results: list[Tensor]) -> None:
+        tensors = [each for each in results if each.is_floating_point() and each.numel()]
         if not tensors:
             return
         output = tensors[0].detach()
-        outer = range(min(output.dim(), MAX_PRINTED_AXES))
-        axes = [axis for axis in outer if output.size(axis) in self._lengths]
+        sizes = output.shape[:MAX_PRINTED_AXES]
+        axes = sorted({axis for length in self._lengths for axis in _watched_axes(sizes, length)})
         with torch._C.DisableTorchFunctionSubclass():
             prints = tuple(fingerprint(output, axis) for axis in axes) or (fingerprint(output[None], 0),)
-        makers = [self._makers[each] for each in tensors_in(arguments) if each in self._makers]
+        makers = [self.print_of[each] for each in tensors_in(arguments) if each in self.print_of]
         for each in tensors:
-            self._makers[each] = len(self.prints)
+            self.print_of[each] = len(self.prints)
         self.prints.append(
             OpPrint(
                 name=plan.name,
@@ -142,6 +147,12 @@ class PassObserver(TorchFunctionMode):
                 makers=tuple(makers),
             )
         )
+
+
+def _watched_axes(sizes: Sequence[int], length: int) -> list[int]:
+    """The axes of this length; if there are none, those that can be taken apart into it and another one."""
+    exact = [axis for axis, size in enumerate(sizes) if size == length]
+    return exact or [axis for axis, size in enumerate(sizes) if size > length > 1 and size % length == 0]
 
 
 def fingerprint(tensor: Tensor, axis: int) -> Tensor:
@@ -154,42 +165,6 @@ def fingerprint(tensor: Tensor, axis: int) -> Tensor:
     rows = rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
     place = torch.arange(1, rows.size(1) + 1, dtype=rows.dtype, device=rows.device)
     return rows.nan_to_num() @ place.sqrt()
-
-
-def first_difference(
-    base: Sequence[OpPrint], other: Sequence[OpPrint], length: int, allowed: Collection[int]
-) -> OpSite | None:
-    """Return the first op whose output differs at an index that is not in `allowed`; None if none does.
-
-    Indices are those of axes with this length. Where an output has several of them, it counts only if it differs along
-    all of them. If what differs came from an op whose output has lost the axis, such as a mean over it, that op is
-    named. Passes that do not make the same calls are not compared any further.
-    """
-    for index, (before, after) in enumerate(zip(base, other, strict=False)):
-        if before.name != after.name or len(before.axes) != len(after.axes):
-            return None
-        pairs = [pair for pair in zip(before.axes, after.axes, strict=True) if len(pair[0]) == length]
-        if pairs and all(_differs(*pair, allowed) for pair in pairs):
-            return base[_reducing_op(base, other, length, index)].site
-    return None
-
-
-def _reducing_op(base: Sequence[OpPrint], other: Sequence[OpPrint], length: int, index: int) -> int:
-    """The op behind this one whose output changed and has no axis of this length, if there is one; else itself."""
-    for maker in base[index].makers:
-        has_axis = any(len(axis) == length for axis in base[maker].axes)
-        if not has_axis and any(
-            not torch.equal(*pair) for pair in zip(base[maker].axes, other[maker].axes, strict=True)
-        ):
-            return _reducing_op(base, other, length, maker)
-    return index
-
-
-def _differs(before: Tensor, after: Tensor, allowed: Collection[int]) -> bool:
-    if len(before) != len(after):
-        return False
-    changed = (before != after).nonzero().flatten().tolist()
-    return any(index not in allowed for index in changed)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -216,7 +191,13 @@ class PassRunner:
         with observer, observer.calls.follow(lambda *_: None, lambda *_: None):
             output = call_model(self.model, inputs)
             loss = find_loss(output, self.case.loss, targets)
-        return Pass(output=output, loss=loss, loss_calls=observer.loss_calls, prints=observer.prints)
+        return Pass(
+            output=output,
+            loss=loss,
+            loss_calls=observer.loss_calls,
+            prints=observer.prints,
+            print_of=observer.print_of,
+        )
 
 
 @contextmanager

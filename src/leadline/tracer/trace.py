@@ -155,7 +155,7 @@ def _run(
     with explain_backward_error(targets):
         grads = _backward(loss, model_index, recorder)
     gaps = (*_mode_gaps(model, model_index), *_unregistered_gaps(recorder))
-    unregistered = _unregistered_leaves(recorder, case.joint_optimizer)
+    unregistered = _unregistered_leaves(recorder, case.joint_optimizer, model_index)
     return loss_value, {"loss": loss.item(), "gaps": gaps, "unregistered": unregistered}, grads
 
 
@@ -200,14 +200,30 @@ def _unregistered_gaps(recorder: Recorder) -> list[Gap]:
 
 
 def _unregistered_leaves(
-    recorder: Recorder, optimizer: torch.optim.Optimizer | None
+    recorder: Recorder, optimizer: torch.optim.Optimizer | None, model_index: ModelIndex
 ) -> tuple[UnregisteredLeaf, ...]:
+    """The trainable leaves that the model does not register.
+
+    A leaf that shares the memory of a frozen parameter is none: libraries wrap a transposed frozen weight anew in each
+    pass, and nothing is meant to learn there.
+    """
     groups = [] if optimizer is None else optimizer.param_groups
     held = {id(parameter) for group in groups for parameter in group["params"]}
+    parameters = [named.item for named in model_index.parameters.values()]
+    frozen = {_memory(each) for each in parameters if not each.requires_grad} - {None}
     return tuple(
         UnregisteredLeaf(value=recorder.value_of(leaf), in_optimizer=id(leaf) in held)
         for leaf in recorder.unregistered
+        if id(leaf) in held or _memory(leaf) not in frozen
     )
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    """Where the numbers of a tensor are; None if it has none."""
+    try:
+        return tensor.untyped_storage().data_ptr() or None
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 def _mode_gaps(model: nn.Module, model_index: ModelIndex) -> list[Gap]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -323,3 +325,138 @@ def test_labels_that_are_rolled_the_wrong_way_ask_for_the_past():
     found = finding(report, "D907")
     assert found is not None
     assert "before it" in found.message
+
+
+# Places: what only looks like a mixture is not named.
+
+
+class Encoder(nn.Module):
+    """Eight samples, and heads of width eight: the axis of a head has the length of the batch by coincidence."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, x):
+        return self.head(self.encoder(x).mean(1)).log_softmax(0)
+
+
+def test_an_axis_that_has_the_length_of_the_batch_by_coincidence_is_not_to_blame():
+    torch.manual_seed(0)
+    report = leadline.check(Encoder(), torch.randn(8, 6, 32), torch.arange(8) % 5, F.nll_loss)
+    found = finding(report, "D901")
+    assert found is not None
+    assert "op log_softmax" in found.message
+
+
+def test_a_fill_of_masked_scores_does_not_hide_what_moves():
+    class Masked(nn.Module):
+        def __init__(self, center):
+            super().__init__()
+            self.a, self.center = nn.Linear(8, 6), center
+
+        def forward(self, x):
+            h = self.a(x)
+            h = h - h.mean(0) if self.center else h
+            return h.masked_fill(torch.arange(6) > 4, -1e9)
+
+    torch.manual_seed(0)
+    targets = torch.arange(len(features())) % 5
+    codes = [
+        wiring_alarms(leadline.check(Masked(center), features(), targets, F.cross_entropy))
+        for center in (0, 1)
+    ]
+    assert ("D901" in codes[0], "D901" in codes[1]) == (False, True)
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_a_loss_of_several_targets_that_broadcasts_inside_is_named(column):
+    def heads(self, x):
+        number = self.number(x)
+        return {"number": number if column else number[:, 0], "kind": self.kind(x)}
+
+    def loss(output, targets):
+        error = F.mse_loss(output["number"], targets["number"])
+        return error + F.cross_entropy(output["kind"], targets["kind"])
+
+    model = Function(heads, number=nn.Linear(8, 1), kind=nn.Linear(8, 3))
+    targets = {"number": features()[:, 0].clone(), "kind": classes()}
+    with pytest.warns(UserWarning, match="target size") if column else contextlib.nullcontext():
+        report = leadline.check(model, features(), targets, loss)
+    assert ("D908" in wiring_alarms(report)) is column
+
+
+# What the loss rewards.
+
+
+@pytest.mark.parametrize(
+    ("scores", "sign", "codes"),
+    [
+        (lambda h: h.log_softmax(1), 1, []),
+        (lambda h: h.softmax(1), 1, ["D910"]),
+        (lambda h: h.log_softmax(0), 1, ["D910"]),
+        (lambda h: h.log_softmax(1), -1, ["D909"]),
+    ],
+    ids=["healthy", "probabilities", "over the batch", "negated"],
+)
+def test_a_divergence_expects_log_probabilities_along_the_axis_of_its_targets(scores, sign, codes):
+    teacher = features()[:, :3].softmax(1)
+    model = Function(lambda self, x: self.a(x), a=nn.Linear(8, 3))
+    report = leadline.check(
+        model, features(), None, lambda h: sign * F.kl_div(scores(h), teacher, reduction="batchmean")
+    )
+    assert [code for code in wiring_alarms(report) if code in ("D909", "D910")] == codes
+
+
+def squares(output, targets):
+    return ((output - targets) ** 2).mean()
+
+
+def contrastive(output, similar):
+    """A distance should be small where the label says "similar": the opposite of its label, and no mistake."""
+    return (similar * output**2 + (1 - similar) * (1 - output).relu() ** 2).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "negated"),
+    [
+        (squares, False),
+        (contrastive, False),
+        (lambda output, targets: -(output * targets).mean(), False),
+        (lambda output, targets: -squares(output, targets), True),
+    ],
+)
+def test_only_a_hand_written_loss_without_a_minimum_is_negated(loss, negated):
+    torch.manual_seed(0)
+    report = leadline.check(mlp(1), features(), (features()[:, :1] > 0).float(), loss)
+    assert ("D909" in wiring_alarms(report)) is negated
+
+
+# The past, and results that are not used.
+
+
+def test_a_past_that_rounding_hides_is_not_unused():
+    class Faint(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.rnn = nn.Embedding(WORDS, 16), nn.GRU(16, 16, batch_first=True)
+            self.head = nn.Linear(16, WORDS)
+
+        def forward(self, tokens):
+            h = self.embed(tokens)
+            return self.head(h + 1e-9 * self.rnn(h)[0])
+
+    torch.manual_seed(0)
+    text = torch.randint(0, WORDS, (5, 13))
+    report = leadline.check(
+        Faint(), text[:, :-1], text[:, 1:], lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten())
+    )
+    assert "D903" not in wiring_alarms(report)
+    assert any("smaller than rounding" in gap.why for gap in report.coverage.gaps)
+
+
+def test_the_second_of_two_heads_is_not_a_result_that_was_overwritten():
+    model = Function(lambda self, x: (self.a(x), self.b(x))[0], a=mlp(3), b=mlp(3))
+    assert "D917" not in wiring_alarms(leadline.check(model, features(), classes(), F.cross_entropy))

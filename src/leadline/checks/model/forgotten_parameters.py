@@ -1,4 +1,4 @@
-"""D914: parameters with a gradient that no optimizer holds, or holds twice."""
+"""D914: parameters with a gradient that no optimizer holds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from leadline.records import LedgerRow, Profile
     healthy=ledger_with(learner(0), learner(1), optimizers=("AdamW",)),
 )
 def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
-    r"""Parameters get a gradient, but the optimizer does not hold them, or holds them twice.
+    r"""Parameters get a gradient, but no optimizer holds them.
 
     ## What it measures
     For each trainable tensor that gets a gradient, how often it is among the optimizer's parameters.
 
     ## Why it hurts
     The gradient is computed and thrown away. The optimizer was built before a layer was added or replaced, from one
-    part of the model only, or from another copy of it. A tensor that is held twice is stepped twice.
+    part of the model only, or from another copy of it.
 
     ## When it is wrong
     Training only the last layers of a pretrained network is a method: tensors before everything that is trained are a
@@ -42,15 +42,6 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
     ]
     if missing:
         yield _missing(missing, ledger.rows)
-    twice = [row for row in ledger.rows if (row.in_optimizer or 0) > 1]
-    if twice:
-        yield Symptom(
-            severity="warning",
-            where=twice[0].name,
-            message=f"the optimizer holds {first_names([row.name for row in twice])} more than once",
-            action="Build the parameter groups from disjoint sets, for example by `id(parameter)`.",
-            evidence={"tensors": float(len(twice))},
-        )
 
 
 def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow]) -> Symptom:

@@ -24,6 +24,8 @@ def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
     trained. A trainable matrix beside the axis, such as the factors of a LoRA, refutes it, and so does a rehearsal that
     falls below the loss of every constant output.
 
+    It is a note if the matrices were trained before.
+
     ## Why it hurts
     Norms and biases alone can shift and stretch what random matrices make of the input, and little more.
 
@@ -39,7 +41,7 @@ def frozen_matrices(profile: Profile) -> Iterator[Symptom]:
         return
     if weights and profile.backward_ran and not any(each.trainable for each in weights):
         yield Symptom(
-            severity="warning",
+            severity="info" if profile.is_pretrained else "warning",
             where=f"{weights[0].name} … {weights[-1].name}",
             message=f"none of the {len(weights)} weight matrices is trainable, not even that of the head: only "
             f"{profile.trainable} other parameters learn",

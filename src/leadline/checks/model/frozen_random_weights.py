@@ -32,9 +32,9 @@ def frozen_random_weights(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Whether the entries of frozen matrices are independent, as an initializer leaves them: the mean squares of rows and
     columns scatter no more than chance, no singular value stands out from those of a random matrix, and the tails are
-    those of a normal or uniform distribution. Fires if such matrices hold at least half of all parameters. It is a
-    warning where something that learns reads their result (a head on a backbone, a frozen block) and nothing that
-    learns is between or beside them, as adapters are. Otherwise it is a note.
+    those of a normal or uniform distribution. Fires if such matrices hold at least half of all parameters. The message
+    says whether something that learns reads their result (a head on a backbone, a frozen block) while nothing that
+    learns is between or beside them, as adapters are.
 
     ## Why it hurts
     A head on random features learns far less than on trained ones, and adapters of a random base adapt nothing. The
@@ -42,8 +42,9 @@ def frozen_random_weights(profile: Profile) -> Iterator[Symptom]:
     (`strict=False`).
 
     ## When it is wrong
-    Random features, reservoirs and lottery tickets freeze random weights on purpose. Tests of adapters run on small
-    random bases, which is why adapters get a note only. Matrices of fewer than 1024 entries are not judged.
+    Random features, reservoirs and lottery tickets freeze random weights on purpose, and tests of adapters run on small
+    random bases. One batch cannot tell them from a checkpoint that was not loaded, so this is always a note. Matrices
+    of fewer than 1024 entries are not judged.
 
     ## References
     Martin and Mahoney, "Implicit self-regularization in deep neural networks", 2021 (spectra of random and trained
@@ -53,10 +54,11 @@ def frozen_random_weights(profile: Profile) -> Iterator[Symptom]:
     if frozen is None or frozen.share < MIN_FROZEN_SHARE or not profile.backward_ran:
         return
     yield Symptom(
-        severity="warning" if frozen.feeds_learning else "info",
+        severity="info",
         where=frozen.names[0],
         message=f"{len(frozen.names)} frozen matrices with {100 * frozen.share:.0f} % of all parameters are "
-        f"random, not trained: {first_names(list(frozen.names))}",
+        f"random, not trained{', and what learns reads only their result' if frozen.feeds_learning else ''}: "
+        f"{first_names(list(frozen.names))}",
         action="Load the pretrained weights before freezing, and check what `load_state_dict` returns, or train them.",
         evidence={"matrices": float(len(frozen.names)), "share": frozen.share},
     )

@@ -66,11 +66,19 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
 
 
 def _lag(profile: Profile) -> int:
-    """1 if a position sees only the inputs before it, as a decoder does that makes its inputs from the labels."""
+    """How many positions the last input that a position sees is before its own.
+
+    It is 1 for a decoder that makes its inputs from the labels, and -1 where a position also sees the next input and is
+    asked for the one after it.
+    """
     probe = profile.dependence.of("future") if profile.dependence else None
-    if probe is None or not _is_causal(profile) or len(probe.moved) <= probe.first + 1:
+    if probe is None or len(probe.moved) <= probe.first + 1:
         return 0
-    return int(probe.moved[probe.first] == 0 and probe.moved[probe.first + 1] > 0)
+    lag = next((index for index, move in enumerate(probe.moved) if move), 0) - probe.first
+    offset = profile.question.offset if profile.question else None
+    if lag == -1 and offset is not None and offset.offset > 1:
+        return -1
+    return int(lag == 1)
 
 
 def _sees_its_own_position(profile: Profile) -> bool:

@@ -66,6 +66,7 @@ def _product_behind(trace: Trace, softmax: Op) -> Iterator[AttentionProduct]:
     operands = [_walk_back(trace, each, "weight") for each in (query, key)]
     yield AttentionProduct(
         site=OpSite(op=product.name, module=product.module, source=product.source),
+        op=product.index,
         width=width,
         keys=trace.values[softmax.inputs[0]].shape[-1],
         variance=stats.var,

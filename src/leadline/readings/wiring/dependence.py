@@ -6,7 +6,7 @@ noise of repeating the same pass are no changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from leadline.readings.wiring.batch import (
     replace_tensors,
 )
 from leadline.readings.wiring.ledger import needed_ops, read_values
+from leadline.readings.wiring.places import PassComparison
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
 from leadline.records.wiring import (
@@ -34,7 +35,7 @@ from leadline.records.wiring import (
     Question,
     TargetOffset,
 )
-from leadline.tracer.passes import OpPrint, Pass, PassRunner, first_difference, open_passes
+from leadline.tracer.passes import OpPrint, Pass, PassRunner, open_passes
 from leadline.tracer.values import tensors_in
 
 # Derived: several roundings of the same sum in another order stay within a few units in the last place.
@@ -45,6 +46,10 @@ MIN_OVER_NOISE = 10.0
 MAX_NOISE = 1e-2
 # Heuristic: below this, half of a sequence is too short to tell past from future.
 MIN_POSITIONS = 4
+
+# Heuristic: masks fill scores with -1e4, -1e9 or the smallest number; real scores differ by less among themselves.
+MIN_FILL_OVER_SCORES = 100.0
+LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
 Reading = tuple[Dependence | None, Question | None, tuple[Gap, ...]]
 
@@ -87,13 +92,16 @@ class _Outcome:
 
     outputs: list[Tensor]
     prints: list[OpPrint]
+    roots: list[int]
+    """The prints of the ops that made the outputs."""
 
 
 def _outcome(one: Pass) -> _Outcome:
     """The outputs are those of the model if they have elements, else what the loss op was given."""
     own = [each for each in tensors_in(one.output) if each.is_floating_point() and each.numel() > 1]
     read = own or [call.predictions for call in one.loss_calls]
-    return _Outcome([each.detach() for each in read], one.prints)
+    roots = [one.print_of[each] for each in read if each in one.print_of]
+    return _Outcome([each.detach() for each in read], one.prints, roots)
 
 
 class _Probes:
@@ -192,7 +200,7 @@ class _Probes:
         other = self._run(changed)
         moved = self._moved(other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
-        site = first_difference(self.base.prints, other.prints, samples, redrawn) if forbidden else None
+        site = self._compare(other, samples, redrawn).find_cause(self.base.roots) if forbidden else None
         self.perturbations.append(
             Perturbation(
                 kind="sample", first=redrawn[0], last=redrawn[-1], moved=moved, forbidden=forbidden, site=site
@@ -229,7 +237,7 @@ class _Probes:
         self._perturb_positions("past", source, past, (0, positions - 2), layout)
         effect = next((each.moved[-1] for each in self.perturbations if each.kind == "past"), 0.0)
         if 0.0 < effect <= self._tolerance():
-            raise NotProbedError("the effect of all earlier positions is smaller than rounding")
+            raise NotProbedError(LOST_IN_ROUNDING)
         self._perturb_positions("order", source, order, (0, positions - 2), layout)
 
     def _perturb_positions(
@@ -247,15 +255,18 @@ class _Probes:
         # That nothing moves is claimed only if nothing does: in half precision, small effects are below the tolerance.
         tolerance = MIN_OVER_NOISE * self.noise if kind == "past" else None
         moved = self._moved(other, positions, offset.axis, tolerance)
+        if kind == "past" and not moved[-1] and self._is_rounded_away(other, positions):
+            raise NotProbedError(LOST_IN_ROUNDING)
         forbidden: tuple[int, ...] = ()
         if kind == "future" and offset.offset >= 1:
             counted = self._counted_positions(layout)
-            forbidden = tuple(
-                index for index in range(min(span[0], len(moved))) if moved[index] and counted[index]
-            )
+            # A position that is asked for the input k ahead may see the k - 1 inputs between.
+            last = min(span[0] - offset.offset + 1, len(moved))
+            forbidden = tuple(index for index in range(last) if moved[index] and counted[index])
         site = None
         if forbidden:
-            site = first_difference(self.base.prints, other.prints, positions, range(span[0], positions))
+            allowed = range(span[0], positions)
+            site = self._compare(other, positions, allowed).find_cause(self.base.roots)
         self.perturbations.append(
             Perturbation(
                 kind=kind,
@@ -326,6 +337,14 @@ class _Probes:
 
     # Comparison.
 
+    def _compare(self, other: _Outcome, length: int, allowed: Collection[int]) -> PassComparison:
+        return PassComparison(self.base.prints, other.prints, length, allowed)
+
+    def _is_rounded_away(self, other: _Outcome, positions: int) -> bool:
+        """Whether the last position depends on the earlier ones, but an addition to something larger hides it."""
+        earlier = range(positions - 1)
+        return self._compare(other, positions, earlier).reaches(self.base.roots, positions - 1)
+
     def _tolerance(self) -> float:
         roundings = max((torch.finfo(each.dtype).eps for each in self.base.outputs), default=0.0)
         return max(MIN_OVER_NOISE * self.noise, MAX_ROUNDINGS * roundings)
@@ -358,7 +377,7 @@ def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tens
     if before.shape != after.shape or not before.dim():
         return None
     delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-    scale = float(before.detach().double().abs().nan_to_num().max())
+    scale = _scale(before)
     if delta.dim() > axis and delta.size(axis) == length:
         rows = delta.movedim(axis, 0)
     elif axis == 0 and delta.size(0) % length == 0:
@@ -372,12 +391,23 @@ def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tens
     return rows.reshape(length, -1).amax(1) / scale if scale else rows.reshape(length, -1).amax(1)
 
 
+def _scale(tensor: Tensor) -> float:
+    """The largest magnitude, without what stands for minus infinity in masked scores."""
+    sizes = tensor.detach().double().abs().flatten()
+    sizes = sizes[sizes.isfinite()]
+    largest = float(sizes.max()) if sizes.numel() else 0.0
+    others = sizes[sizes < largest / 2]
+    ordinary = float(others.max()) if others.numel() else largest
+    return ordinary if 0 < MIN_FILL_OVER_SCORES * ordinary < largest else largest
+
+
 def _moved_where(base: _Outcome, other: _Outcome, kept: Tensor, tolerance: float) -> Tensor | None:
     """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
     for before, after in zip(base.outputs, other.outputs, strict=False):
         if before.dim() >= 2 and before.shape[:2] == kept.shape:
-            delta = (after.detach().double() - before.detach().double()).abs().flatten(2).amax(-1)
-            moved = delta / float(before.detach().double().abs().max() or 1.0)
+            delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
+            delta = delta.reshape(*kept.shape, -1).amax(-1)
+            moved = delta / (_scale(before) or 1.0)
             return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
     return None
 

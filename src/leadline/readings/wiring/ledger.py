@@ -267,11 +267,16 @@ def _replacement(
     needed: set[int],
     ops_of: dict[str, list[Op]],
 ) -> str:
-    """A sibling of the same shape that was given the same values and whose result is used; "" if there is none."""
+    """A later sibling of the same shape, with the same input, whose result is used; "" if there is none.
+
+    A loop overwrites results by those of later layers. Heads that run side by side are no such thing: the loss may use
+    the first of them only.
+    """
+    last = max(op.index for op in ops_of[module.path])
     given = {value for value in module.given if value is not None}
     shapes = _parameter_shapes(trace, module)
     for other in _siblings(module, modules):
-        is_used = any(op.index in needed for op in ops_of.get(other.path, []))
+        is_used = any(op.index in needed and op.index > last for op in ops_of.get(other.path, []))
         is_given = given and given <= {value for value in other.given if value is not None}
         if is_used and is_given and _parameter_shapes(trace, other) == shapes:
             return other.path

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from leadline.case import Case
+from leadline.readings.pretrained import read_trained_share
 from leadline.readings.wiring.attention import read_attention_products
 from leadline.readings.wiring.frozen import read_frozen_weights
 from leadline.readings.wiring.routing import read_routers
@@ -27,6 +28,7 @@ def read_parts(trace: Trace, case: Case | None) -> NetworkParts:
         angles=tuple(_rounded_angles(trace)),
         repeated=tuple(_repeated_modules(trace)),
         frozen=None if case is None else read_frozen_weights(trace, case),
+        trained=None if case is None else read_trained_share(trace, case),
     )
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from leadline.case import Case
 from leadline.readings.wiring.batch import BatchTensor
+from leadline.readings.wiring.held_outputs import (
+    foreign_gradient,
+    pull_of_targets,
+    unless_refused,
+    whole_over_halves,
+)
 from leadline.records import Op, Trace
 from leadline.records.wiring import Broadcast, OpSite, Question, Scores, TargetOffset
-from leadline.tracer.inputs import find_loss
 from leadline.tracer.passes import ObservedLoss, Pass
 from leadline.tracer.values import tensors_in
 
@@ -23,6 +28,7 @@ EXPECTED_SCORES: dict[str, Scores] = {
     "cross_entropy": "logits",
     "nll_loss": "log-probabilities",
     "ctc_loss": "log-probabilities",
+    "kl_div": "log-probabilities",
 }
 """Losses of class scores, and the scores that they expect."""
 CLASS_LOSSES = frozenset(["cross_entropy", "nll_loss"])
@@ -83,9 +89,9 @@ def read_question(
         loss=call.name if call is not None else "",
         predictions=tuple(predictions.shape),
         targets=tuple(call.targets.shape) if call is not None and call.targets is not None else None,
-        toward_target=_share_toward_target(call, predictions, gradient, axis, case.targets),
-        whole_over_halves=_unless_refused(_whole_over_halves, case, base),
-        foreign_gradient=_unless_refused(_foreign_gradient, case, base),
+        toward_target=_toward_target(case, base, call, predictions, gradient, axis),
+        whole_over_halves=unless_refused(whole_over_halves, case, base),
+        foreign_gradient=unless_refused(foreign_gradient, case, base),
         broadcast=find_broadcast(trace),
         offset=None if used is None else find_offset(used, inputs),
         scrambled=None if call is None or axis is None else _scrambled_output(base, predictions, axis),
@@ -192,15 +198,19 @@ def _constant_fields(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
 
 def _score_fields(base: Pass, predictions: Tensor, axis: int | None) -> dict[str, Any]:
     """What the class scores are and what the loss op expects; of several losses, one that gets something else."""
-    calls = [call for call in _loss_calls(base) if call.name in EXPECTED_SCORES]
-    scores = {id(call): scores_of(call.predictions, _score_axis(call)) for call in calls}
-    odd = (call for call in calls if _is_refused(call, scores[id(call)]))
-    main = (call for call in calls if call.predictions is predictions)
+    axes = {
+        call: score_axis
+        for call in _loss_calls(base)
+        if call.name in EXPECTED_SCORES and (score_axis := _score_axis(call)) is not None
+    }
+    scores = {call: scores_of(call.predictions, score_axis) for call, score_axis in axes.items()}
+    odd = (call for call in axes if _is_refused(call, scores[call]))
+    main = (call for call in axes if call.predictions is predictions)
     call = next(odd, None) or next(main, None)
     if call is not None:
         return {
-            "classes": call.predictions.size(_score_axis(call)),
-            "scores": scores[id(call)],
+            "classes": call.predictions.size(axes[call]),
+            "scores": scores[call],
             "expects": EXPECTED_SCORES[call.name],
             "scores_loss": call.name,
         }
@@ -209,9 +219,24 @@ def _score_fields(base: Pass, predictions: Tensor, axis: int | None) -> dict[str
     return {"classes": predictions.size(axis), "scores": scores_of(predictions, axis)}
 
 
-def _score_axis(call: ObservedLoss) -> int:
+def _score_axis(call: ObservedLoss) -> int | None:
+    """The axis of the class scores that a loss op reads; for a divergence, that of the distributions it is given."""
     dimensions = call.predictions.dim()
+    if call.name == "kl_div":
+        given = _given_distributions(call)
+        if given is None or given.shape != call.predictions.shape:
+            return None
+        return next((axis for axis in reversed(range(dimensions)) if _is_one(given.sum(axis))), None)
     return min(1, dimensions - 1) if call.name in CLASS_LOSSES else dimensions - 1
+
+
+def _given_distributions(call: ObservedLoss) -> Tensor | None:
+    """The target distributions of a divergence, which may be given by their logarithms."""
+    if call.targets is None:
+        return None
+    targets = call.targets.detach().double()
+    log_target = call.kwargs.get("log_target", call.args[5] if len(call.args) > 5 else False)
+    return targets.exp() if log_target else targets
 
 
 def _is_refused(call: ObservedLoss, scores: Scores) -> bool:
@@ -249,6 +274,19 @@ def _regression_fields(base: Pass) -> dict[str, Any]:
     return {"output_scale": output, "target_scale": target, "target_spread": spread}
 
 
+def _toward_target(
+    case: Case,
+    base: Pass,
+    call: ObservedLoss | None,
+    predictions: Tensor,
+    gradient: Tensor,
+    axis: int | None,
+) -> float | None:
+    """Share of the predictions that a step against the gradient brings closer to their target."""
+    share = _share_toward_target(call, predictions, gradient, axis, case.targets)
+    return unless_refused(pull_of_targets, case, base) if share is None and call is None else share
+
+
 def _share_toward_target(
     call: ObservedLoss | None, predictions: Tensor, gradient: Tensor, axis: int | None, given: Any
 ) -> float | None:
@@ -256,6 +294,10 @@ def _share_toward_target(
     targets = call.targets if call is not None else given
     if not isinstance(targets, Tensor):
         return None
+    given_distributions = _given_distributions(call) if call is not None and call.name == "kl_div" else None
+    if given_distributions is not None:
+        likely = torch.gt(given_distributions, 0).expand_as(gradient) & (gradient != 0)
+        return float((gradient < 0)[likely].double().mean()) if bool(likely.any()) else None
     if axis is not None:
         return _share_of_raised_targets(gradient, axis, targets)
     if targets.shape != predictions.shape or call is None or call.name not in ELEMENT_LOSSES:
@@ -276,77 +318,6 @@ def _share_of_raised_targets(gradient: Tensor, axis: int, targets: Tensor) -> fl
         return None
     at_target = rows[counted].gather(1, classes[counted].unsqueeze(1))
     return float((at_target < 0).double().mean())
-
-
-# The loss as a function of outputs and targets, where it is one.
-
-
-def _unless_refused(measure: Callable[[Case, Pass], float | None], case: Case, base: Pass) -> float | None:
-    """The measurement; None if the loss refuses other targets or half of the batch.
-
-    A loss may also read tensors of its own, which stay as they are. What else the pass says remains true.
-    """
-    try:
-        return measure(case, base)
-    except Exception:  # the user's loss may raise anything for targets that it never sees in training
-        return None
-
-
-def _loss_gradient(case: Case, output: Any, targets: Any) -> tuple[Tensor, list[Tensor]]:
-    """The loss of these outputs, held fixed, and its gradient with respect to each of them."""
-    leaves: list[Tensor] = []
-
-    def hold(item: Any) -> Any:
-        if not isinstance(item, Tensor) or not item.is_floating_point():
-            return item
-        leaves.append(item.detach().clone().requires_grad_())
-        return leaves[-1]
-
-    loss = find_loss(tree_map(hold, output), case.loss, targets)
-    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-    pairs = zip(leaves, gradients, strict=True)
-    return loss.detach(), [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in pairs]
-
-
-def _foreign_gradient(case: Case, base: Pass) -> float | None:
-    """How much the gradient at other samples changes if the target of one sample does, relative to its own change."""
-    targets = case.targets
-    if case.loss is None or not isinstance(targets, Tensor) or targets.dim() == 0 or len(targets) < 2:
-        return None
-    changed = targets.clone()
-    sample = len(targets) // 2
-    others = [index for index in range(len(targets)) if not torch.equal(targets[index], targets[sample])]
-    if not others:
-        return None
-    changed[sample] = targets[others[0]]
-    before, after = (_loss_gradient(case, base.output, each)[1] for each in (targets, changed))
-    moves = [
-        (a - b).flatten(1).abs().amax(1) if a.dim() > 1 else (a - b).abs()
-        for a, b in zip(after, before, strict=True)
-        if a.dim() and len(a) == len(targets)
-    ]
-    if not moves:
-        return None
-    move = torch.stack(moves).amax(0)
-    own, foreign = float(move[sample]), float(move[torch.arange(len(move)) != sample].max())
-    return foreign / own if own > 0 else None
-
-
-def _whole_over_halves(case: Case, base: Pass) -> float | None:
-    """The loss of the batch over the mean of the losses of its halves; None if outputs or targets cannot be split."""
-    output, targets = base.output, case.targets
-    if case.loss is None or not isinstance(output, Tensor) or not isinstance(targets, Tensor):
-        return None
-    size = len(targets) if targets.dim() else 0
-    if size < 2 or size % 2 or output.dim() == 0 or len(output) != size:
-        return None
-    half = size // 2
-    halves = [
-        float(find_loss(output.detach()[part], case.loss, targets[part]))
-        for part in (slice(half), slice(half, None))
-    ]
-    mean = sum(halves) / 2
-    return float(base.loss.detach()) / mean if mean else None
 
 
 # Shapes: does each output meet its own target?
@@ -376,11 +347,18 @@ def find_broadcast(trace: Trace) -> Broadcast | None:
 
 
 def _is_table(trace: Trace, output: int, target: int, op: Op) -> bool:
-    """Whether the op's result is larger than both, although both have the same sizes apart from axes of length 1."""
+    """Whether the op compares more pairs than there are, although both have the same sizes apart from axes of length 1.
+
+    A loss that compares element by element broadcasts inside.
+    """
     first, second = trace.values[output].shape, trace.values[target].shape
     if len(first) == len(second) or without_ones(first) != without_ones(second):
         return False
-    return math.prod(trace.values[op.outputs[0]].shape) > max(math.prod(first), math.prod(second))
+    compared = trace.values[op.outputs[0]].shape
+    if op.name in ELEMENT_LOSSES:
+        pairs = zip_longest(reversed(first), reversed(second), fillvalue=1)
+        compared = tuple(max(pair) for pair in pairs)
+    return math.prod(compared) > max(math.prod(first), math.prod(second))
 
 
 def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

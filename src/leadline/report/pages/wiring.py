@@ -1,10 +1,10 @@
-"""The sections of a report about wiring: what outputs depend on, what the loss asks for, and which tensors learn."""
+"""The sections of a report about wiring: what outputs depend on, what the loss asks for, which tensors learn, parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from leadline.records import Dependence, Ledger, LedgerRow, Perturbation, Profile, Question
+from leadline.records import Dependence, Ledger, LedgerRow, NetworkParts, Perturbation, Profile, Question
 from leadline.report.page import Column, Details, Element, Fact, FactList, Section, Spark, Table, facts
 from leadline.text import count, joined, number, plural, share
 
@@ -156,3 +156,43 @@ def _block_row(name: str, rows: Sequence[LedgerRow]) -> tuple[str, ...]:
         str(sum(not row.reason for row in rows)),
         "; ".join(reasons),
     )
+
+
+# Parts that are known by their pattern.
+
+
+def parts_section(parts: NetworkParts | None) -> Section:
+    """Attentions, routers and other parts that the trace recognizes, each with what was measured there."""
+    title = "Parts that were recognized"
+    rows = tuple(_part_rows(parts)) if parts is not None else ()
+    if not rows:
+        return Section(key="parts", title=title)
+    columns = (Column(title="part"), Column(title="where", kind="name"), Column(title="measured"))
+    table: Element = Table(columns=columns, rows=rows)
+    if len(rows) > LEDGER_BLOCKS_SHOWN:
+        table = Details(title=plural(len(rows), "part"), items=(table,))
+    lead = "Found by their ops and values, never by the names of classes."
+    return Section(key="parts", title=title, link="Parts", lead=lead, verbose=(table,), body=(table,))
+
+
+def _part_rows(parts: NetworkParts) -> Iterator[tuple[str, str, str]]:
+    for attention in parts.attentions:
+        factor = (
+            "scaled" if attention.has_factor else "normalized" if attention.is_normalized else "no factor"
+        )
+        logits = f"variance {number(attention.variance)} of q · k over {plural(attention.width, 'feature')}"
+        yield "attention", attention.site.module or "the model", f"{logits}, {factor}"
+    for router in parts.routers:
+        load = f"{router.used} of {router.experts} experts get a token, {router.chosen} per token"
+        balance = "balanced" if router.is_balanced or router.is_corrected else "nothing balances the load"
+        yield "router", router.site.module or "the model", f"{load}; {balance}"
+    for angle in parts.angles:
+        steps = f"steps of {number(angle.spacing)} radians at {number(angle.largest)}"
+        yield "angles", angle.site.module or "the model", f"{angle.dtype}: {steps}"
+    for repeated in parts.repeated:
+        yield "repeated module", repeated.paths[0], f"one object in {plural(len(repeated.paths), 'place')}"
+    if parts.frozen is not None:
+        held = f"{share(parts.frozen.share)} of all parameters, as random as an initializer leaves them"
+        yield "frozen matrices", parts.frozen.names[0], f"{count(len(parts.frozen.names))}: {held}"
+    for tensor in parts.unwritten or ():
+        yield "memory", tensor.name, "nothing initializes it"
